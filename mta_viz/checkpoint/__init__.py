@@ -1,0 +1,1 @@
+"""Bytes on disk -> `Checkpoint`. One file per format; every layout is normalised here, once."""

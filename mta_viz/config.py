@@ -1,0 +1,182 @@
+"""What a model is: every architecture option, validated once, independent of any file format.
+
+The paper's and Lingua's symbols are mapped to the field's names here and nowhere else:
+
+| paper / Lingua                      | here                                   |
+|-------------------------------------|----------------------------------------|
+| D, `dim`                            | `d_model`                              |
+| M, `n_heads`                        | `n_heads` (query heads)                |
+| KV, `n_kv_heads`                    | `n_kv_heads`                           |
+| d, `head_dim`                       | `d_head`                               |
+| `max_seqlen` (limits nothing)       | `n_ctx`                                |
+| `weight_tying`                      | `tied`                                 |
+| `mta_kernel` (c_q x c_k)            | `pre` kernel, `MTAOptions.pre_kernel`  |
+| `mta_kernel_after_sm`               | `post` kernel                          |
+| `pre_sm_linear_head`, `wpsm`        | `head_pre` mixing over all heads       |
+| `head_kernel` (c_h), `wposm`        | `head_post` mixing in groups / all     |
+| `group_norm`, `subln`               | `group_norm`                           |
+| `layer_norm_rescale`                | `depth_scale`                          |
+| `add_gating`, `gate_1d`             | `gate`: None, "1d" (per head), "dd"    |
+| `curse_norm`                        | `scale_block_norms`                    |
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mta_viz.errors import ConfigError
+
+PadKey = Literal["both", "left", "right"]
+Gate = Literal["1d", "dd"]
+Variant = Literal["transformer", "talking_heads", "mta", "differential"]
+
+
+@dataclass(frozen=True)
+class MTAOptions:
+    """The multi-token attention options of a model (paper section 3; defaults change nothing).
+
+    `pre_kernel` and `post_kernel` are (c_q, c_k) or None. `mta_layers` are the layers that have
+    key-query kernels (None: all). `head_post_group` is c_h; `head_post_linear` mixes all heads.
+    """
+
+    pre_kernel: tuple[int, int] | None = None
+    post_kernel: tuple[int, int] | None = None
+    pad_key: PadKey = "both"
+    mta_layers: tuple[int, ...] | None = None
+    head_pre: bool = False
+    head_post_group: int | None = None
+    head_post_linear: bool = False
+    group_norm: bool = False
+    depth_scale: bool = False
+    gate: Gate | None = None
+    scale_block_norms: bool = False
+
+
+@dataclass(frozen=True)
+class LayerKernels:
+    """Shapes of the kernels one layer has; None where it has none.
+
+    `pre`, `post`: [head, c_q, c_k]. `head_pre`, `head_post`: [group, target, source].
+    """
+
+    pre: tuple[int, int, int] | None = None
+    post: tuple[int, int, int] | None = None
+    head_pre: tuple[int, int, int] | None = None
+    head_post: tuple[int, int, int] | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether the layer differs from plain softmax attention in its weights."""
+        return any((self.pre, self.post, self.head_pre, self.head_post))
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A decoder-only transformer with (or without) multi-token attention. Layers count from 0.
+
+    Raises `ConfigError` listing every value out of range.
+    """
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    d_mlp: int
+    vocab_size: int
+    n_ctx: int = 1024
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    tied: bool = False
+    mta: MTAOptions = field(default_factory=MTAOptions)
+
+    def __post_init__(self) -> None:
+        problems = [*_size_problems(self), *_mta_problems(self)]
+        if problems:
+            raise ConfigError(problems)
+
+    @property
+    def variant(self) -> Variant:
+        """`mta` with any key-query kernel, `talking_heads` with head mixing only."""
+        layers = [self.kernels(layer) for layer in range(self.n_layers)]
+        if any(kernels.pre or kernels.post for kernels in layers):
+            return "mta"
+        return "talking_heads" if any(kernels.any for kernels in layers) else "transformer"
+
+    def kernels(self, layer: int) -> LayerKernels:
+        """Kernel shapes of one layer (mixing is kept outside `mta_layers`)."""
+        mta, heads = self.mta, self.n_heads
+        listed = mta.mta_layers is None or layer in mta.mta_layers
+        pre = (heads, *mta.pre_kernel) if mta.pre_kernel and listed else None
+        post = (heads, *mta.post_kernel) if mta.post_kernel and listed else None
+        return LayerKernels(pre, post, self._head_pre_shape(), self._head_post_shape())
+
+    def _head_pre_shape(self) -> tuple[int, int, int] | None:
+        return (1, self.n_heads, self.n_heads) if self.mta.head_pre else None
+
+    def _head_post_shape(self) -> tuple[int, int, int] | None:
+        if self.mta.head_post_linear:
+            return (1, self.n_heads, self.n_heads)
+        group = self.mta.head_post_group
+        return (self.n_heads // group, group, group) if group else None
+
+    def key_pad_left(self, key_size: int) -> int:
+        """Column b of the own key in a kernel `key_size` wide: keys reach that far back."""
+        return {"both": (key_size - 1) // 2, "left": key_size - 1, "right": 0}[self.mta.pad_key]
+
+    def depth_scale(self, layer: int) -> float:
+        """Factor after the group norm, 1 unless `depth_scale`."""
+        return _depth_factor(layer) if self.mta.depth_scale else 1.0
+
+    def block_norm_scale(self, layer: int) -> float:
+        """Factor on ln1 and ln2 (not ln_final), 1 unless `scale_block_norms` (Lingua: curse_norm)."""
+        return _depth_factor(layer) if self.mta.scale_block_norms else 1.0
+
+
+def _depth_factor(layer: int) -> float:
+    return 1.0 - (0.8 - 0.6 * math.exp(-0.3 * layer))
+
+
+def _size_problems(config: ModelConfig) -> list[str]:
+    sizes = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_mlp", "vocab_size", "n_ctx")
+    problems = [
+        f"{name} is {getattr(config, name)}; expected a whole number of at least 1"
+        for name in sizes
+        if not isinstance(getattr(config, name), int) or getattr(config, name) < 1
+    ]
+    if problems:
+        return problems
+    if config.n_heads % config.n_kv_heads:
+        problems.append(f"n_heads {config.n_heads} is not a multiple of n_kv_heads {config.n_kv_heads}")
+    if config.d_head % 2:
+        problems.append(f"d_head {config.d_head} is odd; rotary embedding needs pairs")
+    for name in ("norm_eps", "rope_theta"):
+        if not getattr(config, name) > 0:
+            problems.append(f"{name} is {getattr(config, name)}; expected a positive number")
+    return problems
+
+
+def _mta_problems(config: ModelConfig) -> list[str]:
+    mta, problems = config.mta, []
+    if mta.pad_key not in ("both", "left", "right"):
+        problems.append(f"pad_key is {mta.pad_key!r}; expected 'both', 'left' or 'right'")
+    for name in ("pre_kernel", "post_kernel"):
+        problems += _kernel_problems(name, getattr(mta, name), mta.pad_key)
+    group = mta.head_post_group
+    if group is not None and (group < 1 or config.n_heads < 1 or config.n_heads % group):
+        problems.append(f"head group size {group} does not divide n_heads {config.n_heads}")
+    if group is not None and mta.head_post_linear:
+        problems.append("head_kernel_size and post_sm_linear_head are both set; choose one")
+    if mta.gate not in (None, "1d", "dd"):
+        problems.append(f"gate is {mta.gate!r}; expected None, '1d' or 'dd'")
+    return problems
+
+
+def _kernel_problems(name: str, size: tuple[int, int] | None, pad_key: str) -> list[str]:
+    if size is None:
+        return []
+    if min(size) < 1:
+        return [f"{name} is {size}; both sizes must be at least 1"]
+    if pad_key == "both" and size[1] % 2 == 0:
+        return [f"{name} has an even key size {size[1]}; pad_key 'both' needs an odd one"]
+    return []

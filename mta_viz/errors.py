@@ -1,0 +1,43 @@
+"""Every error a user can cause. Each message says what came, what was expected and what to do."""
+
+from collections.abc import Sequence
+
+
+class MtaVizError(Exception):
+    """Base of all errors with a message meant for the user."""
+
+
+class ConfigError(MtaVizError):
+    """A configuration that describes no model. `problems` lists every fault found."""
+
+    def __init__(self, problems: Sequence[str], subject: str = "The configuration") -> None:
+        self.problems = tuple(problems)
+        super().__init__(describe_problems(subject, self.problems))
+
+
+class CheckpointError(MtaVizError):
+    """A checkpoint that cannot be read. `problems` lists EVERY fault found in one go."""
+
+    def __init__(self, problems: Sequence[str], subject: str = "The checkpoint") -> None:
+        self.problems = tuple(problems)
+        super().__init__(describe_problems(subject, self.problems))
+
+
+class TokenizerError(MtaVizError):
+    """A tokenizer file that is missing or unreadable, or text it cannot encode."""
+
+
+class PromptError(MtaVizError):
+    """A prompt, token list or selection the model cannot take."""
+
+
+class Cancelled(MtaVizError):
+    """Raised out of a progress callback to stop a run; nothing is left half done."""
+
+
+def describe_problems(subject: str, problems: Sequence[str]) -> str:
+    """One line for one problem, a bulleted list for several."""
+    if len(problems) == 1:
+        return f"{subject} cannot be used: {problems[0]}"
+    lines = "\n".join(f"  - {problem}" for problem in problems)
+    return f"{subject} cannot be used; {len(problems)} problems:\n{lines}"

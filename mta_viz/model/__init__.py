@@ -1,0 +1,1 @@
+"""Checkpoint -> hooked model: pure operations, attention, transformer, and the list of stages."""

@@ -1,0 +1,72 @@
+"""The one list of the T x T attention stages: order, hook names, words on screen, and units."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from mta_viz.config import LayerKernels, ModelConfig
+
+Unit = Literal["score", "weight"]
+
+
+@dataclass(frozen=True)
+class StageInfo:
+    """What is true of one stage in every layer.
+
+    `key` is the URL's word, `hook` the hook point under `blocks.{layer}.attn.`; `signed` says
+    whether values can be negative by construction (a softmax cannot).
+    """
+
+    key: str
+    hook: str
+    short: str
+    long: str
+    unit: Unit
+    signed: bool
+
+
+class Stage(Enum):
+    """The six stages in the order they are computed (paper section 3)."""
+
+    RAW = StageInfo("raw", "hook_attn_scores", "raw", "raw scores q·k/√d", "score", True)
+    KQ = StageInfo("kq", "hook_scores_kq", "kq", "after key-query conv", "score", True)
+    MIX = StageInfo("mix", "hook_scores_mixed", "mix", "after head mixing", "score", True)
+    SOFTMAX = StageInfo("sm", "hook_softmax", "sm", "softmax", "weight", False)
+    SOFTMAX_KQ = StageInfo("kq2", "hook_softmax_kq", "kq'", "after 2nd key-query conv", "weight", True)
+    PATTERN = StageInfo("final", "hook_pattern", "final", "final weights (multiply v)", "weight", True)
+
+    @classmethod
+    def from_hook(cls, hook: str) -> "Stage":
+        """The stage of a hook name such as `hook_scores_kq`; KeyError when there is none."""
+        return {stage.value.hook: stage for stage in cls}[hook]
+
+    @classmethod
+    def from_key(cls, key: str) -> "Stage":
+        """The stage of a URL word such as `kq`; KeyError when there is none."""
+        return {stage.value.key: stage for stage in cls}[key]
+
+    def hook_name(self, layer: int) -> str:
+        """Full TransformerLens-style name, e.g. `blocks.1.attn.hook_scores_kq`."""
+        return f"blocks.{layer}.attn.{self.value.hook}"
+
+
+def layer_stages(kernels: LayerKernels) -> tuple[Stage, ...]:
+    """The stages a layer computes, in order. Raw, softmax and pattern exist in every layer."""
+    present = {
+        Stage.KQ: kernels.pre,
+        Stage.MIX: kernels.head_pre,
+        Stage.SOFTMAX_KQ: kernels.post,
+    }
+    return tuple(stage for stage in Stage if stage not in present or present[stage])
+
+
+def is_distribution(stage: Stage, kernels: LayerKernels) -> bool:
+    """Whether rows of this stage are probabilities: the softmax, or a pattern equal to it."""
+    if stage is Stage.PATTERN:
+        return not (kernels.post or kernels.head_post)
+    return stage is Stage.SOFTMAX
+
+
+def model_stages(config: ModelConfig) -> tuple[tuple[Stage, ...], ...]:
+    """`layer_stages` of every layer."""
+    return tuple(layer_stages(config.kernels(layer)) for layer in range(config.n_layers))

@@ -1,0 +1,1 @@
+"""One small file per tokenizer kind; `Tokens` is what flows from here."""

@@ -1,0 +1,41 @@
+"""What a tokenizer is and what it returns: ids, display pieces and character spans."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenized prompt of T tokens.
+
+    `ids[t]` is the vocabulary index, `pieces[t]` the label shown for it (never blank, never a
+    replacement character), `spans[t]` = (start, end) the characters of `text` it stands for.
+    Spans are in order and `"".join(text[a:b] for a, b in spans) == text`; special tokens and all
+    but one byte of a split character have empty spans. `text` is None for pasted ids.
+    """
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    text: str | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Tokenizer(Protocol):
+    """Text <-> ids. `kind` is char, bytes, tiktoken, sp or tokenizers."""
+
+    kind: str
+    vocab_size: int
+    bos_id: int | None
+    eos_id: int | None
+
+    def encode(self, text: str) -> Tokens:
+        """BOS (if the tokenizer has one) + ids of `text`, without EOS. Raises TokenizerError."""
+
+    def decode(self, ids: tuple[int, ...]) -> str:
+        """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
+
+    def pieces(self, ids: tuple[int, ...]) -> tuple[str, ...]:
+        """One label per id: whitespace visible, split bytes as <0xF0>, specials named."""

@@ -1,0 +1,28 @@
+"""What all tests share: one torch thread (tiny models crawl with more) and the golden fixtures."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT.parent / "shared" / "golden"
+
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine lacks: a GPU, or the golden fixtures outside the project."""
+    no_gpu = pytest.mark.skip(reason="no CUDA device")
+    no_golden = pytest.mark.skip(reason="../shared/golden is not here")
+    for item in items:
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(no_gpu)
+        if "golden" in item.keywords and not GOLDEN.is_dir():
+            item.add_marker(no_golden)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of reference checkpoints; use with `@pytest.mark.golden`."""
+    return GOLDEN

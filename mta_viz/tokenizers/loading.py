@@ -1,4 +1,4 @@
-"""From what params.json says about the tokenizer to a Tokenizer: finds the file, opens it, says what is wrong.
+"""From what params.json says about the tokenizer to a Tokenizer: finds and opens the file.
 
 Each kind's own file knows its format; this one knows paths and messages. The libraries behind
 the kinds are imported when a tokenizer of that kind is opened, not before.
@@ -41,14 +41,15 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     if name not in _FILE_KINDS:
         known = ", ".join([*without_file, *_FILE_KINDS])
         raise TokenizerError(
-            f'params.json names the tokenizer "{name}". Known tokenizers: {known}. {_WHAT_TO_DO}'
+            f'params.json names the tokenizer "{name}". Known tokenizers: {known}. '
+            "Correct the name, or paste token ids instead of text."
         )
     kind = _FILE_KINDS[name]
     file = _find(name, kind.wanted, _candidates(path, folder, override))
     try:
         return kind.open(_read(file, kind.wanted))
     except TokenizerError as error:
-        raise TokenizerError(f"{file} is not {kind.wanted}: {error} {_WHAT_TO_DO}") from error
+        raise TokenizerError(f"{file} cannot be used as {kind.wanted}: {error} {_WHAT_TO_DO}") from error
 
 
 def _refuse_file(name: str, override: Path | None) -> None:
@@ -107,7 +108,7 @@ def _open_json(data: bytes) -> Tokenizer:
 
 _FILE_KINDS = {
     "tiktoken": _FileKind(
-        'a tiktoken rank file (each line "base64 rank", often tokenizer.model)', _open_tiktoken
+        'a tiktoken rank file (lines of "base64 rank", often tokenizer.model)', _open_tiktoken
     ),
     "sp": _FileKind("a SentencePiece model (often tokenizer.model)", _open_sentencepiece),
     "tokenizers": _FileKind("a tokenizer.json of the tokenizers library", _open_json),

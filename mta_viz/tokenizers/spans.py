@@ -6,7 +6,7 @@ to the token after them, at the end of the prompt to the last token.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from mta_viz.errors import TokenizerError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -31,18 +31,18 @@ def spans_of_bytes(lengths: Iterable[int], encoded: bytes) -> tuple[Span, ...]:
     # complete[p]: characters that end at or before byte p, for p = 0 .. len(encoded)
     complete = [count - 1 for count in accumulate([*starts, True])]
     edges = [complete[end] for end in accumulate(lengths, initial=0)]
-    return tuple(zip(edges, edges[1:], strict=False))
+    return tuple(pairwise(edges))
 
 
 def spans_of_offsets(offsets: Sequence[Span], length: int) -> tuple[Span, ...]:
-    """Turns a library's (start, end) offsets, which may overlap or leave gaps, into a partition of 0..length."""
+    """A partition of 0..length from a library's (start, end) offsets, which may overlap or leave gaps."""
     if not offsets:
         return ()
     furthest_end = accumulate((end for _, end in offsets[:-1]), max)
     next_start = list(accumulate((start for start, _ in reversed(offsets[1:])), min))[::-1]
     inner = [min(pair) for pair in zip(furthest_end, next_start, strict=True)]
     edges = [0, *inner, length]
-    return tuple(zip(edges, edges[1:], strict=False))
+    return tuple(pairwise(edges))
 
 
 def with_bos(tokenizer: Tokenizer, text: str, ids: Sequence[int], spans: Sequence[Span]) -> Tokens:

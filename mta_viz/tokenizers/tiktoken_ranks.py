@@ -1,4 +1,4 @@
-"""Tiktoken rank files as Llama 3 uses them: byte-pair ranks, 256 specials after them, the Llama-3 split pattern."""
+"""Tiktoken rank files as Llama 3 uses them: ranks, 256 specials after them, its split pattern."""
 
 import binascii
 from base64 import b64decode
@@ -73,7 +73,7 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
         raise TokenizerError(
-            f"{len(missing)} of the 256 single bytes have no rank (first: 0x{missing[0]:02X})."
+            f"{len(missing)} of the 256 single bytes have no rank (such as 0x{missing[0]:02X})."
         )
     return ranks
 

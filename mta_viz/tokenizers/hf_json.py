@@ -14,8 +14,8 @@ from mta_viz.tokenizers.labels import label, label_bytes, unnamed
 from mta_viz.tokenizers.spans import Span, spans_of_bytes, spans_of_offsets, utf8, with_bos
 
 _BOS_NAMES = ("<BOS>", "<bos>", "<s>", "<|begin_of_text|>", "<|bos|>", "<|startoftext|>", "[BOS]")
-_BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 _EOS_NAMES = ("<EOS>", "<eos>", "</s>", "<|end_of_text|>", "<|eos|>", "<|endoftext|>", "[EOS]")
+_BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 
 
 class JsonTokenizer:
@@ -39,16 +39,18 @@ class JsonTokenizer:
         before, after = _around_a_text(self._library)
         self.bos_id: int | None = before if before is not None else _first(vocabulary, _BOS_NAMES)
         self.eos_id: int | None = after if after is not None else _first(vocabulary, _EOS_NAMES)
-        self._added = {i: token.content for i, token in self._library.get_added_tokens_decoder().items()}
-        self._byte_of = _byte_alphabet() if _uses_bytes(data) else {}
-        keeps_unknown = getattr(self._library.model, "unk_token", None) is not None
-        self._lost_bytes = frozenset() if keeps_unknown else _without_token(self._byte_of, vocabulary)
+        byte_of = _byte_alphabet() if _uses_bytes(data) else {}
+        self._bytes = {i: _bytes_of_piece(piece, byte_of) for piece, i in vocabulary.items()}
+        for token_id, token in self._library.get_added_tokens_decoder().items():
+            self._bytes[token_id] = token.content.encode()
+        self._lost_bytes = _bytes_without_token(self._library, byte_of, vocabulary)
 
     def encode(self, text: str) -> Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate and for bytes the vocabulary lacks."""
-        self._refuse_lost_bytes(text, utf8(text))
+        encoded = utf8(text)
+        self._refuse_lost_bytes(text, encoded)
         encoding = self._library.encode(text, add_special_tokens=False)
-        return with_bos(self, text, encoding.ids, self._spans(encoding, text))
+        return with_bos(self, text, encoding.ids, self._spans(encoding, text, encoded))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
@@ -57,30 +59,18 @@ class JsonTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """One label per id; special tokens have their name in the file."""
-        return tuple(map(self._label, ids))
+        labels = {token_id: self._label(token_id) for token_id in set(ids)}
+        return tuple(labels[token_id] for token_id in ids)
 
-    def _spans(self, encoding: Encoding, text: str) -> tuple[Span, ...]:
+    def _spans(self, encoding: Encoding, text: str, encoded: bytes) -> tuple[Span, ...]:
         """From the tokens' bytes where they make up the text; library offsets lack trimmed spaces."""
-        parts = [self._bytes(token_id) for token_id in encoding.ids]
-        if b"".join(parts) == text.encode():
-            return spans_of_bytes(map(len, parts), text.encode())
+        parts = [self._bytes[token_id] for token_id in encoding.ids]
+        if b"".join(parts) == encoded:
+            return spans_of_bytes(map(len, parts), encoded)
         return spans_of_offsets(encoding.offsets, len(text))
 
-    def _bytes(self, token_id: int) -> bytes:
-        """What the token stands for in the text, as far as its name in the vocabulary says."""
-        if token_id in self._added:
-            return self._added[token_id].encode()
-        piece: str = self._library.id_to_token(token_id)
-        if self._byte_of.keys() >= set(piece):
-            return bytes(self._byte_of[symbol] for symbol in piece)
-        if _BYTE_NAME.fullmatch(piece):
-            return bytes([int(piece[3:5], 16)])
-        return piece.replace("▁", " ").encode()
-
     def _label(self, token_id: int) -> str:
-        if not 0 <= token_id < self.vocab_size or self._library.id_to_token(token_id) is None:
-            return unnamed(token_id)
-        return label_bytes(self._bytes(token_id))
+        return label_bytes(self._bytes[token_id]) if token_id in self._bytes else unnamed(token_id)
 
     def _refuse_lost_bytes(self, text: str, encoded: bytes) -> None:
         """The library drops a byte without a token in silence; the model would see another prompt."""
@@ -102,8 +92,10 @@ def _read(data: bytes) -> Library:
 
 
 def _around_a_text(library: Library) -> tuple[int | None, int | None]:
-    """The first special id put before a text and the last put after it, None where there is none."""
+    """The first id the post-processor puts before a text, the last it puts after; None where none."""
     plain = library.encode("a", add_special_tokens=False).ids
+    if not plain:
+        return None, None
     full = library.encode("a", add_special_tokens=True).ids
     for start in range(len(full) - len(plain) + 1):
         end = start + len(plain)
@@ -133,5 +125,19 @@ def _byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in itself} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
-def _without_token(byte_of: dict[str, int], vocabulary: dict[str, int]) -> frozenset[int]:
+def _bytes_of_piece(piece: str, byte_of: dict[str, int]) -> bytes:
+    """What a vocabulary entry stands for in a text, as far as its name says ("▁" is a space)."""
+    if byte_of.keys() >= set(piece):
+        return bytes(byte_of[symbol] for symbol in piece)
+    if _BYTE_NAME.fullmatch(piece):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace("▁", " ").encode()
+
+
+def _bytes_without_token(
+    library: Library, byte_of: dict[str, int], vocabulary: dict[str, int]
+) -> frozenset[int]:
+    """Bytes that would vanish from a prompt: without a token and without an unknown token in their place."""
+    if getattr(library.model, "unk_token", None) is not None:
+        return frozenset()
     return frozenset(byte for symbol, byte in byte_of.items() if symbol not in vocabulary)

@@ -45,7 +45,8 @@ class SentencePieceTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """One label per id; special tokens have their name in the model file ("<s>")."""
-        return tuple(map(self._label, ids))
+        labels = {token_id: self._label(token_id) for token_id in set(ids)}
+        return tuple(labels[token_id] for token_id in ids)
 
     def _label(self, token_id: int) -> str:
         if not 0 <= token_id < self.vocab_size:

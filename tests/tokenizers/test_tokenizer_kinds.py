@@ -100,9 +100,9 @@ def test_4096_tokens_within_50_ms(all_tokenizers: dict[str, Tokenizer], kind: st
     text = text[: 4096 * 4000 // len(tokenizer.encode(text[:4000]))]
     seconds = []
     for _ in range(5):
-        label.cache_clear()
-        start = time.perf_counter()
+        label.cache_clear()  # as for the first prompt; processor time, since the machine may be busy
+        start = time.process_time()
         tokens = tokenizer.encode(text)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert len(tokens) > 3900
     assert min(seconds) < 0.05

@@ -13,15 +13,11 @@ from mta_viz.recipes.blocks_config import blocks_config
 
 def add_blocks_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `train blocks`."""
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE.toml", help="fields that differ from the defaults"
-    )
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="what differs from the defaults")
     parser.add_argument("--variant", help="mta (default) or transformer, the plain twin")
     parser.add_argument("--seed", type=int, help="weights and data (default 0)")
     parser.add_argument("--steps", type=int, help="training steps (default 10000)")
-    parser.add_argument(
-        "--out", type=Path, help="new folder for the checkpoint (default blocks-VARIANT-SEED)"
-    )
+    parser.add_argument("--out", type=Path, help="new checkpoint folder (default blocks-VARIANT-SEED)")
     parser.add_argument("--device", default="cpu", help="cpu (default; slow) or cuda")
     parser.add_argument("--max-seconds", type=float, help="stop by the clock; the run can be resumed")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
-from mta_viz.checkpoint.lingua import lingua_state_dict
+from mta_viz.checkpoint.layout import file_entries
 from mta_viz.config import ModelConfig
 from mta_viz.recipes.trainer import Snapshot
 
@@ -23,12 +21,16 @@ HISTORY_FILE = "kernel_history.safetensors"
 def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], dtype: torch.dtype) -> None:
     """Write every kernel as [snapshot, *shape in the checkpoint file]; `steps` is in the metadata.
 
-    A model without kernels gets no file: there is nothing to write.
+    `steps` is a JSON list of training steps done, strictly increasing. A model without kernels
+    gets no file: there is nothing to write.
     """
+    entries = file_entries(config)
     stacked = {
-        name: torch.stack([snapshot.kernels[name] for snapshot in history]) for name in history[0].kernels
+        entries[name].key: torch.stack(
+            [entries[name].layout.write(snapshot.kernels[name]) for snapshot in history]
+        ).to(dtype)
+        for name in history[0].kernels
     }
-    if not stacked:
-        return
-    steps = json.dumps([snapshot.step for snapshot in history])
-    save_file(_file_layout(config, stacked, dtype), path, metadata={"format": "pt", "steps": steps})
+    if stacked:
+        steps = json.dumps([snapshot.step for snapshot in history])
+        save_file(stacked, path, metadata={"format": "pt", "steps": steps})

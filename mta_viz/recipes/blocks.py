@@ -120,7 +120,15 @@ def _prepare_folder(out: Path, resume: bool) -> None:
 def _write_model(out: Path, config: BlocksConfig, trainer: Trainer, result: TrainingResult) -> None:
     model_config = config.model_config()
     state = {name: value.detach().cpu() for name, value in trainer.model.state_dict().items()}
-    write_native(out, model_config, state, tokenizer_name="char", dtype=FILE_DTYPE)
+    write_native(
+        out,
+        model_config,
+        state,
+        tokenizer_name="char",
+        tokenizer_path=None,
+        dtype=FILE_DTYPE,
+        overwrite=True,  # what a run stopped by the clock left
+    )
     write_history(out / HISTORY_FILE, model_config, result.history, FILE_DTYPE)
 
 

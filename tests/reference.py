@@ -143,7 +143,8 @@ def forward(model: Mapping[str, Any], state: Weights, ids: Array) -> dict[str, A
     """Every intermediate of one prompt by hook name, and `logits` [position, vocab]; all float64.
 
     `state` has Lingua's names; `ids` is [position]. T x T stages are [head, query, key], vectors
-    per head [position, head, d]. Score stages before the softmax carry no mask.
+    per head [position, head, d]. Score stages before the softmax carry no mask; the normalised
+    residual streams carry no weight yet.
     """
     opts, _ = options(model)
     w = {name: np.asarray(value, dtype=np.float64) for name, value in state.items()}
@@ -151,8 +152,8 @@ def forward(model: Mapping[str, Any], state: Weights, ids: Array) -> dict[str, A
     x = out["hook_embed"] = w["tok_embeddings.weight"][np.asarray(ids)]
     for layer in range(opts["n_layers"]):
         x = _block(model, w, x, layer, out)
-    x = out["ln_final.hook_normalized"] = rms_norm(x, w["norm.weight"], opts["norm_eps"])
-    out["logits"] = x @ _unembedding(w).T
+    unit = out["ln_final.hook_normalized"] = rms(x, opts["norm_eps"])
+    out["logits"] = (unit * w["norm.weight"]) @ _unembedding(w).T
     return out
 
 
@@ -173,12 +174,12 @@ def _block(model: Mapping[str, Any], w: Weights, x: Array, layer: int, out: dict
     }
     factor = depth_factor(layer) if mta["curse_norm"] else 1.0
     out[f"{here}.hook_resid_pre"] = x
-    h = rms_norm(x, mine["attention_norm.weight"], opts["norm_eps"]) * factor
-    out[f"{here}.ln1.hook_normalized"] = h
+    unit = out[f"{here}.ln1.hook_normalized"] = rms(x, opts["norm_eps"])
+    h = unit * mine["attention_norm.weight"] * factor
     attended = out[f"{here}.hook_attn_out"] = _attention(model, mine, h, layer, out)
     mid = out[f"{here}.hook_resid_mid"] = x + attended
-    h = rms_norm(mid, mine["ffn_norm.weight"], opts["norm_eps"]) * factor
-    out[f"{here}.ln2.hook_normalized"] = h
+    unit = out[f"{here}.ln2.hook_normalized"] = rms(mid, opts["norm_eps"])
+    h = unit * mine["ffn_norm.weight"] * factor
     gated = silu(h @ mine["feed_forward.w1.weight"].T) * (h @ mine["feed_forward.w3.weight"].T)
     out[f"{here}.hook_mlp_out"] = gated @ mine["feed_forward.w2.weight"].T
     out[f"{here}.hook_resid_post"] = mid + out[f"{here}.hook_mlp_out"]
@@ -227,7 +228,7 @@ def _weights(mta: Mapping[str, Any], w: Weights, scores: Array, layer: int, out:
 def _norm_and_gate(mta: Mapping[str, Any], w: Weights, z: Array, layer: int, out: dict[str, Array]) -> Array:
     here = f"blocks.{layer}.attn."
     if mta["group_norm"]:
-        z = rms_norm(z, w["attention.subln.weight"], 1e-5)
+        z = rms(z, 1e-5) * w["attention.subln.weight"]
         z = z * (depth_factor(layer) if mta["layer_norm_rescale"] else 1.0)
         out[here + "hook_z_normed"] = z
     if mta["add_gating"]:
@@ -286,9 +287,9 @@ def rotate(x: Array, theta: float) -> Array:
     return out
 
 
-def rms_norm(x: Array, weight: Array, eps: float) -> Array:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
-    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+def rms(x: Array, eps: float) -> Array:
+    """x / sqrt(mean(x^2) + eps) over the last axis; no weight."""
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
 
 
 def depth_factor(layer: int) -> float:

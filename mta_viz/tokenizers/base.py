@@ -1,7 +1,7 @@
 """What a tokenizer is and what it returns: ids, display pieces and character spans."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Tokens:
         return len(self.ids)
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text <-> ids. `kind` is char, bytes, tiktoken, sp or tokenizers."""
 

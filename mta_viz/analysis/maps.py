@@ -66,12 +66,12 @@ class AttentionMap:
         return ~self.values.isfinite() & ~self.masked
 
 
-def exact_map(
+def exact_map(  # noqa: PLR0917 - the same order as Trace.map
     trace: Trace,
     layer: int,
     stage: Stage,
     head: int,
-    queries: slice = slice(None),  # noqa: PLR0917
+    queries: slice = slice(None),
     keys: slice = slice(None),
 ) -> AttentionMap:
     """Every cell of a crop. `queries` and `keys` are slices of positions, step 1."""

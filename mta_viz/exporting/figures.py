@@ -7,9 +7,7 @@ always light, whatever theme the page has.
 import threading
 from typing import Literal
 
-import kaleido
 import plotly.graph_objects as go
-from choreographer.browsers.chromium import Chromium
 
 from mta_viz.errors import MtaVizError
 from mta_viz.plots import theme
@@ -30,6 +28,8 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2) -> bytes:
 
     Raises MtaVizError when no browser is found or it fails to draw.
     """
+    import kaleido  # costs a second, and most sessions save nothing
+
     printed = printable(figure)
     if format == "html":
         return printed.to_html(include_plotlyjs=True, full_html=True).encode()
@@ -52,6 +52,9 @@ def printable(figure: go.Figure) -> go.Figure:
 
 
 def _start_browser(format: Format) -> None:
+    import kaleido
+    from choreographer.browsers.chromium import Chromium
+
     # A server started without a browser would wait for it for ever.
     if Chromium.find_browser(skip_local=False) is None:
         raise MtaVizError(NO_BROWSER.format(format=format))

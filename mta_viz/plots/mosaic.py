@@ -185,7 +185,7 @@ class Mosaic:
         if self.caption_px:
             theme.add_caption(figure, _LATER_KEYS, below_px=_BOTTOM)
 
-    def _ticks(self) -> tuple[dict[float, str], dict[float, str]]:
+    def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
         """Offsets across under every tile column, and down beside every tile row."""
         keys, queries = self.offsets.key, self.offsets.query
         if self.cell_px < 2.2 * theme.TICK_SPACING:
@@ -211,7 +211,7 @@ def offsets_reach_later(offsets: Offsets) -> bool:
     return offsets.key[-1] > 0
 
 
-def _named(ticks: dict[float, str]) -> dict[str, object]:
+def _named(ticks: dict[int, str]) -> dict[str, object]:
     return {"tickvals": list(ticks), "ticktext": list(ticks.values())}
 
 

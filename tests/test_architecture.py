@@ -12,7 +12,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # Lowest first: a part may import those before it and the shared ones.
-LAYERS = ("config", "interventions", "checkpoint", "model", "tracing", "analysis", "plots", "exporting")
+LAYERS = (
+    "config",
+    "interventions",
+    "checkpoint",
+    "model",
+    "cost",
+    "tracing",
+    "analysis",
+    "plots",
+    "exporting",
+)
 SHARED = {"errors": set(), "tokenizers": {"errors"}, "tasks": {"errors", "tokenizers"}}
 LIBRARY = {*LAYERS, *SHARED}
 MAY_IMPORT: dict[str, set[str]] = {

@@ -8,7 +8,6 @@ from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.model.transformer import HookedMTA, build_model
-from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 
 def open_model(arguments: Namespace) -> HookedMTA:
@@ -37,13 +36,13 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: str) -> Tokens:
-    """Tokens of a text from the command line, which can hold bytes that are no UTF-8."""
+def valid_text(prompt: str) -> str:
+    """The prompt, which on a command line can hold bytes that are no UTF-8. Raises PromptError then."""
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
         raise PromptError("the prompt is not valid UTF-8 text") from error
-    return tokenizer.encode(prompt)
+    return prompt
 
 
 def note_length(model: HookedMTA, n_tokens: int) -> None:

@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 
-from mta_viz.cli.loading import encode_prompt, note_length, open_model
+from mta_viz.cli.loading import note_length, open_model, valid_text
 from mta_viz.cli.output import check_output, write_tensors
 from mta_viz.cli.progress import note
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.pasted import tokens_from_ids
-from mta_viz.tracing import run_hooks
+from mta_viz.tracing import run_hooks, tokenize
 
 ASK_ABOVE = 4 * 2**30  # bytes
 
@@ -27,7 +25,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     ids = read_ids(arguments.tokens) if arguments.tokens else None
     model = open_model(arguments)
     names = select_hooks(model, arguments.layers, arguments.stages)
-    tokens = _tokens(model, arguments.prompt, ids)
+    tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
     note_length(model, len(tokens))
     _state_size(model, len(tokens), names, arguments.yes)
     tensors = {"tokens": torch.tensor(tokens.ids), **run_hooks(model, tokens.ids, names)}
@@ -80,16 +78,6 @@ def stored_bytes(model: HookedMTA, n_tokens: int, names: Sequence[str]) -> int:
     growth = {name: two[name].numel() // one[name].numel() for name in one}
     power = {1: 1, 2: n_tokens, 4: n_tokens**2}
     return sum(4 * one[name].numel() * power[growth[name]] for name in one) + 8 * n_tokens
-
-
-def _tokens(model: HookedMTA, prompt: str | None, ids: Sequence[int] | None) -> Tokens:
-    if ids is not None:
-        tokens = tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer)
-    else:
-        tokens = encode_prompt(model.tokenizer, prompt)
-    if not len(tokens):
-        raise PromptError("the prompt has no tokens; give at least one")
-    return tokens
 
 
 def _state_size(model: HookedMTA, n_tokens: int, names: Sequence[str], agreed: bool) -> None:

@@ -28,9 +28,7 @@ def model() -> HookedMTA:
 def folder(model: HookedMTA, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model as a checkpoint with the character tokenizer."""
     folder = tmp_path_factory.mktemp("checkpoint") / "small"
-    write_native(
-        folder, CONFIG, model.state_dict(), tokenizer_name="char", tokenizer_path=None, dtype="float32"
-    )
+    write_native(folder, CONFIG, model.state_dict(), tokenizer_name="char", tokenizer_path=None, dtype=None)
     return folder
 
 

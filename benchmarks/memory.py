@@ -44,11 +44,13 @@ class PeakMemory:
 
 
 def measure(checkpoint: Path, method: str, n_tokens: int) -> dict[str, float]:
-    """Seconds and MiB of one case in this process; ids are spread over the vocabulary."""
+    """Seconds and MiB of one case in this process, in float32; ids are spread over the vocabulary."""
+    import torch
+
     from mta_viz.model.stages import model_stages
     from mta_viz.tracing import capture, load, run_hooks
 
-    model = load(checkpoint)
+    model = load(checkpoint, dtype=torch.float32)
     stages = model_stages(model.config)
     names = [stage.hook_name(layer) for layer, present in enumerate(stages) for stage in present]
     run = {"capture": capture, "all stages": lambda model, ids: run_hooks(model, ids, names)}[method]

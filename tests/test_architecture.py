@@ -106,16 +106,22 @@ def too_long(root: Path) -> list[str]:
     ]
 
 
+def public(node: ast.AST) -> Iterator[ast.AST]:
+    """A module or class with its public functions and, in turn, its public classes."""
+    yield node
+    for child in getattr(node, "body", []):
+        if not getattr(child, "name", "_").startswith("_"):
+            yield from public(child) if isinstance(child, ast.ClassDef) else [child]
+
+
 def undocumented(root: Path) -> list[str]:
     """Modules, public classes and public functions without a docstring."""
-    problems = []
-    for name, tree, _ in sources(root):
-        for node in ast.walk(tree):
-            documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-            label = getattr(node, "name", "the module")
-            if documented and not label.startswith("_") and not ast.get_docstring(node):
-                problems.append(f"{name}: {label} has no docstring")
-    return problems
+    return [
+        f"{name}: {getattr(node, 'name', 'the module')} has no docstring"
+        for name, tree, _ in sources(root)
+        for node in public(tree)
+        if not ast.get_docstring(node)
+    ]
 
 
 def shadowed_api(root: Path) -> list[str]:

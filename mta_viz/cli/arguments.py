@@ -4,7 +4,10 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
+from mta_viz.recipes.arguments import add_blocks_arguments, run_blocks
+
 DTYPES = ("float32", "bfloat16", "float16")
+TASKS = ("blocks",)
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,6 +28,8 @@ def build_parser() -> Parser:
     _add_info(commands)
     _add_trace(commands)
     _add_generate(commands)
+    _add_train(commands)
+    _add_evaluate(commands)
     return parser
 
 
@@ -61,10 +66,26 @@ def _add_generate(commands: argparse._SubParsersAction) -> None:
     generate.add_argument("--max-new-tokens", type=positive, required=True, metavar="N")
 
 
-def _add_model(command: argparse.ArgumentParser) -> None:
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser("train", help="train a checkpoint like the shipped ones")
+    recipes = train.add_subparsers(metavar="RECIPE", required=True)
+    blocks = recipes.add_parser("blocks", help="block finding, the paper's toy task")
+    add_blocks_arguments(blocks)
+    blocks.set_defaults(recipe=run_blocks)
+
+
+def _add_evaluate(commands: argparse._SubParsersAction) -> None:
+    evaluate = commands.add_parser("evaluate", help="measure a checkpoint at its task")
+    _add_model(evaluate, dtype="float32")
+    evaluate.add_argument("--task", choices=TASKS, required=True, help="what to measure it at")
+    evaluate.add_argument("--samples", type=positive, default=1000, metavar="N", help="default: 1000")
+
+
+def _add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
     command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
-    command.add_argument("--dtype", choices=DTYPES, help="compute in this dtype (default: the file's own)")
+    own = dtype or "the file's own"
+    command.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"to compute in (default: {own})")
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
 
 

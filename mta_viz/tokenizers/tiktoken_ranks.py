@@ -52,7 +52,8 @@ class TiktokenTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """One label per id."""
-        return tuple(map(self._label, ids))
+        labels = {token_id: self._label(token_id) for token_id in set(ids)}
+        return tuple(labels[token_id] for token_id in ids)
 
     def _label(self, token_id: int) -> str:
         special = token_id - len(self._pieces)

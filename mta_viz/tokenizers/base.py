@@ -1,7 +1,7 @@
 """What a tokenizer is and what it returns: ids, display pieces and character spans."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Tokens:
         return len(self.ids)
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text <-> ids. `kind` is char, bytes, tiktoken, sp or tokenizers."""
 
@@ -36,7 +37,7 @@ class Tokenizer(Protocol):
         """BOS (if the tokenizer has one) + ids of `text`, without EOS. Raises TokenizerError."""
 
     def decode(self, ids: tuple[int, ...]) -> str:
-        """Text of the ids, special tokens and ids outside the tokenizer left out; broken bytes become U+FFFD."""
+        """Text of the ids, specials and unknown ids left out; broken bytes become U+FFFD."""
 
     def pieces(self, ids: tuple[int, ...]) -> tuple[str, ...]:
         """One label per id: whitespace visible, split bytes as <0xF0>, specials named, others <id 4097>."""

@@ -24,7 +24,7 @@ class Offsets:
     """What the taps of a [c_q, c_k] kernel read, relative to the cell they are read for.
 
     `query`: -(c_q-1)..0, one per row; `key`: one per column, negative = an earlier key.
-    `own`: (row, column) of the own tap, the one at offsets (0, 0).
+    The own tap is the one at offsets (0, 0).
     """
 
     query: tuple[int, ...]
@@ -32,6 +32,7 @@ class Offsets:
 
     @property
     def own(self) -> tuple[int, int]:
+        """Row and column of the own tap."""
         return self.query.index(0), self.key.index(0)
 
 

@@ -66,7 +66,7 @@ class AttentionMap:
         return ~self.values.isfinite() & ~self.masked
 
 
-def exact_map(
+def exact_map(  # noqa: PLR0917 - the same order as Trace.map
     trace: Trace,
     layer: int,
     stage: Stage,
@@ -78,11 +78,19 @@ def exact_map(
     n_tokens = len(trace.tokens)
     query_start, key_start = queries.indices(n_tokens)[0], keys.indices(n_tokens)[0]
     values = trace.map(layer, stage, head, queries, keys).detach().float().cpu()
-    empty = _empty_map(trace, layer, stage, head, query_start, key_start)
+    drawn = AttentionMap(
+        layer,
+        head,
+        stage,
+        values,
+        query_start,
+        key_start,
+        distribution=is_distribution(stage, trace.model.config.kernels(layer)),
+    )
     facts = _Facts()
     facts.add(values, query_start, key_start)
-    whole = key_start == 0 and values.shape[1] >= min(n_tokens, query_start + values.shape[0])
-    return facts.on(replace(empty, values=values), whole_rows=whole)
+    whole = key_start == 0 and values.shape[1] >= query_start + values.shape[0]
+    return facts.on(drawn, whole_rows=whole)
 
 
 def pooled_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
@@ -90,13 +98,14 @@ def pooled_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int
     n_tokens = len(trace.tokens)
     block = -(-n_tokens // max_cells)
     pooler, facts = Pooler(block, n_tokens), _Facts()
-    for first_row, slab in trace.slabs(layer, stage, heads=[head]):
-        values = slab[0].detach().float().cpu()
+    for first_row, slab in trace.slabs(layer, stage):
+        values = slab[head].detach().float().cpu()
         pooler.add(values)
         facts.add(values, first_row, 0)
     pooled = pooler.result()
-    empty = _empty_map(trace, layer, stage, head, 0, 0)
-    return facts.on(replace(empty, values=pooled.values, block=block, pooled=pooled), whole_rows=True)
+    distribution = is_distribution(stage, trace.model.config.kernels(layer))
+    drawn = AttentionMap(layer, head, stage, pooled.values, 0, 0, block, distribution, pooled=pooled)
+    return facts.on(drawn, whole_rows=True)
 
 
 def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, AttentionMap]:
@@ -149,15 +158,6 @@ def _sizes(attention: AttentionMap, first_token: bool) -> np.ndarray:
         used[attention.queries == 0, :] = False
         used[:, attention.keys == 0] = False
     return attention.values[used].abs().numpy()
-
-
-def _empty_map(
-    trace: Trace, layer: int, stage: Stage, head: int, query_start: int, key_start: int
-) -> AttentionMap:
-    distribution = is_distribution(stage, trace.model.config.kernels(layer))
-    return AttentionMap(
-        layer, head, stage, torch.zeros(0, 0), query_start, key_start, distribution=distribution
-    )
 
 
 class _Facts:

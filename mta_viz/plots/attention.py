@@ -16,8 +16,9 @@ from mta_viz.tokenizers.base import Tokens
 
 __all__ = ["attention_map", "map_title", "stage_strip"]
 
-TOP, RIGHT, AXIS_TITLE = 62, 16, 18
+TOP, RIGHT, AXIS_TITLE = 66, 16, 18
 Cell = tuple[int, int]
+_Keep = Sequence[Sequence[int]]
 
 
 def attention_map(
@@ -38,103 +39,90 @@ def attention_map(
     `selected`: (query, key) drawn into the figure; `marks`: positions always labelled. Up to 256 x
     256 cells take clicks: the event's x and y are key and query (block middles when pooled).
     """
-    layout = _Layout(attention, tokens, numbering_from, size, selected, marks)
-    below, above = cells.beyond(attention, limit)
-    bar = theme.color_bar(
-        limit, signed=not attention.distribution, above=above, below=below, length_px=layout.plot_px[0]
-    )
+    rows, columns = attention.values.shape
+    clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
     figure = theme.style(go.Figure(), *size)
-    figure.add_trace(
-        cells.heatmap(attention, limit, colorbar=bar, hovertemplate=layout.coarse_hover(attention))
-    )
-    _add_masked(figure, attention, clickable=layout.clickable)
-    if (bad := cells.bad_cells(attention, layout.cell_px)) is not None:
-        figure.add_trace(bad)
-    if layout.clickable:
-        _add_targets(figure, attention, before, layout.cell_px, numbering_from)
-    layout.apply(figure, attention, tokens, numbering_from)
+    plot_px = _add_axes(figure, attention, tokens, numbering_from, [marks, selected or ()])
+    cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
+    figure.add_trace(_colored_cells(attention, limit))
+    told = {} if clickable else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
+    for layer in (cells.future(attention, **told), cells.bad_cells(attention, cell_px)):
+        if layer is not None:
+            figure.add_trace(layer)
+    if clickable:
+        _add_targets(figure, attention, before, cell_px=cell_px, numbering_from=numbering_from)
     if selected is not None:
         _draw_selection(figure, selected, attention.block)
-    return figure
+    figure.update_layout(hoverdistance=max(2, round(cell_px)))
+    return theme.add_title(figure, map_title(attention, numbering_from))
 
 
-class _Layout:
-    """Margins, ticks and axes that depend on the labels and on the pixels there are."""
+def _colored_cells(attention: AttentionMap, limit: float) -> go.Heatmap:
+    below, above = cells.beyond(attention, limit)
+    where = hover.BLOCKS if attention.block > 1 else hover.WHERE
+    return cells.heatmap(
+        attention,
+        limit,
+        colorbar=theme.color_bar(limit, signed=not attention.distribution, above=above, below=below),
+        hovertemplate=f"{where}<br>{hover.value_line(attention)}<extra></extra>",
+    )
 
-    def __init__(
-        self,
-        attention: AttentionMap,
-        tokens: Tokens,
-        numbering_from: int,
-        size: tuple[int, int],
-        selected: Cell | None,
-        marks: Sequence[int],
-    ) -> None:
-        rows, columns = attention.values.shape
-        self.clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
-        extents = [
-            (start, min(start + count * attention.block, len(tokens)))
-            for start, count in ((attention.query_start, rows), (attention.key_start, columns))
-        ]
-        self.ranges = (
-            cells.edges(attention.query_start, rows, attention.block),
-            cells.edges(attention.key_start, columns, attention.block),
-        )
-        always = [[*marks, *([chosen] if selected else [])] for chosen in selected or (0, 0)]
+
+def _add_axes(
+    figure: go.Figure, attention: AttentionMap, tokens: Tokens, numbering_from: int, keep: _Keep
+) -> tuple[float, float]:
+    """Both pairs of axes and the margins; returns width and height of the plotting area in pixels."""
+    sides = {
+        "y": (attention.query_start, attention.values.shape[0], figure.layout.height - TOP),
+        "x": (attention.key_start, attention.values.shape[1], figure.layout.width - RIGHT),
+    }
+    margin = {"t": TOP, "r": RIGHT, "pad": 0, "autoexpand": False}
+    for name, (start, count, px) in sides.items():
+        span = cells.edges(start, count, attention.block)
+        span = span[::-1] if name == "y" else span
         # Margins need the labels, labels the axis length: one guess is near enough for both.
-        guess = [max(size[1] - TOP - 90, 40), max(size[0] - RIGHT - 90, 40)]
-        self.ticks = [
-            theme.tick_positions(*extent, px, keep)
-            for extent, px, keep in zip(extents, guess, always, strict=True)
-        ]
-        self.labels = [
-            [theme.tick_label(p, tokens.pieces[p], numbering_from) for p in ticks] for ticks in self.ticks
-        ]
-        left, bottom = (round(theme.text_px(labels)) + 14 + AXIS_TITLE for labels in self.labels)
-        self.margin = {"l": left, "b": bottom, "t": TOP, "r": RIGHT, "pad": 0, "autoexpand": False}
-        self.plot_px = (max(size[0] - left - RIGHT, 1), max(size[1] - TOP - bottom, 1))
-        self.cell_px = min(self.plot_px[0] / max(columns, 1), self.plot_px[1] / max(rows, 1))
-
-    def coarse_hover(self, attention: AttentionMap) -> str:
-        """Hover of the cells themselves, used where there are too many for click targets."""
-        where = hover.BLOCKS if attention.block > 1 else hover.WHERE
-        return f"{where}<br>{hover.value_line(attention)}<extra></extra>"
-
-    def apply(self, figure: go.Figure, attention: AttentionMap, tokens: Tokens, numbering_from: int) -> None:
-        """Axes, margins, title."""
-        rows, columns = attention.values.shape
-        block = attention.block
-        starts = {"y": (attention.query_start, rows), "x": (attention.key_start, columns)}
-        spans = {"y": self.ranges[0][::-1], "x": self.ranges[1]}
-        for index, name in enumerate(("y", "x")):
-            names = hover.aliases(tokens, *starts[name], block, numbering_from)
-            data = theme.axis(
-                range=spans[name],
-                labelalias=names,
-                hoverformat=hover.number_format(block),
-                showticklabels=False,
-                ticks="",
-                minallowed=self.ranges[index][0],
-                maxallowed=self.ranges[index][1],
-            )
-            shown = theme.axis(
-                range=spans[name],
-                overlaying=name,
-                matches=name,
-                tickvals=self.ticks[index],
-                ticktext=self.labels[index],
-                tickangle=0 if name == "y" else -90,
-                title={"text": "query" if name == "y" else "key", "standoff": 4, "font": {"size": 12}},
-                side="left" if name == "y" else "bottom",
-            )
-            figure.update_layout({f"{name}axis": data, f"{name}axis2": shown})
-        # The visible axes exist only while something is drawn on them.
-        figure.add_trace(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y2", hoverinfo="skip"))
+        last = min(start + count * attention.block, len(tokens))
+        ticks = theme.tick_positions(start, last, max(px - 90, 40), [p for part in keep for p in part])
+        labels = [theme.tick_label(p, tokens.pieces[p], numbering_from) for p in ticks]
+        margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + AXIS_TITLE
+        names = hover.aliases(tokens, start, count, attention.block, numbering_from)
         figure.update_layout(
-            margin=self.margin,
-            hoverdistance=max(2, round(self.cell_px)),
-            title=_title(map_title(attention, numbering_from)),
+            {
+                f"{name}axis": _cell_axis(span, names, attention.block),
+                f"{name}axis2": _label_axis(name, span, ticks, labels),
+            }
         )
+    # An axis is drawn only while a trace lies on it.
+    figure.add_trace(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y2", hoverinfo="skip"))
+    figure.update_layout(margin=margin)
+    return sides["x"][2] - margin["l"], sides["y"][2] - margin["b"]
+
+
+def _cell_axis(span: tuple[float, float], names: dict[str, str], block: int) -> dict[str, object]:
+    return theme.axis(
+        range=span,
+        labelalias=names,
+        hoverformat=hover.number_format(block),
+        showticklabels=False,
+        ticks="",
+        minallowed=min(span),
+        maxallowed=max(span),
+    )
+
+
+def _label_axis(
+    name: str, span: tuple[float, float], ticks: list[int], labels: list[str]
+) -> dict[str, object]:
+    return theme.axis(
+        range=span,
+        overlaying=name,
+        matches=name,
+        side="left" if name == "y" else "bottom",
+        tickvals=ticks,
+        ticktext=labels,
+        tickangle=0 if name == "y" else -90,
+        title={"text": "query" if name == "y" else "key", "standoff": 4, "font": {"size": 12}},
+    )
 
 
 def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
@@ -145,20 +133,11 @@ def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
     return f"{where} · {info.long} ({info.unit}){pooled}"
 
 
-def _title(text: str) -> dict[str, object]:
-    return {"text": text, "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 0.99, "yanchor": "top"}
-
-
-def _add_masked(figure: go.Figure, attention: AttentionMap, *, clickable: bool) -> None:
-    told = {} if clickable else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
-    if (polygon := cells.future(attention, **told)) is not None:
-        figure.add_trace(polygon)
-
-
 def _add_targets(
     figure: go.Figure,
     attention: AttentionMap,
     before: AttentionMap | None,
+    *,
     cell_px: float,
     numbering_from: int,
 ) -> None:

@@ -31,7 +31,6 @@ def drawn_values(attention: AttentionMap) -> Float[np.ndarray, "row column"]:
 
 def heatmap(attention: AttentionMap, limit: float, **options: object) -> go.Heatmap:
     """The cells on the scale of their kind: symmetric about 0, or from 0 for distributions."""
-    rows, columns = attention.values.shape
     return go.Heatmap(
         z=drawn_values(attention),
         x0=float(centers(attention.key_start, 1, attention.block)[0]),
@@ -126,3 +125,21 @@ def targets(
         unselected={"marker": {"opacity": 0}},
         meta=TARGETS,
     )
+
+
+def empty_slot(text: str, width: int) -> go.Figure:
+    """A thin hatched bar that says what is not there."""
+    figure = theme.style(go.Figure(), width, 60)
+    figure.add_trace(hatched([0, 1, 1, 0], [0, 0, 1, 1]))
+    figure.add_annotation(
+        text=text,
+        x=0.5,
+        y=0.5,
+        xref="paper",
+        yref="paper",
+        showarrow=False,
+        font={"size": 13, "color": theme.INK},
+        bgcolor=theme.MASKED_FILL,
+    )
+    bare = theme.axis(range=(0, 1), showticklabels=False, ticks="", fixedrange=True)
+    return figure.update_layout(xaxis=bare, yaxis=bare, margin={"l": 4, "r": 4, "t": 4, "b": 4})

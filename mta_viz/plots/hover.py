@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.pooling import Pooled
 from mta_viz.plots import theme
 from mta_viz.plots.cells import centers
 from mta_viz.tokenizers.base import Tokens
@@ -56,7 +57,7 @@ def cell_text(
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
     """Template and numbers of every cell for the hover of an exact or a pooled map."""
     if attention.pooled is not None:
-        return _pooled_text(attention, numbering_from)
+        return _pooled_text(attention, attention.pooled, numbering_from)
     lines = [BLOCKS if attention.block > 1 else WHERE, value_line(attention, "customdata[0]")]
     fields = [attention.values.numpy()]
     if before is not None:
@@ -70,9 +71,8 @@ def cell_text(
 
 
 def _pooled_text(
-    attention: AttentionMap, numbering_from: int
+    attention: AttentionMap, pooled: Pooled, numbering_from: int
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    pooled = attention.pooled
     template = "<br>".join(
         [
             BLOCKS,

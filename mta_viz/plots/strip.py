@@ -39,7 +39,7 @@ def stage_strip(
     for index, (stage, domain) in enumerate(_slots(maps).items(), start=1):
         suffix = "" if index == 1 else str(index)
         if stage in maps:
-            _add_thumbnail(figure, maps[stage], limits[stage.value.unit], domain, suffix, len(tokens))
+            _add_thumbnail(figure, maps[stage], limits[stage.value.unit], domain, suffix)
         else:
             _add_absent(figure, stage, domain, suffix)
         _add_heading(figure, stage, maps.get(stage), limits, domain)
@@ -81,7 +81,6 @@ def _add_thumbnail(
     limit: float,
     domain: tuple[float, float],
     suffix: str,
-    n_tokens: int,
 ) -> None:
     small = shrink(attention, THUMBNAIL_CELLS)
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}

@@ -105,9 +105,7 @@ def limit_text(limit: float) -> str:
     return f"{limit:g}"
 
 
-def color_bar(
-    limit: float, *, signed: bool, above: bool = False, below: bool = False, length_px: float = 300
-) -> dict[str, object]:
+def color_bar(limit: float, *, signed: bool, above: bool = False, below: bool = False) -> dict[str, object]:
     """A thin bar over the plot with its limits printed; an arrow where cells lie beyond an end."""
     top = f"> {'+' if signed else ''}{limit_text(limit)} ▶" if above else _end(limit, signed)
     bottom = f"◀ < −{limit_text(limit)}" if below else _end(-limit, signed)
@@ -121,13 +119,13 @@ def color_bar(
         "xanchor": "center",
         "y": 1.0,
         "yanchor": "bottom",
-        "ypad": 4,
+        "ypad": 8,
         "outlinewidth": 1,
         "outlinecolor": FRAME,
         "tickvals": values,
         "ticktext": texts,
         "tickfont": {"size": LABEL_PX},
-    } | ({"len": 1.0} if length_px < 260 else {})
+    }
 
 
 def _end(limit: float, signed: bool) -> str:
@@ -150,6 +148,55 @@ def style(figure: go.Figure, width: int, height: int) -> go.Figure:
         dragmode="zoom",
     )
     return figure
+
+
+def add_title(figure: go.Figure, text: str) -> go.Figure:
+    """A small heading in the top left corner of the figure, beside nothing else."""
+    top, left = figure.layout.margin.t, figure.layout.margin.l
+    figure.add_annotation(
+        text=text,
+        x=0,
+        y=1,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="top",
+        xshift=6 - left,
+        yshift=top - 2,
+        showarrow=False,
+        font={"size": 13},
+    )
+    return figure
+
+
+def add_caption(figure: go.Figure, text: str, below_px: int) -> None:
+    """One line of words `below_px` under the plotting area."""
+    figure.add_annotation(
+        text=text,
+        x=0,
+        y=0,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="top",
+        yshift=-below_px,
+        showarrow=False,
+        font={"size": 11},
+    )
+
+
+def add_box(
+    figure: go.Figure, at: tuple[float, float], shape: tuple[float, float], *, color: str, width: float
+) -> None:
+    """A frame around `shape` (rows, columns) cells whose top left cell is `at` (row, column)."""
+    figure.add_shape(
+        type="rect",
+        y0=at[0] - 0.5,
+        y1=at[0] + shape[0] - 0.5,
+        x0=at[1] - 0.5,
+        x1=at[1] + shape[1] - 0.5,
+        line={"color": color, "width": width},
+    )
 
 
 def axis(**options: object) -> dict[str, object]:

@@ -50,18 +50,26 @@ def random_weights(shapes: ModelConfig, seed: int = 0) -> dict[str, torch.Tensor
 def write_models(root: Path) -> Path:
     """`tiny-mta` (bytes), `tiny-blocks` (char), `tiny-plain`, `no-tokenizer` and `broken`."""
     models = {
-        "tiny-mta": (config(FULL, 258), "bytes", None),
-        "tiny-blocks": (config(MTAOptions(pre_kernel=(2, 9)), 32), "char", None),
-        "tiny-plain": (config(MTAOptions(), 258), "bytes", None),
-        "no-tokenizer": (config(FULL, 300), "sp", "/home/author/tokenizer.model"),
+        "tiny-mta": (config(FULL, 258), "bytes"),
+        "tiny-blocks": (config(MTAOptions(pre_kernel=(2, 9)), 32), "char"),
+        "tiny-plain": (config(MTAOptions(), 258), "bytes"),
+        "no-tokenizer": (config(FULL, 258), "bytes"),
     }
-    for name, (shapes, tokenizer, path) in models.items():
+    for name, (shapes, tokenizer) in models.items():
+        weights = random_weights(shapes)
         write_native(
-            root / name, shapes, random_weights(shapes), tokenizer_name=tokenizer, tokenizer_path=path,
-            dtype=torch.float32,
-        )  # fmt: skip
+            root / name, shapes, weights, tokenizer_name=tokenizer, tokenizer_path=None, dtype=torch.float32
+        )
+    _lose_tokenizer(root / "no-tokenizer" / "params.json")
     broken = root / "broken"
     broken.mkdir()
     (broken / "params.json").write_text(json.dumps({"model": {"dim": 64, "n_heads": 5}}))
     (broken / "model.safetensors").write_bytes(b"nothing")
     return root
+
+
+def _lose_tokenizer(file: Path) -> None:
+    """As a checkpoint that came from another machine: its tokenizer's path means nothing here."""
+    params = json.loads(file.read_text())
+    params["data"]["tokenizer"] = {"name": "sp", "path": "/home/author/tokenizer.model"}
+    file.write_text(json.dumps(params))

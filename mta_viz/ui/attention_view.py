@@ -6,7 +6,7 @@ Owns the layout and the words; what is computed and drawn comes from `drawn`.
 import streamlit as st
 
 from mta_viz.analysis.maps import AttentionMap
-from mta_viz.exporting.data import map_csv, predictions_csv
+from mta_viz.exporting.data import map_csv, predictions_csv, stages_csv
 from mta_viz.model.stages import is_distribution, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import clicks, crops, state
@@ -16,9 +16,9 @@ from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected, resolve
 from mta_viz.ui.steppers import pick_head, pick_layer, pick_position, pick_stage
-from mta_viz.ui.widgets import caption, chart, plain, save_menu
+from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
-MAP_PX, SIDE_PX = 600, 316
+MAP_PX = 600
 PAIR_PX = 460  # overview and crop side by side
 
 
@@ -71,37 +71,34 @@ def _draw_body(drawn: Drawn) -> None:
     long = len(drawn.tokens) > crops.WHOLE_UP_TO
     if long:
         _draw_search(drawn)
-    with st.container(horizontal=True):
+    with st.container(key="pair" if long else "single"):
         if long:
             _draw_pair(drawn)
         else:
-            with st.container(width=MAP_PX):
+            with st.container():
                 _draw_map(drawn, drawn.maps[drawn.selected.stage], MAP_PX)
-        with st.container(width=SIDE_PX):
+        with st.container():
             _draw_cell(drawn)
-        with st.container(width=SIDE_PX):
+        with st.container():
             _draw_predictions(drawn)
 
 
 def _draw_strip(drawn: Drawn) -> None:
     figure = drawn.strip_figure()
-    chart(figure, "strip", clicks.on_stage, alt="All stages of this head as small maps")
-    with st.container(horizontal=True, vertical_alignment="center"):
-        with st.container():
-            caption(
-                f"All stages of this head. Scores share the limits ±{drawn.limits['score']:g}, weights share "
-                f"±{drawn.limits['weight']:g}. Click one to see it large."
-            )
-        save_menu(
-            f"{_name(drawn)}-stages",
-            figure,
-            lambda: "\n".join(map_csv(one, drawn.tokens) for one in drawn.maps.values()),
-            "strip",
-        )
+    chart(figure, "strip", clicks.on_stage, alt="All stages of this head as small maps", stretch=True)
+    caption_with_save(
+        f"All stages of this head. Scores share the limits ±{drawn.limits['score']:g}, weights share "
+        f"±{drawn.limits['weight']:g}. Click one to see it large.",
+        (*_name(drawn), "stages"),
+        figure,
+        lambda: stages_csv(drawn.maps, drawn.tokens),
+        "strip",
+    )
 
 
-def _name(drawn: Drawn) -> str:
-    return f"{state.view().checkpoint}-L{drawn.selected.layer}-H{drawn.selected.head}"
+def _name(drawn: Drawn) -> tuple[object, ...]:
+    """The first parts of file names; they count from 0 as the hook names do."""
+    return state.view().checkpoint, f"L{drawn.selected.layer}", f"H{drawn.selected.head}"
 
 
 def _draw_map(drawn: Drawn, attention: AttentionMap, size: int) -> None:
@@ -109,14 +106,16 @@ def _draw_map(drawn: Drawn, attention: AttentionMap, size: int) -> None:
     cell = (drawn.selected.query, drawn.selected.key)
     figure = drawn.map_figure(attention, size, cell)
     name = f"map.{drawn.page.key}.{attention.query_start}.{attention.key_start}"
-    chart(figure, name, clicks.on_cell, alt=_map_caption(drawn, attention))
-    caption(_map_caption(drawn, attention))
-    save_menu(f"{_name(drawn)}-{attention.stage.value.key}", figure, lambda: map_csv(attention, drawn.tokens), "map")
+    words = _map_caption(drawn, attention)
+    chart(figure, name, clicks.on_cell, alt=words)
+    file = (*_name(drawn), attention.stage.value.key)
+    caption_with_save(words, file, figure, lambda: map_csv(attention, drawn.tokens), "map")
 
 
 def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:
     info, limit = attention.stage.value, drawn.limits[attention.stage.value.unit]
-    where = f"{layer_label(attention.layer, drawn.page.numbering)} {head_label(attention.head, drawn.page.numbering)}"
+    numbering = drawn.page.numbering
+    where = f"{layer_label(attention.layer, numbering)} {head_label(attention.head, numbering)}"
     left_out = "" if drawn.page.first_token else ", first token left out"
     low = "0" if attention.distribution else f"-{limit:g}"
     parts = [
@@ -142,12 +141,17 @@ def _draw_pair(drawn: Drawn) -> None:
     if part is None or part.query_stop > n_tokens or part.key_stop > n_tokens:
         part = crops.around(drawn.selected.query, drawn.selected.key, n_tokens)
     overview = drawn.maps[drawn.selected.stage]
-    with st.container(width=PAIR_PX):
+    with st.container():
         figure = drawn.overview_figure(overview, PAIR_PX, part)
-        chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), ("points", "box"))
-        caption(f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}")
-        save_menu(f"{_name(drawn)}-overview", figure, lambda: map_csv(overview, drawn.tokens), "overview")
-    with st.container(width=PAIR_PX):
+        chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), modes=("points", "box"))
+        caption_with_save(
+            f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
+            (*_name(drawn), overview.stage.value.key, "overview"),
+            figure,
+            lambda: map_csv(overview, drawn.tokens),
+            "overview",
+        )
+    with st.container():
         _draw_map(drawn, drawn.crop(part), PAIR_PX)
 
 
@@ -180,7 +184,8 @@ def _draw_cell(drawn: Drawn) -> None:
     with st.container(horizontal=True):
         pick_position("query", selected.query, len(tokens))
         pick_position("key", selected.key, len(tokens))
-    st.text(f'query {selected.query} "{tokens.pieces[selected.query]}"\nkey {selected.key} "{tokens.pieces[selected.key]}"')
+    pieces = tokens.pieces
+    st.text(f'query {selected.query} "{pieces[selected.query]}"\nkey {selected.key} "{pieces[selected.key]}"')
     if selected.key > selected.query:
         caption(
             f"Key {selected.key} comes after query {selected.query}. The model never sees it: "
@@ -205,10 +210,10 @@ def _cell_lines(drawn: Drawn) -> list[str]:
 def _draw_predictions(drawn: Drawn) -> None:
     query = drawn.selected.query
     figure = predictions_figure(drawn.page, query)
-    st.text(f'Next token after {query} "{drawn.tokens.pieces[query]}"')
     chart(figure, "next", alt="The ten likeliest next tokens with their probabilities")
-    save_menu(
-        f"{state.view().checkpoint}-next-after-{query}",
+    caption_with_save(
+        f'Next token after {query} "{drawn.tokens.pieces[query]}".',
+        (state.view().checkpoint, "next", query),
         figure,
         lambda: predictions_csv(predictions(drawn.page, query)),
         "next",

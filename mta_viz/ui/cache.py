@@ -128,8 +128,9 @@ def changed(path: Path) -> int:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def tokenizer(
-    name: str, path: str | None, folder: str, override: str | None, changed: int
-) -> Tokenizer:  # `changed` is part of the key only
-    """A checkpoint's tokenizer without its weights. Raises TokenizerError."""
+def tokenizer(name: str, path: str | None, folder: str, override: str | None, changed: int) -> Tokenizer:
+    """A checkpoint's tokenizer without its weights. Raises TokenizerError.
+
+    `changed` is only part of the key: a file that was replaced is read again.
+    """
     return load_tokenizer(name, path, folder=Path(folder), override=Path(override) if override else None)

@@ -50,7 +50,7 @@ def _centred(position: int, n_tokens: int) -> tuple[int, int]:
 
 
 def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
-    low, high = sorted(int(round(end)) for end in ends)
+    low, high = sorted(round(end) for end in ends)
     if high - low + 1 > CROP_SIZE:
         return _centred((low + high + 1) // 2, n_tokens)
     low = min(max(0, low), n_tokens - 1)

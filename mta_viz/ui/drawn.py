@@ -16,7 +16,8 @@ from mta_viz.ui.crops import WHOLE_UP_TO, Crop
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected
 
-STRIP_SIZE = (940, 170)
+STRIP_SIZE = (905, 170)
+NEXT_PX = 300
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Drawn:
         def limit(unit: Unit) -> float:
             return shared_limit([m for stage, m in self.maps.items() if stage.value.unit == unit], first)
 
-        return remember(lambda: {"score": limit("score"), "weight": limit("weight")}, "limits", *self._head, first)
+        return remember(
+            lambda: {"score": limit("score"), "weight": limit("weight")}, "limits", *self._head, first
+        )
 
     def crop(self, part: Crop) -> AttentionMap:
         """The selected stage, exactly, in a part of the prompt."""
@@ -119,4 +122,6 @@ def predictions(page: Page, position: int) -> tuple[Prediction, ...]:
 
 def predictions_figure(page: Page, position: int) -> go.Figure:
     """The same as bars."""
-    return remember(lambda: next_tokens(predictions(page, position)), "bars", page.key, position)
+    return remember(
+        lambda: next_tokens(predictions(page, position), width=NEXT_PX), "bars", page.key, position
+    )

@@ -13,14 +13,17 @@ from mta_viz.ui.numbering import layer_label, layer_list
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.registry import VARIANTS
 from mta_viz.ui.steppers import pick_layer
-from mta_viz.ui.widgets import caption, chart, plain, save_menu
+from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
-PLACES = {"pre": "before the softmax", "post": "after the softmax"}
-MIXING_PLACES = {"head_pre": "before the softmax", "head_post": "after the softmax"}
+PLACES = {
+    "pre": "before the softmax",
+    "head_pre": "before the softmax",
+    "post": "after the softmax",
+    "head_post": "after the softmax",
+}
 READING = (
     "Each kernel reads the cells around the one it is read for: rows are earlier queries (0 = now), columns "
-    "keys to its left and right. The own tap is framed. Later keys are used only if they are not after the "
-    "query they are read for."
+    "are keys to its left and right. The own tap is framed."
 )
 
 
@@ -43,7 +46,9 @@ def draw_kernels(page: Page) -> None:
             help="shared: one colour scale for all heads; own: each head its own.",
             **state.kept("kernel_scale", "shared", ("shared", "own")),
         )
-    kernels = remember(lambda: layer_kernels(page.model.state_dict(), config, layer), "kernels", page.key, layer)
+    kernels = remember(
+        lambda: layer_kernels(page.model.state_dict(), config, layer), "kernels", page.key, layer
+    )
     for where, words in PLACES.items():
         _draw_place(page, layer, kernels, where, words, scale)
     for where, words in MIXING_PLACES.items():
@@ -72,44 +77,42 @@ def _layer(config: ModelConfig, layers: list[int]) -> int:
     return layers[0] if layers else 0
 
 
-def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: str, words: str, scale: str) -> None:
-    st.subheader(f"Key-query kernels {words}", anchor=False)
+def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: str, scale: str) -> None:
     taps = kernels.taps(where)
     if taps is None:
-        caption(_missing(page, layer, where, words))
+        caption(_missing(page, layer, where))
         return
     figure = remember(
         lambda: kernel_grid(kernels, where, scale=scale, layer=layer, numbering_from=page.numbering),
         "kernel grid", page.key, layer, where, scale, page.numbering,
     )  # fmt: skip
-    chart(figure, f"kernels.{where}", alt=f"Kernels of all heads {words}")
-    caption(f"{taps.shape[0]} kernels of {taps.shape[1]} queries x {taps.shape[2]} keys. {READING}")
-    save_menu(_name(layer, where), figure, lambda: kernels_csv(kernels), where)
+    chart(figure, f"kernels.{where}", alt=f"Kernels of all heads {PLACES[where]}")
+    words = f"{taps.shape[0]} kernels of {taps.shape[1]} queries x {taps.shape[2]} keys. {READING}"
+    caption_with_save(words, _name(layer, where), figure, lambda: kernels_csv(kernels), where)
 
 
-def _missing(page: Page, layer: int, where: str, words: str) -> str:
+def _missing(page: Page, layer: int, where: str) -> str:
     config = page.model.config
     having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
     return (
-        f"Layer {layer + page.numbering} has no key-query kernel {words}. "
+        f"{layer_label(layer, page.numbering)} has no key-query kernel {PLACES[where]}. "
         f"Layers that have one: {layer_list(having, page.numbering)}."
     )
 
 
-def _draw_mixing(page: Page, layer: int, kernels: LayerKernelSet, where: str, words: str) -> None:
-    st.subheader(f"Head mixing {words}", anchor=False)
+def _draw_mixing(page: Page, layer: int, kernels: LayerKernelSet, where: str) -> None:
     matrix = kernels.mixing(where)
     if matrix is None:
-        caption(f"Heads are not mixed {words} in this model.")
+        caption(f"Heads are not mixed {PLACES[where]} in this model.")
         return
     figure = remember(
         lambda: head_mixing(kernels, where, layer=layer, numbering_from=page.numbering),
         "head mixing", page.key, layer, where, page.numbering,
     )  # fmt: skip
-    chart(figure, f"mixing.{where}", alt=f"Head mixing {words}: target heads down, source heads across")
-    caption("Rows: what this target head receives; columns: the source heads it takes from.")
-    save_menu(_name(layer, where), figure, lambda: kernels_csv(kernels), where)
+    chart(figure, f"mixing.{where}", alt=f"Head mixing {PLACES[where]}: target heads down, sources across")
+    words = "Rows: what this target head receives; columns: the source heads it takes from."
+    caption_with_save(words, _name(layer, where), figure, lambda: kernels_csv(kernels), where)
 
 
-def _name(layer: int, where: str) -> str:
-    return f"{state.view().checkpoint}-L{layer}-{where}"
+def _name(layer: int, where: str) -> tuple[object, ...]:
+    return state.view().checkpoint, f"L{layer}", "kernels", where

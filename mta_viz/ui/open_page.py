@@ -113,7 +113,8 @@ def _work(request: Request, wanted: cache.RunKey | cache.ModelKey) -> Any | None
     """Wait for the job that makes `wanted`, showing it. None after Stop; raises what the job raised."""
     job = _job(wanted)
     if not job.wait(QUIET_SECONDS):
-        request.button.button("Stop", key="stop", icon=":material/stop:", width="stretch", on_click=job.cancel)
+        stop = {"icon": ":material/stop:", "width": "stretch", "on_click": job.cancel}
+        request.button.button("Stop", key="stop", **stop)
         _show_progress(job)
     if isinstance(job.error, Cancelled):
         return None

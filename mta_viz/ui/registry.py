@@ -7,6 +7,7 @@ to `mta_viz.checkpoint.discovery`.
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from mta_viz.checkpoint.discovery import Found
@@ -34,8 +35,7 @@ def roots(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None =
 
 def _option_values(argv: Sequence[str], option: str) -> list[str]:
     values = [argument.removeprefix(f"{option}=") for argument in argv if argument.startswith(f"{option}=")]
-    pairs = zip(argv, argv[1:], strict=False)
-    return values + [value for name, value in pairs if name == option]
+    return values + [value for name, value in pairwise(argv) if name == option]
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:

@@ -82,9 +82,7 @@ def _load(key: ModelKey, job: Job) -> object:
 
     job.begin(f"Reading {Path(key.path).name}")
     override = Path(key.tokenizer) if key.tokenizer else None
-    checkpoint = read_checkpoint(
-        Path(key.path), tokenizer=override, step=key.step, progress=job.report
-    )
+    checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=job.report)
     return build_model(checkpoint, device=key.device, dtype=torch_dtype(key.dtype))
 
 

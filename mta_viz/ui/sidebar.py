@@ -98,9 +98,7 @@ def _identity(found: Found, names: list[str]) -> str:
 
 def _forget_selection() -> None:
     """Another model: its heads and positions are others, so the page picks again."""
-    state.select(
-        checkpoint=state.get("checkpoint"), layer=None, head=None, stage=None, query=None, key=None
-    )
+    state.select(checkpoint=state.get("checkpoint"), layer=None, head=None, stage=None, query=None, key=None)
 
 
 def _model_key(found: Found) -> ModelKey:
@@ -130,22 +128,18 @@ def _draw_prompt(request: Request) -> None:
 
 
 def _tokenizer(model: ModelKey, found: Found) -> tuple[Tokenizer | None, str]:
-    summary = found.summary
-    if summary.tokenizer_name is None and model.tokenizer is None:
-        return None, "params.json names no tokenizer."
+    """The tokenizer, or None and why."""
+    name, path = found.summary.tokenizer_name, found.summary.tokenizer_path
+    if name is None:
+        return None, "params.json names no tokenizer. Paste token ids instead of text."
     try:
-        return (
-            cache.tokenizer(
-                summary.tokenizer_name, summary.tokenizer_path, str(found.path), model.tokenizer, model.changed
-            ),
-            "",
-        )
+        return cache.tokenizer(name, path, str(found.path), model.tokenizer, model.changed), ""
     except MtaVizError as error:
         return None, str(error)
 
 
 def _draw_missing_tokenizer(request: Request, problem: str) -> None:
-    st.warning(plain(f"{problem} Choose the file, or paste token ids."))
+    st.warning(plain(problem))
     upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
     if upload is not None:
         file = keep_upload(upload.name, upload.getvalue())
@@ -159,8 +153,12 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
     if state.get("prompt") != text:  # first visit, or a model for which the example means nothing
         state.put("prompt", text)
         state.put("run", text)
-    text = st.text_area("Prompt", height=120, placeholder="Type something, or choose an example.",
-                        **state.kept("prompt", text))
+    text = st.text_area(
+        "Prompt",
+        height=120,
+        placeholder="Type something, or choose an example.",
+        **state.kept("prompt", text),
+    )
     _draw_examples(tokenizer)
     if not text:
         request.empty = "Type something, or choose an example."
@@ -257,4 +255,3 @@ def draw_settings(request: Request, devices: list[str]) -> None:
         if st.button("Look for new models", icon=":material/refresh:"):
             cache.discovery.clear()
             st.rerun()
-

@@ -17,19 +17,23 @@ def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
         kernels = config.kernels(index)
         return layer_label(index, numbering) + (" · kernels" if kernels.pre or kernels.post else "")
 
-    _step("layer", layer, config.n_layers, label, ("Up", "Down"), 220)
+    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=290)
 
 
 def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
     """Heads."""
-    _step("head", head, config.n_heads, lambda index: head_label(index, numbering), ("Left", "Right"), 170)
+
+    def label(index: int) -> str:
+        return head_label(index, numbering)
+
+    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=240)
 
 
 def _step(
-    field: str, value: int, count: int, label: Callable[[int], str], shortcuts: tuple[str, str], width: int
+    field: str, value: int, count: int, *, label: Callable[[int], str], shortcuts: tuple[str, str], width: int
 ) -> None:
     """A list between two arrows for the view's `field`, over 0..count-1; arrows stop at the ends."""
-    row = st.container(horizontal=True, width=width, gap="xsmall", vertical_alignment="bottom")
+    row = st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom")
     with row:
         _arrow(field, value - 1, count, ":material/chevron_left:", shortcuts[0])
         state.put(field, value)

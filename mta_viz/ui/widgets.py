@@ -11,10 +11,11 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from mta_viz.exporting.figures import figure_bytes
-from mta_viz.exporting.names import safe_name
+from mta_viz.exporting.names import file_name
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=])")
 _EMOJI_CODE = re.compile(r":(?=[\w+/-]+:)")
+MIME_TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
@@ -34,49 +35,59 @@ def chart(
     figure: go.Figure,
     name: str,
     then: Callable[[str], None] | None = None,
+    *,
     modes: tuple[str, ...] = ("points",),
     alt: str | None = None,
+    stretch: bool = False,
 ) -> None:
-    """A figure at its own size; `then(widget key)` runs when something on it is chosen.
+    """A figure at its own size or as wide as there is room; `then(widget key)` after a choice on it.
 
     `name` keys the widget. A chart that shows something else needs another name where an old
     choice must not be taken for one on the new figure.
     """
     key = f"chart.{name}"
-    if then is None:
-        st.plotly_chart(figure, key=key, width="content", config=CHART_CONFIG, alt=alt)
-        return
+    choosing = {"selection_mode": modes, "on_select": lambda: then(key)} if then is not None else {}
     st.plotly_chart(
         figure,
         key=key,
-        width="content",
+        width="stretch" if stretch else "content",
+        theme=None,  # Streamlit's would move titles and pad axes; style.css gives text the page's colour
         config=CHART_CONFIG,
         alt=alt,
-        selection_mode=modes,
-        on_select=lambda: then(key),
+        **choosing,
     )
 
 
-def save_menu(name: str, figure: go.Figure, csv: Callable[[], str], key: str, label: str = "Save") -> None:
-    """One button with PNG, SVG and CSV of a chart. Each file is made when it is asked for."""
-    with st.popover(label, icon=":material/download:", key=f"save.{key}"):
-        file = safe_name(name)
-        for format, mime in (("png", "image/png"), ("svg", "image/svg+xml")):
-            st.download_button(
-                format.upper(),
-                data=lambda format=format: figure_bytes(figure, format),
-                file_name=f"{file}.{format}",
-                mime=mime,
-                key=f"save.{key}.{format}",
-                on_click="ignore",
-                width="stretch",
-            )
-        st.download_button(
-            "CSV (the numbers)",
-            data=lambda: csv().encode(),
-            file_name=f"{file}.csv",
-            mime="text/csv",
-            key=f"save.{key}.csv",
-            on_click="ignore",
-            width="stretch",
-        )
+def caption_with_save(
+    text: str, name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str], key: str
+) -> None:
+    """What a chart shows, in words, and its save menu at the right."""
+    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+        with st.container():
+            caption(text)
+        save_menu(name, figure, csv, key)
+
+
+def save_menu(name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str], key: str) -> None:
+    """One button with PNG, SVG and CSV of a chart; `name` are the parts of the file's name.
+
+    Each file is made when it is asked for, so a page does not pay for what nobody saves.
+    """
+    with st.popover("Save", icon=":material/download:", key=f"save.{key}"):
+        _download("PNG", name, "png", lambda: figure_bytes(figure, "png"), key=key)
+        _download("SVG", name, "svg", lambda: figure_bytes(figure, "svg"), key=key)
+        _download("CSV (the numbers)", name, "csv", lambda: csv().encode(), key=key)
+
+
+def _download(
+    label: str, name: tuple[object, ...], suffix: str, make: Callable[[], bytes], *, key: str
+) -> None:
+    st.download_button(
+        label,
+        data=make,
+        file_name=file_name(*name, suffix=suffix),
+        mime=MIME_TYPES[suffix],
+        key=f"save.{key}.{suffix}",
+        on_click="ignore",
+        width="stretch",
+    )

@@ -16,7 +16,7 @@ from mta_viz.tokenizers.base import Tokens
 
 __all__ = ["attention_map", "map_title", "stage_strip"]
 
-TOP, RIGHT, AXIS_TITLE = 66, 16, 18
+TOP, RIGHT, AXIS_TITLE = 66, 16, 24
 Cell = tuple[int, int]
 _Keep = Sequence[Sequence[int]]
 

@@ -91,21 +91,24 @@ def _pooled_text(
 
 
 def _add_row_facts(attention: AttentionMap, lines: list[str], fields: list[np.ndarray]) -> None:
-    values = np.where(attention.masked.numpy(), -np.inf, attention.values.numpy())
-    cells = np.where(attention.masked.numpy(), 0.0, attention.values.numpy())
-    order = (-values).argsort(1, kind="stable").argsort(1, kind="stable") + 1
-    counts = (attention.queries.numpy()[:, None] + 1) * np.ones_like(order)
+    """Share of the row and its sum for weights; rank in the row where values compare as they are."""
+    masked = attention.masked.numpy()
     if attention.stage.value.unit == "weight":
-        _add_shares(attention, cells, lines, fields)
+        _add_shares(attention, np.where(masked, 0.0, attention.values.numpy()), lines, fields)
+        if not attention.distribution:
+            return
+    values = np.where(masked, -np.inf, attention.values.numpy())
+    ranks = (-values).argsort(1, kind="stable").argsort(1, kind="stable") + 1
     lines.append(f"row rank %{{customdata[{len(fields)}]:d}} of %{{customdata[{len(fields) + 1}]:d}}")
-    fields += [order, counts]
+    fields += [ranks, (attention.queries.numpy()[:, None] + 1) * np.ones_like(ranks)]
 
 
 def _add_shares(
     attention: AttentionMap, cells: np.ndarray, lines: list[str], fields: list[np.ndarray]
 ) -> None:
     total = np.abs(cells).sum(1, keepdims=True)
-    share = np.divide(np.abs(cells), total, out=np.zeros_like(cells), where=total > 0)
+    with np.errstate(invalid="ignore"):  # a row with an infinite weight has no shares
+        share = np.divide(np.abs(cells), total, out=np.zeros_like(cells), where=total > 0)
     if attention.distribution:
         lines[-1] += f" (%{{customdata[{len(fields)}]:.1%}} of this row)"
         fields.append(share)

@@ -169,8 +169,8 @@ def _draw_search(drawn: Drawn) -> None:
             format_func=lambda place: f"{place} {drawn.tokens.pieces[place]}",
             **state.kept("hit", hits[-1], hits),
         )
-        st.button("Show as key", on_click=_show, args=(drawn.selected.query, hit, len(drawn.tokens)))
-        st.button("Show as query", on_click=_show, args=(hit, None, len(drawn.tokens)))
+        st.button("Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, hit, len(drawn.tokens)))
+        st.button("Show as query", key="show.query", on_click=_show, args=(hit, None, len(drawn.tokens)))
 
 
 def _show(query: int, key: int | None, n_tokens: int) -> None:

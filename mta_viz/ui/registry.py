@@ -77,7 +77,7 @@ def _kernel_words(place: str, size: tuple[int, int] | None, present: list[bool])
     return f"kernels {size[0]}x{size[1]} {place} in {where}"
 
 
-def megabytes(n_bytes: float) -> str:
+def megabytes(n_bytes: int) -> str:
     """`6.8 MB`, `1.2 GB`: decimal units, as file managers show them."""
     if n_bytes >= 1e9:
         return f"{n_bytes / 1e9:.1f} GB"

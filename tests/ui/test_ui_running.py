@@ -10,7 +10,7 @@ from mta_viz.ui.running import Job
 
 def test_a_job_reports_and_finishes():
     job = Job(lambda job: (job.begin("Reading"), job.report(0.25)))
-    assert job.wait(5) and job.error is None
+    assert job.wait(5.0) and job.error is None
     assert (job.stage, job.fraction) == ("Reading", 0.25)
 
 
@@ -23,7 +23,7 @@ def test_stop_ends_a_job_at_its_next_report():
     job = Job(work)
     assert not job.wait(0.05)
     job.cancel()
-    assert job.wait(5) and isinstance(job.error, Cancelled)
+    assert job.wait(5.0) and isinstance(job.error, Cancelled)
 
 
 def test_an_error_is_kept_for_the_page():
@@ -31,7 +31,7 @@ def test_an_error_is_kept_for_the_page():
         raise PromptError("too odd")
 
     job = Job(work)
-    assert job.wait(5) and str(job.error) == "too odd"
+    assert job.wait(5.0) and str(job.error) == "too odd"
 
 
 def test_the_store_forgets_what_was_used_longest_ago():

@@ -1,0 +1,211 @@
+"""Multi-token attention of one layer, every step optional: plain softmax attention has none of them.
+
+Owns the order of the steps and their hook points (paper section 3); ops.py owns the mathematics.
+Rows of the T x T stages are computed in slabs, so memory grows with T unless a hook asks for a
+whole map.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from mta_viz.config import ModelConfig
+from mta_viz.model import ops
+from mta_viz.model.stages import Stage, layer_stages
+
+GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
+SLAB_CELLS = 2**21  # cells of one stage (batch x head x query x key) held at once without hooks
+
+StageWatcher = Callable[[Stage, Tensor, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Query rows wanted, [start, stop), and the earlier row `first` their convolutions reach back to."""
+
+    first: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class QueryKeyValue:
+    """Rotated queries and keys, and values: [batch, position, head or kv_head, d].
+
+    `q` may hold only the last positions (generation): its first row is position `q_start`.
+    """
+
+    q: Float[Tensor, "batch query head d"]
+    k: Float[Tensor, "batch key kv_head d"]
+    v: Float[Tensor, "batch key kv_head d"]
+    q_start: int = 0
+
+
+class Attention(nn.Module):
+    """One layer's attention. Parameters: see `checkpoint.types.parameter_shapes`."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.config, self.layer = config, layer
+        self.kernels = config.kernels(layer)
+        width, kv_width = config.n_heads * config.d_head, config.n_kv_heads * config.d_head
+        self.wq = nn.Linear(config.d_model, width, bias=False)
+        self.wk = nn.Linear(config.d_model, kv_width, bias=False)
+        self.wv = nn.Linear(config.d_model, kv_width, bias=False)
+        self.wo = nn.Linear(width, config.d_model, bias=False)
+        self._add_kernels()
+        self._add_norm_and_gate()
+        self._add_hooks()
+
+    def _add_kernels(self) -> None:
+        for name in ("pre", "post"):
+            shape = getattr(self.kernels, name)
+            kernel = _identity_kernel(shape, self.config.key_pad_left(shape[2])) if shape else None
+            self.register_parameter(f"kernel_{name}", kernel)
+        for name in ("head_pre", "head_post"):
+            shape = getattr(self.kernels, name)
+            self.register_parameter(name, _identity_mixing(shape) if shape else None)
+
+    def _add_norm_and_gate(self) -> None:
+        d, gate = self.config.d_head, self.config.mta.gate
+        self.register_parameter(
+            "group_norm", nn.Parameter(torch.ones(d)) if self.config.mta.group_norm else None
+        )
+        self.gate = nn.Linear(d, 1 if gate == "1d" else d) if gate else None
+
+    def _add_hooks(self) -> None:
+        self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
+        self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
+        self.stages = layer_stages(self.kernels)
+        for stage in self.stages:
+            setattr(self, stage.value.hook, HookPoint())
+        self.hook_z, self.hook_z_gated = HookPoint(), HookPoint()
+        if self.group_norm is not None:
+            self.hook_z_normed = HookPoint()
+        if self.gate is not None:
+            self.hook_gate = HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch position d_model"]) -> Float[Tensor, "batch position d_model"]:
+        """Attention output of every position, before it is added to the residual stream."""
+        return self.output(self.attend(self.project(x)))
+
+    def project(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> QueryKeyValue:
+        """Queries, keys and values of positions `start` onwards, rotated."""
+        d, positions = self.config.d_head, torch.arange(start, start + x.shape[1], device=x.device)
+        q, k, v = (
+            hook(linear(x).unflatten(-1, (-1, d)))
+            for linear, hook in ((self.wq, self.hook_q), (self.wk, self.hook_k), (self.wv, self.hook_v))
+        )
+        q, k = (ops.rotary(part, positions, self.config.rope_theta) for part in (q, k))
+        return QueryKeyValue(self.hook_rot_q(q), self.hook_rot_k(k), v, start)
+
+    def attend(self, qkv: QueryKeyValue) -> Float[Tensor, "batch query head d"]:
+        """Values weighted by the final weights, for every query of a whole prompt."""
+        if self.has_stage_hooks:
+            rows = self.rows(0, qkv.k.shape[1])
+            return ops.weighted_values(self.stage_rows(qkv, rows, self._fire_hook), qkv.v)
+        batch, n_keys = qkv.k.shape[:2]
+        return torch.cat([self.attend_rows(qkv, rows) for rows in self.slabs(batch, n_keys)], dim=1)
+
+    def attend_rows(self, qkv: QueryKeyValue, rows: Rows) -> Float[Tensor, "batch query head d"]:
+        """Weighted values of some rows; keys after the last row are never touched."""
+        return ops.weighted_values(self.stage_rows(qkv, rows, _pass_through), qkv.v[:, : rows.stop])
+
+    def stage_rows(
+        self, qkv: QueryKeyValue, rows: Rows, watch: StageWatcher
+    ) -> Float[Tensor, "batch head query key"]:
+        """Final weights of `rows` over keys 0..stop-1, passing every stage through `watch`.
+
+        `watch(stage, map, first_row)` sees each stage as computed, earlier rows included, and
+        returns the map to go on with. The first rows of a convolution's input are its halo: they
+        are dropped from its output, where they would lack what lies before them.
+        """
+        q, k = qkv.q[:, rows.first - qkv.q_start : rows.stop - qkv.q_start], qkv.k[:, : rows.stop]
+        first = rows.first
+        maps = watch(Stage.RAW, ops.attention_scores(q, k), first)
+        if self.kernel_pre is not None:
+            keep = max(rows.start - self._reach(self.kernel_post), 0)
+            maps = self._convolve(self._zero_future(maps, first), self.kernel_pre, keep - first)
+            first = keep
+            maps = watch(Stage.KQ, maps, first)
+        if self.head_pre is not None:
+            maps = watch(Stage.MIX, ops.mix_heads(maps, self.head_pre), first)
+        maps = ops.masked_softmax(maps, self._future(maps, first))
+        maps = watch(Stage.SOFTMAX, maps, first)
+        if self.kernel_post is not None:
+            maps = self._convolve(maps, self.kernel_post, rows.start - first)
+            maps = watch(Stage.SOFTMAX_KQ, self._zero_future(maps, rows.start), rows.start)
+        if self.head_post is not None:
+            maps = ops.mix_heads(maps, self.head_post)
+        return watch(Stage.PATTERN, maps, rows.start)
+
+    def output(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position d_model"]:
+        """Group norm, gate and output projection of the heads' weighted values."""
+        z = self.hook_z(z)
+        if self.group_norm is not None:
+            normed = ops.rms_normalize(z, GROUP_NORM_EPS) * self.group_norm
+            z = self.hook_z_normed(normed * self.config.depth_scale(self.layer))
+        if self.gate is not None:
+            z = z * self.hook_gate(torch.sigmoid(self.gate(z)))
+        return self.wo(self.hook_z_gated(z).flatten(-2))
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """`[start, stop)` with the halo of earlier rows their convolutions read."""
+        reach = self._reach(self.kernel_pre) + self._reach(self.kernel_post)
+        return Rows(max(start - reach, 0), start, stop)
+
+    def slabs(self, batch: int, n_keys: int) -> Iterator[Rows]:
+        """Consecutive row ranges that hold at most about SLAB_CELLS cells of one stage each."""
+        step = self.slab_rows(batch, n_keys)
+        for row in range(0, n_keys, step):
+            yield self.rows(row, min(row + step, n_keys))
+
+    def slab_rows(self, batch: int, n_keys: int) -> int:
+        """Rows per slab. With gradients every slab would be kept anyway, so there is only one."""
+        if torch.is_grad_enabled():
+            return max(n_keys, 1)
+        return max(SLAB_CELLS // (batch * self.config.n_heads * n_keys), 16)
+
+    @property
+    def has_stage_hooks(self) -> bool:
+        """Whether anybody listens to a T x T hook point, which then must see the whole map."""
+        points = [getattr(self, stage.value.hook) for stage in self.stages]
+        return any(
+            point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
+        )
+
+    def _fire_hook(self, stage: Stage, maps: Tensor, first_row: int) -> Tensor:
+        return getattr(self, stage.value.hook)(maps)
+
+    def _convolve(self, maps: Tensor, kernel: Tensor, skip: int) -> Tensor:
+        pad_left = self.config.key_pad_left(kernel.shape[2])
+        return ops.key_query_convolution(maps, kernel, pad_left)[:, :, skip:]
+
+    def _future(self, maps: Tensor, first_row: int) -> Tensor:
+        rows = range(first_row, first_row + maps.shape[2])
+        return ops.future_cells(rows, maps.shape[3], maps.device)
+
+    def _zero_future(self, maps: Tensor, first_row: int) -> Tensor:
+        return maps.masked_fill(self._future(maps, first_row), 0.0)
+
+    @staticmethod
+    def _reach(kernel: Tensor | None) -> int:
+        return kernel.shape[1] - 1 if kernel is not None else 0
+
+
+def _pass_through(stage: Stage, maps: Tensor, first_row: int) -> Tensor:
+    return maps
+
+
+def _identity_kernel(shape: tuple[int, int, int], own_key: int) -> nn.Parameter:
+    kernel = torch.zeros(shape)
+    kernel[:, -1, own_key] = 1.0
+    return nn.Parameter(kernel)
+
+
+def _identity_mixing(shape: tuple[int, int, int]) -> nn.Parameter:
+    return nn.Parameter(torch.eye(shape[1]).expand(shape).clone())

@@ -1,0 +1,89 @@
+"""Pure tensor functions of the forward pass: no state, no hooks, nothing written in place.
+
+Axes: batch, head, query, key, position, d (head width). Owns the mathematics, not the order of
+the steps (attention.py).
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def rms_normalize(x: Float[Tensor, "*axes width"], eps: float) -> Float[Tensor, "*axes width"]:
+    """x / sqrt(mean(x^2) + eps) over the last axis, in float32, cast back; no weight."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def rotary(
+    x: Float[Tensor, "batch position head d"], positions: Int[Tensor, " position"], theta: float
+) -> Float[Tensor, "batch position head d"]:
+    """Rotary embedding on interleaved pairs (2i, 2i+1), angle position * theta^(-2i/d), in float32."""
+    d = x.shape[-1]
+    # float64 angles: at position 4,096 a float32 product is already off by 1e-4 radians
+    pairs = torch.arange(0, d, 2, dtype=torch.float64, device=x.device)
+    angle = positions.to(torch.float64)[:, None] * theta ** (-pairs / d)
+    cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
+    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+    return rotated.flatten(-2).to(x.dtype)
+
+
+def attention_scores(
+    q: Float[Tensor, "batch query head d"], k: Float[Tensor, "batch key kv_head d"]
+) -> Float[Tensor, "batch head query key"]:
+    """q.k / sqrt(d) before any mask; query head h reads kv head h // (heads / kv_heads)."""
+    k = repeat_kv_heads(k, q.shape[2])
+    return torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+
+
+def repeat_kv_heads(
+    x: Float[Tensor, "batch key kv_head d"], heads: int
+) -> Float[Tensor, "batch key head d"]:
+    """Give each query head its kv head (grouped-query attention)."""
+    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
+
+
+def future_cells(rows: range, n_keys: int, device: torch.device) -> Bool[Tensor, "query key"]:
+    """True where the key comes after the query; row i stands for position `rows[i]`."""
+    queries = torch.arange(rows.start, rows.stop, device=device)
+    return torch.arange(n_keys, device=device) > queries[:, None]
+
+
+def key_query_convolution(
+    maps: Float[Tensor, "batch head query key"], kernel: Float[Tensor, "head c_q c_k"], pad_left: int
+) -> Float[Tensor, "batch head query key"]:
+    """Convolve each head's map over queries and keys (paper eq. for key-query convolution).
+
+    out[h,i,j] = sum_{a,b} kernel[h,a,b] * maps[h, i+a-(c_q-1), j+b-pad_left], zero outside the
+    array. The caller has set cells with key > query to 0. Never reads a later query.
+    """
+    heads, c_q, c_k = kernel.shape
+    padded = F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
+    if maps.device.type == "cpu" and maps.dtype != torch.float32:
+        # half-precision depthwise convolution is 12 times slower than float32 on a CPU
+        return F.conv2d(padded.float(), kernel.float()[:, None], groups=heads).to(maps.dtype)
+    return F.conv2d(padded, kernel[:, None].to(maps.dtype), groups=heads)
+
+
+def mix_heads(
+    maps: Float[Tensor, "batch head query key"], mixing: Float[Tensor, "group target source"]
+) -> Float[Tensor, "batch head query key"]:
+    """out[g, target] = sum_source mixing[g, target, source] * maps[g, source], per group of heads."""
+    grouped = maps.unflatten(1, (mixing.shape[0], mixing.shape[2]))
+    return torch.einsum("gts,bgsqk->bgtqk", mixing.to(maps.dtype), grouped).flatten(1, 2)
+
+
+def masked_softmax(
+    scores: Float[Tensor, "batch head query key"], future: Bool[Tensor, "query key"]
+) -> Float[Tensor, "batch head query key"]:
+    """Softmax over keys <= query, in float32, cast back; future cells are exactly 0."""
+    return scores.float().masked_fill(future, -torch.inf).softmax(dim=-1).to(scores.dtype)
+
+
+def weighted_values(
+    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d"]
+) -> Float[Tensor, "batch query head d"]:
+    """Sum of values weighted by the final attention weights of each head."""
+    return torch.einsum("bhqk,bkhd->bqhd", pattern, repeat_kv_heads(v, pattern.shape[1]))

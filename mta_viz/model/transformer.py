@@ -1,0 +1,137 @@
+"""The hooked model: embedding, blocks, unembedding, with TransformerLens hook names.
+
+Owns the residual stream; attention.py owns what happens inside a layer's attention. Differs from
+TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs: after it).
+"""
+
+import threading
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from mta_viz.checkpoint.types import Checkpoint, Source
+from mta_viz.config import ModelConfig
+from mta_viz.model import ops
+from mta_viz.model.attention import Attention
+from mta_viz.tokenizers.base import Tokenizer
+
+
+class RMSNorm(nn.Module):
+    """RMSNorm with a weight and a constant factor; `hook_normalized` is taken before the weight."""
+
+    def __init__(self, width: int, eps: float, factor: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps, self.factor = eps, factor
+        self.hook_normalized = HookPoint()
+
+    def forward(self, x: Float[Tensor, "*axes width"]) -> Float[Tensor, "*axes width"]:
+        """Normalise over the last axis."""
+        return self.hook_normalized(ops.rms_normalize(x, self.eps)) * self.weight * self.factor
+
+
+class MLP(nn.Module):
+    """w2(silu(w1 h) * w3 h), no biases."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.w1 = nn.Linear(config.d_model, config.d_mlp, bias=False)
+        self.w3 = nn.Linear(config.d_model, config.d_mlp, bias=False)
+        self.w2 = nn.Linear(config.d_mlp, config.d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
+        """Gated feed-forward of every position."""
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Block(nn.Module):
+    """One layer: attention and MLP, each normed and added to the residual stream."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        factor = config.block_norm_scale(layer)
+        self.ln1 = RMSNorm(config.d_model, config.norm_eps, factor)
+        self.attn = Attention(config, layer)
+        self.ln2 = RMSNorm(config.d_model, config.norm_eps, factor)
+        self.mlp = MLP(config)
+        self.hook_resid_pre, self.hook_attn_out = HookPoint(), HookPoint()
+        self.hook_resid_mid, self.hook_mlp_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+
+    def forward(
+        self, resid: Float[Tensor, "batch position d_model"]
+    ) -> Float[Tensor, "batch position d_model"]:
+        """Residual stream after this layer."""
+        resid = self.hook_resid_pre(resid)
+        return self.finish(resid, self.attn(self.ln1(resid)))
+
+    def finish(
+        self,
+        resid: Float[Tensor, "batch position d_model"],
+        attn_out: Float[Tensor, "batch position d_model"],
+    ) -> Float[Tensor, "batch position d_model"]:
+        """Add the attention's output, then the MLP's."""
+        mid = self.hook_resid_mid(resid + self.hook_attn_out(attn_out))
+        return self.hook_resid_post(mid + self.hook_mlp_out(self.mlp(self.ln2(mid))))
+
+
+class HookedMTA(HookedRootModule):
+    """A transformer with multi-token attention as a TransformerLens module.
+
+    Works with `run_with_cache`, `run_with_hooks` and tools built on them. `lock` is held by every
+    function of tracing.py: hooks are state on the module. A new model has random matrices and
+    identity kernels; parameters are named as in `checkpoint.types.parameter_shapes`.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.lock = threading.RLock()
+        self.tokenizer: Tokenizer | None = None
+        self.source: Source | None = None
+        self.embed = nn.Embedding(config.vocab_size, config.d_model)
+        self.hook_embed = HookPoint()
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
+        self.ln_final = RMSNorm(config.d_model, config.norm_eps)
+        self.unembed = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.setup()
+
+    def forward(self, tokens: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
+        """Logits of every position."""
+        resid = self.hook_embed(self.embed(tokens))
+        for block in self.blocks:
+            resid = block(resid)
+        return self.logits(resid)
+
+    def logits(self, resid: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes vocab"]:
+        """Logits read off the residual stream after the last layer (or any layer: logit lens)."""
+        weight = self.embed.weight if self.unembed is None else self.unembed.weight
+        return F.linear(self.ln_final(resid), weight)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype weights and activations have."""
+        return self.embed.weight.dtype
+
+
+def build_model(
+    checkpoint: Checkpoint, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+) -> HookedMTA:
+    """The checkpoint's model on `device`, in `dtype` (None: the file's own), ready to run.
+
+    Weights already in that dtype and place are used as they are, memory-mapped ones too.
+    """
+    state = {name: tensor.to(device, dtype) for name, tensor in checkpoint.state_dict.items()}
+    with torch.device("meta"):
+        model = HookedMTA(checkpoint.config)
+    model.load_state_dict(state, assign=True)
+    model.tokenizer, model.source = checkpoint.tokenizer, checkpoint.source
+    return model.requires_grad_(False).eval()

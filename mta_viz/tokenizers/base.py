@@ -1,7 +1,7 @@
 """What a tokenizer is and what it returns: ids, display pieces and character spans."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,8 @@ class Tokens:
     `ids[t]` is the vocabulary index, `pieces[t]` the label shown for it (never blank, never a
     replacement character), `spans[t]` = (start, end) the characters of `text` it stands for.
     Spans are in order and `"".join(text[a:b] for a, b in spans) == text`; special tokens and all
-    but one byte of a split character have empty spans. `text` is None for pasted ids.
+    but the last byte of a split character have empty spans (BOS stands for the whole text where a
+    tokenizer keeps nothing of it). `text` is None for pasted ids, whose spans are all empty.
     """
 
     ids: tuple[int, ...]
@@ -23,6 +24,7 @@ class Tokens:
         return len(self.ids)
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text <-> ids. `kind` is char, bytes, tiktoken, sp or tokenizers."""
 
@@ -35,7 +37,7 @@ class Tokenizer(Protocol):
         """BOS (if the tokenizer has one) + ids of `text`, without EOS. Raises TokenizerError."""
 
     def decode(self, ids: tuple[int, ...]) -> str:
-        """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
+        """Text of the ids, specials and unknown ids left out; broken bytes become U+FFFD."""
 
     def pieces(self, ids: tuple[int, ...]) -> tuple[str, ...]:
-        """One label per id: whitespace visible, split bytes as <0xF0>, specials named."""
+        """One label per id: whitespace visible, split bytes as <0xF0>, specials named, others <id 4097>."""

@@ -1,0 +1,64 @@
+"""The character tokenizer of the block-finding task: a-z, ".", "#", "_", BOS, EOS, free ids up to 32."""
+
+from collections.abc import Sequence
+from string import ascii_lowercase
+
+from mta_viz.errors import TokenizerError
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.labels import label, reserved, unnamed
+from mta_viz.tokenizers.spans import with_bos
+
+ALPHABET = ascii_lowercase + ".#_"
+_MAX_NAMED = 20
+
+
+class CharTokenizer:
+    """One id per character of `ALPHABET`; every other character is refused."""
+
+    kind: str = "char"
+    vocab_size: int = 32
+
+    def __init__(self) -> None:
+        self.bos_id: int | None = len(ALPHABET)
+        self.eos_id: int | None = len(ALPHABET) + 1
+        self._ids = {character: token_id for token_id, character in enumerate(ALPHABET)}
+        free = range(self.vocab_size - len(ALPHABET) - 2)
+        self._labels = (*map(label, ALPHABET), "<BOS>", "<EOS>", *map(reserved, free))
+
+    def encode(self, text: str) -> Tokens:
+        """BOS + one id per character. Raises TokenizerError naming each unknown character and its place."""
+        unknown = _positions({at: char for at, char in enumerate(text) if char not in self._ids})
+        if unknown:
+            raise TokenizerError(_unknown_message(unknown))
+        ids = [self._ids[character] for character in text]
+        return with_bos(self, text, ids, [(at, at + 1) for at in range(len(text))])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The characters of the ids; BOS, EOS and the free ids have none."""
+        return "".join(ALPHABET[token_id] for token_id in ids if 0 <= token_id < len(ALPHABET))
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The character, "<BOS>", "<EOS>" or "<reserved 0>" for each id."""
+        return tuple(self._labels[i] if 0 <= i < self.vocab_size else unnamed(i) for i in ids)
+
+
+def _positions(characters: dict[int, str]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for at, character in characters.items():
+        places.setdefault(character, []).append(at)
+    return places
+
+
+def _unknown_message(places: dict[str, list[int]]) -> str:
+    named = [f'"{label(char)}" at {_listed(at)}' for char, at in list(places.items())[:_MAX_NAMED]]
+    if len(places) > _MAX_NAMED:
+        named.append(f"{len(places) - _MAX_NAMED} more characters")
+    return (
+        f"This model's tokenizer has no token for: {'; '.join(named)} (positions count from 0). "
+        'It knows the small letters a to z and ".", "#", "_" only. Remove or replace the others.'
+    )
+
+
+def _listed(positions: list[int]) -> str:
+    first = ", ".join(map(str, positions[:5]))
+    return first if len(positions) <= 5 else f"{first} and {len(positions) - 5} more places"

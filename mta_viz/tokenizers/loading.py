@@ -1,0 +1,115 @@
+"""From what params.json says about the tokenizer to a Tokenizer: finds and opens the file.
+
+Each kind's own file knows its format; this one knows paths and messages. The libraries behind
+the kinds are imported when a tokenizer of that kind is opened, not before.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mta_viz.errors import TokenizerError
+from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tokenizers.char import CharTokenizer
+
+_MAX_FILE_BYTES = 1 << 28
+_WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
+
+
+@dataclass(frozen=True)
+class _FileKind:
+    """A tokenizer that is kept in a file: what the file is called in a message, and how it is opened."""
+
+    wanted: str
+    open: Callable[[bytes], Tokenizer]
+
+
+def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path | None = None) -> Tokenizer:
+    """The tokenizer `name` (char, bytes, tiktoken, sp or tokenizers) of the checkpoint in `folder`.
+
+    `path` is the one written in params.json: relative to `folder`, or an absolute path of the
+    author's machine. When no file is there, a file of the same base name in `folder` is used
+    without a word. `override` is the user's own choice and is then the only file looked for.
+    char and bytes need no file. Raises TokenizerError saying which file is wanted, where it was
+    looked for and what to do.
+    """
+    without_file: dict[str, Callable[[], Tokenizer]] = {"char": CharTokenizer, "bytes": BytesTokenizer}
+    if name in without_file:
+        _refuse_file(name, override)
+        return without_file[name]()
+    if name not in _FILE_KINDS:
+        known = ", ".join([*without_file, *_FILE_KINDS])
+        raise TokenizerError(
+            f'params.json names the tokenizer "{name}". Known tokenizers: {known}. '
+            "Correct the name, or paste token ids instead of text."
+        )
+    kind = _FILE_KINDS[name]
+    file = _find(name, kind.wanted, _candidates(path, folder, override))
+    try:
+        return kind.open(_read(file, kind.wanted))
+    except TokenizerError as error:
+        raise TokenizerError(f"{file} cannot be used as {kind.wanted}: {error} {_WHAT_TO_DO}") from error
+
+
+def _refuse_file(name: str, override: Path | None) -> None:
+    if override is not None:
+        raise TokenizerError(
+            f'The tokenizer file {override} was given, but this checkpoint uses the "{name}" tokenizer, '
+            "which needs no file. Leave the file out."
+        )
+
+
+def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path]:
+    """Where to look, best first, each place once."""
+    if override is not None:
+        return [override]
+    if not path:
+        return []
+    return list(dict.fromkeys([folder / path, folder / Path(path).name]))
+
+
+def _find(name: str, wanted: str, candidates: list[Path]) -> Path:
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    looked = " and ".join(map(str, candidates)) or "nowhere, since params.json gives no path"
+    raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {looked}. {_WHAT_TO_DO}')
+
+
+def _read(file: Path, wanted: str) -> bytes:
+    """The file's bytes. Raises TokenizerError for one that cannot be read or is far too large."""
+    try:
+        size = file.stat().st_size
+        if size > _MAX_FILE_BYTES:
+            raise TokenizerError(f"it holds {size / 1e6:,.0f} MB, more than any tokenizer.")
+        return file.read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"it cannot be read ({error.strerror}).") from error
+
+
+def _open_tiktoken(data: bytes) -> Tokenizer:
+    from mta_viz.tokenizers.tiktoken_ranks import TiktokenTokenizer
+
+    return TiktokenTokenizer(data)
+
+
+def _open_sentencepiece(data: bytes) -> Tokenizer:
+    from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
+
+    return SentencePieceTokenizer(data)
+
+
+def _open_json(data: bytes) -> Tokenizer:
+    from mta_viz.tokenizers.hf_json import JsonTokenizer
+
+    return JsonTokenizer(data)
+
+
+_FILE_KINDS = {
+    "tiktoken": _FileKind(
+        'a tiktoken rank file (lines of "base64 rank", often tokenizer.model)', _open_tiktoken
+    ),
+    "sp": _FileKind("a SentencePiece model (often tokenizer.model)", _open_sentencepiece),
+    "tokenizers": _FileKind("a tokenizer.json of the tokenizers library", _open_json),
+}

@@ -1,0 +1,88 @@
+"""Tiktoken rank files as Llama 3 uses them: ranks, 256 specials after them, its split pattern."""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+
+import tiktoken
+
+from mta_viz.errors import TokenizerError
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.labels import label_bytes, reserved, unnamed
+from mta_viz.tokenizers.spans import spans_of_bytes, utf8, with_bos
+
+SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_N_SPECIALS = 256
+_NAMED_SPECIALS = {0: "<|begin_of_text|>", 1: "<|end_of_text|>"}
+
+
+class TiktokenTokenizer:
+    """Encodes every text; special strings typed in it are plain text.
+
+    The 256 ids after the ranks are special: +0 begins a text, +1 ends it, the others are labelled
+    "<reserved 5>" by their place. No network: the ranks come from the given bytes of the file.
+    """
+
+    kind: str = "tiktoken"
+
+    def __init__(self, data: bytes) -> None:
+        """Raises TokenizerError when `data` is no rank file (loading.py adds the file's name)."""
+        ranks = parse_ranks(data)
+        self._pieces = tuple(sorted(ranks, key=ranks.__getitem__))
+        self._encoding = tiktoken.Encoding(
+            "rank file", pat_str=SPLIT_PATTERN, mergeable_ranks=ranks, special_tokens={}
+        )
+        self.vocab_size: int = len(ranks) + _N_SPECIALS
+        self.bos_id: int | None = len(ranks)
+        self.eos_id: int | None = len(ranks) + 1
+
+    def encode(self, text: str) -> Tokens:
+        """BOS + ids. Raises TokenizerError for a lone surrogate."""
+        encoded = utf8(text)
+        ids = self._encoding.encode_ordinary(text)
+        return with_bos(self, text, ids, spans_of_bytes([len(self._pieces[i]) for i in ids], encoded))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, specials left out; broken bytes become U+FFFD."""
+        known = (self._pieces[i] for i in ids if 0 <= i < len(self._pieces))
+        return b"".join(known).decode("utf-8", errors="replace")
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """One label per id."""
+        labels = {token_id: self._label(token_id) for token_id in set(ids)}
+        return tuple(labels[token_id] for token_id in ids)
+
+    def _label(self, token_id: int) -> str:
+        special = token_id - len(self._pieces)
+        if 0 <= special < _N_SPECIALS:
+            return _NAMED_SPECIALS.get(special) or reserved(special)
+        return label_bytes(self._pieces[token_id]) if 0 <= token_id < len(self._pieces) else unnamed(token_id)
+
+
+def parse_ranks(data: bytes) -> dict[bytes, int]:
+    """{bytes of a token: its rank} of a rank file. Raises TokenizerError saying what is wrong with it."""
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(data.splitlines(), start=1):
+        if line.strip():
+            piece, rank = _parse_line(line, number)
+            ranks[piece] = rank
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise TokenizerError("its ranks do not count from 0 to the number of tokens, each once.")
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:
+        raise TokenizerError(
+            f"{len(missing)} of the 256 single bytes have no rank (such as 0x{missing[0]:02X})."
+        )
+    return ranks
+
+
+def _parse_line(line: bytes, number: int) -> tuple[bytes, int]:
+    try:
+        piece, rank = line.split()
+        return b64decode(piece, validate=True), int(rank)
+    except (ValueError, binascii.Error) as error:
+        shown = label_bytes(line[:20])
+        raise TokenizerError(f'line {number} begins "{shown}", which is not "base64 rank".') from error

@@ -131,7 +131,7 @@ MENTAL = words(
     "noticed; decided; explained; dreamed; guessed; swore"
 )
 SPEAKING = words("said; answered; replied; remarked; called; added; declared; explained; announced")
-ASKING = words("asked; inquired; wondered; wanted to know; demanded")
+ASKING = words("asked; inquired; wondered; demanded")
 REACTIONS = words(
     "nodded; laughed; frowned; said nothing; smiled; changed the subject; "
     "blushed; hesitated; sighed; turned away; looked at the floor; burst out laughing; began to hum"

@@ -4,6 +4,7 @@ Owns pieces (a sentence with its ids), splitting a text into sentences, and fill
 where needles go.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from mta_viz.tokenizers.base import Tokenizer
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+"
 )
-TAIL_TOKENS = 160  # the end of a haystack, where sentences are chosen to fit
+TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
 TAIL_SENTENCES = 64
 
 
@@ -58,11 +59,11 @@ def fill(pieces: Iterable[Piece], budget: int, separator: int) -> list[Piece]:
     taken, left = _take(source, budget, separator)
     if left == 0:
         return taken
-    tail = [piece for piece, _ in zip(source, range(TAIL_SENTENCES), strict=False)]
-    chosen = _exact_choice([len(piece) + separator for piece in tail], left)
+    seen: list[Piece] = []
+    chosen = _exact_choice(itertools.islice(source, TAIL_SENTENCES), left, separator, seen)
     if chosen is not None:
-        return taken + [tail[i] for i in chosen]
-    return _cut(taken + _at_least(tail, left, separator), budget, separator)
+        return taken + [seen[i] for i in chosen]
+    return _cut(taken + _at_least(seen, left, separator), budget, separator)
 
 
 def _take(source: Iterator[Piece], budget: int, separator: int) -> tuple[list[Piece], int]:
@@ -78,13 +79,19 @@ def _take(source: Iterator[Piece], budget: int, separator: int) -> tuple[list[Pi
     return taken, left
 
 
-def _exact_choice(costs: list[int], total: int) -> tuple[int, ...] | None:
-    """Increasing indices of costs that sum to `total`, early ones preferred; None if there are none."""
+def _exact_choice(
+    pieces: Iterable[Piece], total: int, separator: int, seen: list[Piece]
+) -> tuple[int, ...] | None:
+    """Increasing indices of pieces whose costs sum to `total`, as early as any; None if there are none.
+
+    `seen` gets the pieces looked at, no more than needed: encoding them is the slow part.
+    """
     choices: dict[int, tuple[int, ...]] = {0: ()}
-    for index, cost in enumerate(costs):
+    for index, piece in enumerate(pieces):
+        seen.append(piece)
         for reached, chosen in list(choices.items()):
-            if reached + cost <= total:
-                choices.setdefault(reached + cost, (*chosen, index))
+            if reached + len(piece) + separator <= total:
+                choices.setdefault(reached + len(piece) + separator, (*chosen, index))
         if total in choices:
             return choices[total]
     return None

@@ -18,9 +18,11 @@ from mta_viz.model import ops
 from mta_viz.model.stages import Stage, layer_stages
 
 GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
-SLAB_CELLS = 2**21  # cells of one stage (batch x head x query x key) held at once without hooks
+# cells of one stage (batch x head x query x key) held at once without hooks: small maps stay in a
+# CPU's cache, a GPU needs enough of them to be busy
+SLAB_CELLS = {"cpu": 2**21, "cuda": 2**25}
 
-StageWatcher = Callable[[Stage, Tensor, int], Tensor]
+OnRows = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,14 @@ class Attention(nn.Module):
         if self.gate is not None:
             self.hook_gate = HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch position d_model"]) -> Float[Tensor, "batch position d_model"]:
-        """Attention output of every position, before it is added to the residual stream."""
-        return self.output(self.attend(self.project(x)))
+    def forward(
+        self, x: Float[Tensor, "batch position d_model"], on_rows: OnRows | None = None
+    ) -> Float[Tensor, "batch position d_model"]:
+        """Attention output of every position, before it is added to the residual stream.
+
+        `on_rows(stop)` is called when all rows before `stop` are done.
+        """
+        return self.output(self.attend(self.project(x), on_rows))
 
     def project(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> QueryKeyValue:
         """Queries, keys and values of positions `start` onwards, rotated."""
@@ -103,59 +110,88 @@ class Attention(nn.Module):
         q, k = (ops.rotary(part, positions, self.config.rope_theta) for part in (q, k))
         return QueryKeyValue(self.hook_rot_q(q), self.hook_rot_k(k), v, start)
 
-    def attend(self, qkv: QueryKeyValue) -> Float[Tensor, "batch query head d"]:
+    def attend(
+        self, qkv: QueryKeyValue, on_rows: OnRows | None = None
+    ) -> Float[Tensor, "batch query head d"]:
         """Values weighted by the final weights, for every query of a whole prompt."""
-        if self.has_stage_hooks:
-            rows = self.rows(0, qkv.k.shape[1])
-            return ops.weighted_values(self.stage_rows(qkv, rows, self._fire_hook), qkv.v)
         batch, n_keys = qkv.k.shape[:2]
-        return torch.cat([self.attend_rows(qkv, rows) for rows in self.slabs(batch, n_keys)], dim=1)
+        hooked = self.has_stage_hooks
+        parts = []
+        for rows in [self.rows(0, n_keys)] if hooked else self.slabs(batch, n_keys):
+            parts.append(self.attend_rows(qkv, rows, hooked=hooked))
+            if on_rows:
+                on_rows(rows.stop)
+        return torch.cat(parts, dim=1)
 
-    def attend_rows(self, qkv: QueryKeyValue, rows: Rows) -> Float[Tensor, "batch query head d"]:
+    def attend_rows(
+        self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False
+    ) -> Float[Tensor, "batch query head d"]:
         """Weighted values of some rows; keys after the last row are never touched."""
-        return ops.weighted_values(self.stage_rows(qkv, rows, _pass_through), qkv.v[:, : rows.stop])
+        for stage, maps in self.stage_rows(qkv, rows, hooked=hooked):
+            pattern = maps if stage is Stage.PATTERN else None
+        return ops.weighted_values(pattern, qkv.v[:, : rows.stop])
 
     def stage_rows(
-        self, qkv: QueryKeyValue, rows: Rows, watch: StageWatcher
-    ) -> Float[Tensor, "batch head query key"]:
-        """Final weights of `rows` over keys 0..stop-1, passing every stage through `watch`.
+        self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False
+    ) -> Iterator[tuple[Stage, Float[Tensor, "batch head query key"]]]:
+        """Each stage of `rows` over keys 0..stop-1, in order, computed as it is asked for.
 
-        `watch(stage, map, first_row)` sees each stage as computed, earlier rows included, and
-        returns the map to go on with. The first rows of a convolution's input are its halo: they
-        are dropped from its output, where they would lack what lies before them.
+        `hooked` fires the hook points, which may replace a map. The first rows of a convolution's
+        input are its halo: they are dropped from its output, where they would lack what lies
+        before them. Only the rows from `rows.start` on are yielded.
         """
-        q, k = qkv.q[:, rows.first - qkv.q_start : rows.stop - qkv.q_start], qkv.k[:, : rows.stop]
+        for stage, maps, first in self._stages_with_halo(qkv, rows, hooked):
+            yield stage, maps[:, :, rows.start - first :]
+
+    def _stages_with_halo(
+        self, qkv: QueryKeyValue, rows: Rows, hooked: bool
+    ) -> Iterator[tuple[Stage, Tensor, int]]:
+        """The steps in the paper's order; (stage, maps, position of the first row)."""
         first = rows.first
-        maps = watch(Stage.RAW, ops.attention_scores(q, k), first)
+        maps = self._seen(Stage.RAW, ops.attention_scores(*_cut(qkv, rows)), hooked)
+        yield Stage.RAW, maps, first
         if self.kernel_pre is not None:
-            keep = max(rows.start - self._reach(self.kernel_post), 0)
-            maps = self._convolve(self._zero_future(maps, first), self.kernel_pre, keep - first)
-            first = keep
-            maps = watch(Stage.KQ, maps, first)
+            keep = max(rows.start - _reach(self.kernel_post), 0)
+            maps = self._convolve(self._zero_future(maps, first), self.kernel_pre)[:, :, keep - first :]
+            first, maps = keep, self._seen(Stage.KQ, maps, hooked)
+            yield Stage.KQ, maps, first
         if self.head_pre is not None:
-            maps = watch(Stage.MIX, ops.mix_heads(maps, self.head_pre), first)
-        maps = ops.masked_softmax(maps, self._future(maps, first))
-        maps = watch(Stage.SOFTMAX, maps, first)
+            maps = self._seen(Stage.MIX, ops.mix_heads(maps, self.head_pre), hooked)
+            yield Stage.MIX, maps, first
+        maps = self._seen(Stage.SOFTMAX, ops.masked_softmax(maps, self._future(maps, first)), hooked)
+        yield Stage.SOFTMAX, maps, first
         if self.kernel_post is not None:
-            maps = self._convolve(maps, self.kernel_post, rows.start - first)
-            maps = watch(Stage.SOFTMAX_KQ, self._zero_future(maps, rows.start), rows.start)
+            maps = self._convolve(maps, self.kernel_post)[:, :, rows.start - first :]
+            first, maps = rows.start, self._zero_future(maps, rows.start)
+            maps = self._seen(Stage.SOFTMAX_KQ, maps, hooked)
+            yield Stage.SOFTMAX_KQ, maps, first
         if self.head_post is not None:
             maps = ops.mix_heads(maps, self.head_post)
-        return watch(Stage.PATTERN, maps, rows.start)
+        yield Stage.PATTERN, self._seen(Stage.PATTERN, maps, hooked), first
 
     def output(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position d_model"]:
         """Group norm, gate and output projection of the heads' weighted values."""
-        z = self.hook_z(z)
-        if self.group_norm is not None:
-            normed = ops.rms_normalize(z, GROUP_NORM_EPS) * self.group_norm
-            z = self.hook_z_normed(normed * self.config.depth_scale(self.layer))
+        z = self.normalize(self.hook_z(z))
         if self.gate is not None:
-            z = z * self.hook_gate(torch.sigmoid(self.gate(z)))
+            z = z * self.hook_gate(self.gate_values(z))
         return self.wo(self.hook_z_gated(z).flatten(-2))
+
+    def normalize(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position head d"]:
+        """Group norm with its depth scale; `z` itself where the layer has none."""
+        if self.group_norm is None:
+            return z
+        normed = ops.rms_normalize(z, GROUP_NORM_EPS) * self.group_norm
+        return self.hook_z_normed(normed * self.config.depth_scale(self.layer))
+
+    def gate_values(
+        self, z: Float[Tensor, "batch position head d"]
+    ) -> Float[Tensor, "batch position head gate"]:
+        """Gate of every head and position in 0..1, from the (normed) weighted values."""
+        return torch.sigmoid(self.gate(z))
 
     def rows(self, start: int, stop: int) -> Rows:
         """`[start, stop)` with the halo of earlier rows their convolutions read."""
-        reach = self._reach(self.kernel_pre) + self._reach(self.kernel_post)
+        reach = _reach(self.kernel_pre) + _reach(self.kernel_post)
         return Rows(max(start - reach, 0), start, stop)
 
     def slabs(self, batch: int, n_keys: int) -> Iterator[Rows]:
@@ -168,7 +204,8 @@ class Attention(nn.Module):
         """Rows per slab. With gradients every slab would be kept anyway, so there is only one."""
         if torch.is_grad_enabled():
             return max(n_keys, 1)
-        return max(SLAB_CELLS // (batch * self.config.n_heads * n_keys), 16)
+        cells = SLAB_CELLS.get(self.wq.weight.device.type, SLAB_CELLS["cuda"])
+        return max(cells // (batch * self.config.n_heads * n_keys), 16)
 
     @property
     def has_stage_hooks(self) -> bool:
@@ -178,12 +215,11 @@ class Attention(nn.Module):
             point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
         )
 
-    def _fire_hook(self, stage: Stage, maps: Tensor, first_row: int) -> Tensor:
-        return getattr(self, stage.value.hook)(maps)
+    def _seen(self, stage: Stage, maps: Tensor, hooked: bool) -> Tensor:
+        return getattr(self, stage.value.hook)(maps) if hooked else maps
 
-    def _convolve(self, maps: Tensor, kernel: Tensor, skip: int) -> Tensor:
-        pad_left = self.config.key_pad_left(kernel.shape[2])
-        return ops.key_query_convolution(maps, kernel, pad_left)[:, :, skip:]
+    def _convolve(self, maps: Tensor, kernel: Tensor) -> Tensor:
+        return ops.key_query_convolution(maps, kernel, self.config.key_pad_left(kernel.shape[2]))
 
     def _future(self, maps: Tensor, first_row: int) -> Tensor:
         rows = range(first_row, first_row + maps.shape[2])
@@ -192,13 +228,13 @@ class Attention(nn.Module):
     def _zero_future(self, maps: Tensor, first_row: int) -> Tensor:
         return maps.masked_fill(self._future(maps, first_row), 0.0)
 
-    @staticmethod
-    def _reach(kernel: Tensor | None) -> int:
-        return kernel.shape[1] - 1 if kernel is not None else 0
+
+def _reach(kernel: Tensor | None) -> int:
+    return kernel.shape[1] - 1 if kernel is not None else 0
 
 
-def _pass_through(stage: Stage, maps: Tensor, first_row: int) -> Tensor:
-    return maps
+def _cut(qkv: QueryKeyValue, rows: Rows) -> tuple[Tensor, Tensor]:
+    return qkv.q[:, rows.first - qkv.q_start : rows.stop - qkv.q_start], qkv.k[:, : rows.stop]
 
 
 def _identity_kernel(shape: tuple[int, int, int], own_key: int) -> nn.Parameter:

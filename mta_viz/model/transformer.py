@@ -16,7 +16,7 @@ from transformer_lens.hook_points import HookPoint
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
-from mta_viz.model.attention import Attention
+from mta_viz.model.attention import Attention, OnRows
 from mta_viz.tokenizers.base import Tokenizer
 
 
@@ -62,11 +62,11 @@ class Block(nn.Module):
         self.hook_resid_mid, self.hook_mlp_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
     def forward(
-        self, resid: Float[Tensor, "batch position d_model"]
+        self, resid: Float[Tensor, "batch position d_model"], on_rows: OnRows | None = None
     ) -> Float[Tensor, "batch position d_model"]:
-        """Residual stream after this layer."""
+        """Residual stream after this layer; `on_rows` as in `Attention.forward`."""
         resid = self.hook_resid_pre(resid)
-        return self.finish(resid, self.attn(self.ln1(resid)))
+        return self.finish(resid, self.attn(self.ln1(resid), on_rows))
 
     def finish(
         self,

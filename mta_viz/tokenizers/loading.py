@@ -47,7 +47,7 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     kind = _FILE_KINDS[name]
     file = _find(name, kind.wanted, _candidates(path, folder, override))
     try:
-        return kind.open(_read(file, kind.wanted))
+        return kind.open(_read(file))
     except TokenizerError as error:
         raise TokenizerError(f"{file} cannot be used as {kind.wanted}: {error} {_WHAT_TO_DO}") from error
 
@@ -77,7 +77,7 @@ def _find(name: str, wanted: str, candidates: list[Path]) -> Path:
     raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {looked}. {_WHAT_TO_DO}')
 
 
-def _read(file: Path, wanted: str) -> bytes:
+def _read(file: Path) -> bytes:
     """The file's bytes. Raises TokenizerError for one that cannot be read or is far too large."""
     try:
         size = file.stat().st_size

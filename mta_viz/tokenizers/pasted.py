@@ -28,10 +28,10 @@ def ids_from_text(text: str) -> tuple[int, ...]:
     return tuple(int(entry) for entry in entries)
 
 
-def tokens_from_ids(ids: Sequence[int], *, vocab_size: int, tokenizer: Tokenizer | None = None) -> Tokens:
+def tokens_from_ids(ids: Sequence[object], *, vocab_size: int, tokenizer: Tokenizer | None = None) -> Tokens:
     """Tokens of `ids` taken as they are (no BOS added), labelled by `tokenizer` or, without one, "<id 17>".
 
-    `vocab_size` is the model's. There is no text, so every span is empty. Raises PromptError for no
+    `ids` may come straight from a JSON file. `vocab_size` is the model's. There is no text, so every span is empty. Raises PromptError for no
     ids, for entries that are no integers, and for ids outside 0 .. vocab_size - 1, naming them.
     """
     if not ids:
@@ -43,7 +43,7 @@ def tokens_from_ids(ids: Sequence[int], *, vocab_size: int, tokenizer: Tokenizer
             f"The model's token ids are whole numbers from 0 to {vocab_size - 1}; "
             f"given: {', '.join(wrong[:_MAX_NAMED])}{more} (positions count from 0). Correct them."
         )
-    plain = tuple(int(token_id) for token_id in ids)
+    plain = tuple(entry for entry in ids if isinstance(entry, int))
     pieces = tuple(map(unnamed, plain)) if tokenizer is None else tokenizer.pieces(plain)
     return Tokens(ids=plain, pieces=pieces, spans=tuple((0, 0) for _ in plain), text=None)
 

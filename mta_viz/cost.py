@@ -1,0 +1,62 @@
+"""What a run costs, counted from the configuration: multiply-adds, memory, and torch's threads.
+
+Owns no clock: tracing.py scales one short measured run by the count.
+"""
+
+from functools import cache
+
+import torch
+
+from mta_viz.config import ModelConfig
+from mta_viz.model.attention import SLAB_CELLS
+from mta_viz.model.stages import model_stages
+
+SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
+FLOAT_BYTES = 4
+LIVE_MAPS = 6  # maps of one slab alive at once: input, padded, output, mask, softmax, pattern
+
+
+@cache
+def _all_threads() -> int:
+    """torch's own choice, read before anything here changes it."""
+    return torch.get_num_threads()
+
+
+def multiply_adds(config: ModelConfig, n_tokens: int) -> float:
+    """Multiply-adds of one forward over `n_tokens` (causal half of every map)."""
+    width = config.n_heads * config.d_head
+    attention = config.d_model * (2 * width + 2 * config.n_kv_heads * config.d_head)
+    per_token = config.n_layers * (attention + 3 * config.d_model * config.d_mlp)
+    per_token += config.d_model * config.vocab_size
+    cells = config.n_heads * n_tokens * (n_tokens + 1) / 2
+    per_cell = sum(_cell_work(config, layer) for layer in range(config.n_layers))
+    return n_tokens * per_token + cells * per_cell
+
+
+def _cell_work(config: ModelConfig, layer: int) -> float:
+    """Multiply-adds per map cell: scores and values, taps, mixing, and about 20 for the softmax."""
+    kernels = config.kernels(layer)
+    taps = sum(shape[1] * shape[2] for shape in (kernels.pre, kernels.post) if shape)
+    mixing = sum(shape[2] for shape in (kernels.head_pre, kernels.head_post) if shape)
+    return 2 * config.d_head + taps + mixing + 20
+
+
+def set_threads(config: ModelConfig, n_tokens: int) -> None:
+    """Tiny runs are 25 to 50 times slower on several threads than on one; choose by size."""
+    wanted = 1 if multiply_adds(config, n_tokens) < SMALL_RUN else _all_threads()
+    if torch.get_num_threads() != wanted:
+        torch.set_num_threads(wanted)
+
+
+def capture_bytes(config: ModelConfig, n_tokens: int) -> int:
+    """Bytes a capture needs above the weights: residuals, one layer's activations, one slab."""
+    residuals = (config.n_layers + 1) * n_tokens * config.d_model
+    layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
+    slab = LIVE_MAPS * max(SLAB_CELLS["cpu"], 16 * config.n_heads * n_tokens)
+    return FLOAT_BYTES * (residuals + layer + min(slab, LIVE_MAPS * config.n_heads * n_tokens**2))
+
+
+def stages_bytes(config: ModelConfig, n_tokens: int) -> int:
+    """Bytes of every stage of every layer and head as float32."""
+    stages = sum(len(stages) for stages in model_stages(config))
+    return FLOAT_BYTES * stages * config.n_heads * n_tokens**2

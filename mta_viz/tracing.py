@@ -1,0 +1,260 @@
+"""Every inference call goes through here, under the model's lock.
+
+Owns running a model: capture -> `Trace`, hook tensors, greedy continuation, batched scoring, the
+self-check. Does not own what results mean (analysis) or how a forward is computed (model).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.cost import multiply_adds, set_threads
+from mta_viz.errors import PromptError
+from mta_viz.model.attention import QueryKeyValue
+from mta_viz.model.generation import Continuation
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.pasted import tokens_from_ids
+
+Progress = Callable[[float], None]
+Prompt = str | Tokens | Sequence[int]
+EVERYTHING = slice(None)
+CALIBRATION = 4e9  # multiply-adds of the run that measures this machine, about 0.2 s
+_seconds: WeakKeyDictionary[HookedMTA, dict[int, float]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A prompt's run, small: each layer's input residual, from which any stage is recomputed.
+
+    `residuals` [layer + 1, position, d_model] float32: row l enters layer l, the last leaves the
+    model. Maps cost a partial forward of one layer each; cells with key > query are 0.
+    """
+
+    tokens: Tokens
+    residuals: Float[Tensor, "depth position d_model"] = field(repr=False)
+    model: HookedMTA = field(repr=False, compare=False)
+
+    def map(
+        self, layer: int, stage: Stage, head: int, queries: slice = EVERYTHING, keys: slice = EVERYTHING
+    ) -> Float[Tensor, "query key"]:
+        """One head's map at one stage, or a crop of it. Raises PromptError for what is not there."""
+        _check_index("head", head, self.model.config.n_heads)
+        return self.maps(layer, stage, queries, keys)[head]
+
+    def maps(
+        self, layer: int, stage: Stage, queries: slice = EVERYTHING, keys: slice = EVERYTHING
+    ) -> Float[Tensor, "head query key"]:
+        """Every head's map at one stage, or a crop of it."""
+        start, stop, _ = queries.indices(len(self.tokens))
+        first_key, last_key, _ = keys.indices(len(self.tokens))
+        parts = []
+        for _, slab in self.slabs(layer, stage, range(start, stop)):
+            missing = max(last_key - slab.shape[2], 0)
+            parts.append(torch.nn.functional.pad(slab, (0, missing))[:, :, first_key:last_key])
+        if not parts:
+            return torch.zeros(self.model.config.n_heads, 0, last_key - first_key)
+        return torch.cat(parts, dim=1)
+
+    def slabs(
+        self, layer: int, stage: Stage, queries: range | None = None
+    ) -> Iterator[tuple[int, Float[Tensor, "head query key"]]]:
+        """A stage in consecutive slabs of rows: (first row, rows over keys 0..last row)."""
+        attention = self._attention(layer, stage)
+        queries = range(len(self.tokens)) if queries is None else queries
+        step = attention.slab_rows(1, max(queries.stop, 1))
+        qkv = self._project(layer)
+        for start in range(queries.start, queries.stop, step):
+            rows = attention.rows(start, min(start + step, queries.stop))
+            with self.model.lock, torch.no_grad():
+                found = next(maps for at, maps in attention.stage_rows(qkv, rows) if at is stage)
+            future = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).triu(start + 1)
+            yield start, found[0].float().masked_fill(future, 0.0)
+
+    def logits(self, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
+        """Logits of some positions, float32."""
+        return self.lens(self.model.config.n_layers, positions)
+
+    def lens(self, depth: int, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
+        """Logits read off the residual stream entering layer `depth` (logit lens)."""
+        with self.model.lock, torch.no_grad():
+            return self.model.logits(self.residuals[depth, positions].to(self.model.dtype)).float()
+
+    def gate(self, layer: int) -> Float[Tensor, "position head gate"] | None:
+        """Gate values of a layer in 0..1, or None where the model has no gate."""
+        attention = self.model.blocks[layer].attn
+        if attention.gate is None:
+            return None
+        with self.model.lock, torch.no_grad():
+            z = attention.normalize(attention.attend(self._project(layer)))
+            return attention.gate_values(z)[0].float()
+
+    def _project(self, layer: int) -> QueryKeyValue:
+        with self.model.lock, torch.no_grad():
+            set_threads(self.model.config, len(self.tokens))
+            block = self.model.blocks[layer]
+            return block.attn.project(block.ln1(self.residuals[layer][None].to(self.model.dtype)))
+
+    def _attention(self, layer: int, stage: Stage) -> torch.nn.Module:
+        _check_index("layer", layer, self.model.config.n_layers)
+        attention = self.model.blocks[layer].attn
+        if stage not in attention.stages:
+            there = ", ".join(at.value.hook for at in attention.stages)
+            raise PromptError(f"layer {layer} has no {stage.value.hook}; its stages are {there}")
+        return attention
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """Largest absolute errors of a recomputation in other slabs against the run's own tensors."""
+
+    residual_error: float
+    logits_error: float
+
+
+def load(
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+    tokenizer: Path | None = None,
+    progress: Progress | None = None,
+) -> HookedMTA:
+    """Read a checkpoint folder and build its model. Raises CheckpointError listing every fault."""
+    checkpoint = read_checkpoint(path, tokenizer=tokenizer, progress=progress)
+    return build_model(checkpoint, device=device, dtype=dtype)
+
+
+def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = None) -> Trace:
+    """Run a prompt and keep each layer's input residual. Memory grows with T.
+
+    `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop.
+    """
+    tokens = tokenize(model, prompt)
+    with model.lock, torch.no_grad():
+        set_threads(model.config, len(tokens))
+        resid = model.embed(_batch(model, tokens.ids))
+        residuals = [resid[0].float()]
+        for layer, block in enumerate(model.blocks):
+            resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
+            residuals.append(resid[0].float())
+    return Trace(tokens, torch.stack(residuals), model)
+
+
+def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
+    """The prompt as `Tokens` the model can take. Raises PromptError or TokenizerError."""
+    if isinstance(prompt, str):
+        if model.tokenizer is None:
+            raise PromptError("this checkpoint came without its tokenizer; give the file, or token ids")
+        prompt = model.tokenizer.encode(prompt)
+    ids = prompt.ids if isinstance(prompt, Tokens) else prompt
+    checked = tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer)
+    return prompt if isinstance(prompt, Tokens) else checked
+
+
+def run_hooks(model: HookedMTA, prompt: Prompt, names: Sequence[str]) -> dict[str, Tensor]:
+    """Activations by hook name, and `logits`: float32, on the CPU, without batch axis.
+
+    Raises PromptError for names the model does not have.
+    """
+    unknown = [name for name in names if name not in model.hook_dict]
+    if unknown:
+        raise PromptError(f"the model has no hook named {', '.join(unknown)}")
+    tokens, wanted = tokenize(model, prompt), set(names)
+    with model.lock, torch.no_grad():
+        set_threads(model.config, len(tokens))
+        logits, cache = model.run_with_cache(_batch(model, tokens.ids), names_filter=lambda n: n in wanted)
+    found = {"logits": logits, **cache}
+    return {name: tensor[0].float().cpu() for name, tensor in found.items()}
+
+
+def generate(
+    model: HookedMTA, prompt: Prompt, max_new_tokens: int, *, progress: Progress | None = None
+) -> tuple[int, ...]:
+    """Greedy continuation: the new ids, up to (and without) the tokenizer's EOS."""
+    tokens = tokenize(model, prompt)
+    eos = model.tokenizer.eos_id if model.tokenizer else None
+    new: list[int] = []
+    if max_new_tokens < 1:
+        return ()
+    with model.lock, torch.no_grad():
+        set_threads(model.config, len(tokens))
+        run = Continuation(model, _batch(model, tokens.ids)[0])
+        while (token := int(run.logits.argmax())) != eos:
+            new.append(token)
+            if progress:
+                progress(len(new) / max_new_tokens)
+            if len(new) == max_new_tokens:
+                break
+            run.append(token)
+    return tuple(new)
+
+
+def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
+    """Logits of a batch of equally long sequences, in the model's dtype, on its device."""
+    with model.lock, torch.no_grad():
+        set_threads(model.config, ids.numel())
+        return model(ids.to(model.device))
+
+
+def self_check(trace: Trace) -> SelfCheck:
+    """Recompute every layer from its stored residual in other slabs, and the logits by a plain run."""
+    model, worst = trace.model, 0.0
+    with model.lock, torch.no_grad():
+        for layer, block in enumerate(model.blocks):
+            qkv = trace._project(layer)
+            z = torch.cat([block.attn.attend_rows(qkv, rows) for rows in _odd_slabs(block.attn, qkv)], dim=1)
+            before = trace.residuals[layer][None].to(model.dtype)
+            after = block.finish(before, block.attn.output(z))[0].float()
+            worst = max(worst, float((after - trace.residuals[layer + 1]).abs().max()))
+        logits = model(_batch(model, trace.tokens.ids))[0].float()
+    return SelfCheck(worst, float((logits - trace.logits()).abs().max()))
+
+
+def estimate_seconds(model: HookedMTA, n_tokens: int) -> float:
+    """Seconds a capture of `n_tokens` will take here: a shorter run, measured once, scaled up."""
+    sizes = [size for size in (16, 32, 64, 128, 256, 512) if size <= n_tokens] or [max(n_tokens, 1)]
+    fitting = [size for size in sizes if multiply_adds(model.config, size) <= CALIBRATION]
+    size = max(fitting, default=sizes[0])
+    measured = _seconds.setdefault(model, {})
+    if size not in measured:
+        measured[size] = min(_timed_run(model, size) for _ in range(2))
+    return measured[size] * multiply_adds(model.config, n_tokens) / multiply_adds(model.config, size)
+
+
+def _timed_run(model: HookedMTA, n_tokens: int) -> float:
+    start = time.perf_counter()
+    score(model, torch.zeros(1, n_tokens, dtype=torch.long))
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return time.perf_counter() - start
+
+
+def _odd_slabs(attention: torch.nn.Module, qkv: QueryKeyValue) -> Iterator:
+    n_keys = qkv.k.shape[1]
+    step = max(attention.slab_rows(1, n_keys) // 3, 7)
+    return (attention.rows(row, min(row + step, n_keys)) for row in range(0, n_keys, step))
+
+
+def _batch(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
+    return torch.tensor([ids], device=model.device)
+
+
+def _row_progress(progress: Progress | None, layer: int, n_layers: int, n_tokens: int):
+    """Share of the work done: rows near the end attend to more keys, so area counts."""
+    if progress is None:
+        return None
+    return lambda stop: progress((layer + (stop / n_tokens) ** 2) / n_layers)
+
+
+def _check_index(name: str, index: int, count: int) -> None:
+    if not 0 <= index < count:
+        raise PromptError(f"{name} {index} does not exist; the model has {count}, counted from 0")

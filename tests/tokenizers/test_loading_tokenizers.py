@@ -1,0 +1,133 @@
+"""Finding and opening tokenizer files, and what is said when that fails."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mta_viz.errors import TokenizerError
+from mta_viz.tokenizers.loading import load_tokenizer
+
+AUTHORS = "/home/author/llama/"
+FILES = [("tiktoken", "ranks.tiktoken"), ("sp", "tokenizer.model"), ("tokenizers", "tokenizer.json")]
+
+
+@pytest.mark.parametrize(("name", "file"), FILES)
+def test_a_relative_path_an_absolute_one_and_the_base_name_all_work(
+    tokenizer_folder: Path, tmp_path: Path, name: str, file: str
+) -> None:
+    for path in (file, str(tokenizer_folder / file), AUTHORS + file):
+        assert load_tokenizer(name, path, folder=tokenizer_folder).kind == name
+    assert load_tokenizer(name, str(tokenizer_folder / file), folder=tmp_path).kind == name
+
+
+@pytest.mark.parametrize(("name", "file"), FILES)
+def test_the_users_own_file_comes_first(tokenizer_folder: Path, tmp_path: Path, name: str, file: str) -> None:
+    chosen = shutil.copy(tokenizer_folder / file, tmp_path / "chosen")
+    (tmp_path / file).write_text("junk")
+    assert load_tokenizer(name, file, folder=tmp_path, override=Path(chosen)).kind == name
+    with pytest.raises(TokenizerError, match="nowhere_else"):
+        load_tokenizer(name, file, folder=tokenizer_folder, override=tmp_path / "nowhere_else")
+
+
+@pytest.mark.parametrize(("name", "file"), FILES)
+def test_a_missing_file_says_what_where_and_what_to_do(tmp_path: Path, name: str, file: str) -> None:
+    with pytest.raises(TokenizerError) as caught:
+        load_tokenizer(name, AUTHORS + file, folder=tmp_path)
+    message = str(caught.value)
+    wanted = {"tiktoken": "tiktoken rank file", "sp": "SentencePiece model", "tokenizers": "tokenizer.json"}
+    for part in (wanted[name], AUTHORS + file, str(tmp_path / file), "--tokenizer FILE", "paste token ids"):
+        assert part in message
+
+
+def test_a_missing_path_says_that_none_is_given(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"params\.json gives no path.*--tokenizer FILE"):
+        load_tokenizer("tiktoken", None, folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tiktoken", "sp", "tokenizers"])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"",
+        b"junk",
+        b"{}",
+        b"null",
+        b"[1]",
+        b'{"model": {}}',
+        b"\x00" * 64,
+        bytes(range(256)) * 9,
+        b"AA== 0\n",
+    ],
+)
+def test_a_wrong_file_says_so(tmp_path: Path, name: str, junk: bytes) -> None:
+    (tmp_path / "file").write_bytes(junk)
+    with pytest.raises(TokenizerError, match=r"file cannot be used as .*--tokenizer FILE"):
+        load_tokenizer(name, "file", folder=tmp_path)
+
+
+def test_one_kinds_file_is_refused_by_the_others(tokenizer_folder: Path) -> None:
+    for name, _ in FILES:
+        for other, file in FILES:
+            if other != name:
+                with pytest.raises(TokenizerError, match="cannot be used as"):
+                    load_tokenizer(name, file, folder=tokenizer_folder)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda lines: [*lines[:-1], b"YWI= 999"], "do not count from 0"),
+        (lambda lines: [*lines[:-1], b"YWI= x"], 'line 263 begins "YWI=␣x"'),
+        (lambda lines: [*lines[:-1], b"?? 262"], "line 263"),
+        (
+            lambda lines: [b"YWI= 0", *lines[1:]],
+            "1 of the 256 single bytes have no rank .such as 0x00",
+        ),
+    ],
+)
+def test_a_damaged_rank_file_names_the_fault(tokenizer_folder: Path, tmp_path: Path, edit, reason) -> None:
+    lines = (tokenizer_folder / "ranks.tiktoken").read_bytes().splitlines()
+    (tmp_path / "file").write_bytes(b"\n".join(edit(lines)))
+    with pytest.raises(TokenizerError, match=reason):
+        load_tokenizer("tiktoken", "file", folder=tmp_path)
+
+
+def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="char, bytes, tiktoken, sp, tokenizers"):
+        load_tokenizer("gpt", None, folder=tmp_path)
+
+
+def test_a_file_for_a_kind_without_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="needs no file"):
+        load_tokenizer("bytes", None, folder=tmp_path, override=tmp_path / "x.json")
+
+
+def test_a_weights_file_chosen_by_mistake_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(TokenizerError, match="1,074 MB, more than any tokenizer"):
+        load_tokenizer("sp", "model.safetensors", folder=tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(TokenizerError, match=r"file cannot be used .* cannot be read \(Permission denied\)"):
+        load_tokenizer("sp", "file", folder=tmp_path)
+
+
+def test_importing_and_opening_bytes_loads_no_library() -> None:
+    code = (
+        "import sys; from pathlib import Path; from mta_viz.tokenizers.loading import load_tokenizer;"
+        "import mta_viz.tokenizers.pasted; load_tokenizer('bytes', None, folder=Path('.')).encode('a');"
+        "sys.exit(bool({'tiktoken', 'sentencepiece', 'tokenizers', 'torch', 'numpy'} & set(sys.modules)))"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

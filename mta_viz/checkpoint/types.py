@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +30,8 @@ class Checkpoint:
     """A model as read: `state_dict` has exactly the names and shapes of `parameter_shapes(config)`.
 
     `tokenizer` is None when its file is missing; `tokenizer_problem` then says which file is
-    wanted. `notes` are things to tell the user that are no errors (an ignored layer index, say).
+    wanted. `tokenizer_path` is the tokenizer's file, or where params.json says it was. `notes` are
+    things to tell the user that are no errors (an ignored layer index, say).
     """
 
     config: ModelConfig
@@ -39,6 +41,32 @@ class Checkpoint:
     tokenizer_name: str | None = None
     tokenizer_problem: str | None = None
     notes: tuple[str, ...] = field(default=())
+    tokenizer_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a checkpoint is, found without reading weights.
+
+    `dtype` is that of most values in the file (params.json alone: the one it names). `path` is the
+    folder the weights are in; `steps` are all steps of a run folder, `step` the one described.
+    """
+
+    config: ModelConfig
+    format: Format
+    dtype: str | None
+    tokenizer_name: str | None
+    tokenizer_path: str | None
+    n_bytes: int
+    path: Path
+    steps: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    step: int | None = None
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Number of parameters; a tied matrix counts once."""
+    return sum(prod(shape) for shape in parameter_shapes(config).values())
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -59,15 +87,15 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
     d_model, d_mlp, width = config.d_model, config.d_mlp, config.n_heads * config.d_head
     kv_width = config.n_kv_heads * config.d_head
-    kernels = config.kernels(layer)
+    kernels, gate = config.kernels(layer), _gate_shape(config)
     optional = {
         "attn.kernel_pre": kernels.pre,
         "attn.kernel_post": kernels.post,
         "attn.head_pre": kernels.head_pre,
         "attn.head_post": kernels.head_post,
         "attn.group_norm": (config.d_head,) if config.mta.group_norm else None,
-        "attn.gate.weight": _gate_shape(config),
-        "attn.gate.bias": _gate_shape(config)[:1] if _gate_shape(config) else None,
+        "attn.gate.weight": gate,
+        "attn.gate.bias": gate[:1] if gate else None,
     }
     fixed = {
         "ln1.weight": (d_model,),

@@ -1,0 +1,115 @@
+"""From a path to the folder that holds a checkpoint, and its format, by file names alone."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint.files import PARAMS
+from mta_viz.checkpoint.types import Format
+from mta_viz.errors import CheckpointError
+
+_CONSOLIDATED = "consolidated"
+_STEPS = "checkpoints"
+_STEP_NAME = re.compile(r"\d{1,18}")
+LOOKED_FOR = (
+    f"{native.WEIGHTS}, {lingua.WEIGHTS} or {dcp.METADATA} with *.distcp (each beside {PARAMS}), "
+    f"{PARAMS} alone, or a run folder with {_STEPS}/0000010000/ and so on"
+)
+
+
+@dataclass(frozen=True)
+class Location:
+    """The folder to read, its format, its step, and all steps when it was chosen from a run."""
+
+    folder: Path
+    format: Format
+    step: int | None = None
+    steps: tuple[int, ...] = ()
+
+
+def locate(path: Path, step: int | None = None) -> Location:
+    """The checkpoint at `path`: its folder, a file in it, or a run folder (the last step unless `step`).
+
+    Raises CheckpointError saying what was looked for.
+    """
+    folder = path.parent if path.name in (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA) else path
+    try:
+        if not path.exists():
+            raise CheckpointError(["there is no such file or folder; check the path"], str(path))
+        if not folder.is_dir():
+            raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], str(path))
+        location = find_checkpoint(folder, step)
+    except OSError as error:
+        raise CheckpointError([f"it cannot be read: {error.strerror or error}"], str(path)) from error
+    if location is None:
+        raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], str(path))
+    return location
+
+
+def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
+    """The checkpoint in exactly this folder, or None.
+
+    Raises CheckpointError for a step it lacks, and OSError.
+    """
+    direct, steps = _weights_format(folder), _step_folders(folder)
+    if direct is None and steps:
+        return _choose_step(folder, steps, step)
+    if direct is None and (folder / _CONSOLIDATED / lingua.WEIGHTS).is_file():
+        folder, direct = folder / _CONSOLIDATED, "lingua"
+    if direct is None and (folder / PARAMS).is_file():
+        direct = "params"
+    if direct is None:
+        return None
+    own = _own_step(folder)
+    if step not in (None, own):
+        raise CheckpointError([f"it is a single checkpoint, not a run with a step {step}"], str(folder))
+    return Location(folder, direct, own)
+
+
+def _weights_format(folder: Path) -> Format | None:
+    if (folder / native.WEIGHTS).is_file():
+        return "native"
+    if (folder / lingua.WEIGHTS).is_file():
+        return "lingua"
+    if (folder / dcp.METADATA).is_file() or any(folder.glob("*.distcp")):
+        return "dcp"
+    return None
+
+
+def _step_folders(folder: Path) -> dict[int, Path]:
+    """Step -> its folder, in a run folder or its `checkpoints` folder; unfinished steps are left out."""
+    base = folder / _STEPS if (folder / _STEPS).is_dir() else folder
+    numbered = [entry for entry in base.iterdir() if _STEP_NAME.fullmatch(entry.name) and entry.is_dir()]
+    return {int(entry.name): entry for entry in sorted(numbered) if _is_complete(entry)}
+
+
+def _is_complete(folder: Path) -> bool:
+    """`.metadata` is written last: pieces without it are a save that was interrupted."""
+    return _weights_format(folder) in ("native", "lingua") or (folder / dcp.METADATA).is_file()
+
+
+def _choose_step(folder: Path, steps: dict[int, Path], step: int | None) -> Location:
+    chosen = max(steps) if step is None else step
+    if chosen not in steps:
+        offered = ", ".join(map(str, sorted(steps)))
+        raise CheckpointError([f"it has no step {chosen}; its steps are {offered}"], str(folder))
+    weights_format = _weights_format(steps[chosen])
+    if weights_format is None:
+        raise CheckpointError([f"step {chosen} has gone; choose another"], str(folder))
+    return Location(steps[chosen], weights_format, chosen, tuple(sorted(steps)))
+
+
+def _own_step(folder: Path) -> int | None:
+    """The step a folder is named after, or that its train_state file tells."""
+    if _STEP_NAME.fullmatch(folder.name):
+        return int(folder.name)
+    for file in sorted(folder.glob("train_state_*.json")):
+        try:
+            step = json.loads(file.read_text(encoding="utf-8"))["step"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if type(step) is int and step >= 0:
+            return step
+    return None

@@ -1,0 +1,105 @@
+"""The project's own folder: model.safetensors + params.json, with Lingua's keys and layouts.
+
+A tied matrix is stored once. The tokenizer's path is relative to the folder.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mta_viz.checkpoint.atomic import write_folder
+from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes
+from mta_viz.checkpoint.layout import to_file
+from mta_viz.checkpoint.stored import StoredTensor, StoredWeights, dtype_name
+from mta_viz.config import ModelConfig
+from mta_viz.errors import CheckpointError
+
+WEIGHTS = "model.safetensors"
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+
+
+def open_native(folder: Path) -> StoredWeights:
+    """Names, shapes and dtypes in the header of model.safetensors; values are read through a memory map."""
+    file = folder / WEIGHTS
+    try:
+        n_bytes = file.stat().st_size
+        with safe_open(file, framework="pt") as opened:
+            headers = {key: opened.get_slice(key) for key in sorted(opened.keys())}
+            described = {key: (tuple(h.get_shape()), h.get_dtype()) for key, h in headers.items()}
+    except OSError as error:
+        return StoredWeights({}, (f"{WEIGHTS} cannot be read: {error.strerror or error}",))
+    except SafetensorError as error:
+        again = "it is cut short or is no safetensors file. Copy it again"
+        return StoredWeights({}, (f"{WEIGHTS} cannot be read ({error}): {again}",))
+    unreadable = {
+        key: f"{key} has the dtype {word}, which is not supported; expected F32, BF16 or F16"
+        for key, (_, word) in described.items()
+        if word not in _DTYPES
+    }
+    tensors = {
+        key: StoredTensor(shape, _DTYPES[word], partial(_read, file, key))
+        for key, (shape, word) in described.items()
+        if word in _DTYPES
+    }
+    return StoredWeights(tensors, (), n_bytes, unreadable)
+
+
+def _read(file: Path, key: str) -> Tensor:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return opened.get_tensor(key).clone()
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError([f"{key} in {WEIGHTS} cannot be read: {error}"]) from error
+
+
+def write_native(
+    folder: Path,
+    config: ModelConfig,
+    state_dict: Mapping[str, Tensor],
+    *,
+    tokenizer_name: str | None,
+    tokenizer_path: str | Path | None,
+    dtype: torch.dtype | None,
+    overwrite: bool = False,
+) -> None:
+    """Write model.safetensors and params.json, and a copy of the tokenizer's file, into `folder`.
+
+    Parameters are those of `parameter_shapes(config)`, stored in `dtype` (None: as they are).
+    `tokenizer_path` is the file to copy (`tokenizers` becomes tokenizer.json). The folder appears
+    whole or not at all. Raises CheckpointError when parameters do not fit the configuration, the
+    tokenizer's file is missing, or a file is there already and `overwrite` is false.
+    """
+    tensors = to_file(config, state_dict, dtype, tied_copy=False)
+    path = str(tokenizer_path) if tokenizer_path is not None else None
+    tokenizer = copied_tokenizer(tokenizer_name, path, None)
+    if path is not None and tokenizer.content is None:
+        raise CheckpointError(
+            [f"the tokenizer file {path} is not there; give its path"], "The model to write"
+        )
+    name = dtype_name(tensors["tok_embeddings.weight"].dtype)
+
+    def fill(target: Path) -> None:
+        save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
+        (target / PARAMS).write_bytes(params_bytes(config, tokenizer_name, tokenizer, name))
+        if tokenizer.content is not None:
+            (target / str(tokenizer.written)).write_bytes(tokenizer.content)
+
+    write_folder(Path(folder), fill, overwrite=overwrite)

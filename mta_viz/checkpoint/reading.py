@@ -1,0 +1,210 @@
+"""Any checkpoint path -> `Checkpoint` or `Summary`: the one door to all formats.
+
+Finds the format, puts together what params.json, the tokenizer and the weights file say, and
+reports every fault of a broken folder in one error. Never writes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint.files import PARAMS, read_params
+from mta_viz.checkpoint.hints import shape_hints
+from mta_viz.checkpoint.layout import read_parameters, tensor_problems
+from mta_viz.checkpoint.locate import LOOKED_FOR, Location, locate
+from mta_viz.checkpoint.params import Parsed, parse_params
+from mta_viz.checkpoint.stored import StoredWeights, common_dtype, dtype_notes
+from mta_viz.checkpoint.types import Checkpoint, Format, Source, Summary, parameter_count
+from mta_viz.config import ModelConfig
+from mta_viz.errors import CheckpointError, TokenizerError
+from mta_viz.tokenizers.base import Tokenizer
+
+__all__ = ["parameter_count", "read_checkpoint", "read_summary"]
+
+_OPEN: Mapping[Format, Callable[[Path], StoredWeights]] = {
+    "native": native.open_native,
+    "lingua": lingua.open_lingua,
+    "dcp": dcp.open_dcp,
+}
+
+
+def read_checkpoint(
+    path: Path | str,
+    *,
+    tokenizer: Path | None = None,
+    step: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Checkpoint:
+    """Read the model at `path`: a folder of any format, a file in it, or a run folder.
+
+    `tokenizer` is the user's own tokenizer file; `step` chooses one of a run (the last by default);
+    `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype.
+    Raises CheckpointError listing everything wrong with the folder. A tokenizer file that is not
+    there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted.
+    """
+    location = locate(Path(path), step)
+    if location.format == "params":
+        raise CheckpointError(
+            [f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"], str(location.folder)
+        )
+    found = _inspect(location, tokenizer, with_tokenizer=True, vocab_size=None)
+    config = found.checked()
+    try:
+        state_dict = read_parameters(config, found.weights.tensors, progress)
+    except CheckpointError as error:
+        raise CheckpointError(error.problems, str(location.folder)) from error
+    dtype, step = common_dtype(found.weights), location.step
+    return Checkpoint(
+        config=config,
+        state_dict=state_dict,
+        tokenizer=found.opened.tokenizer,
+        source=Source(location.folder, location.format, dtype, found.weights.n_bytes, step),
+        tokenizer_name=found.parsed.tokenizer_name,
+        tokenizer_problem=found.opened.problem,
+        notes=found.notes,
+        tokenizer_path=found.opened.path,
+    )
+
+
+def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
+    """Describe the checkpoint at `path` (a folder, or a params.json alone) without reading weights.
+
+    `vocab_size` takes the place of the one in params.json. Raises CheckpointError listing every
+    fault that shows without reading values.
+    """
+    path = Path(path)
+    alone = path.is_file() and path.suffix == ".json"
+    location = Location(path.parent, "params") if alone else locate(path)
+    file = path if alone else location.folder / PARAMS
+    found = _inspect(location, None, with_tokenizer=False, vocab_size=vocab_size, params_file=file)
+    return Summary(
+        config=found.checked(),
+        format=location.format,
+        dtype=common_dtype(found.weights) or found.parsed.dtype,
+        tokenizer_name=found.parsed.tokenizer_name,
+        tokenizer_path=found.opened.path,
+        n_bytes=found.weights.n_bytes,
+        path=path if alone else location.folder,
+        steps=location.steps,
+        notes=found.notes,
+        step=location.step,
+    )
+
+
+@dataclass(frozen=True)
+class _OpenedTokenizer:
+    """The tokenizer, or why there is none; `given` when the user chose the file."""
+
+    tokenizer: Tokenizer | None = None
+    problem: str | None = None
+    path: str | None = None
+    given: bool = False
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """Everything a folder says short of its values."""
+
+    location: Location
+    parsed: Parsed
+    opened: _OpenedTokenizer
+    weights: StoredWeights
+    problems: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.parsed.notes, *dtype_notes(self.weights))
+
+    def checked(self) -> ModelConfig:
+        """The configuration; raises CheckpointError with every problem found."""
+        problems = self.problems
+        # A missing tokenizer alone stops nothing, but a list of faults is complete only with it.
+        if self.opened.problem and (problems or self.opened.given):
+            problems = (*problems, self.opened.problem)
+        if problems or self.parsed.config is None:
+            raise CheckpointError(problems, str(self.location.folder))
+        return self.parsed.config
+
+
+def _inspect(
+    location: Location,
+    tokenizer: Path | None,
+    *,
+    with_tokenizer: bool,
+    vocab_size: int | None,
+    params_file: Path | None = None,
+) -> _Findings:
+    params, problems = read_params(params_file or location.folder / PARAMS)
+    params = _with_vocab_size(params, vocab_size)
+    opener = _OPEN.get(location.format)
+    weights = opener(location.folder) if opener else StoredWeights({})
+    named = Parsed(None) if problems else parse_params(params, vocab_size=1)
+    opened = _OpenedTokenizer(path=named.tokenizer_path)
+    if (with_tokenizer or _asks_tokenizer(params)) and not problems:
+        opened = _open_tokenizer(named, location.folder, tokenizer)
+    parsed = named
+    if not problems:
+        hints = shape_hints(weights.tensors)
+        size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
+        parsed = parse_params(params, vocab_size=size, stand_ins=hints)
+    problems = (
+        *problems,
+        *parsed.problems,
+        *weights.problems,
+        *_misfits(parsed, opened, weights, opener is not None),
+    )
+    return _Findings(location, parsed, opened, weights, problems)
+
+
+def _misfits(
+    parsed: Parsed, opened: _OpenedTokenizer, weights: StoredWeights, has_weights: bool
+) -> list[str]:
+    """What does not fit between the configuration and the tensors or the tokenizer."""
+    if parsed.config is None:
+        return []
+    # A file that cannot be opened at all has its own problem; its tensors are not missing.
+    opened_well = weights.tensors or weights.unreadable or (has_weights and not weights.problems)
+    problems = tensor_problems(parsed.config, weights) if opened_well else []
+    size, tokenizer = parsed.config.vocab_size, opened.tokenizer
+    if tokenizer is not None and tokenizer.vocab_size > size:
+        problems.append(
+            f'the tokenizer "{parsed.tokenizer_name}" has {tokenizer.vocab_size} tokens, more than the '
+            f"vocabulary of the model ({size}); choose the tokenizer file it was trained with"
+        )
+    return problems
+
+
+def _asks_tokenizer(params: Any) -> bool:
+    """Whether the vocabulary is the tokenizer's."""
+    model = params.get("model") if isinstance(params, dict) else None
+    return isinstance(model, dict) and model.get("vocab_size", -1) == -1
+
+
+def _with_vocab_size(params: Any, vocab_size: int | None) -> Any:
+    if vocab_size is None or not isinstance(params, dict) or not isinstance(params.get("model"), dict):
+        return params
+    return {**params, "model": {**params["model"], "vocab_size": vocab_size}}
+
+
+def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _OpenedTokenizer:
+    from mta_viz.tokenizers.loading import load_tokenizer
+
+    name, path = parsed.tokenizer_name, parsed.tokenizer_path
+    missing = _OpenedTokenizer(None, None, str(override) if override else path, override is not None)
+    if name is None:
+        problem = f"{PARAMS} names no tokenizer (data.tokenizer.name); paste token ids instead of text"
+        return replace(missing, problem=problem)
+    try:
+        tokenizer = load_tokenizer(name, path, folder=folder, override=override)
+    except (TokenizerError, OSError, ValueError) as error:
+        return replace(missing, problem=str(error))
+    return replace(missing, tokenizer=tokenizer, path=str(override) if override else _where(path, folder))
+
+
+def _where(path: str | None, folder: Path) -> str | None:
+    """The tokenizer file's path: as written when it lies there, else the file of that name in the folder."""
+    if path is None or (folder / path).is_file():
+        return path
+    return Path(path).name

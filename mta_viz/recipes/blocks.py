@@ -47,32 +47,39 @@ def train_blocks(
     `out` that exists (without `resume`), a missing device, or a configuration that describes no
     task or model, before any work.
     """
-    task = block_task(config)
     place = _checked_device(device)
-    trainer = Trainer(
-        initial_model(config.model_config(), config.seed, place),
-        block_batches(config, place),
-        config.trainer_settings(),
-        state_file=_prepare_folder(out, resume) / STATE_FILE,
-        identity=json.dumps({"device": place.type} | dataclasses.asdict(config), sort_keys=True),
-    )
-    if resume:
-        trainer.resume()
+    trainer = _trainer(config, out, place, resume)
     result = trainer.run(max_seconds=max_seconds, report=report)
     _write_model(out, config, trainer, result)
-    model = tracing.load(out, device=device, dtype=torch.float32)
     evaluation = evaluate_blocks(
-        model,
-        task,
+        tracing.load(out, device=device, dtype=torch.float32),
+        block_task(config),
         n=config.evaluation_samples,
         seed=config.evaluation_seed,
         progress=evaluation_progress,
     )
     card = _card(out, config, result, evaluation, place)
-    write_card(out, card, title=f"Block finding: {out.name}", summary=_summary(config, card))
+    write_card(out, card, title=f"Block finding: {config.variant}", summary=_summary(config, card))
     if result.steps_done == config.steps:
         (out / STATE_FILE).unlink()
     return card
+
+
+def _trainer(config: BlocksConfig, out: Path, device: torch.device, resume: bool) -> Trainer:
+    """Everything that can be refused is refused here, the folder last, before the model is made."""
+    model_config, settings = config.model_config(), config.trainer_settings()
+    batches = block_batches(config, device)
+    _prepare_folder(out, resume)
+    trainer = Trainer(
+        initial_model(model_config, config.seed, device),
+        batches,
+        settings,
+        state_file=out / STATE_FILE,
+        identity=json.dumps({"device": device.type} | dataclasses.asdict(config), sort_keys=True),
+    )
+    if resume:
+        trainer.resume()
+    return trainer
 
 
 def block_task(config: BlocksConfig) -> BlockTask:
@@ -82,7 +89,8 @@ def block_task(config: BlocksConfig) -> BlockTask:
 
 def block_batches(config: BlocksConfig, device: torch.device) -> Callable[[int], Batch]:
     """Step -> its batch: a function of (seed, step) and the device type, whatever came before."""
-    tasks = [dataclasses.replace(block_task(config), n_blocks=count) for count in config.block_mixture]
+    full = block_task(config)
+    tasks = [dataclasses.replace(full, n_blocks=count) for count in config.block_mixture]
 
     def batch(step: int) -> Batch:
         task = tasks[stream_seed("blocks training length", config.seed, step) % len(tasks)]
@@ -101,19 +109,26 @@ def _checked_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def _prepare_folder(out: Path, resume: bool) -> Path:
+def _prepare_folder(out: Path, resume: bool) -> None:
     if resume:
-        return out
+        return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
     out.mkdir(parents=True, exist_ok=True)
-    return out
 
 
 def _write_model(out: Path, config: BlocksConfig, trainer: Trainer, result: TrainingResult) -> None:
     model_config = config.model_config()
     state = {name: value.detach().cpu() for name, value in trainer.model.state_dict().items()}
-    write_native(out, model_config, state, tokenizer_name="char", dtype=FILE_DTYPE)
+    write_native(
+        out,
+        model_config,
+        state,
+        tokenizer_name="char",
+        tokenizer_path=None,
+        dtype=FILE_DTYPE,
+        overwrite=True,  # what a run stopped by the clock left
+    )
     write_history(out / HISTORY_FILE, model_config, result.history, FILE_DTYPE)
 
 

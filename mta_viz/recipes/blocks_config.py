@@ -86,6 +86,7 @@ class BlocksConfig:
             weight_decay=self.weight_decay,
             clip=self.clip,
             snapshots=self.snapshots,
+            report_every=max(1, min(25, self.steps // 4)),
         )
 
 

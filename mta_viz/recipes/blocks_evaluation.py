@@ -21,7 +21,8 @@ LogitsOf = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch positi
 class BlocksEvaluation:
     """`error`: share of sequences with any wrong greedy answer letter, with its 95 % Wilson interval.
 
-    `letter_accuracy[i]` is the share of right i-th answer letters given the right letters before.
+    `letter_accuracy[i]`: share of sequences whose i-th answer letter is predicted right after the
+    right letters (not after the model's own, which may be wrong already).
     """
 
     n: int
@@ -83,5 +84,5 @@ def _right_letters(logits_of: LogitsOf, samples: BlockBatch, chunk: slice) -> Bo
 def _summary(right: Bool[Tensor, "sample letter"], seed: int) -> BlocksEvaluation:
     n = right.shape[0]
     wrong = int((~right.all(1)).sum())
-    letters = tuple(right.float().mean(0).tolist())
+    letters = tuple(count / n for count in right.sum(0).tolist())
     return BlocksEvaluation(n, seed, wrong, wrong / n, wilson_interval(wrong, n), letters)

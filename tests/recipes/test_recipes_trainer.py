@@ -1,5 +1,6 @@
 """The training loop on a model of three parameters: schedule, snapshots, resuming, refusals."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,13 +88,13 @@ def test_weight_decay_spares_kernels() -> None:
 def test_snapshot_steps_rise_from_start_to_end(steps: int, count: int) -> None:
     chosen = snapshot_steps(steps, count)
     assert (chosen[0], chosen[-1]) == (0, steps)
-    assert all(a < b for a, b in zip(chosen, chosen[1:], strict=False))
+    assert all(a < b for a, b in pairwise(chosen))
     assert len(chosen) == min(count, steps + 1)
 
 
 def test_snapshot_steps_are_about_evenly_spaced_in_log() -> None:
     late = [step for step in snapshot_steps(10_000, 48) if step >= 40]
-    ratios = [b / a for a, b in zip(late, late[1:], strict=False)]
+    ratios = [b / a for a, b in pairwise(late)]
     assert max(ratios) < 1.1 * min(ratios) + 0.05
 
 

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mta_viz.tasks.grammar.inflect import with_article
 from mta_viz.tasks.grammar.scene import Scene
@@ -39,14 +39,14 @@ def _paragraph(rng: random.Random, written: set[str]) -> Paragraph:
 
 
 def _new_sentence(scene: Scene, shape: str, written: set[str]) -> str:
-    """A sentence that is not in `written`; other shapes are tried when one is used up."""
-    options: Sequence[str] = (shape, shape, shape, *scene.rng.sample(MIDDLES, len(MIDDLES)))
-    for option in options:
-        sentence = write_sentence(scene, option)
-        if sentence not in written:
-            written.add(sentence)
-            return sentence
-    return _new_sentence(scene, shape, written)
+    """A sentence that is not in `written`; other shapes are tried once this one seems used up."""
+    attempts = 0
+    while (sentence := write_sentence(scene, shape)) in written:
+        attempts += 1
+        if attempts >= 3:
+            shape = scene.rng.choice(MIDDLES)
+    written.add(sentence)
+    return sentence
 
 
 def write_sentence(scene: Scene, shape: str) -> str:

@@ -222,6 +222,6 @@ def _summary(config: NeedleConfig, card: dict[str, Any]) -> str:
     stopped = "" if card["steps"] == config.steps else f" Stopped early, after {card['steps']} steps."
     return (
         "Finds the number that one sentence among running text gives a city. Right in "
-        f"{score['right']} of {score['n']} unseen prompts: {score['accuracy']:.1%}, 95 % interval {low:.1%} to "
-        f"{high:.1%}.{stopped}"
+        f"{score['right']} of {score['n']} unseen prompts: {score['accuracy']:.1%}, 95 % interval "
+        f"{low:.1%} to {high:.1%}.{stopped}"
     )

@@ -13,7 +13,9 @@ from mta_viz.recipes.needle_config import needle_config
 
 def add_needle_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `train needle`."""
-    parser.add_argument("--corpus", type=Path, required=True, metavar="DIR", help="folder of plain-text books")
+    parser.add_argument(
+        "--corpus", type=Path, required=True, metavar="DIR", help="folder of plain-text books"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="what differs from the defaults")
     parser.add_argument("--variant", help="mta (default) or transformer, the plain twin")
     parser.add_argument("--seed", type=int, help="weights and data (default 0)")

@@ -107,7 +107,14 @@ def most_needles(length: int) -> int:
 
 
 def _problems(config: NeedleConfig) -> list[str]:
-    least = {"steps": 1, "d_model": 1, "n_layers": 1, "n_heads": 1, "evaluation_samples": 1, "vocab_size": 300}
+    least = {
+        "steps": 1,
+        "d_model": 1,
+        "n_layers": 1,
+        "n_heads": 1,
+        "evaluation_samples": 1,
+        "vocab_size": 300,
+    }
     least |= {"grammar_sentences": 100, "tokenizer_sentences": 100}
     problems = [
         f"{name} is {getattr(config, name)}; expected at least {low}"
@@ -118,7 +125,9 @@ def _problems(config: NeedleConfig) -> list[str]:
         problems.append(f"variant is {config.variant!r}; expected {' or '.join(map(repr, VARIANTS))}")
     lengths = config.length_mixture
     if not lengths or min(lengths) < SHORTEST or max(lengths) > config.n_ctx:
-        problems.append(f"length_mixture is {lengths}; expected lengths from {SHORTEST} to n_ctx {config.n_ctx}")
+        problems.append(
+            f"length_mixture is {lengths}; expected lengths from {SHORTEST} to n_ctx {config.n_ctx}"
+        )
     elif config.tokens_per_step < 2 * max(lengths):
         problems.append(
             f"tokens_per_step is {config.tokens_per_step}; expected at least two sequences of {max(lengths)}"

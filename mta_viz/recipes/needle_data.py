@@ -34,9 +34,7 @@ class NeedleBatches:
         self._bos = _ids(library, BOS, special=True)
         self._space, self._after = _ids(library, " "), _ids(library, after)
         # a city's and a number's tokens do not depend on their neighbours, so all are encoded once
-        self._questions = [
-            _ids(library, prefix.rstrip().replace("{city}", city)) for city in KNOWN_CITIES
-        ]
+        self._questions = [_ids(library, prefix.rstrip().replace("{city}", city)) for city in KNOWN_CITIES]
         self._values = [_ids(library, f" {number}") for number in KNOWN_NUMBERS]
 
     def __call__(self, step: int) -> Batch:
@@ -74,7 +72,7 @@ class NeedleBatches:
         # the first piece loses its separator, which makes room for BOS
         budget = length + 1 - sum(map(len, needles)) - len(ending)
         text, places = self._haystack(rng, budget)
-        body = np.concatenate(_interleaved(rng, text, places, needles) + [ending])
+        body = np.concatenate([*_interleaved(rng, text, places, needles), ending])
         ids = np.concatenate([self._bos, body[1:]])
         weights = np.full(length + 1, self._config.haystack_weight, dtype=np.float32)
         weights[-(len(value) + len(self._after)) :] = self._config.answer_weight
@@ -86,7 +84,7 @@ class NeedleBatches:
         return [(self._questions[c], self._values[v]) for c, v in zip(cities, values, strict=True)]
 
     def _haystack(self, rng: np.random.Generator, budget: int) -> tuple[np.ndarray, np.ndarray]:
-        """Whole consecutive sentences of exactly `budget` tokens, and where sentences start or end in them."""
+        """Whole consecutive sentences of exactly `budget` tokens, and where needles may go between."""
         table = self._table(rng)
         n_starts = int(np.searchsorted(table.starts, len(table.ids) - budget, side="right"))
         for _ in range(64 if n_starts else 0):
@@ -128,7 +126,7 @@ def _ids(library: Library, text: str, *, special: bool = False) -> np.ndarray:
 
 
 class Prefetched:
-    """Makes the next step's batch in a thread while the present one is trained on, and moves it to `device`."""
+    """Makes the next step's batch in a thread during the present one, and moves batches to `device`."""
 
     def __init__(self, batches: Callable[[int], Batch], device: torch.device) -> None:
         self._batches, self._device = batches, device

@@ -113,9 +113,7 @@ def evaluate_needles(
     return NeedleEvaluation(plan.seed, cells, _groups(list(itertools.chain.from_iterable(outcomes))))
 
 
-def right_answers(
-    logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]
-) -> list[bool]:
+def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:
     """Whether each sample is answered right. The prompts of all samples have one length."""
     length = len(samples[0].tokens)
     longest = max(len(sample.answer_ids) for sample in samples)
@@ -149,9 +147,12 @@ def perplexity(
     size = window - len(bos)
     n_windows = len(ids) // size
     if n_windows == 0:
-        raise PromptError(f"The text has {len(ids)} tokens; perplexity needs at least {size}. Give a longer text.")
+        raise PromptError(
+            f"The text has {len(ids)} tokens; perplexity needs at least {size}. Give a longer text."
+        )
     windows = torch.cat(
-        [torch.tensor(bos).long().expand(n_windows, -1), ids[: n_windows * size].unflatten(0, (-1, size))], dim=1
+        [torch.tensor(bos).long().expand(n_windows, -1), ids[: n_windows * size].unflatten(0, (-1, size))],
+        dim=1,
     )
     total, batch = 0.0, max(1, CELLS_AT_ONCE // window)
     for start in range(0, n_windows, batch):

@@ -70,7 +70,9 @@ def _read_book(file: Path) -> Book:
     blocks = re.split(r"\n\s*\n", text.replace("\r\n", "\n"))
     paragraphs = [tuple(split_sentences(block)) for block in blocks if block.strip()]
     if len(paragraphs) < 2:
-        raise MtaVizError(f"{file} holds {len(paragraphs)} paragraphs; at least 2 are needed to hold one out.")
+        raise MtaVizError(
+            f"{file} holds {len(paragraphs)} paragraphs; at least 2 are needed to hold one out."
+        )
     cut = _held_out_start(paragraphs)
     return Book(file.stem, tuple(paragraphs[:cut]), tuple(paragraphs[cut:]))
 

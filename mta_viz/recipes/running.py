@@ -30,8 +30,8 @@ def prepare_folder(out: Path, resume: bool) -> None:
 def print_progress(progress: TrainingProgress) -> None:
     """Steps, loss and time left, on stderr."""
     minutes, seconds = divmod(round(progress.seconds_left), 60)
-    line = f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}  {minutes}:{seconds:02d} left"
-    print(line, file=sys.stderr, flush=True)
+    done = f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}"
+    print(f"{done}  {minutes}:{seconds:02d} left", file=sys.stderr, flush=True)
 
 
 def print_evaluation(share: float) -> None:

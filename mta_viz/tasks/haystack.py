@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokenizer
 
-_SENTENCE_END = re.compile(
-    r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+"
-)
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
 TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
 TAIL_SENTENCES = 64
 

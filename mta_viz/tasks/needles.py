@@ -113,9 +113,7 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     answer = _answer(tokenizer, question, value)
     kinds = [("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order]
     spans = _spans(pieces, [*kinds, ("question", facts[0])], len(prompt) - _length(pieces, joint), len(joint))
-    gold = GoldSpan(
-        "answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value
-    )
+    gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
     return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold))
 
 
@@ -139,7 +137,8 @@ def _joint(tokenizer: Tokenizer) -> tuple[int, ...]:
         if tokenizer.decode((*one, *between, *one)) == "One. One.":
             return between
     raise TokenizerError(
-        f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; the needle task needs that."
+        f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; "
+        "the needle task needs that."
     )
 
 
@@ -245,7 +244,9 @@ def _problems(task: NeedleTask) -> list[str]:
     if task.depth is not None and not 0 <= task.depth <= 100:
         problems.append(f"depth {task.depth}; expected 0 to 100 per cent")
     problems += [
-        f"the needle {task.needle!r} lacks {slot}" for slot in ("{city}", "{value}") if slot not in task.needle
+        f"the needle {task.needle!r} lacks {slot}"
+        for slot in ("{city}", "{value}")
+        if slot not in task.needle
     ]
     if "{city}" not in task.question_template:
         problems.append(

@@ -2,24 +2,27 @@
 
 import re
 
-_PAST = {
-    pair.split("/")[0]: pair.split("/")[1]
-    for pair in (
-        "begin/began bind/bound blow/blew break/broke bring/brought build/built burn/burned buy/bought cast/cast "
-        "catch/caught choose/chose cut/cut dig/dug draw/drew drink/drank drive/drove fall/fell feed/fed find/found "
-        "fly/flew forget/forgot hang/hung hide/hid hold/held keep/kept lay/laid lend/lent light/lit lose/lost "
-        "meet/met pay/paid put/put read/read sell/sold send/sent set/set sew/sewed shake/shook "
-        "sing/sang sit/sat sleep/slept steal/stole sweep/swept swim/swam take/took tear/tore tell/told throw/threw "
-        "unwrap/unwrapped wind/wound write/wrote prefer/preferred "
-        "signal/signalled shovel/shovelled give/gave"
-    ).split()
-}
-_PLURALS = {
-    "loaf": "loaves", "knife": "knives", "shelf": "shelves", "trout": "trout", "mouse": "mice", "goose": "geese",
-    "hoof": "hooves", "thief": "thieves", "child": "children", "gentleman": "gentlemen", "bookshelf": "bookshelves",
-}  # fmt: skip
+from mta_viz.tasks.grammar.topic import words
+
+_IRREGULAR = words(
+    "begin began; bind bound; blow blew; break broke; bring brought; build built; burn burned; buy "
+    "bought; cast cast; catch caught; choose chose; cut cut; dig dug; draw drew; drink drank; drive "
+    "drove; fall fell; feed fed; find found; fly flew; forget forgot; give gave; hang hung; hide hid; "
+    "hold held; keep kept; lay laid; lend lent; light lit; lose lost; meet met; pay paid; prefer "
+    "preferred; put put; read read; sell sold; send sent; set set; sew sewed; shake shook; shovel "
+    "shovelled; signal signalled; sing sang; sit sat; sleep slept; steal stole; sweep swept; swim "
+    "swam; take took; tear tore; tell told; throw threw; unwrap unwrapped; wind wound; write wrote"
+)
+_PAST = dict(pair.split() for pair in _IRREGULAR)
+_PLURALS = dict(
+    pair.split()
+    for pair in words(
+        "loaf loaves; knife knives; shelf shelves; trout trout; mouse mice; goose geese; hoof hooves; "
+        "thief thieves; child children; gentleman gentlemen; bookshelf bookshelves"
+    )
+)
 _VOWEL_SOUND = re.compile(r"(?i)^(?:hour|honest|heir|[aeiou])")
-_CONSONANT_SOUND = re.compile(r"(?i)^(?:uni|use|usual|eu|one|ukulele)")
+_CONSONANT_SOUND = re.compile(r"(?i)^(?:uni|use|usual|eu|one)")
 _DOUBLED_STEMS = frozenset(("begin", "forget", "unwrap", "signal", "shovel", "prefer"))
 _DOUBLING = re.compile(r"^[^aeiou]*[aeiou][bdgklmnprt]$")
 

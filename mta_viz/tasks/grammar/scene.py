@@ -165,7 +165,8 @@ class Scene:
         """A day, written in one of three ways; at the end of a clause only."""
         if self.rng.random() < 0.6:
             return self.day()
-        return f"{self.rng.choice(lexicon.WEEKDAYS)}, {self.rng.randint(1, 28)} {self.rng.choice(lexicon.MONTHS)}"
+        weekday, month = self.rng.choice(lexicon.WEEKDAYS), self.rng.choice(lexicon.MONTHS)
+        return f"{weekday}, {self.rng.randint(1, 28)} {month}"
 
     def day(self) -> str:
         """A day, written without a comma."""
@@ -174,7 +175,9 @@ class Scene:
 
     def clock(self) -> str:
         """A time of day, such as `7.45`."""
-        return f"{self.rng.randint(1, 12)}.{self.rng.choice(('05', '10', '15', '20', '30', '40', '45', '55'))}"
+        return (
+            f"{self.rng.randint(1, 12)}.{self.rng.choice(('05', '10', '15', '20', '30', '40', '45', '55'))}"
+        )
 
 
 def _word_slot(name: str, entries: Sequence[str]) -> None:
@@ -189,14 +192,34 @@ def _word_slot(name: str, entries: Sequence[str]) -> None:
 
 
 for _name, _entries in {
-    "time": lexicon.TIMES, "front": lexicon.FRONT_TIMES, "link": lexicon.LINKS, "manner": lexicon.MANNERS,
-    "speech": lexicon.SPEECH_MANNERS, "predicate": lexicon.PREDICATES, "colour": lexicon.COLOURS,
-    "garment": lexicon.GARMENTS, "accessory": lexicon.ACCESSORIES, "morning": lexicon.MORNINGS,
-    "feeling": lexicon.FEELINGS, "trait": lexicon.TRAITS, "subject": lexicon.SUBJECTS,
-    "abstract": lexicon.ABSTRACTS, "judgement": lexicon.JUDGEMENTS, "animal": lexicon.ANIMALS,
-    "look": lexicon.ANIMAL_LOOKS, "animal_did": lexicon.ANIMAL_DEEDS, "sky": lexicon.SKIES,
-    "weather": lexicon.WEATHERS, "thought": lexicon.MENTAL, "said": lexicon.SPEAKING, "asked": lexicon.ASKING,
-    "reacted": lexicon.REACTIONS, "measure": lexicon.MEASURES, "event": lexicon.EVENTS, "month": lexicon.MONTHS,
-    "weekday": lexicon.WEEKDAYS, "season": lexicon.SEASONS,
-}.items():  # fmt: skip
+    "time": lexicon.TIMES,
+    "front": lexicon.FRONT_TIMES,
+    "link": lexicon.LINKS,
+    "manner": lexicon.MANNERS,
+    "speech": lexicon.SPEECH_MANNERS,
+    "predicate": lexicon.PREDICATES,
+    "colour": lexicon.COLOURS,
+    "garment": lexicon.GARMENTS,
+    "accessory": lexicon.ACCESSORIES,
+    "morning": lexicon.MORNINGS,
+    "feeling": lexicon.FEELINGS,
+    "trait": lexicon.TRAITS,
+    "subject": lexicon.SUBJECTS,
+    "abstract": lexicon.ABSTRACTS,
+    "judgement": lexicon.JUDGEMENTS,
+    "animal": lexicon.ANIMALS,
+    "look": lexicon.ANIMAL_LOOKS,
+    "animal_did": lexicon.ANIMAL_DEEDS,
+    "sky": lexicon.SKIES,
+    "weather": lexicon.WEATHERS,
+    "thought": lexicon.MENTAL,
+    "said": lexicon.SPEAKING,
+    "asked": lexicon.ASKING,
+    "reacted": lexicon.REACTIONS,
+    "measure": lexicon.MEASURES,
+    "event": lexicon.EVENTS,
+    "month": lexicon.MONTHS,
+    "weekday": lexicon.WEEKDAYS,
+    "season": lexicon.SEASONS,
+}.items():
     _word_slot(_name, _entries)

@@ -16,7 +16,7 @@ OPENINGS = (
     "The {role} still remembered {date}, because on that day {hero_name} {did}.",
     "There was once {a_role} in {town} who owned {a_thing} and {a_thing}.",
     "Everything began when {friend} {did} and {hero_name} {did} {time}.",
-    "In {month} {year} the {place} in {town} was closed for {n} days, and {hero_name} had to {deed} elsewhere.",
+    "In {month} {year} the {place} in {town} was closed, and {hero_name} had to {deed} elsewhere.",
     '"I will {deed} {time}," said {hero_name}, who was {feeling}.',
 )
 

@@ -41,7 +41,6 @@ from mta_viz.recipes.trainer import Report, Trainer, TrainingResult
 STATE_FILE = "training_state.pt"
 TOKENIZER_FILE = "tokenizer.json"
 FILE_DTYPE = torch.float16
-HELD_OUT_SENTENCES = 2000
 
 Stage = Callable[[str], None]
 
@@ -90,7 +89,12 @@ def train_needle(
         batches.close()
     _write_model(out, model_config, text, trainer, result)
     card = _card(out, config, books, result, place) | evaluate_folder(
-        out, books, samples=config.evaluation_samples, device=device, progress=evaluation_progress
+        out,
+        books,
+        samples=config.evaluation_samples,
+        sentences=config.evaluation_sentences,
+        device=device,
+        progress=evaluation_progress,
     )
     write_card(out, card, title=f"Needles: {config.variant}", summary=_summary(config, card))
     if result.steps_done == config.steps:
@@ -120,6 +124,7 @@ def evaluate_folder(
     books: tuple[Book, ...],
     *,
     samples: int,
+    sentences: int,
     device: str = "cpu",
     plan: NeedlePlan | None = None,
     progress: Callable[[float], None] | None = None,
@@ -136,7 +141,7 @@ def evaluate_folder(
     evaluation = evaluate_needles(model, model.tokenizer, plan, progress=progress)
     texts = {
         "books": flowing_text(paragraph for book in books for paragraph in book.held_out),
-        "grammar": flowing_text(grammar_paragraphs(HELD_OUT_SENTENCES, HELD_OUT_STREAM)),
+        "grammar": flowing_text(grammar_paragraphs(sentences, HELD_OUT_STREAM)),
     }
     window = min(512, model.config.n_ctx)
     scores = {

@@ -51,6 +51,7 @@ class NeedleConfig:
     clip: float = 1.0
     snapshots: int = 48
     evaluation_samples: int = 50
+    evaluation_sentences: int = 2000
 
     def __post_init__(self) -> None:
         problems = _problems(self)
@@ -115,7 +116,7 @@ def _problems(config: NeedleConfig) -> list[str]:
         "evaluation_samples": 1,
         "vocab_size": 300,
     }
-    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100}
+    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100, "evaluation_sentences": 1}
     problems = [
         f"{name} is {getattr(config, name)}; expected at least {low}"
         for name, low in least.items()

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -30,7 +30,7 @@ class NeedlePlan:
     A depth is per cent, or None for anywhere.
     """
 
-    settings: tuple[tuple[int, int, float | None], ...]
+    settings: tuple[tuple[int, int, float | int | None], ...]
     samples: int = 50
     seed: int = 0
 
@@ -54,15 +54,12 @@ class NeedleScore:
 
 @dataclass(frozen=True)
 class NeedleCell:
-    """The score of one setting, and of its samples by what training never saw."""
+    """The scores of one setting: all, known (city and number), held_out_city, held_out_number."""
 
     n_needles: int
     length: int
-    depth: float | None
-    all: NeedleScore
-    known: NeedleScore
-    held_out_city: NeedleScore
-    held_out_number: NeedleScore
+    depth: float | int | None
+    scores: dict[str, NeedleScore]
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class NeedleEvaluation:
 
     seed: int
     cells: tuple[NeedleCell, ...]
-    total: dict[str, NeedleScore] = field(default_factory=dict)
+    total: dict[str, NeedleScore]
 
 
 def full_plan(samples: int = 200, seed: int = 0) -> NeedlePlan:
@@ -108,7 +105,7 @@ def evaluate_needles(
                 progress(done / (plan.samples * len(plan.settings)))
         outcomes.append(pairs)
     cells = tuple(
-        NeedleCell(*setting, **_groups(pairs)) for setting, pairs in zip(plan.settings, outcomes, strict=True)
+        NeedleCell(*setting, _groups(pairs)) for setting, pairs in zip(plan.settings, outcomes, strict=True)
     )
     return NeedleEvaluation(plan.seed, cells, _groups(list(itertools.chain.from_iterable(outcomes))))
 
@@ -168,7 +165,7 @@ def perplexity(
 
 
 def _batches(
-    tokenizer: Tokenizer, setting: tuple[int, int, float | None], plan: NeedlePlan
+    tokenizer: Tokenizer, setting: tuple[int, int, float | int | None], plan: NeedlePlan
 ) -> Iterator[list[NeedleSample]]:
     size = max(1, CELLS_AT_ONCE // setting[1])
     for start in range(0, plan.samples, size):

@@ -40,7 +40,7 @@ class NeedleTask:
 
     n_needles: int = 4
     length: int = 512
-    depth: float | None = None
+    depth: float | int | None = None
     needle: str = PAPER_NEEDLE
     question: str | None = None
     haystack: str | None = None

@@ -109,7 +109,8 @@ def _is_named(name: str, stage: str) -> bool:
 
 
 def _unknown_stage(stage: str, every: Sequence[str]) -> str:
-    layers = sorted({_layer_of(name) for name in every if _is_named(name, stage)} - {None})
+    found = {_layer_of(name) for name in every if _is_named(name, stage)}
+    layers = sorted(layer for layer in found if layer is not None)
     if layers:
         return f"{stage} is computed in layers {', '.join(map(str, layers))} only; choose among them"
     known = dict.fromkeys(re.sub(r"^blocks\.\d+\.(attn\.)?", "", name) for name in every)

@@ -119,3 +119,11 @@ def test_stdout_is_plain_json_in_any_locale(run, monkeypatch):
     _command(monkeypatch, lambda arguments: {"text": "é\ud800"})
     answer = run("info", "x")
     assert answer.out.isascii() and json.loads(answer.out) == {"text": "é\ud800"}
+
+
+def test_lists_of_numbers_stay_on_one_line_and_texts_as_they_are(run, monkeypatch):
+    answer = {"ids": [1, 2], "stages": ["a"], "text": "[\n1, 2\n]", "nested": [{"pre": [3, 4], "post": []}]}
+    _command(monkeypatch, lambda arguments: answer)
+    said = run("info", "x")
+    assert said.json == answer
+    assert '"ids": [1, 2]' in said.out and '"pre": [3, 4]' in said.out

@@ -82,6 +82,12 @@ def test_the_tokenizers_file_comes_along_under_a_relative_path(tmp_path: Path) -
     assert (tmp_path / "m" / "tokenizer.json").read_text() == "{}"
 
 
+def test_others_may_read_the_weights_as_they_may_the_settings(tmp_path: Path) -> None:
+    folder = write(tmp_path / "m")
+    modes = {(folder / name).stat().st_mode for name in ("model.safetensors", "params.json")}
+    assert len(modes) == 1
+
+
 def test_nothing_is_overwritten_unless_told(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     (folder / "README.md").write_text("card")

@@ -117,7 +117,7 @@ def test_heads_from_count_or_width(fields: dict[str, Any], expected: tuple[int, 
     [
         (64, 1.0, 16, 176),  # int(170.67) = 170 -> 176
         (64, None, 256, 256),
-        (64, 1.3, 1, 221),  # int(1.3 * 170) = 221, not int(1.3 * 170.67) = 221.9
+        (64, 2.0, 1, 340),  # 2 * 170, cut before the factor; not int(2 * 170.67) = 341
         (1536, None, 256, 4096),
         (100, 0.5, 7, 133),  # int(266.67) = 266 -> 133 = 19 * 7
     ],

@@ -84,6 +84,7 @@ def test_the_post_processor_goes_before_the_names(tokenizer_folder: Path) -> Non
     assert library.id_to_token(2) == "!"
     tokenizer = JsonTokenizer(library.to_str().encode())
     assert (tokenizer.bos_id, tokenizer.eos_id) == (2, 1)
+    assert tokenizer.decode(tokenizer.encode("in").ids) == "in"  # "!" is not marked special in the file
 
 
 def test_truncation_and_padding_of_the_file_are_off(all_tokenizers: dict[str, Tokenizer]) -> None:
@@ -122,3 +123,11 @@ def test_4096_tokens_within_50_ms(all_tokenizers: dict[str, Tokenizer], kind: st
         seconds.append(time.process_time() - start)
     assert len(tokens) > 3900
     assert min(seconds) < 0.05
+
+
+def test_spaces_trimmed_from_the_librarys_offsets_stay_with_their_tokens(
+    all_tokenizers: dict[str, Tokenizer],
+) -> None:
+    tokens = all_tokenizers["byte-level trimmed"].encode("  ")
+    assert tokens.pieces[1:] == ("␣", "␣")
+    assert tokens.spans[1:] == ((0, 1), (1, 2))

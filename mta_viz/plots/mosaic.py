@@ -53,7 +53,7 @@ class Mosaic:
             self.limits = [tap_limit(kernel[None], offsets.own) for kernel in taps]
         self._place(width - _LEFT - _RIGHT)
 
-    def _place(self, room_px: float) -> None:
+    def _place(self, room_px: int) -> None:
         """As many columns as leave cells of 12 pixels, rows filled evenly."""
         tile = self.c_k + _GAP
         columns = max(1, min(self.n_heads, _MAX_COLUMNS, int(room_px / (tile * _MIN_CELL_PX))))

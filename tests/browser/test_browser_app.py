@@ -36,7 +36,8 @@ PROBLEMS = """() => {
     if (a === b || a.contains(b) || b.contains(a)) continue;
     const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left);
     const high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
-    if (wide > 2 && high > 2) problems.push('overlap: ' + a.innerText.slice(0, 30) + ' / ' + b.innerText.slice(0, 30));
+    const words = [a, b].map(e => e.innerText.slice(0, 30)).join(' / ');
+    if (wide > 2 && high > 2) problems.push('overlap: ' + words);
   }
   return [...new Set(problems)];
 }"""
@@ -52,7 +53,7 @@ def visit(browser, app_address):
         context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(90_000)
+        page.set_default_timeout(180_000)
         page.goto(app_address + path)
         return page
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from tests.tiny_models import FULL, config
 
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.ui.kernels_view import layers_with_kernels
 from mta_viz.ui.widgets import plain
+from tests.tiny_models import FULL, config
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 

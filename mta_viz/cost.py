@@ -33,7 +33,7 @@ def multiply_adds(config: ModelConfig, n_tokens: int) -> float:
     return n_tokens * per_token + cells * per_cell
 
 
-def _cell_work(config: ModelConfig, layer: int) -> float:
+def _cell_work(config: ModelConfig, layer: int) -> int:
     """Multiply-adds per map cell: scores and values, taps, mixing, and about 20 for the softmax."""
     kernels = config.kernels(layer)
     taps = sum(shape[1] * shape[2] for shape in (kernels.pre, kernels.post) if shape)

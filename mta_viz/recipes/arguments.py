@@ -1,0 +1,54 @@
+"""`train blocks` on the command line: its arguments and how they reach the recipe.
+
+Imports torch only when a run starts. The command line's entry point owns parsing and errors.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from mta_viz.recipes.blocks_config import blocks_config
+
+
+def add_blocks_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `train blocks`."""
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="what differs from the defaults")
+    parser.add_argument("--variant", help="mta (default) or transformer, the plain twin")
+    parser.add_argument("--seed", type=int, help="weights and data (default 0)")
+    parser.add_argument("--steps", type=int, help="training steps (default 10000)")
+    parser.add_argument("--out", type=Path, help="new checkpoint folder (default blocks-VARIANT-SEED)")
+    parser.add_argument("--device", default="cpu", help="cpu (default; slow) or cuda")
+    parser.add_argument("--max-seconds", type=float, help="stop by the clock; the run can be resumed")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+
+
+def run_blocks(args: argparse.Namespace) -> dict[str, Any]:
+    """Train as the parsed arguments say, progress on stderr; returns the model card."""
+    config = blocks_config(args.config, variant=args.variant, seed=args.seed, steps=args.steps)
+    from mta_viz.recipes.blocks import train_blocks
+
+    return train_blocks(
+        config,
+        args.out or Path(f"blocks-{config.variant}-{config.seed}"),
+        device=args.device,
+        max_seconds=args.max_seconds,
+        resume=args.resume,
+        report=_report,
+        evaluation_progress=_evaluation_progress,
+    )
+
+
+def _report(progress: Any) -> None:
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    print(
+        f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}  "
+        f"{minutes}:{seconds:02d} left",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _evaluation_progress(share: float) -> None:
+    end = "\n" if share >= 1 else "\r"
+    print(f"evaluating {share:4.0%}", end=end, file=sys.stderr, flush=True)

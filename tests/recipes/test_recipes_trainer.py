@@ -1,0 +1,199 @@
+"""The training loop on a model of three parameters: schedule, snapshots, resuming, refusals."""
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from mta_viz.errors import Cancelled, ConfigError, MtaVizError
+from mta_viz.recipes.settings import TrainerSettings, override, read_toml, snapshot_steps
+from mta_viz.recipes.trainer import Batch, Trainer, TrainingError, TrainingProgress, weighted_loss
+
+VOCAB = 7
+
+
+class Toy(nn.Module):
+    """Predicts the next token from the last; its kernel scales the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.table = nn.Parameter(torch.randn(VOCAB, VOCAB, generator=generator))
+        self.kernel_pre = nn.Parameter(torch.ones(1, 1, 1))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.table[tokens] * self.kernel_pre
+
+
+def counting(step: int) -> Batch:
+    """Each token is one more than the token before; the start depends on the step."""
+    tokens = (torch.arange(6)[None] + torch.arange(4)[:, None] + step) % VOCAB
+    return Batch(tokens, torch.ones(tokens.shape))
+
+
+def settings_of(**changes: object) -> TrainerSettings:
+    defaults = {"steps": 20, "warmup_steps": 4, "report_every": 5, "learning_rate": 0.05}
+    return TrainerSettings(**(defaults | changes))
+
+
+def test_loss_is_the_weighted_mean_by_hand() -> None:
+    model = Toy()
+    tokens = torch.tensor([[0, 1, 2]])
+    log_p = model.table.detach().log_softmax(-1)
+    expected = -(3.0 * log_p[0, 1] + 1.0 * log_p[1, 2]) / 4.0
+    loss = weighted_loss(model, Batch(tokens, torch.tensor([[9.0, 3.0, 1.0]])))
+    assert loss.item() == pytest.approx(expected.item())
+
+
+def test_training_learns_to_count() -> None:
+    result = Trainer(Toy(), counting, settings_of(steps=120)).run()
+    assert len(result.losses) == 120
+    assert result.losses[0] > 1.5
+    assert result.losses[-1] < 0.3
+
+
+def test_linear_rate_warms_up_holds_and_falls_to_nothing() -> None:
+    rates = [settings_of(steps=100, warmup_steps=10).rate_factor(step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9:51] == [1.0] * 42
+    assert rates[75] == pytest.approx(0.5)
+    assert rates[99] == pytest.approx(0.02)
+
+
+def test_cosine_rate_is_half_at_half() -> None:
+    assert settings_of(steps=100, schedule="cosine").rate_factor(50) == pytest.approx(0.5)
+
+
+def test_kernels_take_their_own_rate() -> None:
+    def moved(kernel_rate: float) -> float:
+        trainer = Trainer(Toy(), counting, settings_of(steps=1, kernel_rate=kernel_rate))
+        history = trainer.run().history
+        return (history[-1].kernels["kernel_pre"] - history[0].kernels["kernel_pre"]).abs().item()
+
+    assert moved(10.0) == pytest.approx(10 * moved(1.0), rel=1e-4)
+
+
+def test_weight_decay_spares_kernels() -> None:
+    still = lambda step: Batch(counting(step).tokens, torch.zeros(4, 6) + 1e-30)  # noqa: E731
+    model = Toy()
+    Trainer(model, still, settings_of(steps=1, warmup_steps=1, weight_decay=1.0, clip=1e-20)).run()
+    assert model.table.abs().mean() < Toy().table.abs().mean()
+    assert model.kernel_pre.item() == pytest.approx(1.0, abs=1e-6)
+
+
+@given(st.integers(1, 20000), st.integers(2, 60))
+def test_snapshot_steps_rise_from_start_to_end(steps: int, count: int) -> None:
+    chosen = snapshot_steps(steps, count)
+    assert (chosen[0], chosen[-1]) == (0, steps)
+    assert all(a < b for a, b in pairwise(chosen))
+    assert len(chosen) == min(count, steps + 1)
+
+
+def test_snapshot_steps_are_about_evenly_spaced_in_log() -> None:
+    late = [step for step in snapshot_steps(10_000, 48) if step >= 40]
+    ratios = [b / a for a, b in pairwise(late)]
+    assert max(ratios) < 1.1 * min(ratios) + 0.05
+
+
+def interrupted_at_half(progress: TrainingProgress) -> None:
+    if progress.steps_done == 10:
+        raise Cancelled("stop")
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    whole, halves = Toy(), Toy()
+    expected = Trainer(whole, counting, settings_of()).run()
+    with pytest.raises(Cancelled):
+        Trainer(halves, counting, settings_of(), state_file=tmp_path / "state").run(
+            report=interrupted_at_half
+        )
+    second_half = Toy()
+    trainer = Trainer(second_half, counting, settings_of(), state_file=tmp_path / "state")
+    trainer.resume()
+    result = trainer.run()
+    assert torch.equal(whole.table, second_half.table)
+    assert result.losses == expected.losses
+    assert [entry.step for entry in result.history] == [entry.step for entry in expected.history]
+    for entry, twin in zip(result.history, expected.history, strict=True):
+        assert torch.equal(entry.kernels["kernel_pre"], twin.kernels["kernel_pre"])
+
+
+def test_the_clock_stops_a_run_and_the_rest_follows(tmp_path: Path) -> None:
+    trainer = Trainer(Toy(), counting, settings_of(snapshots=3), state_file=tmp_path / "state")
+    early = trainer.run(max_seconds=0.0)
+    assert early.steps_done == 0
+    later = Trainer(Toy(), counting, settings_of(snapshots=3), state_file=tmp_path / "state")
+    later.resume()
+    assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
+
+
+def test_history_of_a_run_stopped_early_ends_where_it_stopped() -> None:
+    def slow(step: int) -> Batch:
+        time.sleep(0.02)
+        return counting(step)
+
+    model = Toy()
+    result = Trainer(model, slow, settings_of(snapshots=2, learning_rate=0.1)).run(max_seconds=0.1)
+    assert result.steps_done < 20
+    assert result.history[-1].step == result.steps_done
+    assert torch.equal(result.history[-1].kernels["kernel_pre"], model.kernel_pre)
+
+
+def test_history_ends_with_the_kernels_as_they_are() -> None:
+    model = Toy()
+    result = Trainer(model, counting, settings_of(snapshots=4)).run()
+    assert result.history[-1].step == 20
+    assert torch.equal(result.history[-1].kernels["kernel_pre"], model.kernel_pre)
+
+
+def test_time_left_shrinks_to_nothing() -> None:
+    seen: list[TrainingProgress] = []
+    Trainer(Toy(), counting, settings_of()).run(report=seen.append)
+    assert [progress.steps_done for progress in seen] == [5, 10, 15, 20]
+    assert seen[0].seconds_left > 0
+    assert seen[-1].seconds_left == 0
+
+
+def test_a_loss_that_is_no_number_ends_the_run() -> None:
+    broken = lambda step: Batch(counting(step).tokens, torch.full((4, 6), torch.nan))  # noqa: E731
+    with pytest.raises(TrainingError, match="lower learning_rate"):
+        Trainer(Toy(), broken, settings_of()).run()
+
+
+def test_resuming_nothing_or_another_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="nothing to resume"):
+        Trainer(Toy(), counting, settings_of(), state_file=tmp_path / "none").resume()
+    Trainer(Toy(), counting, settings_of(), state_file=tmp_path / "state", identity="a").run()
+    with pytest.raises(TrainingError, match="other settings"):
+        Trainer(Toy(), counting, settings_of(), state_file=tmp_path / "state", identity="b").resume()
+
+
+def test_a_broken_state_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"not a state")
+    with pytest.raises(MtaVizError, match="state is not a training state"):
+        Trainer(Toy(), counting, settings_of(), state_file=tmp_path / "state").resume()
+
+
+def test_settings_out_of_range_are_all_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_of(steps=0, learning_rate=-1.0, schedule="none", clip=0.0, weight_decay=-0.1)
+    assert len(caught.value.problems) == 5
+
+
+def test_overrides_name_unknown_fields_and_wrong_types() -> None:
+    with pytest.raises(ConfigError) as caught:
+        override(settings_of(), {"stepz": 3, "steps": "many", "betas": "x"}, "The file")
+    assert len(caught.value.problems) == 3
+    assert "unknown field 'stepz'" in str(caught.value)
+
+
+def test_toml_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("steps = ")
+    for name in ("bad.toml", "none.toml"):
+        with pytest.raises(MtaVizError, match=f"{name} cannot be read"):
+            read_toml(tmp_path / name)

@@ -1,3 +1,33 @@
-"""Look inside Multi-Token Attention: the notebook API, loaded on first use."""
+"""Look inside Multi-Token Attention: the notebook API, loaded on first use.
+
+Importing the package costs milliseconds; torch comes with the first call.
+
+    import mta_viz
+    model = mta_viz.load("path/to/checkpoint")
+    trace = mta_viz.capture(model, "some prompt")
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "capture", "load"]
+
+_HOME = {"capture": "mta_viz.tracing", "load": "mta_viz.tracing"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module a public name lives in and keep the name."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'mta_viz' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names, those not loaded yet included."""
+    return sorted(set(globals()) | set(__all__))

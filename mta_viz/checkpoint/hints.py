@@ -18,16 +18,19 @@ _LAYER_KEY = re.compile(r"layers\.(\d{1,6})\.(.+)")
 def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """Field of params.json (or `d_mlp`) -> value the tensors call for, where they call for one."""
     shapes, n_layers = _by_kind(stored)
-    norms, embedding = shapes.get("attention_norm.weight", []), stored.get(EMBEDDING)
-    found: dict[str, int | None] = {
-        "dim": _usual(shape[0] for shape in norms if shape),
+    embedding = stored.get(EMBEDDING)
+    norms = [*shapes.get("attention_norm.weight", []), *shapes.get("ffn_norm.weight", [])]
+    widths = [shape[0] for shape in norms if shape] + ([embedding.shape[-1]] if embedding else [])
+    found: dict[str, Any] = {
+        "dim": _usual(widths),
         "n_layers": n_layers or None,
         "vocab_size": embedding.shape[0] if embedding and embedding.shape else None,
         "d_mlp": _usual(shape[0] for shape in shapes.get("feed_forward.w1.weight", []) if shape),
         **_head_hints(shapes),
         **_kernel_hints(shapes),
+        **(_flag_hints(shapes, stored) if stored else {}),
     }
-    return {field: value for field, value in found.items() if value}
+    return {field: value for field, value in found.items() if value is not None}
 
 
 def _by_kind(stored: Mapping[str, StoredTensor]) -> tuple[dict[str, list[Shape]], int]:
@@ -77,6 +80,24 @@ def _kernel_hints(shapes: Mapping[str, list[Shape]]) -> dict[str, int | None]:
     groups = [shape for shape in shapes.get("attention.head_kernel", []) if len(shape) == 3]
     hints["head_kernel_size"] = _usual(shape[1] for shape in groups)
     return hints
+
+
+def _flag_hints(shapes: Mapping[str, list[Shape]], stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
+    """Options that show by the presence of their tensors."""
+    mixers = ("wpsm.weight", "wposm.weight", "head_kernel")
+    kernels = [key for key in stored if key.endswith((".mta_kernel", ".mta_kernel_after_sm"))]
+    layers = {int(match[1]) for key in kernels if (match := _LAYER_KEY.fullmatch(key))}
+    gate = _usual(shape[0] for shape in shapes.get("attention.gate.weight", []) if shape)
+    return {
+        "use_mta": bool(kernels) or any(f"attention.{name}" in shapes for name in mixers),
+        "mta_layers": tuple(sorted(layers)) if layers else None,
+        "pre_sm_linear_head": "attention.wpsm.weight" in shapes,
+        "post_sm_linear_head": "attention.wposm.weight" in shapes,
+        "group_norm": "attention.subln.weight" in shapes,
+        "add_gating": gate is not None,
+        "gate_1d": None if gate is None else gate == 1,
+        "weight_tying": "output.weight" not in stored,
+    }
 
 
 def _usual(values: Iterable[int]) -> int | None:

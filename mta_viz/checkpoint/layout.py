@@ -133,7 +133,8 @@ def tensor_problems(config: ModelConfig, weights: StoredWeights) -> list[str]:
     expected = {entry.key: entry.shape for entry in file_entries(config).values()}
     if config.tied and TIED_COPY in stored:
         expected[TIED_COPY] = expected[EMBEDDING]
-    absent = {key: shape for key, shape in expected.items() if key not in {**stored, **weights.unreadable}}
+    there = {**stored, **weights.unreadable}
+    absent = {key: shape for key, shape in expected.items() if key not in there}
     unknown = [
         f"{key} {list(tensor.shape)} is a tensor the model of params.json does not have; "
         "remove it, or correct params.json"
@@ -142,16 +143,16 @@ def tensor_problems(config: ModelConfig, weights: StoredWeights) -> list[str]:
     ]
     present = {key: stored[key] for key in expected if key in stored}
     return [
-        *_missing(config, absent, stored),
+        *_missing(config, absent, there),
         *unknown,
         *weights.unreadable.values(),
         *_misfits(expected, present),
     ]
 
 
-def _missing(config: ModelConfig, absent: Mapping[str, Shape], stored: Mapping[str, object]) -> list[str]:
+def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object]) -> list[str]:
     """One line per missing tensor, and one for all layers of which nothing is there."""
-    there = {key.split(".")[1] for key in stored if key.startswith("layers.")}
+    there = {key.split(".")[1] for key in present if key.startswith("layers.")}
     gone = [layer for layer in range(config.n_layers) if str(layer) not in there]
     problems = []
     if gone:

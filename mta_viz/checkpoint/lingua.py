@@ -64,8 +64,8 @@ def _reason(error: Exception) -> str:
             f"it holds {unsafe[1]}, which is not a tensor; nothing of it was run. "
             'Save {"model": state_dict} with tensors only'
         )
-    if isinstance(error, OSError):
-        return str(error.strerror or error)
+    if isinstance(error, PermissionError | FileNotFoundError | IsADirectoryError):
+        return str(error.strerror)
     return "it is cut short or is no torch file. Copy it again, or consolidate the run again"
 
 

@@ -19,6 +19,7 @@ def read_mta_block(mta: FieldReader, n_heads: int, n_layers: int, notes: list[st
     head_pre = mta.flag("pre_sm_linear_head", False)
     group, linear = _head_post(mta, n_heads, use_mta)
     gate = "1d" if mta.flag("gate_1d", True) else "dd"
+    # Once reported, an even width must not stop other checks: "left" takes any, and no shape depends on it.
     even = any(kernel and kernel[1] % 2 == 0 for kernel in (pre, post)) and mta.problems
     return MTAOptions(
         pre_kernel=pre,

@@ -3,6 +3,7 @@
 A tied matrix is stored once. The tokenizer's path is relative to the folder.
 """
 
+import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -40,26 +41,26 @@ def open_native(folder: Path) -> StoredWeights:
     """Names, shapes and dtypes in the header of model.safetensors; values are read through a memory map."""
     file = folder / WEIGHTS
     try:
-        n_bytes = file.stat().st_size
-        with safe_open(file, framework="pt") as opened:
-            headers = {key: opened.get_slice(key) for key in sorted(opened.keys())}
-            described = {key: (tuple(h.get_shape()), h.get_dtype()) for key, h in headers.items()}
+        n_bytes, described = file.stat().st_size, _header(file)
     except OSError as error:
         return StoredWeights({}, (f"{WEIGHTS} cannot be read: {error.strerror or error}",))
     except SafetensorError as error:
         again = "it is cut short or is no safetensors file. Copy it again"
         return StoredWeights({}, (f"{WEIGHTS} cannot be read ({error}): {again}",))
-    unreadable = {
-        key: f"{key} has the dtype {word}, which is not supported; expected F32, BF16 or F16"
-        for key, (_, word) in described.items()
-        if word not in _DTYPES
-    }
-    tensors = {
-        key: StoredTensor(shape, _DTYPES[word], partial(_read, file, key))
-        for key, (shape, word) in described.items()
-        if word in _DTYPES
-    }
+    tensors, unreadable = {}, {}
+    for key, (shape, word) in described.items():
+        if word in _DTYPES:
+            tensors[key] = StoredTensor(shape, _DTYPES[word], partial(_read, file, key))
+        else:
+            unreadable[key] = f"{key} has the dtype {word}, which is not supported; expected F32, BF16 or F16"
     return StoredWeights(tensors, (), n_bytes, unreadable)
+
+
+def _header(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype word of every tensor."""
+    with safe_open(file, framework="pt") as opened:
+        slices = {key: opened.get_slice(key) for key in sorted(opened.keys())}
+        return {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in slices.items()}
 
 
 def _read(file: Path, key: str) -> Tensor:
@@ -97,8 +98,10 @@ def write_native(
     name = dtype_name(tensors["tok_embeddings.weight"].dtype)
 
     def fill(target: Path) -> None:
-        save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
         (target / PARAMS).write_bytes(params_bytes(config, tokenizer_name, tokenizer, name))
+        save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
+        # safetensors lets the owner alone read what it writes; a model is as public as its settings.
+        shutil.copymode(target / PARAMS, target / WEIGHTS)
         if tokenizer.content is not None:
             (target / str(tokenizer.written)).write_bytes(tokenizer.content)
 

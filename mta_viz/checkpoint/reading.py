@@ -137,25 +137,21 @@ def _inspect(
     params_file: Path | None = None,
 ) -> _Findings:
     params, problems = read_params(params_file or location.folder / PARAMS)
-    params = _with_vocab_size(params, vocab_size)
     opener = _OPEN.get(location.format)
     weights = opener(location.folder) if opener else StoredWeights({})
-    named = Parsed(None) if problems else parse_params(params, vocab_size=1)
+    if problems:
+        opened = _OpenedTokenizer()
+        return _Findings(location, Parsed(None), opened, weights, (*problems, *weights.problems))
+    params = _with_vocab_size(params, vocab_size)
+    named = parse_params(params, vocab_size=1)  # for the tokenizer's name; its size comes with it
     opened = _OpenedTokenizer(path=named.tokenizer_path)
-    if (with_tokenizer or _asks_tokenizer(params)) and not problems:
+    if with_tokenizer or _asks_tokenizer(params):
         opened = _open_tokenizer(named, location.folder, tokenizer)
-    parsed = named
-    if not problems:
-        hints = shape_hints(weights.tensors)
-        size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
-        parsed = parse_params(params, vocab_size=size, stand_ins=hints)
-    problems = (
-        *problems,
-        *parsed.problems,
-        *weights.problems,
-        *_misfits(parsed, opened, weights, opener is not None),
-    )
-    return _Findings(location, parsed, opened, weights, problems)
+    hints = shape_hints(weights.tensors)
+    size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
+    parsed = parse_params(params, vocab_size=size, stand_ins=hints)
+    misfits = _misfits(parsed, opened, weights, opener is not None)
+    return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
 
 def _misfits(

@@ -38,9 +38,7 @@ def attention_scores(
     return torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
 
 
-def repeat_kv_heads(
-    x: Float[Tensor, "batch key kv_head d"], heads: int
-) -> Float[Tensor, "batch key head d"]:
+def repeat_kv_heads(x: Float[Tensor, "batch key kv_head d"], heads: int) -> Float[Tensor, "batch key head d"]:
     """Give each query head its kv head (grouped-query attention)."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
 

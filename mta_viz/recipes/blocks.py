@@ -164,7 +164,7 @@ def command_line(config: BlocksConfig, device: str) -> str:
     """The command that repeats the run; fields without a flag go into a TOML file."""
     flags = {"variant": config.variant, "seed": config.seed, "steps": config.steps}
     command = "python -m mta_viz train blocks"
-    if dataclasses.replace(BlocksConfig(), **flags) != config:
+    if BlocksConfig(variant=config.variant, seed=config.seed, steps=config.steps) != config:
         command += " --config blocks.toml (the fields under config)"
     return command + "".join(f" --{name} {value}" for name, value in flags.items()) + f" --device {device}"
 

@@ -32,8 +32,12 @@ def write_card(folder: Path, card: dict[str, Any], title: str, summary: str) -> 
     facts = {name: value for name, value in card.items() if name != "loss_curve"}
     lines = [f"# {title}", "", summary, "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
-    first, last = card["loss_curve"][0], card["loss_curve"][-1]
-    lines += ["", f"Loss: {first[1]:.3f} after {first[0]} steps, {last[1]:.4f} after {last[0]} (card.json)."]
+    if curve := card["loss_curve"]:
+        (first_step, first), (last_step, last) = curve[0], curve[-1]
+        lines += [
+            "",
+            f"Loss: {first:.3f} after {first_step} steps, {last:.4f} after {last_step} (card.json).",
+        ]
     (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

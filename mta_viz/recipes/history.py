@@ -33,4 +33,4 @@ def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], 
     }
     if stacked:
         steps = json.dumps([snapshot.step for snapshot in history])
-        save_file(stacked, path, metadata={"format": "pt", "steps": steps})
+        save_file(stacked, path, metadata={"steps": steps})

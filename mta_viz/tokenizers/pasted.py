@@ -31,8 +31,9 @@ def ids_from_text(text: str) -> tuple[int, ...]:
 def tokens_from_ids(ids: Sequence[object], *, vocab_size: int, tokenizer: Tokenizer | None = None) -> Tokens:
     """Tokens of `ids` taken as they are (no BOS added), labelled by `tokenizer` or, without one, "<id 17>".
 
-    `ids` may come straight from a JSON file. `vocab_size` is the model's. There is no text, so every span is empty. Raises PromptError for no
-    ids, for entries that are no integers, and for ids outside 0 .. vocab_size - 1, naming them.
+    `ids` may come straight from a JSON file. `vocab_size` is the model's. There is no text, so
+    every span is empty. Raises PromptError for no ids, for entries that are no integers, and for
+    ids outside 0 .. vocab_size - 1, naming them.
     """
     if not ids:
         raise PromptError("No token ids were given. Give at least one.")

@@ -40,8 +40,7 @@ class SentencePieceTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
-        known = [i for i in ids if 0 <= i < self.vocab_size and not self._processor.is_control(i)]
-        return str(self._processor.decode(known))
+        return str(self._processor.decode([i for i in ids if 0 <= i < self.vocab_size]))
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """One label per id; special tokens have their name in the model file ("<s>")."""

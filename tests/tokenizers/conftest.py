@@ -19,7 +19,7 @@ LINES = ["The old ferry waited in Rome.", "café 日本 the thing in the north",
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder that holds ranks.tiktoken, tokenizer.model, tokenizer.json and more."""
     folder = tmp_path_factory.mktemp("tokenizers")
-    merges = [b"th", b"the", b" the", b"\xe6\x97", b" \xf0", b"\r\n", b"\n\n"]
+    merges = [b"th", b"the", b" the", b"\xe6\x97", b" \xf0", b"\r\n", b"\n\n", b"LA"]
     pieces = [bytes([byte]) for byte in range(256)] + merges
     (folder / "ranks.tiktoken").write_bytes(
         b"".join(b64encode(piece) + f" {rank}\n".encode() for rank, piece in enumerate(pieces))

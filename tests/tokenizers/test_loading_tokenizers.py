@@ -80,8 +80,8 @@ def test_one_kinds_file_is_refused_by_the_others(tokenizer_folder: Path) -> None
     ("edit", "reason"),
     [
         (lambda lines: [*lines[:-1], b"YWI= 999"], "do not count from 0"),
-        (lambda lines: [*lines[:-1], b"YWI= x"], 'line 263 begins "YWI=␣x"'),
-        (lambda lines: [*lines[:-1], b"?? 262"], "line 263"),
+        (lambda lines: [*lines[:-1], b"YWI= x"], 'line 264 begins "YWI=␣x"'),
+        (lambda lines: [*lines[:-1], b"?? 263"], "line 264"),
         (
             lambda lines: [b"YWI= 0", *lines[1:]],
             "1 of the 256 single bytes have no rank .such as 0x00",

@@ -33,10 +33,26 @@ def test_char_names_each_unknown_character_its_places_and_the_alphabet() -> None
 
 def test_tiktoken_names_its_specials(all_tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = all_tokenizers["tiktoken"]
-    assert (tokenizer.vocab_size, tokenizer.bos_id, tokenizer.eos_id) == (263 + 256, 263, 264)
-    assert tokenizer.pieces((263, 264, 265, 518, 519)) == (
-        "<|begin_of_text|>", "<|end_of_text|>", "<reserved 2>", "<reserved 255>", "<id 519>",
+    assert (tokenizer.vocab_size, tokenizer.bos_id, tokenizer.eos_id) == (264 + 256, 264, 265)
+    assert tokenizer.pieces((264, 265, 266, 519, 520)) == (
+        "<|begin_of_text|>", "<|end_of_text|>", "<reserved 2>", "<reserved 255>", "<id 520>",
     )  # fmt: skip
+
+
+def test_tiktoken_splits_contractions_in_capitals_too(all_tokenizers: dict[str, Tokenizer]) -> None:
+    # "'LL" | "Ax": the pair "LA" lies across the split and is not merged; in "LAx" it is
+    assert all_tokenizers["tiktoken"].encode("'LLAx").pieces[1:] == ("'", "L", "L", "A", "x")
+    assert all_tokenizers["tiktoken"].encode("LAx").pieces[1:] == ("LA", "x")
+
+
+@pytest.mark.parametrize("kind", ["bytes", "tiktoken", "sp", "byte-level"])
+def test_broken_bytes_decode_to_the_replacement_character(
+    all_tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = all_tokenizers[kind]
+    ids = tokenizer.encode("a𐍈").ids
+    assert tokenizer.pieces(ids)[-1] == "<0x88>"
+    assert "\ufffd" in tokenizer.decode(ids[:-1])
 
 
 def test_pieces_of_a_token_with_a_space_and_half_a_character(all_tokenizers: dict[str, Tokenizer]) -> None:
@@ -68,6 +84,7 @@ def test_the_post_processor_goes_before_the_names(tokenizer_folder: Path) -> Non
     assert library.id_to_token(2) == "!"
     tokenizer = JsonTokenizer(library.to_str().encode())
     assert (tokenizer.bos_id, tokenizer.eos_id) == (2, 1)
+    assert tokenizer.decode(tokenizer.encode("in").ids) == "in"  # "!" is not marked special in the file
 
 
 def test_truncation_and_padding_of_the_file_are_off(all_tokenizers: dict[str, Tokenizer]) -> None:
@@ -106,3 +123,11 @@ def test_4096_tokens_within_50_ms(all_tokenizers: dict[str, Tokenizer], kind: st
         seconds.append(time.process_time() - start)
     assert len(tokens) > 3900
     assert min(seconds) < 0.05
+
+
+def test_spaces_trimmed_from_the_librarys_offsets_stay_with_their_tokens(
+    all_tokenizers: dict[str, Tokenizer],
+) -> None:
+    tokens = all_tokenizers["byte-level trimmed"].encode("  ")
+    assert tokens.pieces[1:] == ("␣", "␣")
+    assert tokens.spans[1:] == ((0, 1), (1, 2))

@@ -1,0 +1,52 @@
+# make app    start the app          make app MODELS=DIR PORT=8600
+# make test   everything that is checked: style, types, the whole suite with its browser tests
+# make lint   style and types only
+# make bench  time and memory, printed as tables
+#
+# The first call builds .venv with the pinned versions (minutes); later calls reuse it until
+# requirements*.txt change. Another interpreter: make app PYTHON=python3.12
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+APP_READY := .venv/.app-ready
+TEST_READY := .venv/.test-ready
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help app test lint bench
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
+app: $(APP_READY)
+	$(RUN) -m streamlit run app.py $(if $(PORT),--server.port "$(PORT)") $(if $(MODELS),-- --models "$(MODELS)")
+
+test: lint
+	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
+		$(RUN) -m pytest -q -n 2 --dist loadfile
+
+lint: $(TEST_READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(TEST_READY)
+	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.memory $(or $(MODEL),assets/blocks-n5-mta)
+
+define check_python
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "mta_viz needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1)." >&2; \
+	echo "Name another one: make $(or $(MAKECMDGOALS),app) PYTHON=python3.12" >&2; exit 1; }
+endef
+
+$(APP_READY): requirements.txt
+	$(check_python)
+	$(PYTHON) -m venv .venv
+	$(RUN) -m pip install -r requirements.txt
+	@touch $(APP_READY)
+
+$(TEST_READY): requirements.txt requirements-dev.txt
+	$(check_python)
+	$(PYTHON) -m venv .venv
+	$(RUN) -m pip install -r requirements-dev.txt
+	@touch $(APP_READY) $(TEST_READY)

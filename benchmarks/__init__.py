@@ -1,0 +1,1 @@
+"""Measurements that are printed, not tested: run them with `make bench`."""

@@ -1,0 +1,1 @@
+"""Trace or checkpoint -> frozen results: maps, kernels, predictions, health. Draws nothing."""

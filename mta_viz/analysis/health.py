@@ -1,0 +1,78 @@
+"""The health of a checkpoint at one glance: broken numbers, idle kernels, closed gates."""
+
+from dataclasses import dataclass
+
+import torch
+
+from mta_viz.analysis.kernels import layer_kernels, near_identity
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import SelfCheck, Trace, self_check
+
+CLOSED_GATE = 0.05
+
+
+@dataclass(frozen=True)
+class Health:
+    """Facts of the weights, and of one run where there is a trace (else None).
+
+    `n_nan`, `n_inf`: parameters that are. `kernels_at_identity`: (near identity, all), key-query
+    kernels of every layer, head and place; near = under 5 % of the energy off the own tap.
+    `largest_tap`: largest |tap|, None without kernels. `gates_below_0_05`: share of gate values of
+    the run under 0.05, None without gates. `row_sum_range`: smallest and largest row sum of the
+    final weights over all layers and heads; `self_check`: recomputation against the run.
+    """
+
+    n_nan: int
+    n_inf: int
+    kernels_at_identity: tuple[int, int]
+    largest_tap: float | None
+    gates_below_0_05: float | None
+    row_sum_range: tuple[float, float] | None
+    self_check: SelfCheck | None
+
+
+def health(model: HookedMTA, trace: Trace | None = None) -> Health:
+    """Examine a model and, if given, one run of it. Computes every layer's final weights once."""
+    weights = list(model.state_dict().values())
+    at_identity, n_kernels, largest = _kernel_facts(model)
+    return Health(
+        n_nan=sum(int(weight.isnan().sum()) for weight in weights),
+        n_inf=sum(int(weight.isinf().sum()) for weight in weights),
+        kernels_at_identity=(at_identity, n_kernels),
+        largest_tap=largest,
+        gates_below_0_05=_closed_gates(trace) if trace else None,
+        row_sum_range=_row_sum_range(trace) if trace else None,
+        self_check=self_check(trace) if trace else None,
+    )
+
+
+def _kernel_facts(model: HookedMTA) -> tuple[int, int, float | None]:
+    state, at_identity, n_kernels = model.state_dict(), 0, 0
+    largest: list[float] = []
+    for layer in range(model.config.n_layers):
+        kernels = layer_kernels(state, model.config, layer)
+        for taps, offsets in ((kernels.pre, kernels.pre_offsets), (kernels.post, kernels.post_offsets)):
+            if taps is not None and offsets is not None:
+                at_identity += int(near_identity(taps, offsets.own).sum())
+                n_kernels += len(taps)
+                largest.append(float(taps.abs().max()))
+    return at_identity, n_kernels, max(largest, default=None)
+
+
+def _closed_gates(trace: Trace) -> float | None:
+    gates = [trace.gate(layer) for layer in range(trace.model.config.n_layers)]
+    closed = torch.cat([(gate < CLOSED_GATE).flatten() for gate in gates if gate is not None] or [_NONE])
+    return float(closed.float().mean()) if closed.numel() else None
+
+
+def _row_sum_range(trace: Trace) -> tuple[float, float]:
+    lowest, highest = float("inf"), float("-inf")
+    for layer in range(trace.model.config.n_layers):
+        for _, slab in trace.slabs(layer, Stage.PATTERN):
+            sums = slab.sum(-1)
+            lowest, highest = min(lowest, float(sums.min())), max(highest, float(sums.max()))
+    return lowest, highest
+
+
+_NONE = torch.zeros(0, dtype=torch.bool)

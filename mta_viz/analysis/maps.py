@@ -1,0 +1,189 @@
+"""Attention maps ready to draw or save: exact crops, pooled overviews, and the limits they share.
+
+Owns what a drawn map is. Recomputing stages is the trace's work, colours are the plots'.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mta_viz.analysis.pooling import Pooled, Pooler
+from mta_viz.model.stages import Stage, is_distribution, layer_stages
+from mta_viz.tracing import Trace
+
+LIMIT_PERCENTILE = 99.5
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """One head's map at one stage, or a part of it, float32 on the CPU.
+
+    Row r, column c of `values` stands for queries `query_start + r*block ...` and keys
+    `key_start + c*block ...` (`block` positions each; 1: exact). Masked cells (every key after
+    every query) hold 0 and are told apart by `masked`. In a pooled map a value is the cell of
+    largest |x| of its block, sign kept, and `pooled` says where it is and what the mean is.
+
+    `distribution`: rows are probabilities. `n_bad`: causal cells that are NaN or infinite.
+    `negative_share`: sum of max(-x, 0) over sum of |x|, finite causal cells, before pooling.
+    `row_sums`: smallest and largest row sum, or None when the map does not hold whole rows.
+    """
+
+    layer: int
+    head: int
+    stage: Stage
+    values: Float[Tensor, "row column"]
+    query_start: int
+    key_start: int
+    block: int = 1
+    distribution: bool = False
+    n_bad: int = 0
+    negative_share: float = 0.0
+    row_sums: tuple[float, float] | None = None
+    pooled: Pooled | None = None
+
+    @property
+    def queries(self) -> Int[Tensor, " row"]:
+        """First query position of each row."""
+        return self.query_start + self.block * torch.arange(self.values.shape[0])
+
+    @property
+    def keys(self) -> Int[Tensor, " column"]:
+        """First key position of each column."""
+        return self.key_start + self.block * torch.arange(self.values.shape[1])
+
+    @property
+    def masked(self) -> Bool[Tensor, "row column"]:
+        """Cells in which every key comes after every query."""
+        return self.keys[None, :] > self.queries[:, None] + self.block - 1
+
+    @property
+    def bad(self) -> Bool[Tensor, "row column"]:
+        """Cells that are NaN or infinite."""
+        return ~self.values.isfinite() & ~self.masked
+
+
+def exact_map(
+    trace: Trace,
+    layer: int,
+    stage: Stage,
+    head: int,
+    queries: slice = slice(None),
+    keys: slice = slice(None),
+) -> AttentionMap:
+    """Every cell of a crop. `queries` and `keys` are slices of positions, step 1."""
+    n_tokens = len(trace.tokens)
+    query_start, key_start = queries.indices(n_tokens)[0], keys.indices(n_tokens)[0]
+    values = trace.map(layer, stage, head, queries, keys).detach().float().cpu()
+    drawn = AttentionMap(
+        layer,
+        head,
+        stage,
+        values,
+        query_start,
+        key_start,
+        distribution=is_distribution(stage, trace.model.config.kernels(layer)),
+    )
+    facts = _Facts()
+    facts.add(values, query_start, key_start)
+    whole = key_start == 0 and values.shape[1] >= query_start + values.shape[0]
+    return facts.on(drawn, whole_rows=whole)
+
+
+def pooled_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
+    """The whole map in at most `max_cells` x `max_cells` blocks, computed slab by slab."""
+    n_tokens = len(trace.tokens)
+    block = -(-n_tokens // max_cells)
+    pooler, facts = Pooler(block, n_tokens), _Facts()
+    for first_row, slab in trace.slabs(layer, stage):
+        values = slab[head].detach().float().cpu()
+        pooler.add(values)
+        facts.add(values, first_row, 0)
+    pooled = pooler.result()
+    distribution = is_distribution(stage, trace.model.config.kernels(layer))
+    drawn = AttentionMap(layer, head, stage, pooled.values, 0, 0, block, distribution, pooled=pooled)
+    return facts.on(drawn, whole_rows=True)
+
+
+def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, AttentionMap]:
+    """Every stage the layer computes, in order: exact when the prompt fits `max_cells`, else pooled."""
+    stages = layer_stages(trace.model.config.kernels(layer))
+    if len(trace.tokens) <= max_cells:
+        return {stage: exact_map(trace, layer, stage, head) for stage in stages}
+    return {stage: pooled_map(trace, layer, stage, head, max_cells) for stage in stages}
+
+
+def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:
+    """The same map in at most `max_cells` blocks a side (for thumbnails); itself when it fits."""
+    factor = -(-max(attention.values.shape) // max_cells)
+    if factor <= 1:
+        return attention
+    step = attention.block
+    offset = (attention.key_start - attention.query_start) // step
+    pooler = Pooler(factor, attention.values.shape[1], key_start=offset)
+    pooler.add(attention.values)
+    return replace(attention, values=pooler.result().values, block=step * factor, pooled=None)
+
+
+def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> float:
+    """A colour limit for maps of one unit: robust, and round enough to be printed.
+
+    The 99.5th percentile of |x| over the finite causal cells of all maps, rounded up to
+    1, 2 or 5 times a power of ten. Key 0 and query 0 are left out unless `first_token` (or unless
+    nothing else is there): attention to the first token would set every scale. 1 if all is 0.
+    """
+    maps = tuple(maps)
+    sizes = np.concatenate([_sizes(one, first_token) for one in maps] or [np.zeros(0)])
+    if not sizes.size and not first_token:
+        return shared_limit(maps, first_token=True)
+    return round_up(float(np.percentile(sizes, LIMIT_PERCENTILE))) if sizes.size else 1.0
+
+
+def round_up(value: float) -> float:
+    """The next of 1, 2, 5 times a power of ten at or above `value`; 1 for 0."""
+    if not value > 0:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(value))
+    # A value that is itself 1-2-5 must stay, whatever the division leaves in the last digit.
+    step = next(step for step in (1.0, 2.0, 5.0, 10.0) if value <= step * power * (1 + 1e-6))
+    return float(f"{step * power:.6g}")
+
+
+def _sizes(attention: AttentionMap, first_token: bool) -> np.ndarray:
+    used = attention.values.isfinite() & ~attention.masked
+    if not first_token:
+        used[attention.queries == 0, :] = False
+        used[:, attention.keys == 0] = False
+    return attention.values[used].abs().numpy()
+
+
+class _Facts:
+    """What is summed over all exact cells while they pass by."""
+
+    def __init__(self) -> None:
+        self.n_bad = 0
+        self.negative = self.total = 0.0
+        self.lowest, self.highest = float("inf"), float("-inf")
+
+    def add(self, values: Float[Tensor, "query key"], query_start: int, key_start: int) -> None:
+        queries = torch.arange(values.shape[0])[:, None] + query_start
+        causal = torch.arange(values.shape[1])[None, :] + key_start <= queries
+        self.n_bad += int((causal & ~values.isfinite()).sum())
+        cells = torch.where(causal & values.isfinite(), values, 0.0).double()
+        self.negative += float(cells.clamp(max=0).sum().abs())
+        self.total += float(cells.abs().sum())
+        sums = cells.sum(1)
+        if len(sums):
+            self.lowest = min(self.lowest, float(sums.min()))
+            self.highest = max(self.highest, float(sums.max()))
+
+    def on(self, attention: AttentionMap, *, whole_rows: bool) -> AttentionMap:
+        return replace(
+            attention,
+            n_bad=self.n_bad,
+            negative_share=self.negative / self.total if self.total else 0.0,
+            row_sums=(self.lowest, self.highest) if whole_rows else None,
+        )

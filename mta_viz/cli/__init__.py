@@ -1,0 +1,56 @@
+"""The command line: the same calls as the app and a notebook, without a browser.
+
+stdout is the answer as JSON and nothing else; notes and progress go to stderr. What the user got
+wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported before the
+arguments are understood: each command is a module with `run(arguments) -> dict`.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from mta_viz.cli.arguments import build_parser
+from mta_viz.errors import MtaVizError
+
+USER_ERROR = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        answer = import_module(f"mta_viz.cli.{arguments.command}").run(arguments)
+        print(_json(answer), flush=True)
+    except MtaVizError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except OSError as error:
+        return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
+    return 0
+
+
+def _json(answer: dict[str, Any]) -> str:
+    """Indented, with lists of numbers on one line (no JSON string holds a line break)."""
+    text = json.dumps(answer, indent=2, allow_nan=False)
+    return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
+
+
+def _fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return USER_ERROR
+
+
+def _silence_stdout() -> None:
+    """Nobody reads on: keep Python from flushing what is left at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

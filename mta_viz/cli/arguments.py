@@ -1,0 +1,109 @@
+"""Commands and flags. Imports nothing heavy: `--help` answers at once."""
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from mta_viz.recipes.arguments import add_blocks_arguments, run_blocks
+
+DTYPES = ("float32", "bfloat16", "float16")
+TASKS = ("blocks",)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one `error: ...` line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> Parser:
+    """The parser of `python -m mta_viz`; `arguments.command` names the command's module."""
+    parser = Parser(
+        prog="python -m mta_viz",
+        description="Look inside a Multi-Token Attention checkpoint. Answers are JSON on stdout.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_info(commands)
+    _add_trace(commands)
+    _add_generate(commands)
+    _add_train(commands)
+    _add_evaluate(commands)
+    return parser
+
+
+def _add_info(commands: argparse._SubParsersAction) -> None:
+    info = commands.add_parser("info", help="what a checkpoint is: shapes, kernels, parameters")
+    info.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder or a params.json")
+    info.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
+
+
+def _add_trace(commands: argparse._SubParsersAction) -> None:
+    trace = commands.add_parser("trace", help="run a prompt and save what happened inside")
+    _add_model(trace)
+    prompt = trace.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
+    prompt.add_argument(
+        "--tokens", type=Path, metavar="FILE", help="a JSON list of token ids, taken as it is"
+    )
+    trace.add_argument("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
+    trace.add_argument(
+        "--stages",
+        type=name_list,
+        metavar="NAMES",
+        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all)",
+    )
+    trace.add_argument("--out", type=Path, required=True, metavar="F.safetensors", help="file to write")
+    trace.add_argument("--force", action="store_true", help="overwrite an existing file")
+    trace.add_argument("--yes", action="store_true", help="write more than 4 GiB")
+
+
+def _add_generate(commands: argparse._SubParsersAction) -> None:
+    generate = commands.add_parser("generate", help="continue a prompt greedily, up to the end token")
+    _add_model(generate)
+    generate.add_argument("--prompt", required=True, metavar="TEXT")
+    generate.add_argument("--max-new-tokens", type=positive, required=True, metavar="N")
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser("train", help="train a checkpoint like the shipped ones")
+    recipes = train.add_subparsers(metavar="RECIPE", required=True)
+    blocks = recipes.add_parser("blocks", help="block finding, the paper's toy task")
+    add_blocks_arguments(blocks)
+    blocks.set_defaults(recipe=run_blocks)
+
+
+def _add_evaluate(commands: argparse._SubParsersAction) -> None:
+    evaluate = commands.add_parser("evaluate", help="measure a checkpoint at its task")
+    _add_model(evaluate, dtype="float32")
+    evaluate.add_argument("--task", choices=TASKS, required=True, help="what to measure it at")
+    evaluate.add_argument("--samples", type=positive, default=1000, metavar="N", help="default: 1000")
+
+
+def _add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
+    command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
+    own = dtype or "the file's own"
+    command.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"to compute in (default: {own})")
+    command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def layer_list(text: str) -> tuple[int, ...]:
+    """`0,3` -> (0, 3)."""
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of layers such as 0,3")
+    return tuple(sorted({int(part) for part in text.split(",")}))
+
+
+def name_list(text: str) -> tuple[str, ...] | None:
+    """`hook_z,hook_pattern` -> both names; `all` -> None."""
+    names = tuple(part.strip() for part in text.split(","))
+    return None if names == ("all",) else names

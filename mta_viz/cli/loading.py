@@ -1,0 +1,51 @@
+"""From `PATH`, `--device`, `--dtype`, `--tokenizer` and `--prompt` to a model and its tokens."""
+
+from argparse import Namespace
+
+import torch
+
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.cli.progress import ProgressLine, note
+from mta_viz.errors import MtaVizError, PromptError, TokenizerError
+from mta_viz.model.transformer import HookedMTA, build_model
+
+
+def open_model(arguments: Namespace) -> HookedMTA:
+    """The checkpoint's model; its notes go to stderr. Raises MtaVizError for an unusable device."""
+    device = usable_device(arguments.device)
+    with ProgressLine("reading") as progress:
+        checkpoint = read_checkpoint(arguments.path, tokenizer=arguments.tokenizer, progress=progress)
+    for text in checkpoint.notes:
+        note(text)
+    if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
+        reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
+        raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
+    dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
+    return build_model(checkpoint, device=device, dtype=dtype)
+
+
+def usable_device(name: str) -> torch.device:
+    """The device, once a tensor could be put there."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
+        reason = str(error).splitlines()[0]
+        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
+    return device
+
+
+def valid_text(prompt: str) -> str:
+    """The prompt, which on a command line can hold bytes that are no UTF-8. Raises PromptError then."""
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError("the prompt is not valid UTF-8 text") from error
+    return prompt
+
+
+def note_length(model: HookedMTA, n_tokens: int) -> None:
+    """Say when a run goes beyond what the model was trained on."""
+    if n_tokens > model.config.n_ctx:
+        note(f"{n_tokens} tokens is beyond the trained length of {model.config.n_ctx}")

@@ -1,0 +1,41 @@
+"""Files the commands write: never over an existing one unasked, never half of one."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mta_viz.errors import MtaVizError
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Raise MtaVizError before any work when `path` cannot be written."""
+    if path.is_dir():
+        raise MtaVizError(f"{path} is a folder; name a file to write")
+    if path.exists() and not force:
+        raise MtaVizError(f"{path} exists; choose another name or add --force")
+    if not path.parent.is_dir():
+        raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Save as safetensors through a file beside `path`, put in its place when complete."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        save_file(_separate(tensors), partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Hooks that pass a tensor on unchanged share its memory, which the format refuses: copy those."""
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        shared = tensor.untyped_storage().data_ptr() in seen
+        seen.add(tensor.untyped_storage().data_ptr())
+        separate[name] = tensor.clone().contiguous() if shared else tensor.contiguous()
+    return separate

@@ -1,0 +1,124 @@
+"""`trace PATH ... --out F.safetensors`: every hook of a run, float32, under its hook name."""
+
+import json
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mta_viz.cli.loading import note_length, open_model, valid_text
+from mta_viz.cli.output import check_output, write_tensors
+from mta_viz.cli.progress import note
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import run_hooks, tokenize
+
+ASK_ABOVE = 4 * 2**30  # bytes
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Write the file; the answer says what is in it."""
+    check_output(arguments.out, arguments.force)
+    ids = read_ids(arguments.tokens) if arguments.tokens else None
+    model = open_model(arguments)
+    names = select_hooks(model, arguments.layers, arguments.stages)
+    tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
+    note_length(model, len(tokens))
+    _state_size(model, len(tokens), names, arguments.yes)
+    tensors = {"tokens": torch.tensor(tokens.ids), **run_hooks(model, tokens.ids, names)}
+    write_tensors(arguments.out, tensors)
+    return {
+        "out": str(arguments.out),
+        "n_tokens": len(tokens),
+        "bytes": arguments.out.stat().st_size,
+        "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
+    }
+
+
+def read_ids(path: Path) -> list[int]:
+    """A JSON list of token ids. Raises PromptError for anything else."""
+    try:
+        ids = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise PromptError(f"{path} is no JSON ({error}); expected a list of token ids: [0, 17, 4]") from error
+    if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
+        raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
+    return ids
+
+
+def select_hooks(
+    model: HookedMTA, layers: Sequence[int] | None, stages: Sequence[str] | None
+) -> tuple[str, ...]:
+    """Full names of the hooks of `layers` (None: everything) that `stages` names (None: all).
+
+    A stage is named with or without what comes before it: `hook_z`, `attn.hook_z` or
+    `blocks.1.attn.hook_z`. Raises MtaVizError saying what exists for a layer or stage that does not.
+    """
+    _check_layers(model, layers)
+    every = tuple(model.hook_dict)
+    inside = [name for name in every if layers is None or _layer_of(name) in layers]
+    if stages is None:
+        return tuple(inside)
+    for stage in stages:
+        if not any(_is_named(name, stage) for name in inside):
+            raise MtaVizError(_unknown_stage(stage, every))
+    return tuple(name for name in inside if any(_is_named(name, stage) for stage in stages))
+
+
+def stored_bytes(model: HookedMTA, n_tokens: int, names: Sequence[str]) -> int:
+    """Size of a trace of `n_tokens` tokens, from runs of one and two.
+
+    Each tensor has `n_tokens` to the power 0, 1 or 2 times as many elements as for one token:
+    doubling the tokens shows which.
+    """
+    one, two = (run_hooks(model, (0,) * length, names) for length in (1, 2))
+    growth = {name: two[name].numel() // one[name].numel() for name in one}
+    power = {1: 1, 2: n_tokens, 4: n_tokens**2}
+    return sum(4 * one[name].numel() * power[growth[name]] for name in one) + 8 * n_tokens
+
+
+def _state_size(model: HookedMTA, n_tokens: int, names: Sequence[str], agreed: bool) -> None:
+    n_bytes = stored_bytes(model, n_tokens, names)
+    size = _readable(n_bytes)
+    if n_bytes > ASK_ABOVE and not agreed:
+        raise MtaVizError(
+            f"the trace would take {size}, in memory and on disk; narrow it with --layers and --stages, "
+            "or add --yes"
+        )
+    note(f"{n_tokens} tokens, {len(names)} hooks: {size}")
+
+
+def _readable(n_bytes: int) -> str:
+    for power, unit in ((3, "GiB"), (2, "MiB")):
+        if n_bytes >= 1024**power:
+            return f"{n_bytes / 1024**power:.1f} {unit}"
+    return f"{n_bytes / 1024:.1f} KiB"
+
+
+def _check_layers(model: HookedMTA, layers: Sequence[int] | None) -> None:
+    missing = [layer for layer in layers or () if layer >= model.config.n_layers]
+    if missing:
+        raise MtaVizError(
+            f"no layer {', '.join(map(str, missing))}; the model has layers 0 to {model.config.n_layers - 1}"
+        )
+
+
+def _layer_of(name: str) -> int | None:
+    found = re.match(r"blocks\.(\d+)\.", name)
+    return int(found[1]) if found else None
+
+
+def _is_named(name: str, stage: str) -> bool:
+    return name == stage or name.endswith(f".{stage}")
+
+
+def _unknown_stage(stage: str, every: Sequence[str]) -> str:
+    found = {_layer_of(name) for name in every if _is_named(name, stage)}
+    layers = sorted(layer for layer in found if layer is not None)
+    if layers:
+        return f"{stage} is computed in layers {', '.join(map(str, layers))} only; choose among them"
+    known = dict.fromkeys(re.sub(r"^blocks\.\d+\.(attn\.)?", "", name) for name in every)
+    return f"no hook {stage!r}; the model has: {', '.join(known)}"

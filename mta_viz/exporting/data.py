@@ -1,0 +1,127 @@
+"""The numbers behind every chart as CSV: full precision, tokens with positions, masked cells said.
+
+Positions, layers and heads count from 0 here, whatever the page shows.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+
+from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Offsets, Place
+from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.predictions import Prediction
+from mta_viz.model.stages import Stage
+from mta_viz.tokenizers.base import Tokens
+
+Row = Sequence[object]
+_WHICH = ("layer", "head", "stage")
+_EXACT = ("query", "query_token", "key", "key_token", "value", "masked")
+_POOLED = (
+    "first_query",
+    "last_query",
+    "first_key",
+    "last_key",
+    "largest",
+    "at_query",
+    "at_key",
+    "mean",
+    "masked",
+)
+
+
+def map_csv(attention: AttentionMap, tokens: Tokens) -> str:
+    """One line a cell. A pooled map gives its blocks: largest |x| with sign, where, and the mean."""
+    if attention.pooled is None:
+        return _table((*_WHICH, *_EXACT), _exact_rows(attention, tokens))
+    return _table((*_WHICH, *_POOLED), _pooled_rows(attention, len(tokens)))
+
+
+def stages_csv(maps: Mapping[Stage, AttentionMap], tokens: Tokens) -> str:
+    """All stages of a head in one table, in the order they are computed; all exact or all pooled."""
+    ordered = [maps[stage] for stage in Stage if stage in maps]
+    rows = (row for one in ordered for row in _rows(one, tokens))
+    return _table((*_WHICH, *(_POOLED if ordered[0].pooled is not None else _EXACT)), rows)
+
+
+def kernels_csv(kernels: LayerKernelSet) -> str:
+    """All kernels of a layer: a line a tap (offsets) and a line a mixing weight (target, source)."""
+    header = ("kind", "head", "query_offset", "key_offset", "target_head", "source_head", "value")
+    places: tuple[Place, ...] = ("pre", "post")
+    mixes: tuple[MixPlace, ...] = ("head_pre", "head_post")
+    rows = [row for place in places for row in _tap_rows(kernels, place)]
+    return _table(header, [*rows, *(row for place in mixes for row in _mixing_rows(kernels, place))])
+
+
+def predictions_csv(predictions: Sequence[Prediction]) -> str:
+    """Rank (from 1), token id, token, probability."""
+    rows = ((rank, one.id, one.piece, repr(one.probability)) for rank, one in enumerate(predictions, start=1))
+    return _table(("rank", "id", "token", "probability"), rows)
+
+
+def _rows(attention: AttentionMap, tokens: Tokens) -> Iterable[Row]:
+    if attention.pooled is None:
+        return _exact_rows(attention, tokens)
+    return _pooled_rows(attention, len(tokens))
+
+
+def _exact_rows(attention: AttentionMap, tokens: Tokens) -> Iterable[Row]:
+    which = _which(attention)
+    keys = attention.keys.tolist()
+    for query, values in zip(attention.queries.tolist(), attention.values.tolist(), strict=True):
+        for key, value in zip(keys, values, strict=True):
+            masked = key > query
+            shown = "" if masked else _number(value)
+            yield (*which, query, tokens.pieces[query], key, tokens.pieces[key], shown, int(masked))
+
+
+def _pooled_rows(attention: AttentionMap, n_tokens: int) -> Iterable[Row]:
+    which, pooled = _which(attention), attention.pooled
+    masked = attention.masked.tolist()
+    for r, query in enumerate(attention.queries.tolist()):
+        for c, key in enumerate(attention.keys.tolist()):
+            ends = [min(start + attention.block, n_tokens) - 1 for start in (query, key)]
+            where = (*which, query, ends[0], key, ends[1])
+            if masked[r][c] or pooled is None:
+                yield (*where, "", "", "", "", 1)
+                continue
+            cell = (pooled.values[r, c], pooled.peak_query[r, c], pooled.peak_key[r, c], pooled.means[r, c])
+            value, at_query, at_key, mean = (entry.item() for entry in cell)
+            yield (*where, _number(value), at_query, at_key, _number(mean), 0)
+
+
+def _which(attention: AttentionMap) -> Row:
+    return attention.layer, attention.head, attention.stage.value.hook
+
+
+def _tap_rows(kernels: LayerKernelSet, place: Place) -> Iterable[Row]:
+    taps, offsets = kernels.taps(place), kernels.offsets(place)
+    if taps is None or not isinstance(offsets, Offsets):
+        return
+    for head, kernel in enumerate(taps.tolist()):
+        for query, row in zip(offsets.query, kernel, strict=True):
+            for key, value in zip(offsets.key, row, strict=True):
+                yield (place, head, query, key, "", "", _number(value))
+
+
+def _mixing_rows(kernels: LayerKernelSet, place: MixPlace) -> Iterable[Row]:
+    mixing = kernels.mixing(place)
+    if mixing is None:
+        return
+    size = mixing.shape[1]
+    for group, matrix in enumerate(mixing.tolist()):
+        for target, row in enumerate(matrix):
+            for source, value in enumerate(row):
+                yield (place, "", "", "", group * size + target, group * size + source, _number(value))
+
+
+def _number(value: float) -> str:
+    """Nine digits give a float32 back bit for bit."""
+    return f"{value:.9g}"
+
+
+def _table(header: Row, rows: Iterable[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""Results -> plotly figures. Computes no attention and knows nothing of streamlit."""

@@ -1,0 +1,145 @@
+"""The layers an attention map is drawn from: cells, future hatching, bad cells, click targets."""
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.maps import AttentionMap
+from mta_viz.plots import theme
+
+MAX_SVG_MARKERS = 1000
+MAX_TARGET_CELLS = 256
+TARGETS = "targets"
+
+
+def centers(start: int, count: int, block: int) -> Float[np.ndarray, " cell"]:
+    """Axis coordinate of each row or column: the middle of the positions it stands for."""
+    return (start + block * np.arange(count) + (block - 1) / 2).astype(np.float32)
+
+
+def edges(start: int, count: int, block: int) -> tuple[float, float]:
+    """Axis range of that many rows or columns, in positions."""
+    return start - 0.5, start + count * block - 0.5
+
+
+def drawn_values(attention: AttentionMap) -> Float[np.ndarray, "row column"]:
+    """The cells as float32; NaN (nothing drawn) where masked, NaN or infinite."""
+    values = attention.values.numpy().copy()
+    values[(attention.masked | attention.bad).numpy()] = np.nan
+    return values
+
+
+def heatmap(attention: AttentionMap, limit: float, **options: object) -> go.Heatmap:
+    """The cells on the scale of their kind: symmetric about 0, or from 0 for distributions."""
+    return go.Heatmap(
+        z=drawn_values(attention),
+        x0=float(centers(attention.key_start, 1, attention.block)[0]),
+        dx=attention.block,
+        y0=float(centers(attention.query_start, 1, attention.block)[0]),
+        dy=attention.block,
+        zmin=0.0 if attention.distribution else -limit,
+        zmax=limit,
+        colorscale=theme.MASS_SCALE if attention.distribution else theme.SIGNED_SCALE,
+        hoverongaps=False,
+        **options,
+    )
+
+
+def beyond(attention: AttentionMap, limit: float) -> tuple[bool, bool]:
+    """Whether any cell lies (below, above) the limits."""
+    values = drawn_values(attention)
+    finite = values[np.isfinite(values)]
+    return bool((finite < -limit).any()), bool((finite > limit).any())
+
+
+def future(attention: AttentionMap, **options: object) -> go.Scatter | None:
+    """The masked cells as one hatched staircase; None when the map holds none."""
+    rows, columns = attention.values.shape
+    first = np.arange(columns)[None, :].repeat(rows, 0) >= (~attention.masked.numpy()).sum(1)[:, None]
+    starts = columns - first.sum(1)
+    used = np.flatnonzero(starts < columns)
+    if not used.size:
+        return None
+    left, right = edges(attention.key_start, columns, attention.block)
+    top, _ = edges(attention.query_start, rows, attention.block)
+    x = np.repeat(left + starts[used] * attention.block, 2)
+    y = top + attention.block * np.stack([used, used + 1], 1).ravel()
+    return hatched([*x, right, right], [*y, y[-1], y[0]], **options)
+
+
+def hatched(x: list[float], y: list[float], **options: object) -> go.Scatter:
+    """A closed hatched shape without a border: nothing to read here, on purpose."""
+    return go.Scatter(
+        x=np.asarray(x, np.float32),
+        y=np.asarray(y, np.float32),
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillpattern={
+            "shape": "/",
+            "size": 6,
+            "solidity": 0.2,
+            "fgcolor": theme.MASKED_LINE,
+            "bgcolor": theme.MASKED_FILL,
+        },
+        **({"hoverinfo": "skip"} | options),
+    )
+
+
+def bad_cells(attention: AttentionMap, cell_px: float) -> go.Scatter | go.Scattergl | None:
+    """NaN and infinite cells as magenta crosses; None when there are none."""
+    rows, columns = np.nonzero(attention.bad.numpy())
+    if not rows.size:
+        return None
+    # Thousands of vector markers freeze a browser; a few draw sharper than the raster layer.
+    trace = go.Scatter if rows.size <= MAX_SVG_MARKERS else go.Scattergl
+    return trace(
+        x=centers(attention.key_start, attention.values.shape[1], attention.block)[columns],
+        y=centers(attention.query_start, attention.values.shape[0], attention.block)[rows],
+        mode="markers",
+        marker={
+            "symbol": "x",
+            "color": theme.BAD_COLOR,
+            "size": float(np.clip(0.6 * cell_px, 4, 10)),
+            "line": {"width": 0},
+        },
+        hoverinfo="skip",
+    )
+
+
+def targets(
+    x: np.ndarray, y: np.ndarray, cell_px: float, hovertemplate: str, customdata: np.ndarray | None = None
+) -> go.Scattergl:
+    """Invisible points that take hover and click (a heat map's own clicks reach no page).
+
+    A chosen point shows as an open square, so that a click changes nothing in the figure itself.
+    """
+    return go.Scattergl(
+        x=x,
+        y=y,
+        mode="markers",
+        customdata=customdata,
+        hovertemplate=hovertemplate + "<extra></extra>",
+        marker={"symbol": "square-open", "size": max(cell_px, 6), "color": "#000000", "opacity": 0},
+        selected={"marker": {"opacity": 1, "color": "#000000"}},
+        unselected={"marker": {"opacity": 0}},
+        meta=TARGETS,
+    )
+
+
+def empty_slot(text: str, width: int) -> go.Figure:
+    """A thin hatched bar that says what is not there."""
+    figure = theme.style(go.Figure(), width, 60)
+    figure.add_trace(hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]))
+    figure.add_annotation(
+        text=text,
+        x=0.5,
+        y=0.5,
+        xref="paper",
+        yref="paper",
+        showarrow=False,
+        font={"size": 13, "color": theme.INK},
+        bgcolor=theme.MASKED_FILL,
+    )
+    bare = theme.axis(range=(0, 1), showticklabels=False, ticks="", fixedrange=True)
+    return figure.update_layout(xaxis=bare, yaxis=bare, margin={"l": 4, "r": 4, "t": 4, "b": 4})

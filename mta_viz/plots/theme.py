@@ -1,0 +1,216 @@
+"""Colours, number formats, token labels, ticks and the frame every figure shares.
+
+The paper around a plot is transparent and text has no colour of its own, so that a page's light or
+dark theme sets both; the plotting area is white in every theme, and text on it is dark.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+import plotly.graph_objects as go
+
+SIGNED_SCALE = "RdBu_r"
+MASS_SCALE = "dense"
+BAD_COLOR = "#D0006F"
+MASKED_LINE, MASKED_FILL = "#B9BEC5", "#F3F4F6"
+INK, FRAME = "#1F2933", "#8A9099"
+SELECTED_COLOR = "#0072B2"
+MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+LABEL_PX, LABEL_CHAR_PX, TICK_SPACING = 10, 6.1, 12
+MAX_TOKEN_CHARS = 10
+# A fixed order of small steps keeps labels at round positions.
+_STEPS = tuple(base * 10**power for power in range(7) for base in (1, 2, 5))
+_BIDI = {"R", "AL", "RLE", "RLO", "LRE", "LRO", "RLI", "LRI", "FSI", "PDF", "PDI"}
+
+
+def escape(text: str) -> str:
+    """Text as plotly shows it letter by letter: no markup, no entities, no TeX."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("$", "&#36;")
+    # Isolated, or a right-to-left token would swap places with the position before it.
+    return f"\u2068{text}\u2069" if any(unicodedata.bidirectional(c) in _BIDI for c in text) else text
+
+
+def cut(piece: str, limit: int = MAX_TOKEN_CHARS) -> str:
+    """At most `limit` characters, the last one an ellipsis when some are left out."""
+    return piece if len(piece) <= limit else piece[: limit - 1] + "…"
+
+
+def tick_label(position: int, piece: str, numbering_from: int = 0) -> str:
+    """Axis label of a token: position and at most ten characters, escaped."""
+    return f"{position + numbering_from} {escape(cut(piece))}"
+
+
+def hover_label(position: int, piece: str, numbering_from: int = 0) -> str:
+    """The whole token with its position, escaped, for hover texts."""
+    return f'{position + numbering_from} "{escape(piece)}"'
+
+
+def text_px(labels: Iterable[str]) -> float:
+    """Width of the widest tick label in pixels, wide characters counted twice."""
+    return max((sum(_cells(c) for c in label) for label in map(_shown, labels)), default=0) * LABEL_CHAR_PX
+
+
+def _shown(label: str) -> str:
+    for entity, char in (("&lt;", "<"), ("&gt;", ">"), ("&#36;", "$"), ("&amp;", "&")):
+        label = label.replace(entity, char)
+    return label
+
+
+def _cells(char: str) -> int:
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def tick_positions(start: int, stop: int, axis_px: int, always: Sequence[int] = ()) -> list[int]:
+    """Positions in [start, stop) to label: at most one per 12 pixels, at round steps.
+
+    The first, the last and every position of `always` are labelled too; round ones that would
+    touch one of those make room.
+    """
+    if stop <= start:
+        return []
+    px = axis_px / (stop - start)
+    step = next(step for step in _STEPS if step * px >= TICK_SPACING or step >= stop - start)
+    chosen: list[int] = []
+    for position in [*(p for p in always if start <= p < stop), start, stop - 1]:
+        if position not in chosen and (position in always or _apart(position, chosen, px)):
+            chosen.append(position)
+    rounds = (p for p in range(start, stop) if p % step == 0)
+    return sorted([*chosen, *(p for p in rounds if _apart(p, chosen, px))])
+
+
+def _apart(position: int, others: Sequence[int], px: float) -> bool:
+    return all(abs(position - other) * px >= TICK_SPACING for other in others)
+
+
+def score_text(value: float) -> str:
+    """Scores, logits and taps: sign and three significant digits."""
+    return f"{value:+.3g}"
+
+
+def weight_text(value: float) -> str:
+    """Attention weights and shares: three decimals."""
+    return f"{value:.3f}"
+
+
+def probability_text(value: float) -> str:
+    """0.973; below 0.001 as 1.2e-4."""
+    if value >= 0.001 or value == 0:
+        return f"{value:.3f}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def limit_text(limit: float) -> str:
+    """A colour limit, which is a round number: no padding zeros."""
+    return f"{limit:g}"
+
+
+def color_bar(limit: float, *, signed: bool, above: bool = False, below: bool = False) -> dict[str, object]:
+    """A thin bar over the plot with its limits printed; an arrow where cells lie beyond an end."""
+    top = f"> {'+' if signed else ''}{limit_text(limit)} ▶" if above else _end(limit, signed)
+    bottom = f"◀ < −{limit_text(limit)}" if below else _end(-limit, signed)
+    values = [-limit, 0.0, limit] if signed else [0.0, limit / 2, limit]
+    texts = [bottom, "0", top] if signed else ["0", limit_text(limit / 2), top]
+    return {
+        "orientation": "h",
+        "thickness": 8,
+        "len": 0.8,
+        "x": 0.5,
+        "xanchor": "center",
+        "y": 1.0,
+        "yanchor": "bottom",
+        "ypad": 8,
+        "outlinewidth": 1,
+        "outlinecolor": FRAME,
+        "tickvals": values,
+        "ticktext": texts,
+        "tickfont": {"size": LABEL_PX},
+    }
+
+
+def _end(limit: float, signed: bool) -> str:
+    if not signed:
+        return limit_text(limit)
+    return f"{'+' if limit > 0 else '−'}{limit_text(abs(limit))}"
+
+
+def style(figure: go.Figure, width: int, height: int) -> go.Figure:
+    """The frame shared by all figures: transparent paper, white plot, exact size, no animation."""
+    figure.update_layout(
+        template="none",
+        width=width,
+        height=height,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="white",
+        showlegend=False,
+        hovermode="closest",
+        hoverlabel={"align": "left", "font": {"family": MONO, "size": 12}},
+        dragmode="zoom",
+    )
+    return figure
+
+
+def add_title(figure: go.Figure, text: str) -> go.Figure:
+    """A small heading in the top left corner of the figure, beside nothing else."""
+    top, left = figure.layout.margin.t, figure.layout.margin.l
+    figure.add_annotation(
+        text=text,
+        x=0,
+        y=1,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="top",
+        xshift=6 - left,
+        yshift=top - 2,
+        showarrow=False,
+        font={"size": 13},
+    )
+    return figure
+
+
+def add_caption(figure: go.Figure, text: str, below_px: int) -> None:
+    """One line of words `below_px` under the plotting area."""
+    figure.add_annotation(
+        text=text,
+        x=0,
+        y=0,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="top",
+        yshift=-below_px,
+        showarrow=False,
+        font={"size": 11},
+    )
+
+
+def add_box(
+    figure: go.Figure, at: tuple[int, int], shape: tuple[int, int], *, color: str, width: int
+) -> None:
+    """A frame around `shape` (rows, columns) cells whose top left cell is `at` (row, column)."""
+    figure.add_shape(
+        type="rect",
+        y0=at[0] - 0.5,
+        y1=at[0] + shape[0] - 0.5,
+        x0=at[1] - 0.5,
+        x1=at[1] + shape[1] - 0.5,
+        line={"color": color, "width": width},
+    )
+
+
+def axis(**options: object) -> dict[str, object]:
+    """A framed axis without grid, ticks in monospace at a readable size."""
+    base: dict[str, object] = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "mirror": True,
+        "linecolor": FRAME,
+        "linewidth": 1,
+        "ticks": "outside",
+        "ticklen": 3,
+        "tickcolor": FRAME,
+        "tickfont": {"family": MONO, "size": LABEL_PX},
+    }
+    return base | options

@@ -1,0 +1,138 @@
+"""What a needle run is: the defaults, and the model they describe. Imports no torch.
+
+The model follows the paper's language models in small: kernels 6 x 11 before and after the softmax,
+mixing of all heads before and after, group norm and gate; here in every layer.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import ConfigError
+from mta_viz.recipes.settings import TrainerSettings, override, read_toml
+from mta_viz.tasks.needles import MAX_NEEDLES
+
+VARIANTS = ("mta", "transformer")
+FFN_MULTIPLE = 256
+SHORTEST = 64  # tokens; holds two needles, the question and a sentence or two
+
+
+@dataclass(frozen=True)
+class NeedleConfig:
+    """A needle run. All sequences of a step have one length, drawn from `length_mixture`.
+
+    A step holds about `tokens_per_step` tokens. Half of its sequences are plain text, half needles;
+    half of all text comes from the books, half from the grammar. `answer_weight` and
+    `haystack_weight` are what the loss counts a needle sequence's tokens. The plain twin has no
+    kernels and no head mixing, and the rest unchanged.
+    Raises `ConfigError` listing every value out of range.
+    """
+
+    variant: str = "mta"
+    d_model: int = 256
+    n_layers: int = 6
+    n_heads: int = 8
+    kernel: tuple[int, int] = (6, 11)
+    vocab_size: int = 4096
+    n_ctx: int = 1024
+    length_mixture: tuple[int, ...] = (64, 128, 256, 512, 512, 1024)
+    tokens_per_step: int = 8192
+    answer_weight: float = 8.0
+    haystack_weight: float = 0.2
+    grammar_sentences: int = 100_000
+    tokenizer_sentences: int = 20_000
+    seed: int = 0
+    steps: int = 4000
+    learning_rate: float = 1e-3
+    warmup_steps: int = 200
+    kernel_rate: float = 10.0
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    snapshots: int = 48
+    evaluation_samples: int = 200
+    evaluation_sentences: int = 2000
+
+    def __post_init__(self) -> None:
+        problems = _problems(self)
+        if problems:
+            raise ConfigError(problems, subject="The needle recipe")
+
+    def model_config(self, vocab_size: int | None = None) -> ModelConfig:
+        """The model, tied; `vocab_size` is the trained tokenizer's (default: the one asked for)."""
+        mta = self.variant == "mta"
+        return ModelConfig(
+            d_model=self.d_model,
+            n_layers=self.n_layers,
+            n_heads=self.n_heads,
+            n_kv_heads=self.n_heads,
+            d_head=self.d_model // self.n_heads,
+            d_mlp=-(-(8 * self.d_model // 3) // FFN_MULTIPLE) * FFN_MULTIPLE,
+            vocab_size=vocab_size or self.vocab_size,
+            n_ctx=self.n_ctx,
+            tied=True,
+            mta=MTAOptions(
+                pre_kernel=self.kernel if mta else None,
+                post_kernel=self.kernel if mta else None,
+                head_pre=mta,
+                head_post_group=self.n_heads if mta else None,
+                group_norm=True,
+                gate="1d",
+            ),
+        )
+
+    def trainer_settings(self) -> TrainerSettings:
+        """The trainer's part: cosine decay."""
+        return TrainerSettings(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            warmup_steps=self.warmup_steps,
+            schedule="cosine",
+            kernel_rate=self.kernel_rate,
+            weight_decay=self.weight_decay,
+            clip=self.clip,
+            snapshots=self.snapshots,
+        )
+
+
+def needle_config(path: Path | None = None, **changes: Any) -> NeedleConfig:
+    """The defaults, overridden by a TOML file's fields, overridden by `changes` that are not None."""
+    from_file = read_toml(path) if path else {}
+    given = {name: value for name, value in changes.items() if value is not None}
+    return override(NeedleConfig(), from_file | given, f"The configuration {path or ''}".strip())
+
+
+def most_needles(length: int) -> int:
+    """How many needles a training sequence of `length` tokens may hold, leaving room for text."""
+    return max(1, min(MAX_NEEDLES, length // 32 - 1))
+
+
+def _problems(config: NeedleConfig) -> list[str]:
+    least = {
+        "steps": 1,
+        "d_model": 1,
+        "n_layers": 1,
+        "n_heads": 1,
+        "evaluation_samples": 1,
+        "vocab_size": 300,
+    }
+    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100, "evaluation_sentences": 1}
+    problems = [
+        f"{name} is {getattr(config, name)}; expected at least {low}"
+        for name, low in least.items()
+        if not getattr(config, name) >= low
+    ]
+    if config.variant not in VARIANTS:
+        problems.append(f"variant is {config.variant!r}; expected {' or '.join(map(repr, VARIANTS))}")
+    lengths = config.length_mixture
+    if not lengths or min(lengths) < SHORTEST or max(lengths) > config.n_ctx:
+        problems.append(
+            f"length_mixture is {lengths}; expected lengths from {SHORTEST} to n_ctx {config.n_ctx}"
+        )
+    elif config.tokens_per_step < 2 * max(lengths):
+        problems.append(
+            f"tokens_per_step is {config.tokens_per_step}; expected at least two sequences of {max(lengths)}"
+        )
+    if config.n_heads >= 1 and config.d_model % (2 * config.n_heads):
+        problems.append(f"d_model {config.d_model} is not a multiple of 2 * n_heads ({2 * config.n_heads})")
+    return problems

@@ -1,0 +1,125 @@
+"""Text between the needles: whole sentences that fill a token budget exactly.
+
+Owns pieces (a sentence with its ids), splitting a text into sentences, and filling; needles.py owns
+where needles go.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from mta_viz.errors import PromptError
+from mta_viz.tokenizers.base import Tokenizer
+
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
+TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
+TAIL_SENTENCES = 64
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A text with its token ids (no BOS) and the characters each token stands for."""
+
+    text: str
+    ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def without(self, n_tokens: int) -> "Piece":
+        """The piece without its first `n_tokens` tokens."""
+        start = self.spans[n_tokens][0]
+        spans = tuple((a - start, b - start) for a, b in self.spans[n_tokens:])
+        return Piece(self.text[start:], self.ids[n_tokens:], spans)
+
+
+def encode_piece(tokenizer: Tokenizer, text: str) -> Piece:
+    """`text` encoded by itself, BOS left out. Raises TokenizerError when it cannot be encoded."""
+    tokens = tokenizer.encode(text)
+    first = 1 if tokenizer.bos_id is not None and tokens.ids[:1] == (tokenizer.bos_id,) else 0
+    return Piece(text, tokens.ids[first:], tokens.spans[first:])
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, white space inside them reduced to single spaces."""
+    return [" ".join(part.split()) for part in _SENTENCE_END.split(text.strip()) if part.strip()]
+
+
+def fill(pieces: Iterable[Piece], budget: int, separator: int) -> list[Piece]:
+    """Pieces, in order, whose lengths with a separator of `separator` tokens each sum to `budget`.
+
+    Whole sentences where any choice of the last ones fits; otherwise the first pieces lose leading
+    tokens. Raises PromptError saying how many tokens are missing.
+    """
+    source = iter(pieces)
+    taken, left = _take(source, budget, separator)
+    if left == 0:
+        return taken
+    seen: list[Piece] = []
+    chosen = _exact_choice(itertools.islice(source, TAIL_SENTENCES), left, separator, seen)
+    if chosen is not None:
+        return taken + [seen[i] for i in chosen]
+    return _cut(taken + _at_least(seen, left, separator), budget, separator)
+
+
+def _take(source: Iterator[Piece], budget: int, separator: int) -> tuple[list[Piece], int]:
+    """Leading pieces, leaving `left` <= TAIL_TOKENS unless the source ends first."""
+    taken, left = [], budget
+    while left > TAIL_TOKENS:
+        piece = next(source, None)
+        if piece is None:
+            break
+        if len(piece) + separator <= left:
+            taken.append(piece)
+            left -= len(piece) + separator
+    return taken, left
+
+
+def _exact_choice(
+    pieces: Iterable[Piece], total: int, separator: int, seen: list[Piece]
+) -> tuple[int, ...] | None:
+    """Increasing indices of pieces whose costs sum to `total`, as early as any; None if there are none.
+
+    `seen` gets the pieces looked at, no more than needed: encoding them is the slow part.
+    """
+    choices: dict[int, tuple[int, ...]] = {0: ()}
+    for index, piece in enumerate(pieces):
+        seen.append(piece)
+        for reached, chosen in list(choices.items()):
+            if reached + len(piece) + separator <= total:
+                choices.setdefault(reached + len(piece) + separator, (*chosen, index))
+        if total in choices:
+            return choices[total]
+    return None
+
+
+def _at_least(pieces: list[Piece], total: int, separator: int) -> list[Piece]:
+    taken: list[Piece] = []
+    for piece in pieces:
+        if total <= 0:
+            break
+        taken.append(piece)
+        total -= len(piece) + separator
+    return taken
+
+
+def _cut(pieces: list[Piece], budget: int, separator: int) -> list[Piece]:
+    excess = sum(len(piece) + separator for piece in pieces) - budget
+    if excess < 0:
+        raise PromptError(
+            f"The haystack is {-excess} tokens too short: {budget} are to be filled. "
+            "Give a longer text or a smaller length."
+        )
+    cut = []
+    for piece in pieces:
+        drop = min(excess, len(piece) - 1)
+        cut.append(piece.without(drop) if drop else piece)
+        excess -= drop
+    if excess:
+        raise PromptError(
+            f"{budget} tokens are left for the haystack, {excess} too few for a word of it. "
+            f"Make the length {budget} tokens smaller or at least {excess} larger."
+        )
+    return cut

@@ -1,0 +1,264 @@
+"""Needles in a haystack: sentences that give cities their numbers, hidden in text, one asked for.
+
+Owns the task, where needles go and the gold spans; haystack.py owns the text between. Usable with
+any tokenizer; a sample depends on the task, the tokenizer and the seed alone.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.tasks import grammar
+from mta_viz.tasks.cities import CITIES, NUMBERS
+from mta_viz.tasks.haystack import Piece, encode_piece, fill, split_sentences
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+
+PAPER_NEEDLE = "The magic number of {city} is {value}."
+RULER_NEEDLE = "One of the special magic numbers for {city} is: {value}."
+RULER_QUESTION = (
+    "What is the special magic number for {city} mentioned in the provided text? "
+    "The special magic number for {city} mentioned in the provided text is"
+)
+MAX_NEEDLES = 8
+
+SpanKind = Literal["needle", "asked", "question", "answer"]
+
+
+@dataclass(frozen=True)
+class NeedleTask:
+    """What is hidden where.
+
+    `length`: tokens of the prompt, BOS and question included, the answer not. `depth`: per cent of
+    the haystack's tokens before the asked needle (0 right after BOS, 100 right before the
+    question), None for anywhere. `needle` has {city} and {value}; `question` has {city} and is None
+    for the needle up to its value. `haystack` is a text, None for the project's grammar.
+    Raises `PromptError` listing every value out of range.
+    """
+
+    n_needles: int = 4
+    length: int = 512
+    depth: float | int | None = None
+    needle: str = PAPER_NEEDLE
+    question: str | None = None
+    haystack: str | None = None
+    cities: tuple[str, ...] = CITIES
+    numbers: tuple[int, ...] = NUMBERS
+
+    def __post_init__(self) -> None:
+        problems = _problems(self)
+        if problems:
+            raise PromptError("The needle task cannot be set up: " + "; ".join(problems))
+
+    @property
+    def question_template(self) -> str:
+        """The question with {city}."""
+        return self.needle.split("{value}")[0].rstrip() if self.question is None else self.question
+
+
+@dataclass(frozen=True)
+class GoldSpan:
+    """Tokens `start`..`stop`-1 of prompt + answer; decoding them gives `text` exactly."""
+
+    kind: SpanKind
+    start: int
+    stop: int
+    text: str
+    city: str
+    value: int
+
+
+@dataclass(frozen=True)
+class NeedleSample:
+    """A prompt and its answer. `spans` are in order of position; the answer follows the prompt.
+
+    `depth` is where the asked needle really is, in per cent of the haystack's tokens (NaN without
+    a haystack). `answer_ids` continue the prompt: the value with the space before it.
+    """
+
+    tokens: Tokens
+    answer: str
+    answer_ids: tuple[int, ...]
+    city: str
+    depth: float
+    spans: tuple[GoldSpan, ...]
+
+    @property
+    def needles(self) -> tuple[GoldSpan, ...]:
+        """The spans of all needles, the asked one among them."""
+        return tuple(span for span in self.spans if span.kind in ("needle", "asked"))
+
+
+def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> NeedleSample:
+    """The sample number `seed` of a task.
+
+    Raises `PromptError` when needles and question do not fit or the haystack is too short, saying
+    by how many tokens, and `TokenizerError` for a tokenizer that cannot encode the task.
+    """
+    name = f"needles {task.n_needles}/{task.length}/{task.depth}"
+    rng = random.Random(f"{name}/{seed}")
+    joint = _joint(tokenizer)
+    facts = _facts(task, rng)
+    needles = [encode_piece(tokenizer, _filled(task.needle, city, value)) for city, value in facts]
+    city, value = facts[0]
+    question = encode_piece(tokenizer, task.question_template.replace("{city}", city))
+    budget = _haystack_budget(tokenizer, task, needles, question, len(joint))
+    texts = _haystack_sentences(task, rng, f"{name} haystack", seed, [city for city, _ in facts])
+    hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
+    order, depth = _order(task, rng, hay, len(joint))
+    pieces = [hay[i] if kind == "hay" else needles[i] for kind, i in order] + [question]
+    prompt = _join(tokenizer, pieces, joint)
+    answer = _answer(tokenizer, question, value)
+    kinds = [("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order]
+    spans = _spans(pieces, [*kinds, ("question", facts[0])], len(prompt) - _length(pieces, joint), len(joint))
+    gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
+    return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold))
+
+
+def _filled(template: str, city: str, value: int) -> str:
+    return template.replace("{city}", city).replace("{value}", str(value))
+
+
+def _facts(task: NeedleTask, rng: random.Random) -> list[tuple[str, int]]:
+    """Distinct cities with distinct numbers; the first is asked for."""
+    cities = rng.sample(task.cities, task.n_needles)
+    return list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
+
+
+def _joint(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids between two sentences encoded by themselves, so that the whole decodes with a space.
+
+    A space for byte-level tokenizers; nothing where words carry their space (SentencePiece).
+    """
+    one = encode_piece(tokenizer, "One.").ids
+    for between in (encode_piece(tokenizer, " ").ids, ()):
+        if tokenizer.decode((*one, *between, *one)) == "One. One.":
+            return between
+    raise TokenizerError(
+        f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; "
+        "the needle task needs that."
+    )
+
+
+def _haystack_budget(
+    tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: Piece, joint: int
+) -> int:
+    bos = 0 if tokenizer.bos_id is None else 1
+    fixed = bos + sum(len(needle) + joint for needle in needles) + len(question)
+    if fixed > task.length:
+        raise PromptError(
+            f"{task.n_needles} needles and the question take {fixed} tokens, {fixed - task.length} more than "
+            f"the length {task.length}. Use fewer needles or a larger length."
+        )
+    return task.length - fixed
+
+
+def _haystack_sentences(
+    task: NeedleTask, rng: random.Random, stream: str, seed: int, cities: list[str]
+) -> Iterator[str]:
+    """Sentences without the needles' cities; a given text starts at a random one and wraps once."""
+    if task.haystack is None:
+        return grammar.sentences(seed, stream)
+    sentences = split_sentences(task.haystack)
+    start = rng.randrange(max(len(sentences), 1))
+    rotated = itertools.chain(sentences[start:], sentences[:start])
+    return (text for text in rotated if not any(city in text for city in cities))
+
+
+def _order(
+    task: NeedleTask, rng: random.Random, hay: list[Piece], joint: int
+) -> tuple[list[tuple[str, int]], float]:
+    """("hay" | "needle", index) in order, and the asked needle's true depth."""
+    ends = list(itertools.accumulate((len(piece) + joint for piece in hay), initial=0))
+    if task.depth is None:
+        asked = rng.randrange(len(ends))
+    else:
+        wanted = task.depth / 100 * ends[-1]
+        asked = min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
+    placed = [(asked, _rank(task, rng, asked, len(hay)), 0)]
+    placed += [(rng.randrange(len(ends)), rng.random(), i) for i in range(1, task.n_needles)]
+    order: list[tuple[str, int]] = []
+    for place in range(len(ends)):
+        order += [("needle", i) for at, _, i in sorted(placed) if at == place]
+        order += [("hay", place)] if place < len(hay) else []
+    return order, 100 * ends[asked] / ends[-1] if hay else float("nan")
+
+
+def _rank(task: NeedleTask, rng: random.Random, asked: int, n_hay: int) -> float:
+    """Where the asked needle goes among needles at one place: outermost at the two ends."""
+    if task.depth is None:
+        return rng.random()
+    if asked == n_hay and (n_hay or task.depth >= 50):
+        return 2.0
+    return -1.0 if asked == 0 else rng.random()
+
+
+def _length(pieces: list[Piece], joint: tuple[int, ...]) -> int:
+    return sum(map(len, pieces)) + (len(pieces) - 1) * len(joint)
+
+
+def _join(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> Tokens:
+    """BOS and the pieces with a space between; the space's characters go to the joint or the next token."""
+    text, spans = "", []
+    ids = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+    spans = [(0, 0)] * len(ids)
+    for index, piece in enumerate(pieces):
+        start = len(text)
+        text += piece.text if index == 0 else " " + piece.text
+        offset = len(text) - len(piece.text)
+        moved = [(a + offset, b + offset) for a, b in piece.spans]
+        if index > 0:
+            ids += joint
+            between = [(start, offset)] + [(offset, offset)] * (len(joint) - 1) if joint else []
+            moved = between + moved if joint else [(start, moved[0][1]), *moved[1:]]
+        ids += piece.ids
+        spans += moved
+    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text)
+
+
+def _answer(tokenizer: Tokenizer, question: Piece, value: int) -> tuple[int, ...]:
+    """The ids that continue the question with the value, as the tokenizer writes the two together."""
+    whole = encode_piece(tokenizer, f"{question.text} {value}").ids
+    if whole[: len(question)] == question.ids:
+        return whole[len(question) :]
+    return encode_piece(tokenizer, f" {value}").ids
+
+
+def _spans(
+    pieces: list[Piece], kinds: list[tuple[SpanKind, tuple[str, int]] | None], start: int, joint: int
+) -> list[GoldSpan]:
+    spans = []
+    for piece, kind in zip(pieces, kinds, strict=True):
+        if kind is not None:
+            spans.append(GoldSpan(kind[0], start, start + len(piece), piece.text, *kind[1]))
+        start += len(piece) + joint
+    return spans
+
+
+def _problems(task: NeedleTask) -> list[str]:
+    problems = []
+    if not 1 <= task.n_needles <= MAX_NEEDLES:
+        problems.append(f"{task.n_needles} needles; expected 1 to {MAX_NEEDLES}")
+    if task.depth is not None and not 0 <= task.depth <= 100:
+        problems.append(f"depth {task.depth}; expected 0 to 100 per cent")
+    problems += [
+        f"the needle {task.needle!r} lacks {slot}"
+        for slot in ("{city}", "{value}")
+        if slot not in task.needle
+    ]
+    if "{city}" not in task.question_template:
+        problems.append(
+            f"the question {task.question_template!r} lacks {{city}}"
+            + ("; give one, since the needle has its value first" if task.question is None else "")
+        )
+    for name in ("cities", "numbers"):
+        distinct = len(set(getattr(task, name)))
+        if distinct != len(getattr(task, name)):
+            problems.append(f"{name} are not all distinct")
+        if distinct < task.n_needles:
+            problems.append(f"{distinct} {name} for {task.n_needles} needles")
+    if task.haystack is not None and not task.haystack.strip():
+        problems.append("the haystack text is empty")
+    return problems

@@ -1,0 +1,44 @@
+"""The address line under the header of every page: where you are, the link to it, the help."""
+
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from mta_viz.ui import state
+
+HELP = """
+**Rows are queries, columns are keys.** A cell is what a query token gives a key token at the chosen stage.
+
+| | |
+|---|---|
+| raw | q·k/√d, before anything |
+| kq | after the key-query convolution: each cell mixes scores of nearby queries and keys |
+| mix | after heads are mixed |
+| sm | softmax: rows sum to 1 |
+| kq' | after the second key-query convolution, on the probabilities |
+| final | the weights that multiply v; they may be negative and need not sum to 1 |
+
+Hatched: masked, a key after its query. Red: positive, blue: negative, white: zero.
+Magenta x: NaN or infinite.
+
+**Keys** (outside text fields): ← → head, ↑ ↓ layer, Ctrl+Enter run.
+Click a cell to select its query and key.
+"""
+
+
+def draw_address(text: str) -> None:
+    """One line: the place in words, a copyable link, help."""
+    with st.container(horizontal=True, vertical_alignment="center", key="address"):
+        with st.container():
+            st.text(text)
+        with st.popover("Link", icon=":material/link:"):
+            st.caption("Copy with the button at the right of the line.")
+            st.code(link(), language=None)
+        with st.popover("?", width="content"):
+            st.markdown(HELP)
+
+
+def link() -> str:
+    """The address of this page with the current selection."""
+    base = (st.context.url or "").split("?")[0]
+    return f"{base}?{urlencode(state.url_from_view(state.view()))}"

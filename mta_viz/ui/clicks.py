@@ -1,0 +1,55 @@
+"""What a click or a box on a figure means. A click on nothing (a deselection) changes nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.model.stages import Stage
+from mta_viz.ui import crops, state
+
+
+def on_cell(widget: str) -> None:
+    """A click on an exact map selects its query and key."""
+    point = _point(widget)
+    if point is not None:
+        state.select(query=round(point["y"]), key=round(point["x"]))
+
+
+def on_stage(widget: str) -> None:
+    """A click on a thumbnail of the strip selects its stage."""
+    point = _point(widget)
+    if point is not None:
+        name = _first(point.get("customdata"))
+        if name in [stage.value.key for stage in Stage]:
+            state.select(stage=name)
+
+
+def on_overview(n_tokens: int) -> Callable[[str], None]:
+    """A box on the overview chooses the exact crop; a click shows the surroundings of its block."""
+
+    def chosen(widget: str) -> None:
+        boxes = _selection(widget).get("box") or []
+        point = _point(widget)
+        if boxes:
+            state.put("crop", crops.from_box(tuple(boxes[-1]["y"]), tuple(boxes[-1]["x"]), n_tokens))
+        elif point is not None:
+            state.put("crop", crops.around(round(point["y"]), round(point["x"]), n_tokens))
+
+    return chosen
+
+
+def _selection(widget: str) -> dict[str, Any]:
+    return dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
+
+
+def _point(widget: str) -> dict[str, Any] | None:
+    points: Sequence[dict[str, Any]] = _selection(widget).get("points") or []
+    return dict(points[0]) if points and "x" in points[0] and "y" in points[0] else None
+
+
+def _first(custom: Any) -> Any:
+    """Streamlit hands customdata back as a value, a list or a dict {"0": ...}."""
+    if isinstance(custom, dict):
+        return custom.get("0")
+    return custom[0] if isinstance(custom, list) and custom else custom

@@ -1,0 +1,71 @@
+"""Which part of a long map is shown exactly: chosen by a box, by a search or by the selection."""
+
+import re
+from dataclasses import dataclass
+
+from mta_viz.tokenizers.base import Tokens
+
+WHOLE_UP_TO = 512  # tokens: longer maps are an overview plus an exact crop
+CROP_SIZE = 256
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Token ranges of an exact map, ends excluded, at most `CROP_SIZE` long."""
+
+    query_start: int
+    query_stop: int
+    key_start: int
+    key_stop: int
+
+    @property
+    def queries(self) -> slice:
+        """Rows."""
+        return slice(self.query_start, self.query_stop)
+
+    @property
+    def keys(self) -> slice:
+        """Columns."""
+        return slice(self.key_start, self.key_stop)
+
+    def holds(self, query: int, key: int) -> bool:
+        """Whether the cell is inside."""
+        rows, columns = (self.query_start, self.query_stop), (self.key_start, self.key_stop)
+        return rows[0] <= query < rows[1] and columns[0] <= key < columns[1]
+
+
+def around(query: int, key: int, n_tokens: int) -> Crop:
+    """The crop with this cell in its middle, moved inside the prompt."""
+    return Crop(*_centred(query, n_tokens), *_centred(key, n_tokens))
+
+
+def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: int) -> Crop:
+    """The crop of a box drawn in token positions (any order); too large ones keep their middle."""
+    return Crop(*_range(rows, n_tokens), *_range(columns, n_tokens))
+
+
+def _centred(position: int, n_tokens: int) -> tuple[int, int]:
+    start = min(max(0, position - CROP_SIZE // 2), max(0, n_tokens - CROP_SIZE))
+    return start, min(start + CROP_SIZE, n_tokens)
+
+
+def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
+    low, high = sorted(round(end) for end in ends)
+    if high - low + 1 > CROP_SIZE:
+        return _centred((low + high + 1) // 2, n_tokens)
+    low = min(max(0, low), n_tokens - 1)
+    return low, max(low + 1, min(high + 1, n_tokens))
+
+
+def search(tokens: Tokens, text: str) -> tuple[int, ...]:
+    """Positions of the first token of every place where `text` occurs (plain text, case ignored).
+
+    Prompts without text are searched token by token in their labels.
+    """
+    if not text:
+        return ()
+    pattern = re.compile(f"(?={re.escape(text)})", re.IGNORECASE)  # look ahead: places may overlap
+    if tokens.text is None:
+        return tuple(place for place, piece in enumerate(tokens.pieces) if pattern.search(piece))
+    owner = {at: place for place, (start, stop) in enumerate(tokens.spans) for at in range(start, stop)}
+    return tuple(dict.fromkeys(owner[match.start()] for match in pattern.finditer(tokens.text)))

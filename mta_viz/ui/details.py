@@ -1,0 +1,110 @@
+"""The parts of the sidebar that need a loaded model: health card, estimate, self-check."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from mta_viz.analysis.health import Health, health
+from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint.reading import parameter_count
+from mta_viz.cost import capture_bytes
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import SelfCheck, estimate_seconds
+from mta_viz.ui.cache import remember
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.registry import megabytes
+from mta_viz.ui.sidebar import Request
+from mta_viz.ui.widgets import plain
+
+SHOW_SECONDS_FROM = 5.0
+STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
+
+
+def draw_estimate(request: Request, model: HookedMTA) -> None:
+    """Tokens, time when it is long, memory; and whether the prompt is longer than the training."""
+    if not request.n_tokens or request.estimate is None:
+        return
+    parts = [f"{request.n_tokens:,} tokens"]
+    seconds = estimate_seconds(model, request.n_tokens)
+    if seconds > SHOW_SECONDS_FROM:
+        parts.append(f"about {seconds:.0f} s")
+    parts.append(megabytes(capture_bytes(model.config, request.n_tokens)))
+    if request.n_tokens > model.config.n_ctx:
+        parts.append(f"beyond the trained length of {model.config.n_ctx:,}")
+    request.estimate.caption(plain(" · ".join(parts)))
+
+
+def draw_details(request: Request, page: Page) -> None:
+    """The health card, then where the weights come from."""
+    found = request.found
+    with request.details:
+        st.caption("Health on this prompt" if page.trace else "Health of the weights")
+        st.code("\n".join(health_lines(_health(page))), language=None)
+        st.code(provenance(request, page), language=None, wrap_lines=True)
+        for note in found.summary.notes:
+            st.caption(plain(note))
+        card = Path(request.model.path) / "README.md"
+        if card.is_file():
+            st.download_button("Model card", card.read_bytes(), "model-card.md", on_click="ignore")
+
+
+def provenance(request: Request, page: Page) -> str:
+    """Where the weights come from and how many they are, one fact a line."""
+    lines = {
+        "parameters": f"{parameter_count(page.model.config):,}",
+        "trained length": f"{page.model.config.n_ctx:,} tokens",
+        "tokenizer": request.found.summary.tokenizer_name or "none named",
+        "sha256": _sha256(request.model.path, request.model.changed),
+        "path": request.model.path,
+    }
+    return "\n".join(f"{name}: {value}" for name, value in lines.items())
+
+
+def health_lines(found: Health) -> list[str]:
+    """The health card: one line a fact, trouble marked."""
+    at_identity, kernels = found.kernels_at_identity
+    lines = [
+        f"{'!' if found.n_nan or found.n_inf else ' '} NaN {found.n_nan:,}, infinite {found.n_inf:,}",
+        f"  kernels at identity: {at_identity} of {kernels}",
+    ]
+    if found.largest_tap is not None:
+        lines.append(f"  largest tap: {found.largest_tap:+.3g}")
+    if found.gates_below_0_05 is not None:
+        lines.append(f"  gates below 0.05: {found.gates_below_0_05:.0%}")
+    if found.row_sum_range is not None:
+        low, high = found.row_sum_range
+        lines.append(f"  row sums of the final weights: {low:.3g} to {high:.3g}")
+    return lines
+
+
+def _health(page: Page) -> Health:
+    return remember(lambda: health(page.model, page.trace), "health", page.key)
+
+
+@st.cache_data(show_spinner=False, max_entries=16)
+def _sha256(path: str, changed: int) -> str:
+    return sha256(Path(path))
+
+
+def draw_check(request: Request, page: Page) -> None:
+    """One line: the staged recomputation against the model's own output."""
+    check = _health(page).self_check
+    if check is not None:
+        request.check.caption(plain(check_line(check, page.model.dtype.itemsize >= 4)))
+
+
+def check_line(check: SelfCheck, exact: bool) -> str:
+    """`Self-check 2.1e-06 ✓`; in half precision no verdict, only the number."""
+    worst = max(check.residual_error, check.logits_error)
+    if not exact:
+        return f"Self-check: largest difference {worst:.1e} (half precision)"
+    if worst <= STAGE_TOLERANCE:
+        return f"Self-check {worst:.1e} ✓"
+    return f"Self-check {worst:.1e}: the maps differ from the model's own run"
+
+
+def devices() -> list[str]:
+    """The CPU, and each CUDA device torch sees."""
+    import torch
+
+    return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]

@@ -1,0 +1,141 @@
+"""What the Attention page shows of one head, computed once and remembered: maps, limits, figures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from mta_viz.analysis.maps import AttentionMap, exact_map, head_maps, shared_limit
+from mta_viz.analysis.predictions import Prediction, top_tokens
+from mta_viz.model.stages import Stage, Unit
+from mta_viz.plots.attention import attention_map, stage_strip
+from mta_viz.plots.predictions import next_tokens
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui.cache import remember
+from mta_viz.ui.crops import WHOLE_UP_TO, Crop
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.selection import Selected
+
+STRIP_SIZE = (905, 170)
+NEXT_PX = 300
+THIS_MAP, ALL_STAGES = SCALES = ("this map", "all stages")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One head of one run. `maps` are whole (pooled beyond 512 tokens); limits are by unit.
+
+    `scale`: whether the large map has its own colour limit (`this map`) or the strip's.
+    """
+
+    page: Page
+    selected: Selected
+    scale: str
+
+    @property
+    def tokens(self) -> Tokens:
+        """The run's tokens."""
+        return self.page.trace.tokens
+
+    @property
+    def _head(self) -> tuple[str, int, int]:
+        return self.page.key, self.selected.layer, self.selected.head
+
+    @property
+    def maps(self) -> Mapping[Stage, AttentionMap]:
+        """Every stage of the head."""
+        _, layer, head = self._head
+        return remember(lambda: head_maps(self.page.trace, layer, head, WHOLE_UP_TO), "maps", *self._head)
+
+    @property
+    def limits(self) -> Mapping[Unit, float]:
+        """One colour limit for the head's score stages, one for its weight stages."""
+        first = self.page.first_token
+
+        def limit(unit: Unit) -> float:
+            return shared_limit([m for stage, m in self.maps.items() if stage.value.unit == unit], first)
+
+        return remember(
+            lambda: {"score": limit("score"), "weight": limit("weight")}, "limits", *self._head, first
+        )
+
+    @property
+    def limit(self) -> float:
+        """The large map's limit: its own, or that of all stages of its unit."""
+        stage, first = self.selected.stage, self.page.first_token
+        if self.scale == ALL_STAGES:
+            return self.limits[stage.value.unit]
+        return remember(lambda: shared_limit([self.maps[stage]], first), "limit", *self._head, stage, first)
+
+    def crop(self, part: Crop) -> AttentionMap:
+        """The selected stage, exactly, in a part of the prompt."""
+        layer, head, stage = self.selected.layer, self.selected.head, self.selected.stage
+        return remember(
+            lambda: exact_map(self.page.trace, layer, stage, head, part.queries, part.keys),
+            "crop", *self._head, stage, part,
+        )  # fmt: skip
+
+    def strip_figure(self) -> go.Figure:
+        """All stages as thumbnails."""
+        stage = self.selected.stage
+        return remember(
+            lambda: stage_strip(self.maps, self.tokens, self.limits, stage, size=STRIP_SIZE),
+            "strip", *self._head, stage, self.page.first_token,
+        )  # fmt: skip
+
+    def map_figure(self, attention: AttentionMap, size: int, cell: tuple[int, int] | None) -> go.Figure:
+        """A map `size` pixels wide and high, with `cell` (query, key) marked in it."""
+        limit = self.limit
+        return remember(
+            lambda: attention_map(
+                attention,
+                self.tokens,
+                limit=limit,
+                numbering_from=self.page.numbering,
+                size=(size, size),
+                selected=cell,
+            ),
+            "map", *self._head, attention.stage, attention.block, attention.query_start, attention.key_start,
+            tuple(attention.values.shape), limit, size, cell, self.page.numbering,
+        )  # fmt: skip
+
+    def overview_figure(self, overview: AttentionMap, size: int, part: Crop) -> go.Figure:
+        """A pooled map in which a box can be drawn; the part shown exactly is outlined."""
+
+        def draw() -> go.Figure:
+            figure = go.Figure(self.map_figure(overview, size, None))
+            figure.update_layout(dragmode="select")
+            figure.add_shape(
+                type="rect",
+                x0=part.key_start - 0.5,
+                x1=part.key_stop - 0.5,
+                y0=part.query_start - 0.5,
+                y1=part.query_stop - 0.5,
+                line={"color": "#000000", "width": 2},
+            )
+            return figure
+
+        return remember(
+            draw, "overview", *self._head, overview.stage, self.limit, size, part, self.page.numbering
+        )
+
+    def value(self, stage: Stage) -> float:
+        """The selected cell at a stage of this head."""
+        layer, head, query, key = (getattr(self.selected, name) for name in ("layer", "head", "query", "key"))
+        cell = (slice(query, query + 1), slice(key, key + 1))
+        return remember(
+            lambda: float(self.page.trace.map(layer, stage, head, *cell)[0, 0]),
+            "cell", *self._head, stage, query, key,
+        )  # fmt: skip
+
+
+def predictions(page: Page, position: int) -> tuple[Prediction, ...]:
+    """The ten likeliest tokens after `position`."""
+    return remember(lambda: top_tokens(page.trace, position), "top", page.key, position)
+
+
+def predictions_figure(page: Page, position: int) -> go.Figure:
+    """The same as bars."""
+    return remember(
+        lambda: next_tokens(predictions(page, position), width=NEXT_PX), "bars", page.key, position
+    )

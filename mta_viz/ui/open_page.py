@@ -1,0 +1,172 @@
+"""How every page begins: `with open_page("Attention") as page: ...`.
+
+Opens the layout, draws the shared sidebar, loads the model and runs the prompt with progress and
+Stop, and turns every error into a message. Pages start here because a page opened by its own
+address may run without app.py.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import streamlit as st
+
+from mta_viz.errors import Cancelled, MtaVizError
+from mta_viz.ui import cache, running, state
+from mta_viz.ui.registry import ASSETS
+from mta_viz.ui.sidebar import Request, draw_settings, draw_sidebar, request_run
+from mta_viz.ui.widgets import plain
+
+QUIET_SECONDS = 0.4  # a run shorter than this shows no progress bar
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page may draw from. `trace` is None without a run; `empty` then says what to do.
+
+    `key` is equal only for equal runs (or models, without a run): it keys caches and widgets.
+    `model` is a HookedMTA, `trace` a Trace or None; naming these types would import the model's
+    libraries before the first thing is on screen.
+    """
+
+    model: Any
+    trace: Any
+    key: str
+    empty: str
+    stale: bool
+    numbering: int
+    first_token: bool
+
+
+@contextmanager
+def open_page(title: str) -> Iterator[Page]:
+    """Draw the frame around a page's body; the body does not run when there is nothing to draw."""
+    st.set_page_config(page_title=f"{title} · mta_viz", layout="wide")
+    st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
+    state.enter(title)
+    request, page = None, None
+    with _errors_as_messages():
+        request = draw_sidebar()
+        page = _ready(request)
+    if page is None:
+        _close_without_model(request)
+    with _errors_as_messages():
+        yield page
+    with _errors_as_messages():
+        _finish(request, page)
+    state.mirror()
+
+
+@contextmanager
+def _errors_as_messages() -> Iterator[None]:
+    """Errors meant for the user as they are; others by their name, with the traceback in the log."""
+    try:
+        yield
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+    except Exception as error:
+        logging.getLogger(__name__).exception("unexpected error in a page")
+        st.error(plain(f"The page failed with {type(error).__name__}: {error}. The log has the details."))
+
+
+def _close_without_model(request: Request | None) -> NoReturn:
+    with _errors_as_messages():
+        if request is not None:
+            draw_settings(request, ["cpu"])
+    state.mirror()
+    st.stop()
+
+
+def _ready(request: Request) -> Page | None:
+    """Everything the page needs, after loading and running what is missing; None: it was said why not."""
+    if request.model is None:
+        (st.info if request.found is None else st.error)(plain(request.problem))
+        return None
+    wanted = request.run or request.model
+    result = _result(wanted)
+    if result is None:
+        result = _work(request, wanted)
+    _draw_run(request)
+    if result is None:
+        st.info("Stopped. Press Run to see this prompt.")
+        return None
+    trace = result if request.run else None
+    return Page(
+        model=trace.model if trace else result,
+        trace=trace,
+        key=request.run.text if request.run else repr(request.model),
+        empty=request.empty,
+        stale=request.stale,
+        numbering=state.get("numbering", 0),
+        first_token=state.get("first_token", False),
+    )
+
+
+def _result(wanted: cache.RunKey | cache.ModelKey) -> Any | None:
+    stores = cache.stores()
+    store = stores.traces if isinstance(wanted, cache.RunKey) else stores.models
+    return store.get(wanted)
+
+
+def _work(request: Request, wanted: cache.RunKey | cache.ModelKey) -> Any | None:
+    """Wait for the job that makes `wanted`, showing it. None after Stop; raises what the job raised."""
+    job = _job(wanted)
+    if not job.wait(QUIET_SECONDS):
+        stop = {"icon": ":material/stop:", "width": "stretch", "on_click": job.cancel}
+        request.button.button("Stop", key="stop", **stop)
+        _show_progress(job)
+    if isinstance(job.error, Cancelled):
+        return None
+    if job.error is not None:
+        _draw_run(request)
+        raise job.error
+    return _result(wanted)
+
+
+def _job(wanted: cache.RunKey | cache.ModelKey) -> running.Job:
+    """This session's job for `wanted`; a job for something else is cancelled."""
+    current = state.get("job")
+    if current is not None:
+        if current[0] == wanted:
+            return current[1]
+        current[1].cancel()
+    start = running.run_job if isinstance(wanted, cache.RunKey) else running.load_job
+    job = start(wanted, cache.stores())
+    state.put("job", (wanted, job))
+    return job
+
+
+def _show_progress(job: running.Job) -> None:
+    place = st.empty()
+    while not job.wait(0.1):
+        left = job.seconds_left
+        text = job.stage if left is None else f"{job.stage}: about {max(1, round(left))} s left"
+        place.progress(job.fraction, text=plain(text))
+    place.empty()
+
+
+def _draw_run(request: Request) -> None:
+    """The Run button. Never disabled: a disabled one would swallow the click that ends the typing."""
+    up_to_date = request.run is not None and not request.stale and not request.empty
+    request.button.button(
+        "Run",
+        key="run",
+        type="secondary" if up_to_date else "primary",
+        icon=":material/play_arrow:",
+        shortcut="Ctrl+Enter",
+        width="stretch",
+        on_click=request_run,
+        help="Up to date: what is shown is of this prompt." if up_to_date else None,
+    )
+
+
+def _finish(request: Request, page: Page) -> None:
+    """The parts of the sidebar that need a loaded model; drawn after the page's own content."""
+    from mta_viz.ui.details import devices, draw_check, draw_details, draw_estimate
+
+    draw_estimate(request, page.model)
+    draw_details(request, page)
+    draw_check(request, page)
+    draw_settings(request, devices())

@@ -1,0 +1,94 @@
+"""Where the app looks for checkpoints: `assets/`, `--models DIR` after `--`, `MTA_VIZ_MODELS`.
+
+Owns the list of roots and the words for a checkpoint in the picker; what a checkpoint is belongs
+to `mta_viz.checkpoint.discovery`.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from mta_viz.checkpoint.discovery import Found
+
+ASSETS = Path(__file__).parents[2] / "assets"
+VARIANTS = {
+    "transformer": "Transformer",
+    "talking_heads": "Talking heads",
+    "mta": "MTA",
+    "differential": "DIFF Transformer",
+}
+
+
+def roots(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """The folders to search, shipped models first, each once.
+
+    `argv` (default: the process's) may hold `--models DIR` or `--models=DIR` any number of times;
+    `environ["MTA_VIZ_MODELS"]` a list separated like PATH.
+    """
+    given = _option_values(sys.argv[1:] if argv is None else argv, "--models")
+    listed = (os.environ if environ is None else environ).get("MTA_VIZ_MODELS", "")
+    given += [part for part in listed.split(os.pathsep) if part]
+    return tuple(dict.fromkeys([ASSETS, *(Path(part).expanduser().absolute() for part in given)]))
+
+
+def _option_values(argv: Sequence[str], option: str) -> list[str]:
+    values = [argument.removeprefix(f"{option}=") for argument in argv if argument.startswith(f"{option}=")]
+    return values + [value for name, value in pairwise(argv) if name == option]
+
+
+def label(found: Found, names: Sequence[str] = ()) -> str:
+    """The picker's line, short enough for the sidebar: `blocks-n5-mta · MTA`.
+
+    `names` are the names of all models on offer; where two are alike the parent folder is added.
+    """
+    name = found.name
+    if list(names).count(name) > 1:
+        name = f"{name} ({found.path.parent.name})"
+    if found.summary is None:
+        return f"{name} · cannot be read"
+    return f"{name} · {VARIANTS[found.summary.config.variant]}"
+
+
+def grey_line(found: Found, run_dtype: str) -> str:
+    """The rest: size, kernels, mixing, dtype in the file and of the run, format."""
+    if found.summary is None:
+        return ""
+    config, summary = found.summary.config, found.summary
+    kernels = [config.kernels(layer) for layer in range(config.n_layers)]
+    parts = [
+        f"{config.n_layers} layers x {config.n_heads} heads, {megabytes(summary.n_bytes)}",
+        _kernel_words("before softmax", config.mta.pre_kernel, [bool(k.pre) for k in kernels]),
+        _kernel_words("after softmax", config.mta.post_kernel, [bool(k.post) for k in kernels]),
+        "head mixing" if any(k.head_pre or k.head_post for k in kernels) else "",
+        f"{summary.dtype or 'no weights in the'} file, {run_dtype} run",
+        f"{summary.format} format",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _kernel_words(place: str, size: tuple[int, int] | None, present: list[bool]) -> str:
+    layers = [layer for layer, there in enumerate(present) if there]
+    if not layers or size is None:
+        return ""
+    where = "all layers" if all(present) else "L" + ",".join(map(str, layers))
+    return f"kernels {size[0]}x{size[1]} {place} in {where}"
+
+
+def megabytes(n_bytes: int) -> str:
+    """`6.8 MB`, `1.2 GB`: decimal units, as file managers show them."""
+    if n_bytes >= 1e9:
+        return f"{n_bytes / 1e9:.1f} GB"
+    return f"{n_bytes / 1e6:.1f} MB"
+
+
+def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
+    """What to say when no root holds a checkpoint: where the app looked, and what to do."""
+    places = ", ".join(str(root) for root in searched)
+    text = (
+        f"No model found. Looked in: {places}. A model is a folder with params.json and "
+        "model.safetensors, consolidated.pth or .metadata. Start with `make app MODELS=/your/runs` "
+        "or `streamlit run app.py -- --models /your/runs`."
+    )
+    return "\n".join([text, *problems])

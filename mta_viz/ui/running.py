@@ -1,0 +1,99 @@
+"""Loading a model and running a prompt beside the page: progress, time left, Stop.
+
+A `Job` is one thread. The page that started it shows its progress and may cancel it; results go
+to the stores of `cache`, so a finished job is found by any later rerun. No drawing here.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mta_viz.errors import Cancelled
+from mta_viz.ui.cache import ModelKey, RunKey, Stores
+
+
+class Job:
+    """A piece of work in a thread: `work(job)` reports through `job.report` and may raise."""
+
+    def __init__(self, work: Callable[["Job"], None]) -> None:
+        self.stage, self.fraction, self.error = "Starting", 0.0, None
+        self._started, self._cancelled, self._done = time.monotonic(), threading.Event(), threading.Event()
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+
+    error: Exception | None
+
+    def _run(self, work: Callable[["Job"], None]) -> None:
+        try:
+            work(self)
+        except Exception as error:  # handed to the page, which owns how it is said
+            self.error = error
+        finally:
+            self._done.set()
+
+    def begin(self, stage: str) -> None:
+        """Name what happens from now on; progress and the clock start again."""
+        self.report(0.0)
+        self.stage, self._started = stage, time.monotonic()
+
+    def report(self, fraction: float) -> None:
+        """Progress 0..1 of the current stage. Raises Cancelled after `cancel`."""
+        if self._cancelled.is_set():
+            raise Cancelled("stopped")
+        self.fraction = min(max(fraction, 0.0), 1.0)
+
+    def cancel(self) -> None:
+        """Ask the work to stop at its next report."""
+        self._cancelled.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the work is done, at most so long; whether it is."""
+        return self._done.wait(seconds)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from the progress so far; None while there is too little of it."""
+        spent = time.monotonic() - self._started
+        if self.fraction < 0.02 or spent < 1.0:
+            return None
+        return spent * (1.0 - self.fraction) / self.fraction
+
+
+def load_job(key: ModelKey, stores: Stores) -> Job:
+    """Read the checkpoint into `stores.models`."""
+    return Job(lambda job: stores.models.get_or_make(key, lambda: _load(key, job)) and None)
+
+
+def run_job(key: RunKey, stores: Stores) -> Job:
+    """Read the checkpoint if needed, run the prompt into `stores.traces`."""
+
+    def work(job: Job) -> None:
+        model = stores.models.get_or_make(key.model, lambda: _load(key.model, job))
+        job.begin("Running the prompt")
+        stores.traces.get_or_make(key, lambda: _capture(model, key.prompt, job))
+
+    return Job(work)
+
+
+def _load(key: ModelKey, job: Job) -> object:
+    job.begin("Loading the libraries (first time only)")
+    from mta_viz.checkpoint.reading import read_checkpoint
+    from mta_viz.model.transformer import build_model
+
+    job.begin(f"Reading {Path(key.path).name}")
+    override = Path(key.tokenizer) if key.tokenizer else None
+    checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=job.report)
+    return build_model(checkpoint, device=key.device, dtype=torch_dtype(key.dtype))
+
+
+def _capture(model: object, prompt: str | tuple[int, ...], job: Job) -> object:
+    from mta_viz.tracing import capture
+
+    return capture(model, prompt, progress=job.report)
+
+
+def torch_dtype(name: str) -> object:
+    """`torch.float32` for "float32"; None (the file's own) for "as in the file"."""
+    import torch
+
+    return getattr(torch, name, None)

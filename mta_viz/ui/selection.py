@@ -1,0 +1,83 @@
+"""From what a visitor chose (or did not) to a layer, head, stage, query and key that exist."""
+
+from dataclasses import dataclass
+
+from mta_viz.config import ModelConfig
+from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.tracing import Trace
+from mta_viz.ui.state import View
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A selection that exists in this model and prompt. Counts from 0; `why` names a default head."""
+
+    layer: int
+    head: int
+    stage: Stage
+    query: int
+    key: int
+    why: str = ""
+
+
+def resolve(view: View, trace: Trace) -> Selected:
+    """The view with everything unchosen or impossible replaced by its default.
+
+    Head: the one changed most by the key-query convolution. Stage: after that convolution where
+    the layer has one, else the final weights. Query: the last token. Key: the largest cell.
+    """
+    config = trace.model.config
+    layer, head, why = _head(view, trace)
+    stage = stage_or_default(view.stage, config, layer)
+    query = view.query if view.query is not None and view.query < len(trace.tokens) else len(trace.tokens) - 1
+    key = view.key if view.key is not None and view.key < len(trace.tokens) else None
+    if key is None:
+        key = largest_key(trace, layer, head, stage, query)
+    return Selected(layer, head, stage, query, key, why)
+
+
+def _head(view: View, trace: Trace) -> tuple[int, int, str]:
+    config = trace.model.config
+    if view.layer is None or view.layer >= config.n_layers:
+        layer, head, why = interesting_head(trace)
+    else:
+        layer, head, why = view.layer, 0, ""
+    if view.head is not None and view.head < config.n_heads:
+        return layer, view.head, "" if view.head != head else why
+    return layer, head, why
+
+
+def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
+    """The stage with this URL word if the layer has it, else `kq`, else the pattern."""
+    present = layer_stages(config.kernels(layer))
+    chosen = next((stage for stage in present if stage.value.key == key), None)
+    return chosen or (Stage.KQ if Stage.KQ in present else Stage.PATTERN)
+
+
+def largest_key(trace: Trace, layer: int, head: int, stage: Stage, query: int) -> int:
+    """The key of the largest size in the row of `query`; 0 in a row of NaN."""
+    row = trace.map(layer, stage, head, queries=slice(query, query + 1))[0, : query + 1]
+    return int(row.abs().nan_to_num(nan=-1.0).argmax())
+
+
+def interesting_head(trace: Trace) -> tuple[int, int, str]:
+    """(layer, head, why): where the first convolution changes the last query's row most.
+
+    Change: norm of (after - before) over norm of before, each row less its mean, since the softmax
+    does not see a constant. Without such kernels: layer 0, head 0 and no reason.
+    """
+    last = len(trace.tokens) - 1
+    rows = slice(last, last + 1)
+    best = (0.0, 0, 0)
+    for layer in range(trace.model.config.n_layers):
+        if not trace.model.config.kernels(layer).pre:
+            continue
+        before = trace.maps(layer, Stage.RAW, queries=rows)[:, 0]
+        after = trace.maps(layer, Stage.KQ, queries=rows)[:, 0]
+        before, after = (row - row.mean(dim=1, keepdim=True) for row in (before, after))
+        change = (after - before).norm(dim=1) / before.norm(dim=1).clamp_min(1e-9)
+        size, head = change.nan_to_num(nan=0.0).max(dim=0)
+        best = max(best, (float(size), layer, int(head)))
+    size, layer, head = best
+    why = "largest change by the key-query conv at the last query" if size > 0 else ""
+    return layer, head, why

@@ -1,0 +1,257 @@
+"""The sidebar, the same on every page: checkpoint, prompt, Run, settings.
+
+It decides WHAT is wanted (a `Request`); loading and running it is `open_page`'s business.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.checkpoint.discovery import Found
+from mta_viz.errors import MtaVizError
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
+from mta_viz.ui import cache, registry, state
+from mta_viz.ui.cache import ModelKey, RunKey
+from mta_viz.ui.examples import fitting, prompt_for
+from mta_viz.ui.uploads import keep_upload
+from mta_viz.ui.widgets import caption, plain
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass
+class Request:
+    """What the visitor wants to see, and the places in the sidebar that are filled later.
+
+    `model` is None without a usable checkpoint (`problem` then says why); `run` is None without a
+    prompt (`empty` then says what to do). `stale` says that the prompt was edited after the run.
+    """
+
+    found: Found | None = None
+    model: ModelKey | None = None
+    run: RunKey | None = None
+    n_tokens: int = 0
+    stale: bool = False
+    problem: str = ""
+    empty: str = ""
+    details: Any = None
+    estimate: Any = None
+    button: Any = None
+    settings: Any = None
+    check: Any = None
+
+
+def draw_sidebar() -> Request:
+    """Draw the sidebar and say what is wanted."""
+    request = Request()
+    with st.sidebar:
+        _draw_checkpoint(request)
+        if request.model is not None:
+            _draw_prompt(request)
+        request.settings = st.expander("Settings", icon=":material/tune:")
+        request.check = st.container()
+    return request
+
+
+def _draw_checkpoint(request: Request) -> None:
+    roots = registry.roots()
+    found = cache.discovery(tuple(map(str, roots)))
+    if not found.found:
+        request.problem = registry.nothing_found(roots, found.skipped)
+        return
+    request.found = _pick(found.found)
+    caption(registry.grey_line(request.found, state.get("dtype", DTYPES[0])))
+    request.details = st.expander("Details", icon=":material/info:")
+    if request.found.problem:
+        request.problem = request.found.problem
+    elif request.found.summary is None or request.found.summary.format == "params":
+        request.problem = "This is a params.json without weights: shapes only, nothing to run. See Details."
+    else:
+        request.model = _model_key(request.found)
+
+
+def _pick(found: tuple[Found, ...]) -> Found:
+    names = [one.name for one in found]
+    by_id = {_identity(one, names): one for one in found}
+    wanted = state.view().checkpoint
+    if wanted is not None and wanted not in by_id:
+        st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
+    usable = [name for name, one in by_id.items() if one.problem is None]
+    state.put("checkpoint", wanted)
+    chosen = st.selectbox(
+        "Checkpoint",
+        list(by_id),
+        format_func=lambda name: registry.label(by_id[name], names),
+        **state.kept("checkpoint", next(iter([*usable, *by_id])), list(by_id), then=_forget_selection),
+    )
+    if chosen != state.view().checkpoint:
+        state.select(checkpoint=chosen)
+    return by_id[chosen]
+
+
+def _identity(found: Found, names: list[str]) -> str:
+    return found.name if names.count(found.name) == 1 else str(found.path)
+
+
+def _forget_selection() -> None:
+    """Another model: its heads and positions are others, so the page picks again."""
+    state.select(checkpoint=state.get("checkpoint"), layer=None, head=None, stage=None, query=None, key=None)
+
+
+def _model_key(found: Found) -> ModelKey:
+    steps = found.summary.steps if found.summary else ()
+    step = None
+    if len(steps) > 1:
+        step = st.selectbox("Training step", steps, **state.kept("step", steps[-1], steps))
+    return ModelKey(
+        path=str(found.path),
+        changed=cache.changed(found.path),
+        device=state.get("device", "cpu"),
+        dtype=state.get("dtype", DTYPES[0]),
+        tokenizer=state.get(f"tokenizer.{found.path}"),
+        step=step,
+    )
+
+
+def _draw_prompt(request: Request) -> None:
+    tokenizer, problem = _tokenizer(request.model, request.found)
+    if tokenizer is None:
+        _draw_missing_tokenizer(request, problem)
+        _draw_ids(request)
+    else:
+        _draw_text(request, tokenizer)
+    request.estimate = st.empty()
+    request.button = st.empty()
+
+
+def _tokenizer(model: ModelKey, found: Found) -> tuple[Tokenizer | None, str]:
+    """The tokenizer, or None and why."""
+    name, path = found.summary.tokenizer_name, found.summary.tokenizer_path
+    if name is None:
+        return None, "params.json names no tokenizer. Paste token ids instead of text."
+    try:
+        return cache.tokenizer(name, path, str(found.path), model.tokenizer, model.changed), ""
+    except MtaVizError as error:
+        return None, str(error)
+
+
+def _draw_missing_tokenizer(request: Request, problem: str) -> None:
+    st.warning(plain(problem))
+    upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
+    if upload is not None:
+        file = keep_upload(upload.name, upload.getvalue())
+        state.put(f"tokenizer.{request.model.path}", str(file))
+        st.rerun()
+
+
+def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
+    n_ctx = request.found.summary.config.n_ctx
+    text = prompt_for(tokenizer, state.get("prompt"), n_ctx)
+    if state.get("prompt") != text:  # first visit, or a model for which the example means nothing
+        state.put("prompt", text)
+        state.put("run", text)
+    text = st.text_area(
+        "Prompt",
+        height=120,
+        placeholder="Type something, or choose an example.",
+        **state.kept("prompt", text),
+    )
+    _draw_examples(tokenizer)
+    if not text:
+        request.empty = "Type something, or choose an example."
+        return
+    _count(request, lambda: tokenizer.encode(text))
+    _want(request, text, str)
+
+
+def _draw_examples(tokenizer: Tokenizer) -> None:
+    with st.popover("Examples", icon=":material/lightbulb:", width="stretch"):
+        for example in fitting(tokenizer):
+            st.button(
+                plain(example.name),
+                key=f"example.{example.name}",
+                width="stretch",
+                on_click=_use_example,
+                args=(example.text,),
+            )
+
+
+def _use_example(text: str) -> None:
+    state.put("prompt", text)
+    request_run(text)
+
+
+def _draw_ids(request: Request) -> None:
+    text = st.text_area("Token ids", height=120, placeholder="256, 72, 105", **state.kept("ids", ""))
+    if not text.strip():
+        request.empty = "Paste token ids, or choose the tokenizer file."
+        return
+    try:
+        ids = ids_from_text(text)
+    except MtaVizError as error:
+        request.empty = str(error)
+        return
+    vocab_size = request.found.summary.config.vocab_size
+    _count(request, lambda: tokens_from_ids(ids, vocab_size=vocab_size))
+    _want(request, ids, tuple)
+
+
+def _count(request: Request, encode: Callable[[], Tokens]) -> None:
+    try:
+        request.n_tokens = len(encode())
+    except MtaVizError as error:
+        request.empty = str(error)
+        st.error(plain(str(error)))
+
+
+def _want(request: Request, prompt: str | tuple[int, ...], kind: type) -> None:
+    """The run to show is the last one asked for; the text in the box may be newer."""
+    asked = state.get("run")
+    if isinstance(asked, kind) and asked:
+        request.run = RunKey(request.model, asked)
+        request.stale = asked != prompt
+    elif not request.empty:
+        request.empty = "Press Run to see this prompt."
+
+
+def request_run(prompt: str | tuple[int, ...] | None = None) -> None:
+    """Ask for a run of `prompt`; of what is in the box when None. A failed run is tried again."""
+    if prompt is None:
+        prompt = _boxed_prompt()
+    state.put("run", prompt)
+    state.put("job", None)
+    state.select(query=None, key=None)
+    state.put("crop", None)
+
+
+def _boxed_prompt() -> str | tuple[int, ...]:
+    if "widget.prompt" in st.session_state:
+        return st.session_state["widget.prompt"]
+    try:
+        return ids_from_text(st.session_state.get("widget.ids", ""))
+    except MtaVizError:
+        return ()
+
+
+def draw_settings(request: Request, devices: list[str]) -> None:
+    """Device, dtype, numbering and scale; drawn last, since naming GPUs needs torch."""
+    with request.settings:
+        st.selectbox("Device", devices, **state.kept("device", devices[0], devices))
+        st.selectbox("Compute in", DTYPES, **state.kept("dtype", DTYPES[0], DTYPES))
+        st.selectbox(
+            "Layers and heads",
+            (0, 1),
+            format_func=lambda first: "from 0" if first == 0 else "from 1 (as in the paper)",
+            **state.kept("numbering", 0, (0, 1)),
+        )
+        st.toggle(
+            "First token sets the colour scale too",
+            help="The first token often draws most of the attention; it is left out of the automatic limits.",
+            **state.kept("first_token", False),
+        )
+        if st.button("Look for new models", icon=":material/refresh:"):
+            cache.discovery.clear()
+            st.rerun()

@@ -1,0 +1,107 @@
+"""What a visitor has chosen: kept over page changes, mirrored to the URL.
+
+Streamlit forgets a widget's value when its page is left, so every value lives under a stable key
+and widgets only borrow it (`kept`). The view (checkpoint, layer, head, stage, query, key) is also
+written to the address: `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211`, always counted from 0.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+_VIEW = "view"
+
+
+@dataclass(frozen=True)
+class View:
+    """The selection. None means: not chosen yet, the page takes its default. Counts from 0."""
+
+    checkpoint: str | None = None
+    layer: int | None = None
+    head: int | None = None
+    stage: str | None = None
+    query: int | None = None
+    key: int | None = None
+
+
+_URL_NAMES = {"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"}
+
+
+def view() -> View:
+    """The current selection; read from the URL on a session's first run."""
+    if _VIEW not in st.session_state:
+        st.session_state[_VIEW] = view_from_url(dict(st.query_params))
+    return st.session_state[_VIEW]
+
+
+def select(**changes: Any) -> View:
+    """Change parts of the selection, e.g. `select(layer=2, head=1)`."""
+    st.session_state[_VIEW] = replace(view(), **changes)
+    return st.session_state[_VIEW]
+
+
+def view_from_url(parameters: dict[str, str]) -> View:
+    """A selection from URL parameters. What is no whole number of at least 0 is left out."""
+    values: dict[str, Any] = {}
+    for field, name in _URL_NAMES.items():
+        text = parameters.get(name)
+        if text and field in ("checkpoint", "stage"):
+            values[field] = text
+        elif text and text.isascii() and text.isdigit():
+            values[field] = int(text)
+    return View(**values)
+
+
+def url_from_view(current: View) -> dict[str, str]:
+    """The URL parameters of a selection, without what is not chosen."""
+    pairs = {name: getattr(current, field) for field, name in _URL_NAMES.items()}
+    return {name: str(value) for name, value in pairs.items() if value is not None}
+
+
+def mirror() -> None:
+    """Write the selection to the address bar, if it differs."""
+    wanted = url_from_view(view())
+    if dict(st.query_params) != wanted:
+        st.query_params.from_dict(wanted)
+
+
+def get(name: str, default: Any = None) -> Any:
+    """A kept value."""
+    return st.session_state.get(f"kept.{name}", default)
+
+
+def put(name: str, value: Any) -> None:
+    """Set a kept value; the widget that borrows it follows at its next drawing."""
+    st.session_state[f"kept.{name}"] = value
+
+
+def kept(
+    name: str, default: Any, options: Sequence[Any] | None = None, then: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Arguments that tie a widget to the kept value `name`: `st.toggle("x", **kept("x", False))`.
+
+    A value outside `options` falls back to `default`. `then` runs after a change.
+    """
+    value = get(name, default)
+    if options is not None and value not in options:
+        value = default
+    put(name, value)
+    key, page = f"widget.{name}", st.session_state.get("page")
+    # On another page it is another widget without a value, though the old one's is still found
+    # under its key. On the same page, setting an equal value would erase half-typed text.
+    if st.session_state.get(key) != value or st.session_state.get(f"page of {name}") != page:
+        st.session_state[key], st.session_state[f"page of {name}"] = value, page
+    return {"key": key, "on_change": _copy, "args": (name, then)}
+
+
+def enter(page: str) -> None:
+    """Say which page is drawn; before any `kept`."""
+    st.session_state["page"] = page
+
+
+def _copy(name: str, then: Callable[[], None] | None) -> None:
+    put(name, st.session_state[f"widget.{name}"])
+    if then is not None:
+        then()

@@ -1,0 +1,93 @@
+"""Small widgets every page uses: text that is never markup, save buttons, charts.
+
+Tokens and messages may hold anything a user can type, so nothing reaches Streamlit's markdown
+without `plain`.
+"""
+
+import re
+from collections.abc import Callable
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from mta_viz.exporting.figures import figure_bytes
+from mta_viz.exporting.names import file_name
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=])")
+_EMOJI_CODE = re.compile(r":(?=[\w+/-]+:)")
+MIME_TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
+CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
+
+
+def plain(text: str) -> str:
+    """Text as markdown that shows exactly the text: no markup, no `:emoji:`, line breaks kept."""
+    escaped = _MARKUP.sub(r"\\\1", text)
+    joined = _EMOJI_CODE.sub(":\u2060", escaped)  # a word joiner, invisible, breaks the code
+    return joined.replace("\n", "  \n")
+
+
+def caption(text: str) -> None:
+    """A grey line."""
+    st.caption(plain(text))
+
+
+def chart(
+    figure: go.Figure,
+    name: str,
+    then: Callable[[str], None] | None = None,
+    *,
+    modes: tuple[str, ...] = ("points",),
+    alt: str | None = None,
+    stretch: bool = False,
+) -> None:
+    """A figure at its own size or as wide as there is room; `then(widget key)` after a choice on it.
+
+    `name` keys the widget. A chart that shows something else needs another name where an old
+    choice must not be taken for one on the new figure.
+    """
+    key = f"chart.{name}"
+    choosing = {"selection_mode": modes, "on_select": lambda: then(key)} if then is not None else {}
+    st.plotly_chart(
+        figure,
+        key=key,
+        width="stretch" if stretch else "content",
+        theme=None,  # Streamlit's would move titles and pad axes; style.css gives text the page's colour
+        config=CHART_CONFIG,
+        alt=alt,
+        **choosing,
+    )
+
+
+def caption_with_save(
+    text: str, name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str], key: str
+) -> None:
+    """What a chart shows, in words, and its save menu at the right."""
+    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+        with st.container():
+            caption(text)
+        save_menu(name, figure, csv, key)
+
+
+def save_menu(name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str], key: str) -> None:
+    """One button with PNG, SVG and CSV of a chart; `name` are the parts of the file's name.
+
+    Each file is made when it is asked for, so a page does not pay for what nobody saves.
+    """
+    with st.popover("Save", icon=":material/download:", key=f"save.{key}"):
+        _download("PNG", name, "png", lambda: figure_bytes(figure, "png"), key=key)
+        _download("SVG", name, "svg", lambda: figure_bytes(figure, "svg"), key=key)
+        _download("CSV (the numbers)", name, "csv", lambda: csv().encode(), key=key)
+
+
+def _download(
+    label: str, name: tuple[object, ...], suffix: str, make: Callable[[], bytes], *, key: str
+) -> None:
+    st.download_button(
+        label,
+        data=make,
+        file_name=file_name(*name, suffix=suffix),
+        mime=MIME_TYPES[suffix],
+        key=f"save.{key}.{suffix}",
+        on_click="ignore",
+        width="stretch",
+    )

@@ -1,0 +1,41 @@
+"""A running app and a real chromium for the browser tests.
+
+Fails, and does not skip, where no chromium is found: these tests are part of the suite.
+"""
+
+import pytest
+
+from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium, start_app, wait_for
+from tests.tiny_models import write_models
+
+
+@pytest.fixture(scope="session")
+def models_folder(tmp_path_factory):
+    """A few tiny models with random weights and kernels."""
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def app_address(models_folder):
+    """The address of an app over `models_folder`."""
+    process, address = start_app(models_folder)
+    try:
+        wait_for(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless chromium."""
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
+        except Error as error:
+            pytest.fail(f"{HOW_TO} {error}", pytrace=False)
+        yield chromium
+        chromium.close()

@@ -1,0 +1,53 @@
+"""Starting the app on a free port of this machine, and finding a chromium to look at it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+ARGUMENTS = ("--disable-gpu", "--no-sandbox", "--disable-background-networking")
+HOW_TO = "The browser tests need a chromium: `apt-get install chromium` or `playwright install chromium`."
+
+
+def find_chromium() -> str | None:
+    """A chromium on the PATH; None leaves the choice to playwright's own."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_app(models: Path | None = None) -> tuple[subprocess.Popen, str]:
+    """`streamlit run app.py` on a free port of this machine: (process, address)."""
+    port = free_port()
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"} | ({"MTA_VIZ_MODELS": str(models)} if models else {})
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    return process, f"http://127.0.0.1:{port}"
+
+
+def wait_for(address: str, process: subprocess.Popen, seconds: float = 60.0) -> None:
+    """Until the server answers; raises RuntimeError when it ends or is silent too long."""
+    stop = time.monotonic() + seconds
+    while time.monotonic() < stop:
+        if process.poll() is not None:
+            raise RuntimeError(f"streamlit ended with {process.returncode}")
+        try:
+            urllib.request.urlopen(f"{address}/_stcore/health", timeout=1).read()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"no answer from {address} within {seconds:.0f} s")

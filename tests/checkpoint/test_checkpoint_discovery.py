@@ -1,0 +1,101 @@
+"""Finding checkpoints below the user's folders, and their sha256."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from checkpoint_samples import (
+    lingua_tensors,
+    random_state,
+    tiny_config,
+    tiny_params,
+    write_consolidated,
+    write_distributed,
+)
+
+from mta_viz.checkpoint.discovery import find_checkpoints
+from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.params import params_from_config
+from mta_viz.errors import CheckpointError
+
+
+def native(folder: Path) -> Path:
+    config = tiny_config()
+    write_native(folder, config, random_state(config), tokenizer_name="char", tokenizer_path=None, dtype=None)
+    return folder
+
+
+def consolidated(folder: Path) -> Path:
+    config = tiny_config()
+    return write_consolidated(folder, params_from_config(config, "char", None), lingua_tensors(config))
+
+
+def distributed(folder: Path) -> Path:
+    config = tiny_config()
+    tensors = {f"model.{key}": value for key, value in lingua_tensors(config).items()}
+    return write_distributed(folder, params_from_config(config, "char", None), tensors, 2)
+
+
+def test_the_root_itself_and_two_levels_below(tmp_path: Path) -> None:
+    native(tmp_path / "a")
+    consolidated(tmp_path / "sub" / "b")
+    native(tmp_path / "x" / "y" / "too_deep")
+    native(tmp_path / ".hidden")
+    distributed(tmp_path / "run" / "checkpoints" / "0000010000")
+    distributed(tmp_path / "run" / "checkpoints" / "0000020000")
+    discovery = find_checkpoints([tmp_path])
+    assert [(found.name, found.problem) for found in discovery.found] == [
+        ("a", None),
+        ("run", None),
+        ("sub/b", None),
+    ]
+    formats = [found.summary.format for found in discovery.found if found.summary]
+    assert formats == ["native", "dcp", "lingua"]
+    run = discovery.found[1].summary
+    assert run is not None
+    assert run.steps == (10_000, 20_000)
+    assert [found.name for found in find_checkpoints([tmp_path / "a"]).found] == ["a"]
+
+
+def test_a_checkpoint_under_two_roots_is_listed_once(tmp_path: Path) -> None:
+    native(tmp_path / "a")
+    assert len(find_checkpoints([tmp_path, tmp_path / "a", tmp_path]).found) == 1
+
+
+def test_broken_folders_are_listed_with_their_problem(tmp_path: Path) -> None:
+    native(tmp_path / "good")
+    (native(tmp_path / "no_params") / "params.json").unlink()
+    (native(tmp_path / "cut") / "model.safetensors").write_bytes(b"123")
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "params.json").write_text("3")
+    write_consolidated(tmp_path / "pickle", tiny_params(), {})
+    problems = {found.name: found.problem for found in find_checkpoints([tmp_path]).found}
+    assert problems.pop("good") is None
+    assert set(problems) == {"no_params", "cut", "settings", "pickle"}
+    assert all(problems.values())
+
+
+def test_empty_and_missing_roots_say_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    discovery = find_checkpoints([tmp_path / "empty", tmp_path / "none"])
+    assert discovery.found == ()
+    empty, missing = discovery.skipped
+    assert "has no checkpoint. Looked in it and two levels below for model.safetensors" in empty
+    assert "is no folder" in missing
+
+
+def test_sha256_of_one_file_and_of_several(tmp_path: Path) -> None:
+    folder = native(tmp_path / "a")
+    expected = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert sha256(folder) == sha256(folder / "model.safetensors") == expected
+    several = distributed(tmp_path / "d")
+    names = (".metadata", "__0_0.distcp", "__1_0.distcp")
+    digests = sorted(hashlib.sha256((several / name).read_bytes()).hexdigest() for name in names)
+    assert sha256(several) == hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def test_sha256_needs_weights(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="holds no weights"):
+        sha256(tmp_path)

@@ -1,0 +1,129 @@
+"""What all commands share: quick help, one line for an error, interruption, a pipe nobody reads."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cli_support import ROOT, assert_refused
+
+from mta_viz import cli
+from mta_viz.errors import CheckpointError
+
+
+def test_help_answers_at_once_without_torch():
+    code = (
+        "import sys; from mta_viz.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = used()
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert out.stdout.endswith("False\n") and "trace" in out.stdout
+    assert used() - before < 0.5  # processor time: what else runs here does not count
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "COMMAND"),
+        (("look", "x"), "look"),
+        (("info",), "PATH"),
+        (("info", "x", "--vocab-size", "0"), "at least 1"),
+        (("generate", "x", "--prompt", "a", "--max-new-tokens", "-3"), "at least 1"),
+        (("trace", "x", "--out", "y"), "--prompt"),
+        (("trace", "x", "--out", "y", "--prompt", "a", "--tokens", "b"), "not allowed"),
+        (("trace", "x", "--out", "y", "--prompt", "a", "--layers", "0,-1"), "0,3"),
+        (("trace", "x", "--out", "y", "--prompt", "a", "--dtype", "int8"), "bfloat16"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(run, words, said):
+    answer = run(*words)
+    assert_refused(answer, said)
+    assert len(answer.err.splitlines()) == 1
+
+
+def _command(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(run=run))
+
+
+def test_every_problem_of_a_checkpoint_is_listed_below_the_error(run, monkeypatch):
+    def refuse(arguments: Namespace) -> dict:
+        raise CheckpointError(["wq is missing", "wk is misshapen"])
+
+    _command(monkeypatch, refuse)
+    answer = run("info", "x")
+    assert_refused(answer, "2 problems", "  - wq is missing\n  - wk is misshapen")
+
+
+def test_a_file_that_cannot_be_read_is_named(run, monkeypatch, tmp_path):
+    _command(monkeypatch, lambda arguments: (tmp_path / "absent").read_text())
+    assert_refused(run("info", "x"), "absent", "No such file")
+
+
+def test_a_fault_of_the_program_is_not_disguised(run, monkeypatch):
+    _command(monkeypatch, lambda arguments: {}["absent"])
+    with pytest.raises(KeyError):
+        run("info", "x")
+
+
+def test_interruption_ends_with_130_and_no_traceback(run, monkeypatch):
+    def interrupt(arguments: Namespace) -> dict:
+        raise KeyboardInterrupt
+
+    _command(monkeypatch, interrupt)
+    answer = run("info", "x")
+    assert (answer.status, answer.out, answer.err) == (130, "", "\ninterrupted\n")
+
+
+def test_a_real_interrupt_in_a_real_process(tmp_path: Path):
+    code = (
+        "import sys, time; from types import SimpleNamespace; from mta_viz import cli\n"
+        "def wait(arguments): print('ready', file=sys.stderr, flush=True); time.sleep(30)\n"
+        "cli.import_module = lambda name: SimpleNamespace(run=wait)\n"
+        "sys.exit(cli.main(['info', 'x']))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert process.stderr.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 130 and said == "\ninterrupted\n"
+
+
+def test_a_closed_pipe_is_no_traceback():
+    code = (
+        "import sys; from types import SimpleNamespace; from mta_viz import cli\n"
+        "cli.import_module = lambda name: SimpleNamespace(run=lambda arguments: ['x' * 10**6])\n"
+        "sys.exit(cli.main(['info', 'x']))"
+    )
+    reader, writer = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    os.close(reader)
+    _, said = process.communicate(timeout=10)
+    assert said == b"" and process.returncode == 141
+
+
+def test_stdout_is_plain_json_in_any_locale(run, monkeypatch):
+    _command(monkeypatch, lambda arguments: {"text": "é\ud800"})
+    answer = run("info", "x")
+    assert answer.out.isascii() and json.loads(answer.out) == {"text": "é\ud800"}
+
+
+def test_lists_of_numbers_stay_on_one_line_and_texts_as_they_are(run, monkeypatch):
+    answer = {"ids": [1, 2], "stages": ["a"], "text": "[\n1, 2\n]", "nested": [{"pre": [3, 4], "post": []}]}
+    _command(monkeypatch, lambda arguments: answer)
+    said = run("info", "x")
+    assert said.json == answer
+    assert '"ids": [1, 2]' in said.out and '"pre": [3, 4]' in said.out

@@ -1,0 +1,32 @@
+"""The fast backward pass against autograd through conv2d, and against finite differences."""
+
+import pytest
+import torch
+
+from mta_viz.model import ops
+from mta_viz.model.kernel_gradient import key_query_convolution
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "n_keys", "c_q", "c_k", "pad_left"),
+    [(5, 5, 2, 3, 1), (7, 70, 6, 11, 5), (130, 130, 3, 4, 3), (3, 64, 1, 1, 0), (4, 9, 2, 3, 0)],
+)
+def test_values_and_gradients_equal_those_of_conv2d(n_queries, n_keys, c_q, c_k, pad_left):
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.randn(2, 3, n_queries, n_keys, generator=generator)
+    kernel = torch.randn(3, c_q, c_k, generator=generator)
+    upstream = torch.randn(2, 3, n_queries, n_keys, generator=generator)
+    results = []
+    for convolve in (ops.key_query_convolution, key_query_convolution):
+        leaves = maps.clone().requires_grad_(), kernel.clone().requires_grad_()
+        out = convolve(*leaves, pad_left)
+        results.append((out.detach(), *torch.autograd.grad(out, leaves, upstream)))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_finite_differences():
+    generator = torch.Generator().manual_seed(1)
+    maps = torch.randn(1, 2, 4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    kernel = torch.randn(2, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda m, k: key_query_convolution(m, k, 1), (maps, kernel), atol=1e-4)

@@ -1,0 +1,180 @@
+"""The rules of the house, held by reading the source: who imports whom, sizes, docstrings, names."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Lowest first: a part may import those before it and the shared ones.
+LAYERS = (
+    "config",
+    "interventions",
+    "checkpoint",
+    "model",
+    "cost",
+    "tracing",
+    "analysis",
+    "plots",
+    "exporting",
+)
+SHARED = {"errors": set(), "tokenizers": {"errors"}, "tasks": {"errors", "tokenizers"}}
+LIBRARY = {*LAYERS, *SHARED}
+MAY_IMPORT: dict[str, set[str]] = {
+    **SHARED,
+    **{part: {*LAYERS[:rank], *SHARED} for rank, part in enumerate(LAYERS)},
+    "ui": LIBRARY,
+    "pages": {*LIBRARY, "ui"},
+    "recipes": LIBRARY,
+    "cli": {*LIBRARY, "recipes"},
+    "__init__": LIBRARY,
+    "__main__": {"cli"},
+}
+ONLY_IN = {
+    "streamlit": ("mta_viz/ui/", "pages/", "app.py"),
+    "plotly": ("mta_viz/plots/", "mta_viz/exporting/"),
+    "captum": ("mta_viz/analysis/attribution",),
+    "transformer_lens": ("mta_viz/model/", "mta_viz/tracing.py"),
+}
+WITHOUT_TORCH = ("pages/", "app.py", "mta_viz/plots/")
+API = {"load", "capture", "kernels", "patterns", "decompose", "attribute", "compare", "export"}
+
+
+def sources(root: Path) -> Iterator[tuple[str, ast.Module, int]]:
+    """(path inside the project, syntax tree, number of lines) of every file of the product."""
+    for path in sorted([*root.glob("mta_viz/**/*.py"), *root.glob("pages/*.py"), *root.glob("app.py")]):
+        text = path.read_text("utf-8")
+        yield path.relative_to(root).as_posix(), ast.parse(text), text.count("\n")
+
+
+def imports(name: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, dotted module) of every import, those inside functions too; relative ones resolved."""
+    package = name.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module.split(".") if node.module else [])]
+            yield from ((node.lineno, ".".join([*module, alias.name])) for alias in node.names)
+
+
+def part_of(name: str) -> str:
+    """`mta_viz/model/ops.py` -> model; the app and its pages are one part."""
+    folder, _, rest = name.partition("/")
+    return rest.split("/")[0].removesuffix(".py") if folder == "mta_viz" else "pages"
+
+
+def wrong_direction(root: Path) -> list[str]:
+    """Imports that go up, or across, between the parts of the package; parts that have no place yet."""
+    problems = []
+    for name, tree, _ in sources(root):
+        part = part_of(name)
+        if part not in MAY_IMPORT:
+            problems.append(f"{name} is in no layer")
+            continue
+        for line, module in imports(name, tree):
+            target = module.split(".")[1] if module.startswith("mta_viz.") else part
+            if target in MAY_IMPORT and target not in {part, *MAY_IMPORT[part]}:
+                problems.append(f"{name}:{line} {part} may not import {target}")
+    return problems
+
+
+def misplaced_library(root: Path) -> list[str]:
+    """streamlit, plotly, captum and transformer_lens outside their folders; torch where none belongs."""
+    problems = []
+    for name, tree, _ in sources(root):
+        for line, module in imports(name, tree):
+            library = module.split(".")[0]
+            misplaced = library in ONLY_IN and not name.startswith(ONLY_IN[library])
+            if misplaced or (library == "torch" and name.startswith(WITHOUT_TORCH)):
+                problems.append(f"{name}:{line} may not import {library}")
+    return problems
+
+
+def too_long(root: Path) -> list[str]:
+    """Files of 300 lines and more; pages over 80."""
+    return [
+        f"{name} has {lines} lines"
+        for name, _, lines in sources(root)
+        if lines >= (81 if name.startswith("pages/") else 300)
+    ]
+
+
+def public(node: ast.AST) -> Iterator[ast.AST]:
+    """A module or class with its public functions and, in turn, its public classes."""
+    yield node
+    for child in getattr(node, "body", []):
+        if not getattr(child, "name", "_").startswith("_"):
+            yield from public(child) if isinstance(child, ast.ClassDef) else [child]
+
+
+def undocumented(root: Path) -> list[str]:
+    """Modules, public classes and public functions without a docstring."""
+    return [
+        f"{name}: {getattr(node, 'name', 'the module')} has no docstring"
+        for name, tree, _ in sources(root)
+        for node in public(tree)
+        if not ast.get_docstring(node)
+    ]
+
+
+def shadowed_api(root: Path) -> list[str]:
+    """Modules directly in the package named like a function of the notebook API."""
+    names = {path.stem for path in (root / "mta_viz").iterdir()}
+    return [f"mta_viz/{name} would replace mta_viz.{name}" for name in sorted(names & API)]
+
+
+RULES = [wrong_direction, misplaced_library, too_long, undocumented, shadowed_api]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
+    assert rule(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz.tracing import load\n'),
+        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz import tracing\n'),
+        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\nfrom ..tracing import load\n'),
+        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\ndef _f():\n    import mta_viz.tracing\n'),
+        (wrong_direction, "mta_viz/tracing/x.py", '"""Doc."""\nimport mta_viz.ui\n'),
+        (wrong_direction, "mta_viz/tokenizers/char.py", '"""Doc."""\nimport mta_viz.checkpoint.types\n'),
+        (wrong_direction, "pages/attention.py", '"""Doc."""\nimport mta_viz.recipes.blocks\n'),
+        (wrong_direction, "mta_viz/helpers.py", '"""Doc."""\n'),
+        (misplaced_library, "mta_viz/tracing.py", '"""Doc."""\nimport streamlit as st\n'),
+        (misplaced_library, "pages/attention.py", '"""Doc."""\nimport plotly.graph_objects as go\n'),
+        (misplaced_library, "mta_viz/analysis/health.py", '"""Doc."""\nfrom captum.attr import X\n'),
+        (misplaced_library, "mta_viz/analysis/maps.py", '"""Doc."""\nimport transformer_lens\n'),
+        (misplaced_library, "mta_viz/plots/theme.py", '"""Doc."""\nfrom torch import Tensor\n'),
+        (too_long, "mta_viz/config.py", '"""Doc."""\n' + "\n" * 299),
+        (too_long, "pages/attention.py", '"""Doc."""\n' + "\n" * 80),
+        (undocumented, "mta_viz/config.py", "import math\n"),
+        (undocumented, "mta_viz/config.py", '"""Doc."""\ndef f(): ...\n'),
+        (undocumented, "mta_viz/config.py", '"""Doc."""\nclass C:\n    """Doc."""\n    def f(self): ...\n'),
+        (shadowed_api, "mta_viz/kernels.py", '"""Doc."""\n'),
+    ],
+)
+def test_a_planted_violation_is_found(tmp_path: Path, rule: Callable, name: str, text: str):
+    planted = tmp_path / name
+    planted.parent.mkdir(parents=True)
+    planted.write_text(text)
+    assert len(rule(tmp_path)) == 1
+
+
+def test_importing_the_package_is_light_and_quick():
+    code = (
+        "import json, sys, time; start = time.perf_counter(); import mta_viz;"
+        "print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    seconds, modules = json.loads(answer.stdout)
+    assert not {"torch", "streamlit", "numpy", "transformer_lens"} & set(modules)
+    assert seconds < 0.3

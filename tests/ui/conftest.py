@@ -1,0 +1,32 @@
+"""The app over a folder of tiny models, without a browser."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mta_viz.ui.state import View
+from tests.tiny_models import write_models
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def models_folder(tmp_path_factory):
+    """A few tiny models with random weights and kernels."""
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def open_app(models_folder, monkeypatch):
+    """`open_app("tiny-mta", prompt="hi", page="pages/kernels.py")`: the page after its first run."""
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(models_folder))
+
+    def start(checkpoint=None, prompt=None, page="app.py", **view):
+        app = AppTest.from_file(ROOT / page, default_timeout=120)
+        app.session_state["view"] = View(checkpoint=checkpoint, **view)
+        if prompt is not None:
+            app.session_state["kept.prompt"] = app.session_state["kept.run"] = prompt
+        return app.run()
+
+    return start

@@ -1,0 +1,51 @@
+"""Crops of long maps and the search for tokens."""
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.ui.crops import CROP_SIZE, Crop, around, from_box, search
+
+N = some.integers(1, 3000)
+
+
+@given(N, some.data())
+def test_a_crop_around_a_cell_holds_it_and_fits(n, data):
+    query, key = (data.draw(some.integers(0, n - 1)) for _ in range(2))
+    crop = around(query, key, n)
+    assert crop.holds(query, key)
+    for part in (crop.queries, crop.keys):
+        assert 0 <= part.start < part.stop <= n and part.stop - part.start == min(n, CROP_SIZE)
+
+
+@given(N, *[some.floats(-100, 4000)] * 4)
+def test_a_crop_of_a_box_is_never_empty_nor_outside(n, a, b, c, d):
+    crop = from_box((a, b), (c, d), n)
+    for part in (crop.queries, crop.keys):
+        assert 0 <= part.start < part.stop <= n and part.stop - part.start <= CROP_SIZE
+
+
+def test_a_small_box_is_taken_as_it_is():
+    assert from_box((20.2, 9.8), (0.0, 4.0), 600) == Crop(10, 21, 0, 5)
+
+
+def test_search_names_the_first_token_of_each_place():
+    tokens = BytesTokenizer().encode("Aba aba [x]")
+    assert search(tokens, "ABA") == (1, 5)  # BOS is token 0
+    assert search(tokens, "[x]") == (9,)
+    assert search(tokens, "nothing") == () and search(tokens, "") == ()
+
+
+def test_overlapping_places_are_all_found():
+    assert search(BytesTokenizer().encode("aaa"), "aa") == (1, 2)
+
+
+def test_search_without_text_reads_the_labels():
+    tokens = Tokens(ids=(5, 6), pieces=("<id 5>", "<id 6>"), spans=((0, 0), (0, 0)), text=None)
+    assert search(tokens, "id 6") == (1,)
+
+
+def test_search_survives_letters_whose_case_changes_length():
+    tokens = BytesTokenizer().encode("İİ needle")
+    assert len(search(tokens, "needle")) == 1

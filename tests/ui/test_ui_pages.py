@@ -1,0 +1,212 @@
+"""Both pages through streamlit's own test runner: alone, through the navigation, and in every trouble."""
+
+import json
+
+import pytest
+
+from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.ui.kernels_view import layers_with_kernels
+from mta_viz.ui.widgets import plain
+from tests.tiny_models import FULL, config
+
+ODD = "<b>$x$ :red[hi] \\ عربي 😀"
+
+
+def said(app) -> str:
+    """Every message and line of text on the page."""
+    kinds = ("error", "warning", "info", "caption", "text", "code", "markdown")
+    words = "\n".join(element.value for kind in kinds for element in app.get(kind))
+    return words.replace("\\", "")  # how markup is escaped is not what these tests are about
+
+
+def charts(app) -> list[dict]:
+    """The figures on the page, as plotly's JSON."""
+    return [json.loads(element.proto.spec) for element in app.get("plotly_chart")]
+
+
+def fine(app) -> None:
+    """Neither an exception nor an error message."""
+    assert not app.exception, app.exception[0].message
+    assert not app.error, app.error[0].value
+
+
+@pytest.mark.parametrize("page", ["app.py", "pages/attention.py"])
+def test_attention_draws_strip_map_and_predictions(open_app, page):
+    app = open_app("tiny-mta", "Hello, hello", page)
+    fine(app)
+    assert len(charts(app)) == 3
+    assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
+    assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
+
+
+@pytest.mark.parametrize("page", ["pages/kernels.py"])
+def test_kernels_draws_all_kinds_of_a_layer(open_app, page):
+    app = open_app("tiny-mta", "Hello", page)
+    fine(app)
+    assert app.session_state["view"].layer == 1  # the first that has kernels
+    assert len(charts(app)) == 4
+
+
+def test_kernels_through_the_navigation_keeps_prompt_and_layer(open_app):
+    app = open_app("tiny-mta", "Hello", layer=3, head=2)
+    app.switch_page("pages/kernels.py").run()
+    fine(app)
+    assert app.text_area[0].value == "Hello" and app.session_state["view"].layer == 3
+    app.switch_page("pages/attention.py").run()
+    fine(app)
+    view = app.session_state["view"]
+    assert (view.layer, view.head) == (3, 2) and app.text_area[0].value == "Hello"
+
+
+def test_a_layer_without_kernels_says_which_have_them(open_app):
+    app = open_app("tiny-mta", "Hello", "pages/kernels.py", layer=0)
+    fine(app)
+    assert "Layers that have one: 1, 3" in said(app)
+    assert layers_with_kernels(config(FULL, 258)) == [1, 3]
+
+
+def test_a_model_without_kernels_says_so(open_app):
+    app = open_app("tiny-plain", "Hello", "pages/kernels.py")
+    fine(app)
+    assert not charts(app) and "no key-query kernels" in said(app)
+
+
+def test_the_first_visit_runs_an_example(open_app):
+    app = open_app("tiny-blocks")
+    fine(app)
+    assert "#" in app.text_area[0].value and len(charts(app)) == 3
+    assert "Opened at this head" in said(app)
+
+
+def test_an_odd_prompt_is_shown_letter_by_letter(open_app):
+    app = open_app("tiny-mta", ODD)
+    fine(app)
+    assert app.text_area[0].value == ODD
+    assert f"{len(BytesTokenizer().encode(ODD))} tokens" in said(app)
+    assert "<0xF0>" in json.dumps(charts(app)).replace("&lt;", "<").replace("&gt;", ">")
+
+
+def test_an_empty_prompt_says_what_to_do(open_app):
+    app = open_app("tiny-mta", "Hello")
+    app.text_area[0].set_value("").run()
+    assert not app.exception and "Type something" in said(app)
+
+
+def test_an_edited_prompt_is_stale_until_run(open_app):
+    app = open_app("tiny-mta", "Hello")
+    app.text_area[0].set_value("Hello there").run()
+    assert "Prompt changed" in said(app)
+    app.button(key="run").click().run()
+    fine(app)
+    assert "Prompt changed" not in said(app) and "12 tokens" in said(app)
+
+
+def test_a_letter_the_tokenizer_lacks_is_named(open_app):
+    app = open_app("tiny-blocks", "abc#ab")
+    app.text_area[0].set_value("ABC").run()
+    assert not app.exception and app.error and "A" in app.error[0].value
+
+
+def test_steppers_and_stage_move_the_selection(open_app):
+    app = open_app("tiny-mta", "Hello", layer=0, head=0)
+    app.button(key="step.layer.Down").click().run()
+    app.button(key="step.head.Right").click().run()
+    app.button_group[0].set_value("final").run()
+    fine(app)
+    view = app.session_state["view"]
+    assert (view.layer, view.head, view.stage) == (1, 1, "final")
+    assert app.button(key="step.head.Left").disabled is False
+
+
+def test_a_stage_the_next_layer_lacks_falls_back(open_app):
+    app = open_app("tiny-mta", "Hello", layer=1, head=0, stage="kq2")
+    app.button(key="step.layer.Down").click().run()
+    fine(app)
+    assert app.session_state["view"].stage == "final"
+
+
+def test_a_selection_outside_the_prompt_is_corrected(open_app):
+    app = open_app("tiny-mta", "Hi", layer=99, head=99, query=999, key=999, stage="nonsense")
+    fine(app)
+    assert len(charts(app)) == 3
+
+
+def test_a_broken_checkpoint_is_an_error_that_lists_its_faults(open_app):
+    app = open_app("broken")
+    assert not app.exception and "n_heads" in app.error[0].value.replace("\\", "")
+    assert any("broken · cannot be read" in option for option in app.selectbox[0].options)
+
+
+def test_an_unknown_checkpoint_in_the_link_is_said(open_app):
+    app = open_app("gone")
+    assert not app.exception and "gone" in app.warning[0].value
+
+
+def test_without_models_the_page_says_where_it_looked(monkeypatch, tmp_path):
+    from streamlit.testing.v1 import AppTest
+
+    from mta_viz.ui import registry
+    from tests.ui.conftest import ROOT
+
+    monkeypatch.setattr(registry, "roots", lambda: (tmp_path,))
+    app = AppTest.from_file(ROOT / "app.py", default_timeout=60).run()
+    assert not app.exception and plain(str(tmp_path)) in app.info[0].value
+
+
+def test_without_its_tokenizer_ids_can_be_pasted(open_app):
+    app = open_app("no-tokenizer")
+    assert not app.exception and "tokenizer.model" in app.warning[0].value.replace("\\", "")
+    app.text_area[0].set_value("[256, 72, 105]").run()
+    app.button(key="run").click().run()
+    fine(app)
+    assert len(charts(app)) == 3 and "3 tokens" in said(app)
+
+
+def test_ids_outside_the_vocabulary_are_refused(open_app):
+    app = open_app("no-tokenizer")
+    app.text_area[0].set_value("256, 9999").run()
+    app.button(key="run").click().run()
+    assert not app.exception and "9999" in app.error[0].value
+
+
+def test_kernels_need_no_prompt(open_app):
+    app = open_app("no-tokenizer", page="pages/kernels.py")
+    fine(app)
+    assert len(charts(app)) == 4
+
+
+def test_a_one_token_prompt_says_there_is_nothing_to_see(open_app):
+    app = open_app("no-tokenizer")
+    app.text_area[0].set_value("256").run()
+    app.button(key="run").click().run()
+    fine(app)
+    assert "attends only to itself" in said(app)
+
+
+def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
+    prompt = "the magic number of Oslo is 88. " * 20  # 640 bytes
+    app = open_app("tiny-mta", prompt, layer=1, head=0)
+    fine(app)
+    assert len(charts(app)) == 4
+    app.text_input(key="widget.search").set_value("OSLO").run()
+    fine(app)
+    assert "20 places" in [box.label for box in app.selectbox]
+    app.button(key="show.query").click().run()
+    fine(app)
+    place = 1 + prompt.rindex("Oslo")  # BOS comes first
+    assert app.session_state["view"].query == place
+    assert app.session_state["kept.crop"].holds(place, place)
+
+
+def test_numbering_changes_labels_only(open_app):
+    app = open_app("tiny-mta", "Hello", layer=1, head=0, stage="kq")
+    app.session_state["kept.numbering"] = 1
+    app.run()
+    fine(app)
+    assert "L2 · H1" in said(app) and app.session_state["view"].layer == 1
+
+
+def test_plain_escapes_all_markup():
+    assert plain("a:smile:b") == "a:\u2060smile:b"
+    assert plain("*x* $y$ :red[z]") == r"\*x\* \$y\$ :red\[z\]"
+    assert plain("one\ntwo") == "one  \ntwo"

@@ -1,0 +1,56 @@
+"""Where the app looks for models, and the words in the picker."""
+
+import os
+
+from mta_viz.checkpoint.discovery import Found
+from mta_viz.checkpoint.reading import Summary
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.ui.registry import ASSETS, grey_line, label, nothing_found, roots
+
+
+def test_assets_come_first_then_options_then_the_environment(tmp_path):
+    a, b, c, d = (tmp_path / name for name in "abcd")
+    argv = ["--models", str(a), f"--models={b}"]
+    environ = {"MTA_VIZ_MODELS": os.pathsep.join([str(c), str(d), str(a), ""])}
+    found = roots(argv, environ)
+    assert found[0] == ASSETS
+    assert set(found[1:3]) == {a, b} and found[3:] == (c, d)
+
+
+def _found(tmp_path, **options):
+    config = ModelConfig(256, 4, 2, 2, 128, 512, 32, mta=MTAOptions(**options))
+    summary = Summary(
+        config=config,
+        format="native",
+        dtype="float16",
+        tokenizer_name="char",
+        tokenizer_path=None,
+        n_bytes=6_800_000,
+        path=tmp_path,
+        steps=(),
+        notes=(),
+    )
+    return Found(path=tmp_path / "run" / "blocks", name="blocks", summary=summary, problem=None)
+
+
+def test_the_label_says_name_and_variant(tmp_path):
+    found = _found(tmp_path, pre_kernel=(2, 9))
+    assert label(found) == "blocks · MTA"
+    assert label(found, ["blocks", "blocks"]).startswith("blocks (run)")
+
+
+def test_the_grey_line_says_kernels_dtypes_and_format(tmp_path):
+    line = grey_line(_found(tmp_path, pre_kernel=(2, 9), mta_layers=(1, 3)), "float32")
+    size = "4 layers x 2 heads, 6.8 MB"
+    assert line == f"{size} · kernels 2x9 before softmax in L1,3 · float16 file, float32 run · native format"
+    everywhere = grey_line(_found(tmp_path, post_kernel=(6, 11), head_pre=True), "bfloat16")
+    assert "kernels 6x11 after softmax in all layers · head mixing · " in everywhere
+
+
+def test_an_unreadable_model_says_so(tmp_path):
+    assert label(Found(path=tmp_path, name="x", summary=None, problem="bad")) == "x · cannot be read"
+
+
+def test_an_empty_root_says_what_it_looked_for(tmp_path):
+    text = nothing_found([tmp_path], ["a problem"])
+    assert str(tmp_path) in text and "params.json" in text and "--models" in text and "a problem" in text

@@ -1,0 +1,72 @@
+"""Jobs: progress, Stop, errors; and stores that forget and make each value once."""
+
+import threading
+import time
+
+from mta_viz.errors import Cancelled, PromptError
+from mta_viz.ui.cache import BoundedStore, ModelKey, RunKey
+from mta_viz.ui.running import Job
+
+
+def test_a_job_reports_and_finishes():
+    job = Job(lambda job: (job.begin("Reading"), job.report(0.25)))
+    assert job.wait(5.0) and job.error is None
+    assert (job.stage, job.fraction) == ("Reading", 0.25)
+
+
+def test_stop_ends_a_job_at_its_next_report():
+    def work(job):
+        while True:
+            job.report(0.5)
+            time.sleep(0.005)
+
+    job = Job(work)
+    assert not job.wait(0.05)
+    job.cancel()
+    assert job.wait(5.0) and isinstance(job.error, Cancelled)
+
+
+def test_an_error_is_kept_for_the_page():
+    def work(job):
+        raise PromptError("too odd")
+
+    job = Job(work)
+    assert job.wait(5.0) and str(job.error) == "too odd"
+
+
+def test_the_store_forgets_what_was_used_longest_ago():
+    store = BoundedStore(2)
+    for key in "ab":
+        store.get_or_make(key, lambda key=key: key.upper())
+    store.get("a")
+    store.get_or_make("c", lambda: "C")
+    assert (store.get("a"), store.get("b"), store.get("c")) == ("A", None, "C")
+
+
+def test_two_threads_make_a_value_once():
+    store, made = BoundedStore(2), []
+
+    def make():
+        made.append(1)
+        time.sleep(0.05)
+        return "model"
+
+    threads = [threading.Thread(target=store.get_or_make, args=("k", make)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+def test_run_keys_differ_by_everything_that_matters():
+    model = ModelKey("p", 1, "cpu", "float32")
+    keys = {
+        RunKey(model, "a").text,
+        RunKey(model, "b").text,
+        RunKey(model, (97,)).text,
+        RunKey(ModelKey("p", 2, "cpu", "float32"), "a").text,
+        RunKey(ModelKey("p", 1, "cpu", "bfloat16"), "a").text,
+        RunKey(ModelKey("p", 1, "cpu", "float32", "other.model"), "a").text,
+    }
+    assert len(keys) == 6

@@ -45,9 +45,9 @@ class LayerKernelSet:
     """
 
     pre: Float[Tensor, "head c_q c_k"] | None
-    post: Float[Tensor, "head c_q c_k"] | None
+    post: Float[Tensor, "head post_c_q post_c_k"] | None
     head_pre: Float[Tensor, "group target source"] | None
-    head_post: Float[Tensor, "group target source"] | None
+    head_post: Float[Tensor, "post_group post_target post_source"] | None
     pre_offsets: Offsets | None
     post_offsets: Offsets | None
 

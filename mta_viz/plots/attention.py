@@ -70,7 +70,7 @@ def _colored_cells(attention: AttentionMap, limit: float) -> go.Heatmap:
 
 def _add_axes(
     figure: go.Figure, attention: AttentionMap, tokens: Tokens, numbering_from: int, keep: _Keep
-) -> tuple[float, float]:
+) -> tuple[int, int]:
     """Both pairs of axes and the margins; returns width and height of the plotting area in pixels."""
     sides = {
         "y": (attention.query_start, attention.values.shape[0], figure.layout.height - TOP),

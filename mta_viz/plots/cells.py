@@ -130,7 +130,7 @@ def targets(
 def empty_slot(text: str, width: int) -> go.Figure:
     """A thin hatched bar that says what is not there."""
     figure = theme.style(go.Figure(), width, 60)
-    figure.add_trace(hatched([0, 1, 1, 0], [0, 0, 1, 1]))
+    figure.add_trace(hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]))
     figure.add_annotation(
         text=text,
         x=0.5,

@@ -76,7 +76,7 @@ def head_mixing(
     return theme.add_title(figure, f"{name} {PLACES[where]}")
 
 
-def _full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "target source"]:
+def _full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
     """One matrix over all heads, 0 between groups."""
     groups, size, _ = mixing.shape
     full = np.zeros((groups * size, groups * size), np.float32)
@@ -86,9 +86,7 @@ def _full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.n
     return full
 
 
-def _weights(
-    weights: Float[np.ndarray, "target source"], numbering_from: int, *, numbers: bool
-) -> go.Heatmap:
+def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, numbers: bool) -> go.Heatmap:
     heads = range(len(weights))
     finite = np.where(np.isfinite(weights), weights, 0.0)
     others = np.abs(finite * (1 - np.eye(len(weights)))).max()
@@ -132,7 +130,7 @@ def _add_groups(figure: go.Figure, weights: np.ndarray, n_groups: int) -> None:
     for start in starts:
         theme.add_box(figure, (start, start), (step, step), color=theme.FRAME, width=1)
     for head in range(heads):
-        theme.add_box(figure, (head, head), (1, 1), color=theme.INK, width=1.5)
+        theme.add_box(figure, (head, head), (1, 1), color=theme.INK, width=2)
     rows, columns = np.nonzero(~np.isfinite(weights))
     if rows.size:
         cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}

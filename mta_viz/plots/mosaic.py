@@ -53,7 +53,7 @@ class Mosaic:
             self.limits = [tap_limit(kernel[None], offsets.own) for kernel in taps]
         self._place(width - _LEFT - _RIGHT)
 
-    def _place(self, room_px: float) -> None:
+    def _place(self, room_px: int) -> None:
         """As many columns as leave cells of 12 pixels, rows filled evenly."""
         tile = self.c_k + _GAP
         columns = max(1, min(self.n_heads, _MAX_COLUMNS, int(room_px / (tile * _MIN_CELL_PX))))
@@ -123,7 +123,8 @@ class Mosaic:
         return bar | {"len": 240, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
 
     def _add_crosses(self, figure: go.Figure) -> None:
-        places = [(*self.origin(head), a, b) for head, a, b in np.argwhere(~np.isfinite(self.taps))]
+        bad = np.argwhere(~np.isfinite(self.taps)).tolist()
+        places = [(*self.origin(head), a, b) for head, a, b in bad]
         if places:
             figure.add_trace(
                 go.Scatter(

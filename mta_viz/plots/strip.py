@@ -112,7 +112,7 @@ def _add_thumbnail(
 
 def _add_absent(figure: go.Figure, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-    figure.add_trace(cells.hatched([0, 1, 1, 0], [0, 0, 1, 1], **on))
+    figure.add_trace(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
     figure.add_annotation(
         text=ABSENT[stage],
         textangle=-90,
@@ -124,7 +124,7 @@ def _add_absent(figure: go.Figure, stage: Stage, domain: tuple[float, float], su
         font={"size": 11, "color": theme.INK},
         bgcolor=theme.MASKED_FILL,
     )
-    _axes(figure, suffix, domain, (0, 1), (0, 1))
+    _axes(figure, suffix, domain, (0.0, 1.0), (0.0, 1.0))
 
 
 def _add_heading(

@@ -60,7 +60,7 @@ def _cells(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def tick_positions(start: int, stop: int, axis_px: float, always: Sequence[int] = ()) -> list[int]:
+def tick_positions(start: int, stop: int, axis_px: int, always: Sequence[int] = ()) -> list[int]:
     """Positions in [start, stop) to label: at most one per 12 pixels, at round steps.
 
     The first, the last and every position of `always` are labelled too; round ones that would
@@ -186,7 +186,7 @@ def add_caption(figure: go.Figure, text: str, below_px: int) -> None:
 
 
 def add_box(
-    figure: go.Figure, at: tuple[float, float], shape: tuple[float, float], *, color: str, width: float
+    figure: go.Figure, at: tuple[int, int], shape: tuple[int, int], *, color: str, width: int
 ) -> None:
     """A frame around `shape` (rows, columns) cells whose top left cell is `at` (row, column)."""
     figure.add_shape(

@@ -50,7 +50,7 @@ class NeedleConfig:
     weight_decay: float = 0.05
     clip: float = 1.0
     snapshots: int = 48
-    evaluation_samples: int = 50
+    evaluation_samples: int = 200
     evaluation_sentences: int = 2000
 
     def __post_init__(self) -> None:

@@ -71,7 +71,7 @@ def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
     }  # fmt: skip
     losses = [loss for _, loss in card["loss_curve"]]
     assert len(losses) == 20 and losses[-1] < losses[0]
-    assert card["needles"]["total"]["all"]["n"] == 8
+    assert card["needles"]["total"]["all"]["n"] == 18
     model = tracing.load(out)
     assert model.tokenizer.encode("A 12.").ids[0] == model.tokenizer.bos_id
     weights = load_file(out / "model.safetensors")
@@ -115,7 +115,14 @@ def test_a_right_answer_is_the_whole_number_and_nothing_more(text):
 
     assert right_answers(oracle(stop), tokenizer, samples) == [True] * 6
     assert right_answers(oracle(digit), tokenizer, samples) == [False] * 6
-    assert right_answers(oracle(stop, wrong_row=2), tokenizer, samples) == [True, True, False, True, True, True]
+    assert right_answers(oracle(stop, wrong_row=2), tokenizer, samples) == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_evaluation_counts_cells_and_groups(text):

@@ -1,0 +1,52 @@
+"""Kernels read from a state dict: offsets on every padding, identity, absence."""
+
+import pytest
+import torch
+
+from mta_viz.analysis.kernels import energy_off_identity, kernel_offsets, layer_kernels, near_identity
+from mta_viz.config import ModelConfig, MTAOptions
+
+
+def config(**mta: object) -> ModelConfig:
+    return ModelConfig(
+        d_model=8, n_layers=2, n_heads=2, n_kv_heads=2, d_head=4, d_mlp=8, vocab_size=5, mta=MTAOptions(**mta)
+    )
+
+
+@pytest.mark.parametrize(
+    ("pad", "size", "keys", "own"),
+    [
+        ("both", (6, 11), range(-5, 6), (5, 5)),
+        ("left", (3, 4), range(-3, 1), (2, 3)),
+        ("right", (3, 4), range(0, 4), (2, 0)),
+        ("both", (1, 1), range(0, 1), (0, 0)),
+    ],
+)
+def test_offsets(pad: str, size: tuple[int, int], keys: range, own: tuple[int, int]) -> None:
+    offsets = kernel_offsets(config(pad_key=pad), *size)
+    assert offsets.query == tuple(range(1 - size[0], 1))
+    assert offsets.key == tuple(keys)
+    assert offsets.own == own
+
+
+def test_each_place_has_its_own_kernels_and_offsets() -> None:
+    options = config(pre_kernel=(2, 3), post_kernel=(1, 5), mta_layers=(1,), head_post_group=2)
+    state = {
+        "blocks.1.attn.kernel_pre": torch.ones(2, 2, 3, dtype=torch.float16),
+        "blocks.1.attn.kernel_post": torch.zeros(2, 1, 5),
+        "blocks.1.attn.head_post": torch.eye(2)[None],
+    }
+    kernels = layer_kernels(state, options, 1)
+    assert kernels.taps("pre").dtype == torch.float32 and kernels.taps("post").shape == (2, 1, 5)
+    assert kernels.offsets("pre").key == (-1, 0, 1) and kernels.offsets("post").key == (-2, -1, 0, 1, 2)
+    assert kernels.mixing("head_pre") is None and kernels.mixing("head_post").shape == (1, 2, 2)
+    plain = layer_kernels(state, options, 0)
+    assert plain.pre is plain.post is plain.pre_offsets is None
+
+
+def test_energy_off_the_own_tap() -> None:
+    kernels = torch.zeros(3, 1, 2)
+    kernels[0, 0] = torch.tensor([0.0, -2.0])
+    kernels[1, 0] = torch.tensor([1.0, 3.0])
+    assert energy_off_identity(kernels, (0, 1)).tolist() == pytest.approx([0.0, 0.1, 1.0])
+    assert near_identity(kernels, (0, 1)).tolist() == [True, False, False]

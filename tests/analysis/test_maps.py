@@ -1,0 +1,141 @@
+"""Maps from traces, and the colour limits, by facts small enough to redo by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mta_viz.analysis.maps import (
+    AttentionMap,
+    exact_map,
+    head_maps,
+    pooled_map,
+    round_up,
+    shared_limit,
+    shrink,
+)
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import Trace, capture
+
+CONFIG = ModelConfig(
+    d_model=16,
+    n_layers=1,
+    n_heads=2,
+    n_kv_heads=2,
+    d_head=8,
+    d_mlp=16,
+    vocab_size=11,
+    mta=MTAOptions(pre_kernel=(2, 3), head_post_group=2),
+)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    torch.manual_seed(0)
+    model = HookedMTA(CONFIG)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return capture(model, [1, 2, 3, 4, 5, 6, 7, 8, 9])
+
+
+def square(values: list[list[float]], **options: object) -> AttentionMap:
+    return replace(AttentionMap(0, 0, Stage.KQ, torch.tensor(values), 0, 0), **options)
+
+
+def test_head_maps_has_the_layers_stages_and_the_traces_values(trace: Trace) -> None:
+    maps = head_maps(trace, 0, 1)
+    assert list(maps) == [Stage.RAW, Stage.KQ, Stage.SOFTMAX, Stage.PATTERN]
+    for stage, one in maps.items():
+        assert torch.equal(one.values, trace.map(0, stage, 1))
+    assert [one.distribution for one in maps.values()] == [False, False, True, False]
+
+
+def test_row_sums_of_a_softmax_are_one_and_of_a_crop_unknown(trace: Trace) -> None:
+    assert exact_map(trace, 0, Stage.SOFTMAX, 0).row_sums == pytest.approx((1, 1), abs=1e-6)
+    assert exact_map(trace, 0, Stage.SOFTMAX, 0, slice(3, 6)).row_sums == pytest.approx((1, 1), abs=1e-6)
+    assert exact_map(trace, 0, Stage.SOFTMAX, 0, slice(3, 6), slice(0, 4)).row_sums is None
+    assert exact_map(trace, 0, Stage.SOFTMAX, 0, slice(3, 6), slice(2, 9)).row_sums is None
+
+
+def test_a_crop_knows_where_it_lies(trace: Trace) -> None:
+    crop = exact_map(trace, 0, Stage.RAW, 0, slice(2, 5), slice(1, 4))
+    assert crop.queries.tolist() == [2, 3, 4] and crop.keys.tolist() == [1, 2, 3]
+    assert crop.masked.tolist() == [[False, False, True], [False] * 3, [False] * 3]
+    whole = exact_map(trace, 0, Stage.RAW, 0).values
+    torch.testing.assert_close(crop.values, whole[2:5, 1:4], atol=1e-6, rtol=0)
+
+
+def test_a_pooled_map_is_the_exact_map_pooled(trace: Trace) -> None:
+    pooled, exact = pooled_map(trace, 0, Stage.PATTERN, 1, 4), exact_map(trace, 0, Stage.PATTERN, 1)
+    assert pooled.block == 3 and pooled.values.shape == (3, 3)
+    corner = exact.values[6:9, 0:3]
+    assert float(pooled.values[2, 0]) == pytest.approx(float(corner.flatten()[corner.abs().argmax()]))
+    assert pooled.masked.tolist() == [[False, True, True], [False, False, True], [False] * 3]
+    assert pooled.row_sums == pytest.approx(exact.row_sums, abs=1e-5)
+    assert pooled.negative_share == pytest.approx(exact.negative_share, abs=1e-6)
+    assert torch.equal(shrink(exact, 4).values, pooled.values) and shrink(exact, 4).block == 3
+    assert shrink(exact, 9) is exact
+
+
+def test_bad_cells_are_counted_where_they_are_not_masked(trace: Trace) -> None:
+    broken = HookedMTA(CONFIG)
+    with torch.no_grad():
+        broken.blocks[0].attn.kernel_pre[0, 0, 0] = float("nan")
+    one = exact_map(capture(broken, [1, 2, 3]), 0, Stage.KQ, 0)
+    assert one.n_bad == int(one.bad.sum()) == 6
+    assert head_maps(trace, 0, 0)[Stage.KQ].n_bad == 0
+
+
+def test_the_negative_share() -> None:
+    torch.manual_seed(1)
+    one = exact_map(capture(HookedMTA(CONFIG), [1, 2]), 0, Stage.RAW, 0)
+    cells = one.values[torch.ones(2, 2).tril() > 0]
+    assert one.negative_share == pytest.approx(float(cells[cells < 0].abs().sum() / cells.abs().sum()))
+
+
+def test_the_limit_leaves_out_the_first_token_and_the_future() -> None:
+    values = [[50.0, 99.0, 99.0], [60.0, 3.0, 99.0], [70.0, -1.0, 2.0]]
+    # |x| = 1, 2, 3: the 99.5th percentile is 2.99.
+    assert shared_limit([square(values)]) == 5
+    assert shared_limit([square(values)], first_token=True) == 100
+    assert shared_limit([square(values, key_start=3, query_start=3)]) == 100
+
+
+def test_the_limit_is_robust_and_shared() -> None:
+    small = torch.full((60, 60), 0.015)
+    small[40, 20] = 1000.0
+    assert shared_limit([square(small.tolist())]) == 0.02
+    assert shared_limit([square(small.tolist()), square([[0.0, 0.0], [0.0, 7.0]])]) == 0.02
+    assert shared_limit([square((small * 1.4).tolist()), square((small * 0.1).tolist())]) == 0.05
+
+
+def test_the_limit_of_nothing_is_one() -> None:
+    assert shared_limit([square([[0.0, 0.0], [0.0, 0.0]])]) == 1
+    assert shared_limit([square([[float("nan"), 0.0], [float("inf"), float("nan")]])]) == 1
+    assert shared_limit([]) == 1
+
+
+def test_a_one_token_prompt_uses_the_only_cell() -> None:
+    assert shared_limit([square([[-3.0]])]) == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [
+        (0.0, 1),
+        (1.0, 1),
+        (1.01, 2),
+        (2.0, 2),
+        (4.18, 5),
+        (5.0, 5),
+        (5.1, 10),
+        (0.02, 0.02),
+        (0.3, 0.5),
+        (2e-9, 2e-9),
+    ],
+)
+def test_round_up(value: float, limit: float) -> None:
+    assert round_up(value) == pytest.approx(limit, rel=1e-9)

@@ -1,0 +1,100 @@
+"""CSV files give every number back, and file names fit every file system."""
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mta_viz.analysis.kernels import LayerKernelSet, Offsets
+from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.pooling import Pooler
+from mta_viz.analysis.predictions import Prediction
+from mta_viz.exporting.data import kernels_csv, map_csv, predictions_csv, stages_csv
+from mta_viz.exporting.names import file_name
+from mta_viz.model.stages import Stage
+from mta_viz.tokenizers.base import Tokens
+
+TOKENS = Tokens((0, 1, 2), ('a"b,c', "<s>", "⏎"), ((0, 0),) * 3, None)
+MAP = AttentionMap(2, 1, Stage.KQ, torch.tensor([[0.1, 0, 0], [2, float("nan"), 0], [-3, 1e-9, 5]]), 0, 0)
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_map_is_one_line_a_cell_with_tokens_and_masked_cells_empty() -> None:
+    rows = read(map_csv(MAP, TOKENS))
+    assert len(rows) == 9
+    assert rows[3] == {
+        "layer": "2", "head": "1", "stage": "hook_scores_kq", "query": "1", "query_token": "<s>",
+        "key": "0", "key_token": 'a"b,c', "value": "2", "masked": "0",
+    }  # fmt: skip
+    assert (rows[1]["value"], rows[1]["masked"]) == ("", "1") and rows[4]["value"] == "nan"
+    for row in rows:
+        if row["value"] not in ("", "nan"):
+            value = torch.tensor(float(row["value"]))
+            assert value == MAP.values[int(row["query"]), int(row["key"])]
+
+
+def test_a_pooled_map_gives_its_blocks() -> None:
+    pooler = Pooler(2, 3)
+    pooler.add(MAP.values)
+    pooled = pooler.result()
+    rows = read(map_csv(replace(MAP, values=pooled.values, pooled=pooled, block=2), TOKENS))
+    assert len(rows) == 4
+    last = rows[2]
+    assert (last["first_query"], last["last_query"], last["first_key"], last["last_key"]) == (
+        "2",
+        "2",
+        "0",
+        "1",
+    )
+    assert (last["largest"], last["at_query"], last["at_key"]) == ("-3", "2", "0")
+    assert float(last["mean"]) == pytest.approx(-1.5) and rows[1]["masked"] == "1"
+
+
+def test_stages_follow_each_other_in_one_table() -> None:
+    maps = {Stage.KQ: MAP, Stage.RAW: replace(MAP, stage=Stage.RAW)}
+    rows = read(stages_csv(maps, TOKENS))
+    assert [row["stage"] for row in rows] == ["hook_attn_scores"] * 9 + ["hook_scores_kq"] * 9
+
+
+def test_kernels_give_taps_by_offset_and_mixing_by_head() -> None:
+    taps = torch.arange(6.0).reshape(1, 2, 3)
+    mixing = torch.tensor([[[1.0]], [[2.0]]])
+    rows = read(kernels_csv(LayerKernelSet(taps, None, None, mixing, Offsets((-1, 0), (-1, 0, 1)), None)))
+    assert len(rows) == 8
+    first = rows[2]
+    assert (first["kind"], first["query_offset"], first["key_offset"], first["value"]) == (
+        "pre",
+        "-1",
+        "1",
+        "2",
+    )
+    assert (rows[7]["target_head"], rows[7]["source_head"], rows[7]["value"]) == ("1", "1", "2")
+
+
+def test_predictions_are_ranked() -> None:
+    rows = read(predictions_csv([Prediction(9, "a,b", 0.75)]))
+    assert rows == [{"rank": "1", "id": "9", "token": "a,b", "probability": "0.75"}]
+
+
+def test_a_name_by_hand() -> None:
+    assert file_name("blocks", "L2 H1", "kq'", suffix="png") == "blocks-L2-H1-kq.png"
+
+
+@given(st.lists(st.text(max_size=200), max_size=3))
+def test_any_name_fits_any_file_system(parts: list[str]) -> None:
+    name = file_name(*parts, suffix="csv")
+    stem = name.removesuffix(".csv")
+    assert stem and len(stem) <= 108 and not stem.startswith((".", "-"))
+    assert all(char.isascii() and (char.isalnum() or char in "._-") for char in stem)
+
+
+@pytest.mark.parametrize("name", ["con", "NUL", "com1", "nul.tar", "", "...", "//"])
+def test_reserved_and_empty_names_are_replaced(name: str) -> None:
+    assert file_name(name, suffix="csv").startswith("mta-viz")

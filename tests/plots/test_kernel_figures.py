@@ -1,0 +1,129 @@
+"""Kernel and prediction figures: offsets, scales, names, and what is missing."""
+
+import numpy as np
+import plotly.graph_objects as go
+import torch
+
+from mta_viz.analysis.kernels import LayerKernelSet, Offsets
+from mta_viz.analysis.predictions import Prediction
+from mta_viz.plots import theme
+from mta_viz.plots.kernels import head_mixing, kernel_grid
+from mta_viz.plots.mosaic import tap_limit
+from mta_viz.plots.predictions import next_tokens
+
+BOTH, LEFT = Offsets((-1, 0), (-1, 0, 1)), Offsets((-1, 0), (-2, -1, 0))
+
+
+def kernels(pre: torch.Tensor | None = None, offsets: Offsets = BOTH, mixing: torch.Tensor | None = None):
+    return LayerKernelSet(pre, None, None, mixing, None if pre is None else offsets, None)
+
+
+def two_heads() -> torch.Tensor:
+    taps = torch.zeros(2, 2, 3)
+    taps[0, 1] = torch.tensor([0.25, 1.0, -0.3])
+    taps[1, 0, 0], taps[1, 1, 1] = 0.02, 0.9
+    return taps
+
+
+def heat(figure: go.Figure) -> go.Heatmap:
+    return next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
+
+
+def words(figure: go.Figure) -> str:
+    return " | ".join(note.text for note in figure.layout.annotations)
+
+
+def test_the_shared_scale_comes_from_the_other_taps_of_all_heads() -> None:
+    cells = heat(kernel_grid(kernels(two_heads()), "pre", layer=0))
+    assert (cells.zmin, cells.zmax) == (-0.5, 0.5)
+    assert np.nanmax(cells.z) == 1.0 and "> +0.5" in cells.colorbar.ticktext[-1]
+
+
+def test_own_scales_are_printed_on_the_tiles() -> None:
+    figure = kernel_grid(kernels(two_heads()), "pre", layer=0, scale="own")
+    assert (heat(figure).zmin, heat(figure).zmax) == (-1, 1)
+    assert "±0.5" in words(figure) and "±0.02" in words(figure)
+    # The tap 0.02 of the second head is at its own limit.
+    assert np.isclose(heat(figure).z, 1.0).any()
+
+
+def test_the_limit_leaves_the_own_tap_out_but_dust_is_not_blown_up() -> None:
+    taps = np.zeros((1, 2, 3), np.float32)
+    taps[0, 1, 1] = 1.0
+    assert tap_limit(taps, (1, 1)) == 0.01
+    taps[0, 0, 0] = 1e-7
+    assert tap_limit(taps, (1, 1)) == 0.01
+    taps[0, 0, 0] = np.nan
+    assert tap_limit(taps, (1, 1)) == 0.01
+
+
+def test_axes_are_offsets_now_at_the_bottom() -> None:
+    figure = kernel_grid(kernels(two_heads()), "pre", layer=0)
+    y = dict(zip(figure.layout.yaxis.tickvals, figure.layout.yaxis.ticktext, strict=True))
+    rows = [row for row, text in y.items() if text == "0 (now)"]
+    assert y[rows[0] - 1] == "-1" and figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]
+    assert figure.layout.xaxis.ticktext[:3] == ("-1", "0", "+1")
+    assert figure.layout.xaxis.title.text == "key offset (− earlier key | later key +)"
+
+
+def test_the_own_tap_is_framed_where_it_is() -> None:
+    for offsets, column in ((BOTH, 1), (LEFT, 2)):
+        figure = kernel_grid(kernels(two_heads(), offsets), "pre", layer=0)
+        frames = [shape for shape in figure.layout.shapes if shape.line.width == 2]
+        assert frames[0].x0 == column - 0.5 and len(frames) == 2
+
+
+def test_the_future_side_is_named_only_where_there_is_one() -> None:
+    both = kernel_grid(kernels(two_heads()), "pre", layer=0)
+    left = kernel_grid(kernels(two_heads(), LEFT), "pre", layer=0)
+    dotted = [[shape for shape in figure.layout.shapes if shape.line.dash] for figure in (both, left)]
+    assert len(dotted[0]) == 2 and dotted[0][0].x0 == 1.5 and dotted[1] == []
+    assert left.layout.xaxis.title.text == "key offset (− earlier key)"
+    assert "Later keys" in words(both) and "Later keys" not in words(left)
+
+
+def test_hover_says_what_a_tap_reads() -> None:
+    hover = heat(kernel_grid(kernels(two_heads()), "pre", layer=0)).hovertext
+    texts = [text for row in hover for text in row if text]
+    assert len(texts) == 12
+    assert "tap +0.25<br>reads the query itself and the key 1 before<br>5% of this kernel's energy" in texts
+    assert any("reads the query 1 before and the key 1 after" in text for text in texts)
+
+
+def test_zero_and_nan_kernels_say_so() -> None:
+    taps = torch.zeros(2, 2, 3)
+    taps[1, 0, 2] = float("nan")
+    figure = kernel_grid(kernels(taps), "pre", layer=0)
+    assert "all taps 0" in words(figure) and "NaN in 1 tap" in words(figure)
+    assert [trace.marker.color for trace in figure.data if trace.type == "scatter"] == [theme.BAD_COLOR]
+
+
+def test_a_layer_without_kernels_says_so() -> None:
+    assert "L3 has no key-query kernel after the softmax" in words(kernel_grid(kernels(), "post", layer=3))
+    assert "L3 has no head mixing before" in words(head_mixing(kernels(), "head_pre", 3))
+
+
+def test_mixing_rows_are_targets_and_groups_are_blocks() -> None:
+    mixing = torch.tensor([[[1.0, -0.62], [0.1, 0.98]], [[1.0, 0.0], [0.0, 1.0]]])
+    figure = head_mixing(kernels(mixing=mixing), "head_post", 0)
+    cells = heat(figure)
+    assert cells.z[0, 1] == np.float32(-0.62) and cells.z[1, 0] == np.float32(0.1)
+    assert cells.hovertext[0][1] == "target head 0 takes -0.62 x source head 1<br>own weight +1"
+    assert figure.layout.yaxis.ticktext == ("H0", "H1", "H2", "H3")
+    assert "source" in figure.layout.xaxis.title.text and "target" in figure.layout.yaxis.title.text
+    hatch = next(trace for trace in figure.data if trace.type == "scatter" and trace.fill == "toself")
+    inside = np.asarray(hatch.x)[~np.isnan(hatch.x)]
+    assert sorted(set(inside)) == [-0.5, 1.5, 3.5]
+
+
+def test_the_mixing_limit_comes_from_other_heads() -> None:
+    mixing = torch.tensor([[[1.0, -0.62], [0.1, 0.98]]])
+    cells = heat(head_mixing(kernels(mixing=mixing), "head_post", 0))
+    assert (cells.zmin, cells.zmax) == (-1, 1)
+    assert heat(head_mixing(kernels(mixing=torch.eye(2)[None] * 3), "head_post", 0)).zmax == 0.05
+
+
+def test_equal_tokens_are_two_bars() -> None:
+    figure = next_tokens([Prediction(3, "<a>", 0.6), Prediction(4, "<a>", 0.00012)])
+    assert figure.data[0].y == (0, 1) and figure.layout.yaxis.ticktext == ("&lt;a&gt;",) * 2
+    assert figure.data[0].text == ("0.600", "1.2e-4")

@@ -66,7 +66,7 @@ class AttentionMap:
         return ~self.values.isfinite() & ~self.masked
 
 
-def exact_map(  # noqa: PLR0917 - the same order as Trace.map
+def exact_map(
     trace: Trace,
     layer: int,
     stage: Stage,

@@ -123,7 +123,8 @@ class Mosaic:
         return bar | {"len": 240, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
 
     def _add_crosses(self, figure: go.Figure) -> None:
-        places = [(*self.origin(head), a, b) for head, a, b in np.argwhere(~np.isfinite(self.taps))]
+        bad = np.argwhere(~np.isfinite(self.taps)).tolist()
+        places = [(*self.origin(head), a, b) for head, a, b in bad]
         if places:
             figure.add_trace(
                 go.Scatter(

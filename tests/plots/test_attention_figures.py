@@ -42,6 +42,10 @@ def targets(figure: go.Figure) -> list[go.Scattergl]:
     return [trace for trace in figure.data if trace.meta == cells.TARGETS]
 
 
+def hatches(figure: go.Figure) -> list[go.Scatter]:
+    return [trace for trace in figure.data if trace.type == "scatter" and trace.fill == "toself"]
+
+
 def polygon_area(trace: go.Scatter) -> float:
     x, y = np.asarray(trace.x, float), np.asarray(trace.y, float)
     return abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
@@ -73,7 +77,7 @@ def test_repeated_tokens_do_not_merge_and_query_runs_down() -> None:
 
 def test_the_future_is_one_staircase_and_no_value() -> None:
     figure = attention_map(random_map(4), tokens(4), limit=2.0)
-    hatched = [trace for trace in figure.data if trace.fill == "toself"]
+    hatched = hatches(figure)
     assert len(hatched) == 1 and polygon_area(hatched[0]) == 6
     assert np.isnan(heat(figure).z[np.triu_indices(4, 1)]).all()
     assert np.isfinite(heat(figure).z[np.tril_indices(4)]).all()
@@ -83,7 +87,7 @@ def test_the_future_is_one_staircase_and_no_value() -> None:
 def test_the_future_of_a_crop(query_start: int, key_start: int, area: float) -> None:
     crop = replace(random_map(3), query_start=query_start, key_start=key_start)
     figure = attention_map(crop, tokens(12), limit=2.0)
-    hatched = [trace for trace in figure.data if trace.fill == "toself"]
+    hatched = hatches(figure)
     assert sum(map(polygon_area, hatched)) == area == int(crop.masked.sum())
 
 
@@ -91,7 +95,7 @@ def test_bad_cells_are_crosses_and_zero_is_a_colour() -> None:
     values = torch.zeros(3, 3)
     values[1, 0], values[2, 1], values[0, 2] = float("nan"), float("inf"), float("nan")
     figure = attention_map(replace(random_map(3), values=values), tokens(3), limit=1.0)
-    crosses = next(trace for trace in figure.data if trace.marker.symbol == "x")
+    crosses = next(trace for trace in figure.data if trace.type == "scatter" and trace.marker.symbol == "x")
     assert sorted(zip(crosses.y, crosses.x, strict=True)) == [(1, 0), (2, 1)]
     assert crosses.marker.color == theme.BAD_COLOR
     drawn = heat(figure).z
@@ -200,5 +204,6 @@ def test_each_thumbnail_is_one_click_target_that_names_its_stage() -> None:
 
 
 def test_big_maps_are_pooled_for_the_strip() -> None:
-    figure = stage_strip({Stage.RAW: random_map(300)}, tokens(300), {"score": 1.0}, Stage.RAW)
+    maps = {stage: random_map(300, stage) for stage in Stage}
+    figure = stage_strip(maps, tokens(300), {"score": 1.0, "weight": 1.0}, Stage.RAW)
     assert max(heat(figure).z.shape) <= 128

@@ -1,0 +1,50 @@
+"""Every figure of every golden checkpoint can be drawn, and its numbers are the trace's."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mta_viz.analysis.health import health
+from mta_viz.analysis.kernels import layer_kernels
+from mta_viz.analysis.maps import head_maps, pooled_map, shared_limit
+from mta_viz.analysis.predictions import top_tokens
+from mta_viz.exporting.data import kernels_csv, map_csv, stages_csv
+from mta_viz.plots.attention import attention_map, stage_strip
+from mta_viz.plots.kernels import head_mixing, kernel_grid
+from mta_viz.plots.predictions import next_tokens
+from mta_viz.tracing import capture, load
+
+CHECKPOINTS = ["baseline", "mta_full", "mta_headgroups2", "mta_toy", "talking_heads"]
+LENGTH = 21
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_figures_of_a_golden_checkpoint(golden: Path, name: str) -> None:
+    model = load(golden / name)
+    trace = capture(model, [5 + 7 * i % 23 for i in range(LENGTH)])
+    for layer in range(model.config.n_layers):
+        maps = head_maps(trace, layer, 1)
+        limits = {
+            unit: shared_limit([one for stage, one in maps.items() if stage.value.unit == unit])
+            for unit in ("score", "weight")
+        }
+        assert json.loads(stage_strip(maps, trace.tokens, limits, next(iter(maps))).to_json())
+        assert len(stages_csv(maps, trace.tokens).splitlines()) == 1 + len(maps) * LENGTH**2
+        for stage, one in maps.items():
+            figure = attention_map(one, trace.tokens, limit=limits[stage.value.unit])
+            seen = next(trace for trace in figure.data if trace.type == "scattergl")
+            values = trace.map(layer, stage, 1).numpy()
+            assert np.array_equal(seen.customdata[:, 0], values[seen.y, seen.x])
+        pooled = pooled_map(trace, layer, stage, 1, max_cells=8)
+        assert attention_map(pooled, trace.tokens, limit=1.0).to_json() and map_csv(pooled, trace.tokens)
+        kernels = layer_kernels(model.state_dict(), model.config, layer)
+        for where in ("pre", "post"):
+            assert kernel_grid(kernels, where, layer=layer).to_json()
+            assert head_mixing(kernels, f"head_{where}", layer).to_json()
+        assert kernels_csv(kernels).startswith("kind,")
+    assert next_tokens(top_tokens(trace, LENGTH - 1)).to_json()
+    found = health(model, trace)
+    assert found.n_nan == found.n_inf == 0 and found.self_check.logits_error < 1e-4

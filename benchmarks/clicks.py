@@ -8,6 +8,7 @@ map shows the new selection. Needs a chromium (see tests/browser/serving.py).
 """
 
 import argparse
+import re
 import statistics
 import time
 from pathlib import Path
@@ -16,20 +17,18 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
 
-TITLE = "document.querySelector('.st-key-single .js-plotly-plot')?.layout?.title?.text || ''"
-# Click in the page itself and wait for two frames after the change: no round trip of the driver counts.
-CLICK = (
-    """([selector, before]) => new Promise(done => {
-    const title = () => %s;
+TITLE = """([...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
+# Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
+CLICK = """([selector, before]) => new Promise(done => {
     const start = performance.now();
     document.querySelector(selector).click();
-    const look = () => title() !== before
+    const look = () => TITLE !== before
         ? requestAnimationFrame(() => requestAnimationFrame(() => done((performance.now() - start) / 1000)))
         : requestAnimationFrame(look);
     look();
-})"""
-    % TITLE
-)  # noqa: UP031 - braces of a format string would fight with JavaScript's
+})""".replace("TITLE", TITLE)
+RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
 
 
 def main() -> None:
@@ -80,7 +79,7 @@ def _run_prompt(page: Page, n_tokens: int) -> None:
     box = page.get_by_label("Prompt")
     box.fill(text)
     box.press("Control+Enter")
-    page.get_by_text(f"{n_tokens} tokens").first.wait_for()
+    page.get_by_text(re.compile(f"^{n_tokens} tokens")).first.wait_for()
     page.wait_for_timeout(3000)
 
 

@@ -61,7 +61,7 @@ class Trace:
             missing = max(last_key - slab.shape[2], 0)
             parts.append(torch.nn.functional.pad(slab, (0, missing))[:, :, first_key:last_key])
         if not parts:
-            return torch.zeros(self.model.config.n_heads, 0, last_key - first_key)
+            return torch.zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
         return torch.cat(parts, dim=1)
 
     def slabs(
@@ -70,7 +70,8 @@ class Trace:
         """A stage in consecutive slabs of rows: (first row, rows over keys 0..last row)."""
         attention = self._attention(layer, stage)
         queries = range(len(self.tokens)) if queries is None else queries
-        step = attention.slab_rows(1, max(queries.stop, 1))
+        with torch.no_grad():  # with gradients on, a slab would be the whole prompt
+            step = attention.slab_rows(1, max(queries.stop, 1))
         qkv = self._project(layer)
         for start in range(queries.start, queries.stop, step):
             rows = attention.rows(start, min(start + step, queries.stop))

@@ -114,9 +114,9 @@ def _problems(config: NeedleConfig) -> list[str]:
         "n_layers": 1,
         "n_heads": 1,
         "evaluation_samples": 1,
-        "vocab_size": 300,
+        "vocab_size": 600,
     }
-    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100, "evaluation_sentences": 1}
+    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100, "evaluation_sentences": 1, "n_ctx": 512}
     problems = [
         f"{name} is {getattr(config, name)}; expected at least {low}"
         for name, low in least.items()

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.browser
 PROMPT = "The cat sat on the mat."
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 MAP = ".st-key-single .js-plotly-plot"
-TITLE = f"() => (document.querySelector('{MAP}')?.layout?.title?.text || '')"
+TITLE = """() => [...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || ''"""
 
 # What lies outside its chart, is wider than the window, is cut off, or covers a neighbour.
 PROBLEMS = """() => {
@@ -80,7 +81,7 @@ def run_prompt(page, text):
     box = page.get_by_label("Prompt")
     box.fill(text)
     box.press("Control+Enter")
-    page.get_by_text(f"{len(text.encode()) + 1} tokens").first.wait_for()
+    page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()
 
 
 def hover(page, query, key):

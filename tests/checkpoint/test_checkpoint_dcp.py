@@ -110,13 +110,18 @@ def test_a_dotted_name_does_not_reach_through_an_allowed_one() -> None:
 def test_a_hostile_piece_is_not_run(tmp_path: Path) -> None:
     folder, _ = write(tmp_path / "c", 1)
     made = tmp_path / "made"
-    tensors, _ = read_metadata((folder / ".metadata").read_bytes(), "model.")
-    content = io.BytesIO()
+    content, file = io.BytesIO(), folder / "__0_0.distcp"
     torch.save(Hostile(os.mkdir, str(made)), content)
-    file = folder / "__0_0.distcp"
-    with file.open("r+b") as opened:
-        opened.seek(tensors["norm.weight"].pieces[0].offset)
+    place = file.stat().st_size
+    with file.open("ab") as opened:
         opened.write(content.getvalue())
+
+    def point_there(metadata: object) -> None:
+        for index, info in metadata.storage_data.items():  # type: ignore[attr-defined]
+            if index.fqn == "model.norm.weight":
+                info.offset, info.length = place, len(content.getvalue())
+
+    rewritten(folder, point_there)
     assert "norm.weight: its piece in __0_0.distcp is damaged; copy the file again" in problems_of(folder)
     assert not made.exists()
 

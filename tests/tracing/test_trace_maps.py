@@ -47,7 +47,7 @@ def _stages(model: HookedMTA) -> Iterator[tuple[int, Stage]]:
 def test_whole_maps_equal_the_hook_cache(golden: Path, fixture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = read_case(golden / fixture).build()
     wanted, trace = {at: _cached(model, IDS, *at) for at in _stages(model)}, capture(model, IDS)
-    for rows in (37, 16, 4, 1):
+    for rows in (37, 16, 5):
         monkeypatch.setattr(Attention, "slab_rows", lambda *_, rows=rows: rows)
         in_slabs = capture(model, IDS)
         for at, want in wanted.items():
@@ -76,7 +76,8 @@ def full_cache(full: HookedMTA) -> dict[tuple[int, Stage], Tensor]:
 def test_random_crops_of_the_full_method(full_trace: Trace, full_cache: dict, data: st.DataObject) -> None:
     at = data.draw(st.sampled_from(list(full_cache)))
     head, rows = data.draw(st.integers(0, 3)), data.draw(st.sampled_from((2, 5, 40)))
-    queries, keys = (data.draw(st.slices(37).filter(lambda s: s.step in (None, 1))) for _ in range(2))
+    edges = st.none() | st.integers(-40, 40)
+    queries, keys = (slice(data.draw(edges), data.draw(edges)) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Attention, "slab_rows", lambda *_: rows)
         got = full_trace.map(*at, head, queries, keys)

@@ -75,6 +75,7 @@ def test_a_prompt_is_encoded_with_bos_and_ids_are_taken_as_they_are(run, folder,
             {"blocks.0.ln1.hook_normalized", "blocks.1.ln1.hook_normalized"},
         ),
         (("--stages", "hook_embed"), {"hook_embed"}),
+        (("--stages", "hook_softmax"), {"blocks.0.attn.hook_softmax", "blocks.1.attn.hook_softmax"}),
     ],
 )
 def test_layers_and_stages_choose(run, folder, ids_file, tmp_path, flags, names):

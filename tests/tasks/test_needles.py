@@ -81,6 +81,13 @@ def test_depth_is_met_at_a_sentence_end(depth, n, seed):
     assert before == "" or before[-1] in '.?!"'
 
 
+@pytest.mark.parametrize("depth", [0, 100])
+def test_the_asked_needle_is_outermost_also_where_several_needles_meet(depth):
+    for seed in range(12):  # in 230 tokens, 8 needles share one or two places
+        sample = make_needle_sample(TOKENIZER, NeedleTask(8, 230, depth), seed)
+        assert sample.needles[0 if depth == 0 else -1].kind == "asked"
+
+
 def test_own_tokenizer_encodes_a_whole_prompt_as_its_sentences():
     for seed in range(5):
         tokens = make_needle_sample(TOKENIZER, NeedleTask(6, 700), seed).tokens

@@ -17,7 +17,7 @@ from torch import Tensor
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cost import multiply_adds, set_threads
 from mta_viz.errors import PromptError
-from mta_viz.model.attention import QueryKeyValue
+from mta_viz.model.attention import Attention, QueryKeyValue, Rows
 from mta_viz.model.generation import Continuation
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA, build_model
@@ -61,7 +61,7 @@ class Trace:
             missing = max(last_key - slab.shape[2], 0)
             parts.append(torch.nn.functional.pad(slab, (0, missing))[:, :, first_key:last_key])
         if not parts:
-            return torch.zeros(self.model.config.n_heads, 0, last_key - first_key)
+            return self.residuals.new_zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
         return torch.cat(parts, dim=1)
 
     def slabs(
@@ -70,7 +70,8 @@ class Trace:
         """A stage in consecutive slabs of rows: (first row, rows over keys 0..last row)."""
         attention = self._attention(layer, stage)
         queries = range(len(self.tokens)) if queries is None else queries
-        step = attention.slab_rows(1, max(queries.stop, 1))
+        with torch.no_grad():  # with gradients on, a slab would be the whole prompt
+            step = attention.slab_rows(1, max(queries.stop, 1))
         qkv = self._project(layer)
         for start in range(queries.start, queries.stop, step):
             rows = attention.rows(start, min(start + step, queries.stop))
@@ -90,12 +91,13 @@ class Trace:
 
     def gate(self, layer: int) -> Float[Tensor, "position head gate"] | None:
         """Gate values of a layer in 0..1, or None where the model has no gate."""
+        _check_index("layer", layer, self.model.config.n_layers)
         attention = self.model.blocks[layer].attn
         if attention.gate is None:
             return None
         with self.model.lock, torch.no_grad():
-            z = attention.normalize(attention.attend(self._project(layer)))
-            return attention.gate_values(z)[0].float()
+            gate = attention.gate_values(attention.normalize(attention.attend(self._project(layer))))
+        return None if gate is None else gate[0].float()
 
     def _project(self, layer: int) -> QueryKeyValue:
         with self.model.lock, torch.no_grad():
@@ -103,7 +105,7 @@ class Trace:
             block = self.model.blocks[layer]
             return block.attn.project(block.ln1(self.residuals[layer][None].to(self.model.dtype)))
 
-    def _attention(self, layer: int, stage: Stage) -> torch.nn.Module:
+    def _attention(self, layer: int, stage: Stage) -> Attention:
         _check_index("layer", layer, self.model.config.n_layers)
         attention = self.model.blocks[layer].attn
         if stage not in attention.stages:
@@ -238,7 +240,7 @@ def _timed_run(model: HookedMTA, n_tokens: int) -> float:
     return time.perf_counter() - start
 
 
-def _odd_slabs(attention: torch.nn.Module, qkv: QueryKeyValue) -> Iterator:
+def _odd_slabs(attention: Attention, qkv: QueryKeyValue) -> Iterator[Rows]:
     n_keys = qkv.k.shape[1]
     step = max(attention.slab_rows(1, n_keys) // 3, 7)
     return (attention.rows(row, min(row + step, n_keys)) for row in range(0, n_keys, step))

@@ -16,8 +16,11 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.model.transformer import HookedMTA
+from mta_viz.checkpoint.layout import read_parameters, tensor_problems
+from mta_viz.checkpoint.params import config_from_params
+from mta_viz.checkpoint.stored import StoredWeights, stored_in_memory
+from mta_viz.checkpoint.types import Checkpoint, Source
+from mta_viz.model.transformer import HookedMTA, build_model
 
 FIXTURES = ("mta_full", "mta_headgroups2", "mta_toy", "talking_heads", "baseline")
 MAPS = ("attn_scores", "scores_kq", "scores_mixed", "softmax", "softmax_kq", "pattern")
@@ -74,57 +77,12 @@ def _random_weight(
 
 
 def build(block: Mapping[str, Any], state: Mapping[str, np.ndarray], dtype: torch.dtype) -> HookedMTA:
-    """The package's model with these weights, in eval mode and without gradients."""
-    model = HookedMTA(config_of(block))
-    tensors = {ours(name): torch.tensor(layout(name, value)) for name, value in state.items()}
-    model.load_state_dict({name: value for name, value in tensors.items() if name is not None})
-    return model.to(dtype).requires_grad_(False).eval()
-
-
-def config_of(block: Mapping[str, Any]) -> ModelConfig:
-    opts, mta = reference.options(block)
-    s = reference.sizes(block)
-    pre = post = None
-    if mta["use_mta"]:
-        pre = mta["query_kernel_size"], mta["key_kernel_size"]
-        post = mta["after_sm_query_kernel_size"], mta["after_sm_key_kernel_size"]
-        pre, post = (None if None in size else size for size in (pre, post))
-    listed = mta["mta_layers"]
-    return ModelConfig(
-        s.d_model, s.n_layers, s.heads, s.kv_heads, s.d_head, s.d_mlp, s.vocab, opts["max_seqlen"],
-        opts["norm_eps"], opts["rope_theta"], opts["weight_tying"],
-        MTAOptions(
-            pre, post, mta["pad_key"], None if listed is None else tuple(int(i) for i in listed.split(",")),
-            mta["use_mta"] and mta["pre_sm_linear_head"], mta["head_kernel_size"] if mta["use_mta"] else None,
-            mta["use_mta"] and mta["post_sm_linear_head"], mta["group_norm"], mta["layer_norm_rescale"],
-            ("1d" if mta["gate_1d"] else "dd") if mta["add_gating"] else None, mta["curse_norm"],
-        ),
-    )  # fmt: skip
-
-
-NAMES = {
-    "tok_embeddings": "embed", "norm.weight": "ln_final.weight", "output": "unembed", "layers": "blocks",
-    "attention_norm": "ln1", "ffn_norm": "ln2", "attention": "attn", "feed_forward": "mlp",
-    "mta_kernel": "kernel_pre", "mta_kernel_after_sm": "kernel_post", "wpsm": "head_pre",
-    "wposm": "head_post", "head_kernel": "head_post", "subln": "group_norm",
-}  # fmt: skip
-
-
-def ours(name: str) -> str | None:
-    if "tied_module" in name:
-        return None
-    if name == "norm.weight":
-        return "ln_final.weight"
-    new = ".".join(NAMES.get(part, part) for part in name.split("."))
-    return new.removesuffix(".weight") if any(p in name for p in ("wpsm", "wposm", "subln")) else new
-
-
-def layout(name: str, value: np.ndarray) -> np.ndarray:
-    if "mta_kernel" in name:
-        return value[:, 0]
-    if "head_kernel" in name:
-        return value.swapaxes(1, 2).copy()
-    return value[None] if "sm.weight" in name else value
+    """The package's model with these weights, read by the package's own field names and layouts."""
+    config, _ = config_from_params({"model": dict(block)}, vocab_size=None)
+    stored = {name: stored_in_memory(torch.tensor(value)) for name, value in state.items()}
+    assert tensor_problems(config, StoredWeights(stored)) == []
+    source = Source(Path("made in the test"), "lingua", "float32", 0)
+    return build_model(Checkpoint(config, read_parameters(config, stored, None), None, source), dtype=dtype)
 
 
 def visible(value: Any, name: str) -> np.ndarray:

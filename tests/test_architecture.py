@@ -130,7 +130,27 @@ def shadowed_api(root: Path) -> list[str]:
     return [f"mta_viz/{name} would replace mta_viz.{name}" for name in sorted(names & API)]
 
 
-RULES = [wrong_direction, misplaced_library, too_long, undocumented, shadowed_api]
+def readme_files(root: Path) -> Iterator[str]:
+    """Paths in the README's tree, two spaces a level."""
+    stack: list[str] = []
+    for line in (root / "README.md").read_text("utf-8").split("## What is where\n```\n")[1].splitlines():
+        if line == "```":
+            return
+        stack[(len(line) - len(line.lstrip())) // 2 :] = [line.split()[0].rstrip("/")]
+        yield "/".join(stack)
+
+
+def readme_tree(root: Path) -> list[str]:
+    """Files the README's tree lacks, and those it lists that are gone."""
+    listed = {name for name in readme_files(root) if name.startswith(("mta_viz/", "pages/", "app.py"))}
+    there = {name for name, _, _ in sources(root) if not name.endswith("/__init__.py")}
+    gone = {name for name in listed - there if name.endswith(".py")}
+    return [f"README.md lacks {name}" for name in sorted(there - listed)] + [
+        f"README.md lists {name}, which is gone" for name in sorted(gone)
+    ]
+
+
+RULES = [wrong_direction, misplaced_library, too_long, undocumented, shadowed_api, readme_tree]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -160,11 +180,14 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
         (undocumented, "mta_viz/config.py", '"""Doc."""\ndef f(): ...\n'),
         (undocumented, "mta_viz/config.py", '"""Doc."""\nclass C:\n    """Doc."""\n    def f(self): ...\n'),
         (shadowed_api, "mta_viz/kernels.py", '"""Doc."""\n'),
+        (readme_tree, "mta_viz/model/new.py", '"""Doc."""\n'),
+        (readme_tree, "README.md", "## What is where\n```\nmta_viz/  x\n  model/  y\n    old.py  z\n```\n"),
     ],
 )
 def test_a_planted_violation_is_found(tmp_path: Path, rule: Callable, name: str, text: str):
+    (tmp_path / "README.md").write_text("## What is where\n```\nmta_viz/  the package\n```\n")
     planted = tmp_path / name
-    planted.parent.mkdir(parents=True)
+    planted.parent.mkdir(parents=True, exist_ok=True)
     planted.write_text(text)
     assert len(rule(tmp_path)) == 1
 

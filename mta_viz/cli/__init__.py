@@ -7,9 +7,11 @@ arguments are understood: each command is a module with `run(arguments) -> dict`
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from mta_viz.cli.arguments import build_parser
 from mta_viz.errors import MtaVizError
@@ -24,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     try:
         answer = import_module(f"mta_viz.cli.{arguments.command}").run(arguments)
-        print(json.dumps(answer, indent=2, allow_nan=False), flush=True)
+        print(_json(answer), flush=True)
     except MtaVizError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -36,6 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     return 0
+
+
+def _json(answer: dict[str, Any]) -> str:
+    """Indented, with lists of numbers on one line (no JSON string holds a line break)."""
+    text = json.dumps(answer, indent=2, allow_nan=False)
+    return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
 
 
 def _fail(message: str) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mta_viz.recipes.arguments import add_blocks_arguments, run_blocks
+from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
 
 DTYPES = ("float32", "bfloat16", "float16")
 TASKS = ("blocks",)
@@ -72,6 +73,9 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     blocks = recipes.add_parser("blocks", help="block finding, the paper's toy task")
     add_blocks_arguments(blocks)
     blocks.set_defaults(recipe=run_blocks)
+    needle = recipes.add_parser("needle", help="the needle language model, or its plain twin")
+    add_needle_arguments(needle)
+    needle.set_defaults(recipe=run_needle)
 
 
 def _add_evaluate(commands: argparse._SubParsersAction) -> None:

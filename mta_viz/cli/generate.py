@@ -1,10 +1,11 @@
 """`generate PATH --prompt TEXT --max-new-tokens N`: a greedy continuation, up to the end token."""
 
 from argparse import Namespace
-from typing import Any
+from typing import Any, cast
 
 from mta_viz.cli.loading import note_length, open_model, valid_text
 from mta_viz.cli.progress import ProgressLine
+from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tracing import generate, tokenize
 
 
@@ -15,4 +16,5 @@ def run(arguments: Namespace) -> dict[str, Any]:
     note_length(model, len(tokens) + arguments.max_new_tokens)
     with ProgressLine("generating") as progress:
         ids = generate(model, tokens, arguments.max_new_tokens, progress=progress)
-    return {"prompt": arguments.prompt, "text": model.tokenizer.decode(ids), "ids": list(ids)}
+    tokenizer = cast(Tokenizer, model.tokenizer)  # open_model raises for a prompt without one
+    return {"prompt": arguments.prompt, "text": tokenizer.decode(ids), "ids": list(ids)}

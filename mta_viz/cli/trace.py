@@ -82,13 +82,20 @@ def stored_bytes(model: HookedMTA, n_tokens: int, names: Sequence[str]) -> int:
 
 def _state_size(model: HookedMTA, n_tokens: int, names: Sequence[str], agreed: bool) -> None:
     n_bytes = stored_bytes(model, n_tokens, names)
-    size = f"{n_bytes / 2**30:.2f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
+    size = _readable(n_bytes)
     if n_bytes > ASK_ABOVE and not agreed:
         raise MtaVizError(
             f"the trace would take {size}, in memory and on disk; narrow it with --layers and --stages, "
             "or add --yes"
         )
     note(f"{n_tokens} tokens, {len(names)} hooks: {size}")
+
+
+def _readable(n_bytes: int) -> str:
+    for power, unit in ((3, "GiB"), (2, "MiB")):
+        if n_bytes >= 1024**power:
+            return f"{n_bytes / 1024**power:.1f} {unit}"
+    return f"{n_bytes / 1024:.1f} KiB"
 
 
 def _check_layers(model: HookedMTA, layers: Sequence[int] | None) -> None:
@@ -109,7 +116,8 @@ def _is_named(name: str, stage: str) -> bool:
 
 
 def _unknown_stage(stage: str, every: Sequence[str]) -> str:
-    layers = sorted({_layer_of(name) for name in every if _is_named(name, stage)} - {None})
+    found = {_layer_of(name) for name in every if _is_named(name, stage)}
+    layers = sorted(layer for layer in found if layer is not None)
     if layers:
         return f"{stage} is computed in layers {', '.join(map(str, layers))} only; choose among them"
     known = dict.fromkeys(re.sub(r"^blocks\.\d+\.(attn\.)?", "", name) for name in every)

@@ -50,6 +50,12 @@ class QueryKeyValue:
 class Attention(nn.Module):
     """One layer's attention. Parameters: see `checkpoint.types.parameter_shapes`."""
 
+    kernel_pre: nn.Parameter | None
+    kernel_post: nn.Parameter | None
+    head_pre: nn.Parameter | None
+    head_post: nn.Parameter | None
+    group_norm: nn.Parameter | None
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.config, self.layer = config, layer
@@ -127,8 +133,8 @@ class Attention(nn.Module):
         self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False
     ) -> Float[Tensor, "batch query head d"]:
         """Weighted values of some rows; keys after the last row are never touched."""
-        for stage, maps in self.stage_rows(qkv, rows, hooked=hooked):
-            pattern = maps if stage is Stage.PATTERN else None
+        for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
+            pattern = maps  # the last one is the pattern; earlier ones are let go
         return ops.weighted_values(pattern, qkv.v[:, : rows.stop])
 
     def stage_rows(
@@ -172,8 +178,9 @@ class Attention(nn.Module):
     def output(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position d_model"]:
         """Group norm, gate and output projection of the heads' weighted values."""
         z = self.normalize(self.hook_z(z))
-        if self.gate is not None:
-            z = z * self.hook_gate(self.gate_values(z))
+        gate = self.gate_values(z)
+        if gate is not None:
+            z = z * self.hook_gate(gate)
         return self.wo(self.hook_z_gated(z).flatten(-2))
 
     def normalize(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position head d"]:
@@ -185,9 +192,9 @@ class Attention(nn.Module):
 
     def gate_values(
         self, z: Float[Tensor, "batch position head d"]
-    ) -> Float[Tensor, "batch position head gate"]:
-        """Gate of every head and position in 0..1, from the (normed) weighted values."""
-        return torch.sigmoid(self.gate(z))
+    ) -> Float[Tensor, "batch position head gate"] | None:
+        """Gate of every head and position in 0..1, from the (normed) weighted values; None without."""
+        return None if self.gate is None else torch.sigmoid(self.gate(z))
 
     def rows(self, start: int, stop: int) -> Rows:
         """`[start, stop)` with the halo of earlier rows their convolutions read."""

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mta_viz.model import kernel_gradient
+
 
 def rms_normalize(x: Float[Tensor, "*axes width"], eps: float) -> Float[Tensor, "*axes width"]:
     """x / sqrt(mean(x^2) + eps) over the last axis, in float32, cast back; no weight."""
@@ -58,6 +60,8 @@ def key_query_convolution(
     array. The caller has set cells with key > query to 0. Never reads a later query.
     """
     heads, c_q, c_k = kernel.shape
+    if kernel.requires_grad and maps.device.type == "cuda":
+        return kernel_gradient.key_query_convolution(maps, kernel, pad_left)
     padded = F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
     if maps.device.type == "cpu" and maps.dtype != torch.float32:
         # half-precision depthwise convolution is 12 times slower than float32 on a CPU

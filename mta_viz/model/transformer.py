@@ -5,13 +5,15 @@ TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs
 """
 
 import threading
+from collections.abc import Iterator
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
+from transformer_lens.HookedRootModule import HookedRootModule
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
@@ -78,6 +80,16 @@ class Block(nn.Module):
         return self.hook_resid_post(mid + self.hook_mlp_out(self.mlp(self.ln2(mid))))
 
 
+class Blocks(nn.ModuleList):
+    """The layers, known to the type checker as `Block`s."""
+
+    def __getitem__(self, layer: int) -> Block:  # type: ignore[override]
+        return cast(Block, super().__getitem__(layer))
+
+    def __iter__(self) -> Iterator[Block]:  # type: ignore[override]
+        return cast(Iterator[Block], super().__iter__())
+
+
 class HookedMTA(HookedRootModule):
     """A transformer with multi-token attention as a TransformerLens module.
 
@@ -94,7 +106,7 @@ class HookedMTA(HookedRootModule):
         self.source: Source | None = None
         self.embed = nn.Embedding(config.vocab_size, config.d_model)
         self.hook_embed = HookPoint()
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
+        self.blocks = Blocks(Block(config, layer) for layer in range(config.n_layers))
         self.ln_final = RMSNorm(config.d_model, config.norm_eps)
         self.unembed = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.setup()

@@ -23,7 +23,7 @@ from mta_viz.recipes.history import HISTORY_FILE, write_history
 from mta_viz.recipes.initial import initial_model
 from mta_viz.recipes.needle_config import NeedleConfig
 from mta_viz.recipes.needle_data import NeedleBatches, Prefetched
-from mta_viz.recipes.needle_evaluation import NeedlePlan, evaluate_needles, perplexity
+from mta_viz.recipes.needle_evaluation import NeedlePlan, evaluate_needles, full_plan, perplexity
 from mta_viz.recipes.needle_text import (
     HELD_OUT_STREAM,
     Book,
@@ -131,13 +131,12 @@ def evaluate_folder(
 ) -> dict[str, Any]:
     """Measure a written checkpoint: needles, and perplexity on held-out books and grammar.
 
-    `plan` None: 1, 2, 4 and 6 needles in half of and in the whole trained length.
+    `plan` None: `full_plan` at half of and at the whole trained length.
     """
     model = tracing.load(folder, device=device, dtype=torch.float32)
     if model.tokenizer is None:
         raise MtaVizError(f"{folder} has no tokenizer; put its {TOKENIZER_FILE} there.")
-    lengths = (model.config.n_ctx // 2, model.config.n_ctx)
-    plan = plan or NeedlePlan(tuple((n, length, None) for length in lengths for n in (1, 2, 4, 6)), samples)
+    plan = plan or full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
     evaluation = evaluate_needles(model, model.tokenizer, plan, progress=progress)
     texts = {
         "books": flowing_text(paragraph for book in books for paragraph in book.held_out),

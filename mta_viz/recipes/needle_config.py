@@ -50,7 +50,7 @@ class NeedleConfig:
     weight_decay: float = 0.05
     clip: float = 1.0
     snapshots: int = 48
-    evaluation_samples: int = 50
+    evaluation_samples: int = 200
     evaluation_sentences: int = 2000
 
     def __post_init__(self) -> None:
@@ -114,9 +114,9 @@ def _problems(config: NeedleConfig) -> list[str]:
         "n_layers": 1,
         "n_heads": 1,
         "evaluation_samples": 1,
-        "vocab_size": 300,
+        "vocab_size": 600,
     }
-    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100, "evaluation_sentences": 1}
+    least |= {"grammar_sentences": 100, "tokenizer_sentences": 100, "evaluation_sentences": 1, "n_ctx": 512}
     problems = [
         f"{name} is {getattr(config, name)}; expected at least {low}"
         for name, low in least.items()

@@ -21,7 +21,7 @@ from mta_viz.tasks.needles import PAPER_NEEDLE
 from mta_viz.tasks.seeding import stream_seed
 
 AT_THE_END = 0.1  # share of samples with the asked needle first of all, and as many with it last
-CANDIDATES = 256  # places looked at in one go for whole sentences of a given total length
+CANDIDATES = 512  # places looked at for whole sentences of a given total length
 Row = tuple[np.ndarray, np.ndarray]
 
 
@@ -84,22 +84,30 @@ class NeedleBatches:
         return [(self._questions[c], self._values[v]) for c, v in zip(cities, values, strict=True)]
 
     def _haystack(self, rng: np.random.Generator, budget: int) -> tuple[np.ndarray, np.ndarray]:
-        """Whole consecutive sentences of exactly `budget` tokens, and where needles may go between."""
+        """Consecutive sentences of exactly `budget` tokens, and where needles may go between.
+
+        Whole sentences if a few hundred places hold such a run; otherwise the first one is cut.
+        """
         table = self._table(rng)
-        n_starts = int(np.searchsorted(table.starts, len(table.ids) - budget, side="right"))
-        for _ in range(64 if n_starts else 0):
-            starts = table.starts[rng.integers(n_starts, size=CANDIDATES)]
-            fitting = starts[table.is_start[starts + budget]]
-            if len(fitting):
-                first = fitting[0]
-                places = np.flatnonzero(table.is_start[first : first + budget + 1])
-                return table.ids[first : first + budget], places
-        raise _too_short(budget)
+        if len(table.ids) < budget:
+            raise _too_short(budget)
+        starts = table.starts[: np.searchsorted(table.starts, len(table.ids) - budget, side="right")]
+        tried = starts[rng.integers(len(starts), size=CANDIDATES)]
+        fitting = tried[table.is_start[tried + budget]]
+        if len(fitting):
+            first = int(fitting[0])
+            text = table.ids[first : first + budget]
+        else:
+            ends = table.starts[np.searchsorted(table.starts, budget) :]
+            first = int(rng.choice(ends)) - budget
+            text = np.concatenate([self._space, table.ids[first + 1 : first + budget]])
+        places = np.flatnonzero(table.is_start[first : first + budget + 1])
+        return text, np.union1d(places, [0])
 
 
 def _too_short(length: int) -> MtaVizError:
     return MtaVizError(
-        f"The training text has no run of whole sentences {length} tokens long; give a larger corpus, more "
+        f"The training text is shorter than a sequence of {length} tokens; give a larger corpus, more "
         "grammar_sentences or shorter lengths."
     )
 

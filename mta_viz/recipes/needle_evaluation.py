@@ -71,10 +71,10 @@ class NeedleEvaluation:
     total: dict[str, NeedleScore]
 
 
-def full_plan(samples: int = 200, seed: int = 0) -> NeedlePlan:
-    """1, 2, 4, 6 needles anywhere, and 4 at each depth, in 512 and 1,024 tokens."""
-    by_number = [(n, length, None) for length in (512, 1024) for n in (1, 2, 4, 6)]
-    by_depth = [(4, length, depth) for length in (512, 1024) for depth in (0.0, 25.0, 50.0, 75.0, 100.0)]
+def full_plan(samples: int, lengths: Sequence[int] = (512, 1024), seed: int = 0) -> NeedlePlan:
+    """1, 2, 4, 6 needles anywhere, and 4 with the asked one at each of five depths, at every length."""
+    by_number = [(n, length, None) for length in lengths for n in (1, 2, 4, 6)]
+    by_depth = [(4, length, depth) for length in lengths for depth in (0, 25, 50, 75, 100)]
     return NeedlePlan((*by_number, *by_depth), samples, seed)
 
 

@@ -111,8 +111,11 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     pieces = [hay[i] if kind == "hay" else needles[i] for kind, i in order] + [question]
     prompt = _join(tokenizer, pieces, joint)
     answer = _answer(tokenizer, question, value)
-    kinds = [("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order]
-    spans = _spans(pieces, [*kinds, ("question", facts[0])], len(prompt) - _length(pieces, joint), len(joint))
+    kinds: list[tuple[SpanKind, tuple[str, int]] | None] = [
+        ("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order
+    ]
+    kinds.append(("question", facts[0]))
+    spans = _spans(pieces, kinds, len(prompt) - _length(pieces, joint), len(joint))
     gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
     return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold))
 

@@ -11,7 +11,7 @@ from mta_viz.model.stages import is_distribution, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import clicks, crops, state
 from mta_viz.ui.address import draw_address
-from mta_viz.ui.drawn import Drawn, predictions, predictions_figure
+from mta_viz.ui.drawn import SCALES, THIS_MAP, Drawn, predictions, predictions_figure
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected, resolve
@@ -30,11 +30,11 @@ def draw_attention(page: Page) -> None:
     selected = resolve(state.view(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     draw_address(_place(page, selected))
-    _draw_pickers(page, selected)
+    scale = _draw_pickers(page, selected)
     if page.stale:
         st.warning("Prompt changed. These maps are of the previous run.")
     with st.container(key="stale" if page.stale else "fresh"):
-        _draw_body(Drawn(page, selected))
+        _draw_body(Drawn(page, selected, scale))
 
 
 def _place(page: Page, selected: Selected) -> str:
@@ -51,17 +51,26 @@ def _place(page: Page, selected: Selected) -> str:
     )
 
 
-def _draw_pickers(page: Page, selected: Selected) -> None:
+def _draw_pickers(page: Page, selected: Selected) -> str:
+    """Layer, head, stage; returns the scale."""
     config = page.trace.model.config
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, selected.layer, page.numbering)
         pick_head(config, selected.head, page.numbering)
         pick_stage(config, selected.layer, selected.stage)
+        scale = st.selectbox(
+            "Scale",
+            SCALES,
+            width=120,
+            help="Colour limits of the large map: its own, or those all stages of the strip share.",
+            **state.kept("scale", THIS_MAP, SCALES),
+        )
     if selected.why:
         state.put("why", (page.key, selected.layer, selected.head, selected.why))
     opened = state.get("why")
     if opened is not None and opened[:3] == (page.key, selected.layer, selected.head):
         caption(f"Opened at this head: {opened[3]}.")
+    return scale
 
 
 def _draw_body(drawn: Drawn) -> None:
@@ -113,7 +122,7 @@ def _draw_map(drawn: Drawn, attention: AttentionMap, size: int) -> None:
 
 
 def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:
-    info, limit = attention.stage.value, drawn.limits[attention.stage.value.unit]
+    info, limit = attention.stage.value, drawn.limit
     numbering = drawn.page.numbering
     where = f"{layer_label(attention.layer, numbering)} {head_label(attention.head, numbering)}"
     left_out = "" if drawn.page.first_token else ", first token left out"
@@ -169,7 +178,9 @@ def _draw_search(drawn: Drawn) -> None:
             format_func=lambda place: f"{place} {drawn.tokens.pieces[place]}",
             **state.kept("hit", hits[-1], hits),
         )
-        st.button("Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, hit, len(drawn.tokens)))
+        st.button(
+            "Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, hit, len(drawn.tokens))
+        )
         st.button("Show as query", key="show.query", on_click=_show, args=(hit, None, len(drawn.tokens)))
 
 

@@ -18,14 +18,19 @@ from mta_viz.ui.selection import Selected
 
 STRIP_SIZE = (905, 170)
 NEXT_PX = 300
+THIS_MAP, ALL_STAGES = SCALES = ("this map", "all stages")
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One head of one run. `maps` are whole (pooled beyond 512 tokens); limits are by unit."""
+    """One head of one run. `maps` are whole (pooled beyond 512 tokens); limits are by unit.
+
+    `scale`: whether the large map has its own colour limit (`this map`) or the strip's.
+    """
 
     page: Page
     selected: Selected
+    scale: str
 
     @property
     def tokens(self) -> Tokens:
@@ -54,6 +59,14 @@ class Drawn:
             lambda: {"score": limit("score"), "weight": limit("weight")}, "limits", *self._head, first
         )
 
+    @property
+    def limit(self) -> float:
+        """The large map's limit: its own, or that of all stages of its unit."""
+        stage, first = self.selected.stage, self.page.first_token
+        if self.scale == ALL_STAGES:
+            return self.limits[stage.value.unit]
+        return remember(lambda: shared_limit([self.maps[stage]], first), "limit", *self._head, stage, first)
+
     def crop(self, part: Crop) -> AttentionMap:
         """The selected stage, exactly, in a part of the prompt."""
         layer, head, stage = self.selected.layer, self.selected.head, self.selected.stage
@@ -72,7 +85,7 @@ class Drawn:
 
     def map_figure(self, attention: AttentionMap, size: int, cell: tuple[int, int] | None) -> go.Figure:
         """A map `size` pixels wide and high, with `cell` (query, key) marked in it."""
-        limit = self.limits[attention.stage.value.unit]
+        limit = self.limit
         return remember(
             lambda: attention_map(
                 attention,
@@ -102,8 +115,9 @@ class Drawn:
             )
             return figure
 
-        limit = self.limits[overview.stage.value.unit]
-        return remember(draw, "overview", *self._head, overview.stage, limit, size, part, self.page.numbering)
+        return remember(
+            draw, "overview", *self._head, overview.stage, self.limit, size, part, self.page.numbering
+        )
 
     def value(self, stage: Stage) -> float:
         """The selected cell at a stage of this head."""

@@ -46,13 +46,12 @@ def draw_kernels(page: Page) -> None:
             help="shared: one colour scale for all heads; own: each head its own.",
             **state.kept("kernel_scale", "shared", ("shared", "own")),
         )
-    kernels = remember(
-        lambda: layer_kernels(page.model.state_dict(), config, layer), "kernels", page.key, layer
-    )
-    for where, words in PLACES.items():
-        _draw_place(page, layer, kernels, where, words, scale)
-    for where, words in MIXING_PLACES.items():
-        _draw_mixing(page, layer, kernels, where, words)
+    weights = page.model.state_dict()
+    kernels = remember(lambda: layer_kernels(weights, config, layer), "kernels", page.key, layer)
+    _draw_place(page, layer, kernels, "pre", scale)
+    _draw_mixing(page, layer, kernels, "head_pre")
+    _draw_place(page, layer, kernels, "post", scale)
+    _draw_mixing(page, layer, kernels, "head_post")
 
 
 def layers_with_kernels(config: ModelConfig) -> list[int]:

@@ -45,6 +45,7 @@ def open_page(title: str) -> Iterator[Page]:
     """Draw the frame around a page's body; the body does not run when there is nothing to draw."""
     st.set_page_config(page_title=f"{title} · mta_viz", layout="wide")
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
+    state.enter(title)
     request, page = None, None
     with _errors_as_messages():
         request = draw_sidebar()

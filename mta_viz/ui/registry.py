@@ -39,7 +39,7 @@ def _option_values(argv: Sequence[str], option: str) -> list[str]:
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:
-    """The picker's line: `blocks-n5-mta · MTA · 4L x 2H · 6.8 MB`.
+    """The picker's line, short enough for the sidebar: `blocks-n5-mta · MTA`.
 
     `names` are the names of all models on offer; where two are alike the parent folder is added.
     """
@@ -48,18 +48,17 @@ def label(found: Found, names: Sequence[str] = ()) -> str:
         name = f"{name} ({found.path.parent.name})"
     if found.summary is None:
         return f"{name} · cannot be read"
-    config = found.summary.config
-    size = f"{config.n_layers}L x {config.n_heads}H"
-    return f"{name} · {VARIANTS[config.variant]} · {size} · {megabytes(found.summary.n_bytes)}"
+    return f"{name} · {VARIANTS[found.summary.config.variant]}"
 
 
 def grey_line(found: Found, run_dtype: str) -> str:
-    """What the picker's line leaves out: kernels, mixing, dtype in the file and of the run, format."""
+    """The rest: size, kernels, mixing, dtype in the file and of the run, format."""
     if found.summary is None:
         return ""
     config, summary = found.summary.config, found.summary
     kernels = [config.kernels(layer) for layer in range(config.n_layers)]
     parts = [
+        f"{config.n_layers} layers x {config.n_heads} heads, {megabytes(summary.n_bytes)}",
         _kernel_words("before softmax", config.mta.pre_kernel, [bool(k.pre) for k in kernels]),
         _kernel_words("after softmax", config.mta.post_kernel, [bool(k.post) for k in kernels]),
         "head mixing" if any(k.head_pre or k.head_post for k in kernels) else "",

@@ -88,9 +88,17 @@ def kept(
     if options is not None and value not in options:
         value = default
     put(name, value)
-    if st.session_state.get(f"widget.{name}") != value:  # setting it always would erase half-typed text
-        st.session_state[f"widget.{name}"] = value
-    return {"key": f"widget.{name}", "on_change": _copy, "args": (name, then)}
+    key, page = f"widget.{name}", st.session_state.get("page")
+    # On another page it is another widget without a value, though the old one's is still found
+    # under its key. On the same page, setting an equal value would erase half-typed text.
+    if st.session_state.get(key) != value or st.session_state.get(f"page of {name}") != page:
+        st.session_state[key], st.session_state[f"page of {name}"] = value, page
+    return {"key": key, "on_change": _copy, "args": (name, then)}
+
+
+def enter(page: str) -> None:
+    """Say which page is drawn; before any `kept`."""
+    st.session_state["page"] = page
 
 
 def _copy(name: str, then: Callable[[], None] | None) -> None:

@@ -15,9 +15,9 @@ def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
 
     def label(index: int) -> str:
         kernels = config.kernels(index)
-        return layer_label(index, numbering) + (" · kernels" if kernels.pre or kernels.post else "")
+        return layer_label(index, numbering) + (" · kernel" if kernels.pre or kernels.post else "")
 
-    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=290)
+    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=250)
 
 
 def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
@@ -26,7 +26,7 @@ def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
     def label(index: int) -> str:
         return head_label(index, numbering)
 
-    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=240)
+    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=200)
 
 
 def _step(

@@ -6,11 +6,11 @@ without `plain`.
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from mta_viz.exporting.figures import figure_bytes
 from mta_viz.exporting.names import file_name
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=])")
@@ -74,9 +74,16 @@ def save_menu(name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str
     Each file is made when it is asked for, so a page does not pay for what nobody saves.
     """
     with st.popover("Save", icon=":material/download:", key=f"save.{key}"):
-        _download("PNG", name, "png", lambda: figure_bytes(figure, "png"), key=key)
-        _download("SVG", name, "svg", lambda: figure_bytes(figure, "svg"), key=key)
+        _download("PNG", name, "png", lambda: _picture(figure, "png"), key=key)
+        _download("SVG", name, "svg", lambda: _picture(figure, "svg"), key=key)
         _download("CSV (the numbers)", name, "csv", lambda: csv().encode(), key=key)
+
+
+def _picture(figure: go.Figure, format: Literal["png", "svg"]) -> bytes:
+    """The file's content. Imported late: it knows the maps, and with them the model's libraries."""
+    from mta_viz.exporting.figures import figure_bytes
+
+    return figure_bytes(figure, format)
 
 
 def _download(

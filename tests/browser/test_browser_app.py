@@ -1,31 +1,60 @@
-"""The app in a real chromium: what a visitor sees, clicks, reads in a hover and saves."""
+"""The app in a real chromium: what a visitor types, sees, clicks, reads in a hover and saves."""
 
-import json
 import re
 
 import pytest
-from tests.tiny_models import FULL, config
+
+from mta_viz.tracing import load, run_hooks
 
 pytestmark = pytest.mark.browser
 
 PROMPT = "The cat sat on the mat."
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
-DRAWN = ".st-key-single .js-plotly-plot .hm image, .st-key-single .js-plotly-plot .heatmaplayer image"
-WIDTHS = (1280, 1920)
+MAP = ".st-key-single .js-plotly-plot"
+TITLE = """() => [...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || ''"""
+
+# What lies outside its chart, is wider than the window, is cut off, or covers a neighbour.
+PROBLEMS = """() => {
+  const problems = [], shown = e => e.getClientRects().length && getComputedStyle(e).visibility !== 'hidden';
+  if (document.documentElement.scrollWidth > innerWidth + 1) problems.push('page wider than the window');
+  for (const chart of document.querySelectorAll('.js-plotly-plot')) {
+    const box = chart.getBoundingClientRect();
+    const frame = chart.closest('[data-testid="stElementContainer"]').getBoundingClientRect();
+    if (box.right > frame.right + 1.5 || box.bottom > frame.bottom + 1.5) problems.push('chart cut off');
+    for (const text of chart.querySelectorAll('.main-svg text')) {
+      const t = text.getBoundingClientRect();
+      if (t.width && (t.left < box.left - 1 || t.right > box.right + 1 || t.top < box.top - 1
+          || t.bottom > box.bottom + 1)) problems.push('label outside its chart: ' + text.textContent);
+    }
+  }
+  for (const label of document.querySelectorAll('button p, label p')) {
+    if (shown(label) && label.scrollWidth > label.clientWidth + 1) problems.push('cut: ' + label.textContent);
+  }
+  const blocks = [...document.querySelectorAll('.stMain [data-testid="stElementContainer"]')].filter(shown)
+    .map(e => [e, e.getBoundingClientRect()]).filter(([e, r]) => r.width > 2 && r.height > 2);
+  for (const [a, r] of blocks) for (const [b, s] of blocks) {
+    if (a === b || a.contains(b) || b.contains(a)) continue;
+    const wide = Math.min(r.right, s.right) - Math.max(r.left, s.left);
+    const high = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+    const words = [a, b].map(e => e.innerText.slice(0, 30)).join(' / ');
+    if (wide > 2 && high > 2) problems.push('overlap: ' + words);
+  }
+  return [...new Set(problems)];
+}"""
 
 
 @pytest.fixture
 def visit(browser, app_address):
-    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page, settled."""
+    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page."""
     contexts = []
 
-    def go(path, width=1280, theme="light", height=1100):
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=theme, accept_downloads=True
-        )
+    def go(path, width=1280, theme="light"):
+        size = {"width": width, "height": 1100}
+        context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)
         page.goto(app_address + path)
         return page
 
@@ -37,41 +66,118 @@ def visit(browser, app_address):
 def settle(page):
     """Until the script has run and nothing is being loaded."""
     page.wait_for_function(
-        """() => {
-            const app = document.querySelector('[data-testid="stApp"]');
-            return app && app.getAttribute('data-test-script-state') === 'notRunning'
-                && !document.querySelector('[data-testid="stSkeleton"]');
-        }"""
+        """() => document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState === 'notRunning'
+             && !document.querySelector('[data-testid="stSkeleton"]')"""
     )
-    page.wait_for_timeout(300)
+    page.wait_for_timeout(500)
 
 
-def map_of(page):
-    """The figure of the large map, as plotly holds it."""
-    return page.locator(".st-key-single .js-plotly-plot").first
-
-
-def map_title(page) -> str:
-    return map_of(page).evaluate("plot => plot.layout.title.text")
+def wait_for_map(page, words):
+    """Until the large map's title holds the words."""
+    page.wait_for_function(f"words => ({TITLE})().includes(words)", arg=words)
 
 
 def run_prompt(page, text):
-    page.get_by_label("Prompt").fill(text)
-    page.get_by_label("Prompt").press("Control+Enter")
+    box = page.get_by_label("Prompt")
+    box.fill(text)
+    box.press("Control+Enter")
+    page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()
 
 
-def test_type_a_prompt_then_change_layer_head_and_stage(visit):
+def hover(page, query, key):
+    """The text shown over one cell of the large map."""
+    x, y = page.evaluate(
+        """([query, key]) => {
+            const plot = document.querySelector('.st-key-single .js-plotly-plot');
+            plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+            return [box.left + xaxis._offset + xaxis.c2p(key), box.top + yaxis._offset + yaxis.c2p(query)];
+        }""",
+        [query, key],
+    )
+    page.mouse.move(x - 3, y - 3)
+    page.mouse.move(x, y)
+    label = page.locator(f"{MAP} .hoverlayer .hovertext").first
+    label.wait_for()
+    return label.text_content()
+
+
+def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit, models_folder):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
-    page.wait_for_selector(DRAWN)
+    wait_for_map(page, "L1 H0")
     run_prompt(page, PROMPT)
-    page.get_by_text(f"{len(PROMPT) + 1} tokens").wait_for()
     settle(page)
-    assert map_title(page).startswith("L1 H0 · after key-query conv")
 
-    page.locator(".st-key-step\\.head\\.Right button").click()
-    page.wait_for_function("() => document.querySelector('.st-key-single .js-plotly-plot').layout.title.text.startsWith('L1 H1')")
-    page.locator(".st-key-step\\.layer\\.Down button").click()
-    page.wait_for_function("() => document.querySelector('.st-key-single .js-plotly-plot').layout.title.text.startsWith('L2 H1')")
-    page.get_by_role("radio", name="raw").click()
-    page.wait_for_function("() => document.querySelector('.st-key-single .js-plotly-plot').layout.title.text.includes('raw scores')")
-    assert "l=2" in page.url and "h=1" in page.url and "s=raw" in page.url
+    page.locator(".st-key-step-head-Right button").click()
+    wait_for_map(page, "L1 H1 · after key-query conv")
+    model = load(models_folder / "tiny-mta")
+    hook = "blocks.1.attn.hook_scores_kq"
+    expected = float(run_hooks(model, PROMPT, [hook])[hook][1, 20, 7])
+    text = hover(page, 20, 7)
+    shown = re.search(r"after key-query conv: ([+−-][\d.e+-]+)", text)
+    assert shown, text
+    assert float(shown.group(1).replace("−", "-")) == pytest.approx(expected, rel=6e-4)
+
+    page.locator(".st-key-step-layer-Down button").click()
+    wait_for_map(page, "L2 H1")
+    page.get_by_role("radio", name="raw", exact=True).click()
+    wait_for_map(page, "raw scores")
+    page.wait_for_url(re.compile("l=2.*h=1.*s=raw"))
+
+    page.locator(".st-key-save-map button").first.click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="PNG").click()
+    content = download.value.path().read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in content[-16:]
+    assert download.value.suggested_filename == "tiny-mta-L2-H1-raw.png"
+
+
+def test_a_click_selects_query_and_key(visit):
+    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
+    wait_for_map(page, "L1 H0")
+    run_prompt(page, PROMPT)
+    settle(page)
+    hover(page, 12, 5)
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile("q=12.*k=5"))
+    page.get_by_text('query 12 "').first.wait_for()
+
+
+def test_letters_typed_in_the_prompt_are_no_shortcuts(visit):
+    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
+    wait_for_map(page, "L1 H0")
+    box = page.get_by_label("Prompt")
+    box.click()
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
+        box.press(key)
+    settle(page)
+    assert "l=1" in page.url and "h=0" in page.url
+
+
+def test_what_was_chosen_survives_a_change_of_page(visit):
+    page = visit("/?ck=tiny-mta&l=3&h=2&s=final")
+    wait_for_map(page, "L3 H2")
+    run_prompt(page, PROMPT)
+    page.get_by_role("link", name="Kernels").click()
+    page.get_by_text("L3 · kernels of all heads").wait_for()
+    assert page.get_by_label("Prompt").input_value() == PROMPT
+    page.get_by_role("link", name="Attention").click()
+    wait_for_map(page, "L3 H2 · final weights")
+    assert page.get_by_label("Prompt").input_value() == PROMPT
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_nothing_overlaps_or_is_cut(visit, width, theme):
+    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq2", width, theme)
+    wait_for_map(page, "L1 H0")
+    settle(page)
+    assert page.evaluate(PROBLEMS) == []
+    run_prompt(page, ODD)
+    settle(page)
+    assert page.evaluate(PROBLEMS) == []
+    page.get_by_role("link", name="Kernels").click()
+    page.get_by_text("kernels of all heads").wait_for()
+    settle(page)
+    assert page.evaluate(PROBLEMS) == []

@@ -1,5 +1,6 @@
 """The distributed folder: pieces of several ranks, and a .metadata that is never executed."""
 
+import io
 import os
 import pickle
 from pathlib import Path
@@ -109,10 +110,19 @@ def test_a_dotted_name_does_not_reach_through_an_allowed_one() -> None:
 def test_a_hostile_piece_is_not_run(tmp_path: Path) -> None:
     folder, _ = write(tmp_path / "c", 1)
     made = tmp_path / "made"
-    piece = folder / "__0_0.distcp"
-    content = b"\x80\x02" + pickle.dumps(Hostile(os.mkdir, str(made)), 2)[2:]
-    piece.write_bytes(content + b"\0" * piece.stat().st_size)
-    assert all("is damaged" in problem for problem in problems_of(folder))
+    content, file = io.BytesIO(), folder / "__0_0.distcp"
+    torch.save(Hostile(os.mkdir, str(made)), content)
+    place = file.stat().st_size
+    with file.open("ab") as opened:
+        opened.write(content.getvalue())
+
+    def point_there(metadata: object) -> None:
+        for index, info in metadata.storage_data.items():  # type: ignore[attr-defined]
+            if index.fqn == "model.norm.weight":
+                info.offset, info.length = place, len(content.getvalue())
+
+    rewritten(folder, point_there)
+    assert "norm.weight: its piece in __0_0.distcp is damaged; copy the file again" in problems_of(folder)
     assert not made.exists()
 
 
@@ -153,6 +163,18 @@ def test_pieces_outside_the_folder_are_refused(tmp_path: Path) -> None:
             object.__setattr__(info, "relative_path", "../" + info.relative_path)
 
     assert "outside the folder; refused" in problems_of(rewritten(write(tmp_path)[0], escape))[0]
+
+
+def test_empty_pieces_need_not_be_stored(tmp_path: Path) -> None:
+    def forget_empty(metadata: object) -> None:
+        entries = metadata.state_dict_metadata  # type: ignore[attr-defined]
+        for index in list(metadata.storage_data):  # type: ignore[attr-defined]
+            if 0 in entries[index.fqn].chunks[index.index].sizes:
+                del metadata.storage_data[index]  # type: ignore[attr-defined]
+
+    folder, tensors = write(tmp_path, 5)
+    state = read_checkpoint(rewritten(folder, forget_empty)).state_dict
+    assert torch.equal(state["ln_final.weight"], tensors["model.norm.weight"])
 
 
 def test_rows_left_out_and_other_cuts_are_faults(tmp_path: Path) -> None:

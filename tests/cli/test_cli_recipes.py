@@ -57,6 +57,7 @@ def test_a_run_is_not_overwritten(run, trained, tmp_path):
         (("train",), "RECIPE"),
         (("train", "poems"), "blocks"),
         (("train", "blocks", "--steps", "0"), "steps is 0"),
+        (("train", "needle"), "--corpus"),
         (("evaluate", "x"), "--task"),
         (("evaluate", "x", "--task", "poems"), "blocks"),
     ],

@@ -1,5 +1,6 @@
 """The training loop on a model of three parameters: schedule, snapshots, resuming, refusals."""
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_weight_decay_spares_kernels() -> None:
     model = Toy()
     Trainer(model, still, settings_of(steps=1, warmup_steps=1, weight_decay=1.0, clip=1e-20)).run()
     assert model.table.abs().mean() < Toy().table.abs().mean()
+    assert model.kernel_pre.item() == pytest.approx(1.0, abs=1e-6)
 
 
 @given(st.integers(1, 20000), st.integers(2, 60))
@@ -128,6 +130,18 @@ def test_the_clock_stops_a_run_and_the_rest_follows(tmp_path: Path) -> None:
     later = Trainer(Toy(), counting, settings_of(snapshots=3), state_file=tmp_path / "state")
     later.resume()
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
+
+
+def test_history_of_a_run_stopped_early_ends_where_it_stopped() -> None:
+    def slow(step: int) -> Batch:
+        time.sleep(0.02)
+        return counting(step)
+
+    model = Toy()
+    result = Trainer(model, slow, settings_of(snapshots=2, learning_rate=0.1)).run(max_seconds=0.1)
+    assert result.steps_done < 20
+    assert result.history[-1].step == result.steps_done
+    assert torch.equal(result.history[-1].kernels["kernel_pre"], model.kernel_pre)
 
 
 def test_history_ends_with_the_kernels_as_they_are() -> None:

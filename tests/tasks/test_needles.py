@@ -38,7 +38,7 @@ def tasks(draw):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tasks(), st.integers(0, 10**6))
 def test_every_sample_keeps_its_promises(task, seed):
     sample = make_needle_sample(TOKENIZER, task, seed)
@@ -54,23 +54,25 @@ def test_every_sample_keeps_its_promises(task, seed):
     assert len(set(cities)) == len({span.value for span in sample.needles}) == task.n_needles
     # exactly one right answer: the asked city is in its needle and the question only
     assert sample.tokens.text.count(sample.city) == 1 + task.question_template.count("{city}")
-    asked, question, answer = ([s for s in sample.spans if s.kind == k] for k in ("asked", "question", "answer"))
+    asked, question, answer = (
+        [s for s in sample.spans if s.kind == k] for k in ("asked", "question", "answer")
+    )
     assert len(asked) == len(question) == len(answer) == 1
     assert answer[0].text == " " + sample.answer == f" {asked[0].value}"
     assert question[0].stop == task.length == answer[0].start
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.sampled_from([0, 25, 50, 75, 100]), st.integers(1, 8), st.integers(0, 10**6))
 def test_depth_is_met_at_a_sentence_end(depth, n, seed):
-    sample = make_needle_sample(TOKENIZER, NeedleTask(n, 1500, depth), seed)
+    sample = make_needle_sample(TOKENIZER, NeedleTask(n, 900, depth), seed)
     asked = next(span for span in sample.spans if span.kind == "asked")
     others = sum(s.stop - s.start + 1 for s in sample.needles if s.start < asked.start)
-    total = 1500 - 1 - sum(s.stop - s.start + 1 for s in sample.needles)
+    total = 900 - 1 - sum(s.stop - s.start + 1 for s in sample.needles)
     question = next(span for span in sample.spans if span.kind == "question")
     hay = total - (question.stop - question.start)
     assert math.isclose(100 * (asked.start - 1 - others) / hay, sample.depth, abs_tol=1e-9)
-    assert abs(sample.depth - depth) < 3.0
+    assert abs(sample.depth - depth) < 5.0
     if depth == 0:
         assert asked.start == 1
     if depth == 100:
@@ -111,7 +113,9 @@ def test_another_tokenizer_works_and_one_without_capitals_is_refused():
 def test_errors_say_by_how_much():
     with pytest.raises(PromptError) as raised:
         make_needle_sample(TOKENIZER, NeedleTask(4, 50), 0)
-    fixed, excess = map(int, re.search(r"take (\d+) tokens, (\d+) more than the length 50", str(raised.value)).groups())
+    fixed, excess = map(
+        int, re.search(r"take (\d+) tokens, (\d+) more than the length 50", str(raised.value)).groups()
+    )
     assert fixed - excess == 50 and excess > 0
     # another length is another sample: with at most 24 tokens to a needle and 20 to a question, 120 is enough
     assert len(make_needle_sample(TOKENIZER, NeedleTask(4, 120), 0).tokens) == 120

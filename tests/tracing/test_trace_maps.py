@@ -17,7 +17,9 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import Trace, capture, run_hooks, self_check
 
 IDS = [(7 * i + 3) % 29 for i in range(37)]
-RELATIVE = 1e-6  # of the stage's largest value; the largest seen over all fixtures is 5e-7
+# Of the stage's largest value. Another slab size rounds differently: one layer's recomputation by at
+# most 6e-7 over all fixtures; four layers run in other slabs than the hooked run drift apart by 9e-6.
+ONE_LAYER, WHOLE_RUN = 1e-6, 2e-5
 
 
 def _cached(model: HookedMTA, ids: list[int], layer: int, stage: Stage) -> Tensor:
@@ -25,9 +27,13 @@ def _cached(model: HookedMTA, ids: list[int], layer: int, stage: Stage) -> Tenso
     return run_hooks(model, ids, [stage.hook_name(layer)])[stage.hook_name(layer)].tril()
 
 
-def _assert_same(got: Tensor, want: Tensor, scale: float) -> None:
+def _assert_same(got: Tensor, want: Tensor, atol: float) -> None:
     assert got.shape == want.shape and got.dtype == torch.float32
-    torch.testing.assert_close(got, want, rtol=0, atol=RELATIVE * scale)
+    torch.testing.assert_close(got, want, rtol=0, atol=atol)
+
+
+def _scale(whole: Tensor) -> float:
+    return max(1.0, float(whole.abs().max()))
 
 
 def _stages(model: HookedMTA) -> Iterator[tuple[int, Stage]]:
@@ -37,18 +43,16 @@ def _stages(model: HookedMTA) -> Iterator[tuple[int, Stage]]:
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("rows", [None, 1, 4, 16])
 @pytest.mark.parametrize("fixture", FIXTURES)
-def test_whole_maps_equal_the_hook_cache(
-    golden: Path, fixture: str, rows: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whole_maps_equal_the_hook_cache(golden: Path, fixture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = read_case(golden / fixture).build()
-    wanted = {at: _cached(model, IDS, *at) for at in _stages(model)}
-    if rows:
-        monkeypatch.setattr(Attention, "slab_rows", lambda *_: rows)
-    trace = capture(model, IDS)
-    for (layer, stage), want in wanted.items():
-        _assert_same(trace.maps(layer, stage), want, float(want.abs().max()))
+    wanted, trace = {at: _cached(model, IDS, *at) for at in _stages(model)}, capture(model, IDS)
+    for rows in (37, 16, 5):
+        monkeypatch.setattr(Attention, "slab_rows", lambda *_, rows=rows: rows)
+        in_slabs = capture(model, IDS)
+        for at, want in wanted.items():
+            _assert_same(trace.maps(*at), want, ONE_LAYER * _scale(want))
+            _assert_same(in_slabs.maps(*at), want, WHOLE_RUN * _scale(want))
 
 
 @pytest.fixture(scope="module")
@@ -56,80 +60,86 @@ def full(golden: Path) -> HookedMTA:
     return read_case(golden / "mta_full").build()
 
 
+@pytest.fixture(scope="module")
+def full_trace(full: HookedMTA) -> Trace:
+    return capture(full, IDS)
+
+
+@pytest.fixture(scope="module")
+def full_cache(full: HookedMTA) -> dict[tuple[int, Stage], Tensor]:
+    return {at: _cached(full, IDS, *at) for at in _stages(full)}
+
+
 @pytest.mark.golden
 @EXAMPLES
 @given(data=st.data())
-def test_random_crops_of_the_full_method(full: HookedMTA, data: st.DataObject) -> None:
-    layer, stage = data.draw(st.sampled_from(list(_stages(full))))
-    head = data.draw(st.integers(0, 3))
-    queries, keys = (data.draw(st.slices(37).filter(lambda s: s.step in (None, 1))) for _ in range(2))
-    want = _cached(full, IDS, layer, stage)
+def test_random_crops_of_the_full_method(full_trace: Trace, full_cache: dict, data: st.DataObject) -> None:
+    at = data.draw(st.sampled_from(list(full_cache)))
+    head, rows = data.draw(st.integers(0, 3)), data.draw(st.sampled_from((2, 5, 40)))
+    edges = st.none() | st.integers(-40, 40)
+    queries, keys = (slice(data.draw(edges), data.draw(edges)) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Attention, "slab_rows", lambda *_: data.draw(st.sampled_from((2, 5, 40))))
-        got = capture(full, IDS).map(layer, stage, head, queries, keys)
-    rows, columns = range(37)[queries], range(37)[keys]
-    _assert_same(
-        got, want[head][rows.start : rows.stop, columns.start : columns.stop], float(want.abs().max())
-    )
+        patch.setattr(Attention, "slab_rows", lambda *_: rows)
+        got = full_trace.map(*at, head, queries, keys)
+    _assert_same(got, full_cache[at][head][queries, keys], ONE_LAYER * _scale(full_cache[at]))
 
 
 @EXAMPLES
 @given(blocks(), prompts(), st.integers(0, 2**16), st.integers(1, 6))
 def test_random_models_in_small_slabs(block: dict, ids: list[int], seed: int, rows: int) -> None:
     model = random_case(block, seed).build()
-    layer, stage = list(_stages(model))[seed % len(list(_stages(model)))]
-    want = _cached(model, ids, layer, stage)
+    stages = list(_stages(model))
+    at = stages[seed % len(stages)]
+    want = _cached(model, ids, *at)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Attention, "slab_rows", lambda *_: rows)
         trace = capture(model, ids)
-        got = trace.maps(layer, stage)
         check = self_check(trace)
-    _assert_same(got, want, max(1.0, float(want.abs().max())))
-    assert check.residual_error <= 1e-5 * float(trace.residuals.abs().max())
+        _assert_same(trace.maps(*at), want, WHOLE_RUN * _scale(want))
+    assert check.residual_error <= WHOLE_RUN * _scale(trace.residuals)
 
 
 @pytest.mark.golden
 @pytest.mark.parametrize("row", [0, 1, 4, 5, 6, 10, 11])
-def test_single_rows_where_the_halo_is_cut_by_the_start(full: HookedMTA, row: int) -> None:
+def test_single_rows_where_the_halo_is_cut_by_the_start(
+    full_trace: Trace, full_cache: dict, row: int
+) -> None:
     """Kernels of 6 queries before and after the softmax: row 10 is the first with its whole halo."""
-    trace = capture(full, IDS)
-    for layer, stage in _stages(full):
-        want = _cached(full, IDS, layer, stage)
-        got = trace.map(layer, stage, 2, slice(row, row + 1))
-        _assert_same(got, want[2, row : row + 1], float(want.abs().max()))
+    for at, want in full_cache.items():
+        got = full_trace.map(*at, 2, slice(row, row + 1))
+        _assert_same(got, want[2, row : row + 1], ONE_LAYER * _scale(want))
 
 
 @pytest.mark.golden
-def test_slabs_are_consecutive_and_small_with_and_without_gradients(full: HookedMTA, monkeypatch) -> None:
+def test_slabs_are_small_with_and_without_gradients(
+    full_trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory: no slab may be the whole map, whatever torch's gradient switch says."""
     monkeypatch.setattr("mta_viz.model.attention.SLAB_CELLS", {"cpu": 1, "cuda": 1})
-    trace = capture(full, IDS)
     for switch in (torch.no_grad, torch.enable_grad):
         with switch():
-            found = [(first, tuple(maps.shape)) for first, maps in trace.slabs(1, Stage.SOFTMAX_KQ)]
+            found = [(first, tuple(maps.shape)) for first, maps in full_trace.slabs(1, Stage.SOFTMAX_KQ)]
         assert found == [(0, (4, 16, 16)), (16, (4, 16, 32)), (32, (4, 5, 37))]
 
 
 @pytest.mark.golden
-def test_a_later_key_than_the_rows_is_zero(full: HookedMTA) -> None:
-    crop = capture(full, IDS).map(1, Stage.KQ, 0, slice(3, 5), slice(2, 9))
+def test_a_later_key_than_the_rows_is_zero(full_trace: Trace) -> None:
+    crop = full_trace.map(1, Stage.KQ, 0, slice(3, 5), slice(2, 9))
     assert crop.shape == (2, 7)
     assert torch.equal(crop.count_nonzero(dim=1), torch.tensor([2, 3]))
 
 
 @pytest.mark.golden
-def test_an_empty_crop(full: HookedMTA) -> None:
-    trace = capture(full, IDS)
-    assert trace.map(1, Stage.RAW, 0, slice(5, 5), slice(0, 9)).shape == (0, 9)
-    assert trace.map(1, Stage.RAW, 0, slice(5, 7), slice(9, 9)).shape == (2, 0)
-    assert trace.map(1, Stage.RAW, 0, slice(7, 5), slice(9, 3)).shape == (0, 0)
+def test_an_empty_crop(full_trace: Trace) -> None:
+    assert full_trace.map(1, Stage.RAW, 0, slice(5, 5), slice(0, 9)).shape == (0, 9)
+    assert full_trace.map(1, Stage.RAW, 0, slice(5, 7), slice(9, 9)).shape == (2, 0)
+    assert full_trace.map(1, Stage.RAW, 0, slice(7, 5), slice(9, 3)).shape == (0, 0)
 
 
 @pytest.mark.golden
-def test_what_is_not_there_is_said(full: HookedMTA) -> None:
-    trace = capture(full, IDS)
+def test_what_is_not_there_is_said(full_trace: Trace) -> None:
     with pytest.raises(PromptError, match=r"layer 0 has no hook_scores_kq; its stages are hook_attn_scores"):
-        trace.map(0, Stage.KQ, 0)
+        full_trace.map(0, Stage.KQ, 0)
     for layer, head, message in (
         (4, 0, "layer 4"),
         (-1, 0, "layer -1"),
@@ -137,7 +147,7 @@ def test_what_is_not_there_is_said(full: HookedMTA) -> None:
         (0, -1, "head -1"),
     ):
         with pytest.raises(PromptError, match=message):
-            trace.map(layer, Stage.RAW, head)
+            full_trace.map(layer, Stage.RAW, head)
 
 
 @pytest.mark.golden

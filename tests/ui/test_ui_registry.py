@@ -33,18 +33,18 @@ def _found(tmp_path, **options):
     return Found(path=tmp_path / "run" / "blocks", name="blocks", summary=summary, problem=None)
 
 
-def test_the_label_says_variant_size_and_bytes(tmp_path):
+def test_the_label_says_name_and_variant(tmp_path):
     found = _found(tmp_path, pre_kernel=(2, 9))
-    assert label(found) == "blocks · MTA · 4L x 2H · 6.8 MB"
+    assert label(found) == "blocks · MTA"
     assert label(found, ["blocks", "blocks"]).startswith("blocks (run)")
 
 
 def test_the_grey_line_says_kernels_dtypes_and_format(tmp_path):
     line = grey_line(_found(tmp_path, pre_kernel=(2, 9), mta_layers=(1, 3)), "float32")
-    assert line == "kernels 2x9 before softmax in L1,3 · float16 file, float32 run · native format"
+    size = "4 layers x 2 heads, 6.8 MB"
+    assert line == f"{size} · kernels 2x9 before softmax in L1,3 · float16 file, float32 run · native format"
     everywhere = grey_line(_found(tmp_path, post_kernel=(6, 11), head_pre=True), "bfloat16")
-    assert "kernels 6x11 after softmax in all layers · head mixing" not in everywhere  # mixing limits nothing
-    assert "head mixing" in everywhere
+    assert "kernels 6x11 after softmax in all layers · head mixing · " in everywhere
 
 
 def test_an_unreadable_model_says_so(tmp_path):

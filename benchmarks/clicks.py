@@ -1,0 +1,117 @@
+"""How long a visitor waits: process start to the first map, and click to drawn, in a real browser.
+
+    python -m benchmarks.clicks [--prompt-tokens 128 512] [--clicks 10]
+
+Prints one line a number: seconds from starting `streamlit run app.py` to the first drawn map, and
+the median of changing layer, head and stage, each from the click to the frame in which the large
+map shows the new selection. Needs a chromium (see tests/browser/serving.py).
+"""
+
+import argparse
+import re
+import statistics
+import time
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
+
+TITLE = """([...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
+# Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
+CLICK = """([selector, before]) => new Promise(done => {
+    const start = performance.now();
+    document.querySelector(selector).click();
+    const look = () => TITLE !== before
+        ? requestAnimationFrame(() => requestAnimationFrame(() => done((performance.now() - start) / 1000)))
+        : requestAnimationFrame(look);
+    look();
+})""".replace("TITLE", TITLE)
+RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
+
+
+def main() -> None:
+    arguments = _arguments()
+    start = time.perf_counter()
+    process, address = start_app(arguments.models)
+    try:
+        wait_for(address, process)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
+            page = browser.new_page(viewport={"width": 1280, "height": 1100})
+            page.set_default_timeout(300_000)
+            page.goto(f"{address}/?ck={arguments.checkpoint}")
+            _wait_for_title(page, "")
+            print(f"process start to first map: {time.perf_counter() - start:.2f} s")
+            for n_tokens in arguments.prompt_tokens:
+                _run_prompt(page, n_tokens)
+                for name, seconds in _clicks(page, arguments.clicks).items():
+                    print(f"{n_tokens} tokens, {name}: median {statistics.median(seconds):.2f} s "
+                          f"(worst {max(seconds):.2f})")  # fmt: skip
+            browser.close()
+    finally:
+        process.terminate()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--prompt-tokens", type=int, nargs="+", default=[128, 512])
+    parser.add_argument("--clicks", type=int, default=10)
+    parser.add_argument(
+        "--checkpoint", default="blocks-n5-mta", help="a char or bytes model with 2 layers or more"
+    )
+    parser.add_argument("--models", type=Path, help="a folder of checkpoints besides the shipped ones")
+    return parser.parse_args()
+
+
+def _wait_for_title(page: Page, before: str) -> None:
+    page.wait_for_function(f"before => ({TITLE}) !== before", arg=before)
+    page.wait_for_function(
+        """() => document.querySelector('[data-testid="stApp"]').dataset.testScriptState === 'notRunning'"""
+    )
+    page.wait_for_timeout(1500)
+
+
+def _run_prompt(page: Page, n_tokens: int) -> None:
+    """A prompt of so many tokens with BOS: letters, which char and bytes tokenizers take one by one."""
+    text = ("kemub.crdls.bqgcn.nchrb." * n_tokens)[: n_tokens - 1]
+    box = page.get_by_label("Prompt")
+    box.fill(text)
+    box.press("Control+Enter")
+    page.get_by_text(re.compile(f"^{n_tokens} tokens")).first.wait_for()
+    page.wait_for_timeout(3000)
+
+
+def _clicks(page: Page, count: int) -> dict[str, list[float]]:
+    """Seconds of `count` changes of each kind, there and back in turn."""
+    pairs = {
+        "head": [".st-key-step-head-Right button", ".st-key-step-head-Left button"],
+        "layer": [".st-key-step-layer-Down button", ".st-key-step-layer-Up button"],
+        "stage": [_stage(page, 0), _stage(page, 1)],
+    }
+    _first(page)
+    return {name: [_click(page, pair[turn % 2]) for turn in range(count)] for name, pair in pairs.items()}
+
+
+def _first(page: Page) -> None:
+    """Go to layer 0, head 0, the second stage, so that the first click of each kind changes something."""
+    for selector in (".st-key-step-layer-Up button", ".st-key-step-head-Left button"):
+        while page.locator(selector).is_enabled():
+            _click(page, selector)
+    if page.evaluate(f"!({TITLE}).includes('conv')"):
+        _click(page, _stage(page, 1))
+
+
+def _stage(page: Page, index: int) -> str:
+    return f".st-key-widget-stage button:nth-of-type({index + 1})"
+
+
+def _click(page: Page, selector: str) -> float:
+    seconds = page.evaluate(CLICK, [selector, page.evaluate(TITLE)])
+    page.wait_for_timeout(700)  # a visitor looks before the next click
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

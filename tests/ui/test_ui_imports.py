@@ -1,0 +1,12 @@
+"""The page's first words must not wait for the model's libraries."""
+
+import subprocess
+import sys
+
+
+def test_opening_a_page_does_not_import_transformer_lens():
+    code = "import sys, mta_viz.ui.open_page; print('transformer_lens' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

@@ -76,7 +76,7 @@ def _add_axes(
         "y": (attention.query_start, attention.values.shape[0], figure.layout.height - TOP),
         "x": (attention.key_start, attention.values.shape[1], figure.layout.width - RIGHT),
     }
-    margin = {"t": TOP, "r": RIGHT, "pad": 0, "autoexpand": False}
+    margin = {"t": TOP, "r": RIGHT, "autoexpand": False}
     for name, (start, count, px) in sides.items():
         span = cells.edges(start, count, attention.block)
         span = span[::-1] if name == "y" else span

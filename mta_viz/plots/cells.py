@@ -120,7 +120,7 @@ def targets(
         mode="markers",
         customdata=customdata,
         hovertemplate=hovertemplate + "<extra></extra>",
-        marker={"symbol": "square-open", "size": max(cell_px, 6), "color": "#000000", "opacity": 0},
+        marker={"symbol": "square-open", "size": max(cell_px, 9), "color": "#000000", "opacity": 0},
         selected={"marker": {"opacity": 1, "color": "#000000"}},
         unselected={"marker": {"opacity": 0}},
         meta=TARGETS,

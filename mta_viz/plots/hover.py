@@ -2,7 +2,9 @@
 
 Tokens come through the data axes' `labelalias` (number -> 'position "token"'), 30 bytes a token
 instead of a string a cell; those axes carry no tick labels, so every position shows its token.
-Numbers come from one float32 array a map. Measured: `attention_map` in tests/plots.
+Numbers come from one float32 array a map. Whole figures measured as JSON: 256 x 256 cells with the
+stage before and click targets 1.8 MB; 512 x 512, hover on the cells themselves, 1.8 MB; pooled to
+256 a side with peaks and means 1.9 MB.
 """
 
 import numpy as np

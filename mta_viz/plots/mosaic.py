@@ -153,7 +153,7 @@ class Mosaic:
             yanchor="bottom",
             align="left",
             showarrow=False,
-            font={"size": 11},
+            font={"size": 11, "color": theme.INK},
             yshift=1,
         )
 

@@ -146,6 +146,8 @@ def style(figure: go.Figure, width: int, height: int) -> go.Figure:
         hovermode="closest",
         hoverlabel={"align": "left", "font": {"family": MONO, "size": 12}},
         dragmode="zoom",
+        # A page's theme may bring its own distance between axes and cells.
+        margin={"pad": 0},
     )
     return figure
 

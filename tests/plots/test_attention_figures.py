@@ -79,6 +79,9 @@ def test_the_future_is_one_staircase_and_no_value() -> None:
     figure = attention_map(random_map(4), tokens(4), limit=2.0)
     hatched = hatches(figure)
     assert len(hatched) == 1 and polygon_area(hatched[0]) == 6
+    # Rows 0 to 2 have a future, and only there: the top right corner of the map.
+    assert (min(hatched[0].y), max(hatched[0].y)) == (-0.5, 2.5)
+    assert (min(hatched[0].x), max(hatched[0].x)) == (0.5, 3.5)
     assert np.isnan(heat(figure).z[np.triu_indices(4, 1)]).all()
     assert np.isfinite(heat(figure).z[np.tril_indices(4)]).all()
 
@@ -89,6 +92,8 @@ def test_the_future_of_a_crop(query_start: int, key_start: int, area: float) -> 
     figure = attention_map(crop, tokens(12), limit=2.0)
     hatched = hatches(figure)
     assert sum(map(polygon_area, hatched)) == area == int(crop.masked.sum())
+    names = [f'{p} "{theme.escape(tokens(12).pieces[p])}"' for p in range(key_start, key_start + 3)]
+    assert list(figure.layout.xaxis.labelalias.values()) == names
 
 
 def test_bad_cells_are_crosses_and_zero_is_a_colour() -> None:

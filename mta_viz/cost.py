@@ -41,9 +41,9 @@ def _cell_work(config: ModelConfig, layer: int) -> int:
     return 2 * config.d_head + taps + mixing + 20
 
 
-def set_threads(config: ModelConfig, n_tokens: int) -> None:
+def set_threads(config: ModelConfig, n_tokens: int, batch: int = 1) -> None:
     """Tiny runs are 25 to 50 times slower on several threads than on one; choose by size."""
-    wanted = 1 if multiply_adds(config, n_tokens) < SMALL_RUN else _all_threads()
+    wanted = 1 if batch * multiply_adds(config, n_tokens) < SMALL_RUN else _all_threads()
     if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)
 

@@ -203,7 +203,7 @@ def generate(
 def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
     """Logits of a batch of equally long sequences, in the model's dtype, on its device."""
     with model.lock, torch.no_grad():
-        set_threads(model.config, ids.numel())
+        set_threads(model.config, ids.shape[1], batch=ids.shape[0])
         return model(ids.to(model.device))
 
 

@@ -43,7 +43,8 @@ def _cell_work(config: ModelConfig, layer: int) -> int:
 
 def set_threads(config: ModelConfig, n_tokens: int, batch: int = 1) -> None:
     """Tiny runs are 25 to 50 times slower on several threads than on one; choose by size."""
-    wanted = 1 if batch * multiply_adds(config, n_tokens) < SMALL_RUN else _all_threads()
+    most = _all_threads()  # asked first, always: after a small run torch would answer 1
+    wanted = 1 if batch * multiply_adds(config, n_tokens) < SMALL_RUN else most
     if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)
 

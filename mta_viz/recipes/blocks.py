@@ -15,12 +15,12 @@ import torch
 from mta_viz import tracing
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.native import write_native
-from mta_viz.errors import MtaVizError
 from mta_viz.recipes.blocks_config import BlocksConfig
 from mta_viz.recipes.blocks_evaluation import BlocksEvaluation, evaluate_blocks
 from mta_viz.recipes.cards import hardware_name, loss_curve, write_card
 from mta_viz.recipes.history import HISTORY_FILE, write_history
 from mta_viz.recipes.initial import initial_model
+from mta_viz.recipes.running import checked_device, prepare_folder
 from mta_viz.recipes.trainer import Batch, Report, Trainer, TrainingResult
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.seeding import stream_generator, stream_seed
@@ -47,7 +47,7 @@ def train_blocks(
     `out` that exists (without `resume`), a missing device, or a configuration that describes no
     task or model, before any work.
     """
-    place = _checked_device(device)
+    place = checked_device(device)
     trainer = _trainer(config, out, place, resume)
     result = trainer.run(max_seconds=max_seconds, report=report)
     _write_model(out, config, trainer, result)
@@ -69,7 +69,7 @@ def _trainer(config: BlocksConfig, out: Path, device: torch.device, resume: bool
     """Everything that can be refused is refused here, the folder last, before the model is made."""
     model_config, settings = config.model_config(), config.trainer_settings()
     batches = block_batches(config, device)
-    _prepare_folder(out, resume)
+    prepare_folder(out, resume)
     trainer = Trainer(
         initial_model(model_config, config.seed, device),
         batches,
@@ -99,22 +99,6 @@ def block_batches(config: BlocksConfig, device: torch.device) -> Callable[[int],
         return Batch(drawn.tokens, drawn.answer.float())
 
     return batch
-
-
-def _checked_device(device: str) -> torch.device:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts when built without CUDA
-        raise MtaVizError(f"The device {device!r} cannot be used: {error}") from error
-    return torch.device(device)
-
-
-def _prepare_folder(out: Path, resume: bool) -> None:
-    if resume:
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
-    out.mkdir(parents=True, exist_ok=True)
 
 
 def _write_model(out: Path, config: BlocksConfig, trainer: Trainer, result: TrainingResult) -> None:

@@ -4,7 +4,6 @@ Imports torch only when a run starts. The command line's entry point owns parsin
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ def run_blocks(args: argparse.Namespace) -> dict[str, Any]:
     """Train as the parsed arguments say, progress on stderr; returns the model card."""
     config = blocks_config(args.config, variant=args.variant, seed=args.seed, steps=args.steps)
     from mta_viz.recipes.blocks import train_blocks
+    from mta_viz.recipes.running import print_evaluation, print_progress
 
     return train_blocks(
         config,
@@ -34,21 +34,6 @@ def run_blocks(args: argparse.Namespace) -> dict[str, Any]:
         device=args.device,
         max_seconds=args.max_seconds,
         resume=args.resume,
-        report=_report,
-        evaluation_progress=_evaluation_progress,
+        report=print_progress,
+        evaluation_progress=print_evaluation,
     )
-
-
-def _report(progress: Any) -> None:
-    minutes, seconds = divmod(round(progress.seconds_left), 60)
-    print(
-        f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}  "
-        f"{minutes}:{seconds:02d} left",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _evaluation_progress(share: float) -> None:
-    end = "\n" if share >= 1 else "\r"
-    print(f"evaluating {share:4.0%}", end=end, file=sys.stderr, flush=True)

@@ -11,6 +11,9 @@ import pytest
 import torch
 from model_cases import Case, random_case
 
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import ConfigError
+
 IDS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 BASE: dict[str, Any] = {
     "dim": 16,
@@ -104,11 +107,14 @@ def test_option_changes_the_logits_as_in_the_reference(base: dict, flipped: dict
     np.testing.assert_allclose(change, expected, rtol=0, atol=1e-4)
 
 
-def test_an_even_kernel_with_pad_both_is_refused() -> None:
-    with pytest.raises(Exception, match="key_kernel_size is 4; expected an odd number"):
-        random_case(_flipped({"key_kernel_size": 4})).build()
-
-
-def test_both_kinds_of_head_mixing_after_the_softmax_are_refused() -> None:
-    with pytest.raises(Exception, match="expected one of the two"):
-        random_case(_flipped({"post_sm_linear_head": True})).build()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pre_kernel": (2, 4)}, "even key size 4"),
+        ({"post_kernel": (2, 4)}, "even key size 4"),
+        ({"head_post_group": 2, "head_post_linear": True}, "choose one"),
+    ],
+)
+def test_options_that_describe_no_model_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ModelConfig(16, 3, 4, 4, 4, 48, 13, mta=MTAOptions(**options))

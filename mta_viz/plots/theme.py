@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
+Figure = go.Figure  # so that code above plots can name what it hands on
+
 SIGNED_SCALE = "RdBu_r"
 MASS_SCALE = "dense"
 BAD_COLOR = "#D0006F"

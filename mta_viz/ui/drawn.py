@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from mta_viz.analysis.maps import AttentionMap, exact_map, head_maps, shared_limit
 from mta_viz.analysis.predictions import Prediction, top_tokens
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots.attention import attention_map, stage_strip
+from mta_viz.plots.overview import choose_part
 from mta_viz.plots.predictions import next_tokens
+from mta_viz.plots.theme import Figure
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.cache import remember
 from mta_viz.ui.crops import WHOLE_UP_TO, Crop
@@ -75,7 +75,7 @@ class Drawn:
             "crop", *self._head, stage, part,
         )  # fmt: skip
 
-    def strip_figure(self) -> go.Figure:
+    def strip_figure(self) -> Figure:
         """All stages as thumbnails."""
         stage = self.selected.stage
         return remember(
@@ -83,7 +83,7 @@ class Drawn:
             "strip", *self._head, stage, self.page.first_token,
         )  # fmt: skip
 
-    def map_figure(self, attention: AttentionMap, size: int, cell: tuple[int, int] | None) -> go.Figure:
+    def map_figure(self, attention: AttentionMap, size: int, cell: tuple[int, int] | None) -> Figure:
         """A map `size` pixels wide and high, with `cell` (query, key) marked in it."""
         limit = self.limit
         return remember(
@@ -99,24 +99,18 @@ class Drawn:
             tuple(attention.values.shape), limit, size, cell, self.page.numbering,
         )  # fmt: skip
 
-    def overview_figure(self, overview: AttentionMap, size: int, part: Crop) -> go.Figure:
+    def overview_figure(self, overview: AttentionMap, size: int, part: Crop) -> Figure:
         """A pooled map in which a box can be drawn; the part shown exactly is outlined."""
 
-        def draw() -> go.Figure:
-            figure = go.Figure(self.map_figure(overview, size, None))
-            figure.update_layout(dragmode="select")
-            figure.add_shape(
-                type="rect",
-                x0=part.key_start - 0.5,
-                x1=part.key_stop - 0.5,
-                y0=part.query_start - 0.5,
-                y1=part.query_stop - 0.5,
-                line={"color": "#000000", "width": 2},
-            )
-            return figure
-
         return remember(
-            draw, "overview", *self._head, overview.stage, self.limit, size, part, self.page.numbering
+            lambda: choose_part(self.map_figure(overview, size, None), part.queries, part.keys),
+            "overview",
+            *self._head,
+            overview.stage,
+            self.limit,
+            size,
+            part,
+            self.page.numbering,
         )
 
     def value(self, stage: Stage) -> float:
@@ -134,7 +128,7 @@ def predictions(page: Page, position: int) -> tuple[Prediction, ...]:
     return remember(lambda: top_tokens(page.trace, position), "top", page.key, position)
 
 
-def predictions_figure(page: Page, position: int) -> go.Figure:
+def predictions_figure(page: Page, position: int) -> Figure:
     """The same as bars."""
     return remember(
         lambda: next_tokens(predictions(page, position), width=NEXT_PX), "bars", page.key, position

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from mta_viz.exporting.names import file_name
+from mta_viz.plots.theme import Figure
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=])")
 _EMOJI_CODE = re.compile(r":(?=[\w+/-]+:)")
@@ -32,7 +32,7 @@ def caption(text: str) -> None:
 
 
 def chart(
-    figure: go.Figure,
+    figure: Figure,
     name: str,
     then: Callable[[str], None] | None = None,
     *,
@@ -59,7 +59,7 @@ def chart(
 
 
 def caption_with_save(
-    text: str, name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str], key: str
+    text: str, name: tuple[object, ...], figure: Figure, csv: Callable[[], str], key: str
 ) -> None:
     """What a chart shows, in words, and its save menu at the right."""
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
@@ -68,7 +68,7 @@ def caption_with_save(
         save_menu(name, figure, csv, key)
 
 
-def save_menu(name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str], key: str) -> None:
+def save_menu(name: tuple[object, ...], figure: Figure, csv: Callable[[], str], key: str) -> None:
     """One button with PNG, SVG and CSV of a chart; `name` are the parts of the file's name.
 
     Each file is made when it is asked for, so a page does not pay for what nobody saves.
@@ -79,7 +79,7 @@ def save_menu(name: tuple[object, ...], figure: go.Figure, csv: Callable[[], str
         _download("CSV (the numbers)", name, "csv", lambda: csv().encode(), key=key)
 
 
-def _picture(figure: go.Figure, format: Literal["png", "svg"]) -> bytes:
+def _picture(figure: Figure, format: Literal["png", "svg"]) -> bytes:
     """The file's content. Imported late: it knows the maps, and with them the model's libraries."""
     from mta_viz.exporting.figures import figure_bytes
 

@@ -20,36 +20,16 @@ Shape = tuple[int, ...]
 Weights = Mapping[str, Array]
 
 MODEL_DEFAULTS: dict[str, Any] = {
-    "dim": 512,
-    "n_layers": 8,
-    "n_heads": None,
-    "head_dim": None,
-    "n_kv_heads": None,
-    "ffn_dim_multiplier": None,
-    "multiple_of": 256,
-    "norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "max_seqlen": 1024,
-    "weight_tying": False,
-    "vocab_size": -1,
-}
+    "dim": 512, "n_layers": 8, "n_heads": None, "head_dim": None, "n_kv_heads": None,
+    "ffn_dim_multiplier": None, "multiple_of": 256, "norm_eps": 1e-5, "rope_theta": 10000.0,
+    "max_seqlen": 1024, "weight_tying": False, "vocab_size": -1,
+}  # fmt: skip
 MTA_DEFAULTS: dict[str, Any] = {
-    "use_mta": False,
-    "query_kernel_size": 1,
-    "key_kernel_size": 1,
-    "pad_key": "both",
-    "mta_layers": None,
-    "after_sm_query_kernel_size": None,
-    "after_sm_key_kernel_size": None,
-    "head_kernel_size": None,
-    "group_norm": False,
-    "layer_norm_rescale": False,
-    "curse_norm": False,
-    "pre_sm_linear_head": False,
-    "post_sm_linear_head": False,
-    "add_gating": False,
-    "gate_1d": True,
-}
+    "use_mta": False, "query_kernel_size": 1, "key_kernel_size": 1, "pad_key": "both", "mta_layers": None,
+    "after_sm_query_kernel_size": None, "after_sm_key_kernel_size": None, "head_kernel_size": None,
+    "group_norm": False, "layer_norm_rescale": False, "curse_norm": False, "pre_sm_linear_head": False,
+    "post_sm_linear_head": False, "add_gating": False, "gate_1d": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

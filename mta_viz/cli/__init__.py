@@ -6,7 +6,6 @@ arguments are understood: each command is a module with `run(arguments) -> dict`
 """
 
 import json
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -32,8 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        _silence_stdout()
+    except BrokenPipeError:  # nobody reads on
         return BROKEN_PIPE
     except OSError as error:
         return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
@@ -49,8 +47,3 @@ def _json(answer: dict[str, Any]) -> str:
 def _fail(message: str) -> int:
     print(f"error: {message}", file=sys.stderr)
     return USER_ERROR
-
-
-def _silence_stdout() -> None:
-    """Nobody reads on: keep Python from flushing what is left at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

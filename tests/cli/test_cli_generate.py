@@ -6,6 +6,8 @@ import pytest
 import torch
 from cli_support import assert_refused
 
+from mta_viz.tokenizers.loading import load_tokenizer
+
 
 def test_every_id_is_the_most_likely_next_one(run, folder, model):
     answer = run("generate", folder, "--prompt", "ab#", "--max-new-tokens", 5)
@@ -17,6 +19,7 @@ def test_every_id_is_the_most_likely_next_one(run, folder, model):
         assert model(torch.tensor([ids]))[0, -1].argmax() == expected
         ids.append(expected)
     assert 1 <= len(reply["ids"]) <= 5
+    assert reply["text"] == load_tokenizer("char", None, folder=folder).decode(tuple(reply["ids"]))
 
 
 def test_the_prompt_needs_letters_the_tokenizer_has(run, folder):

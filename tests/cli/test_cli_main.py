@@ -104,7 +104,7 @@ def test_a_real_interrupt_in_a_real_process(tmp_path: Path):
 def test_a_closed_pipe_is_no_traceback():
     code = (
         "import sys; from types import SimpleNamespace; from mta_viz import cli\n"
-        "cli.import_module = lambda name: SimpleNamespace(run=lambda arguments: ['x' * 10**6])\n"
+        "cli.import_module = lambda name: SimpleNamespace(run=lambda arguments: ['x'])\n"
         "sys.exit(cli.main(['info', 'x']))"
     )
     reader, writer = os.pipe()

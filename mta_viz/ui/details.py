@@ -36,14 +36,13 @@ def draw_estimate(request: Request, model: HookedMTA) -> None:
 
 def draw_details(request: Request, page: Page) -> None:
     """The health card, then where the weights come from."""
-    found = request.found
     with request.details:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
         st.code("\n".join(health_lines(_health(page))), language=None)
         st.code(provenance(request, page), language=None, wrap_lines=True)
-        for note in found.summary.notes:
+        for note in request.summary.notes:
             st.caption(plain(note))
-        card = Path(request.model.path) / "README.md"
+        card = Path(request.model_key.path) / "README.md"
         if card.is_file():
             st.download_button("Model card", card.read_bytes(), "model-card.md", on_click="ignore")
 
@@ -53,9 +52,9 @@ def provenance(request: Request, page: Page) -> str:
     lines = {
         "parameters": f"{parameter_count(page.model.config):,}",
         "trained length": f"{page.model.config.n_ctx:,} tokens",
-        "tokenizer": request.found.summary.tokenizer_name or "none named",
-        "sha256": _sha256(request.model.path, request.model.changed),
-        "path": request.model.path,
+        "tokenizer": request.summary.tokenizer_name or "none named",
+        "sha256": _sha256(request.model_key.path, request.model_key.changed),
+        "path": request.model_key.path,
     }
     return "\n".join(f"{name}: {value}" for name, value in lines.items())
 

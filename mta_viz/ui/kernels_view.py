@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from mta_viz.analysis.kernels import LayerKernelSet, layer_kernels
+from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Place, layer_kernels
 from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import kernels_csv
-from mta_viz.plots.kernels import head_mixing, kernel_grid
+from mta_viz.plots.kernels import Scale, head_mixing, kernel_grid
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
 from mta_viz.ui.cache import remember
@@ -39,7 +39,7 @@ def draw_kernels(page: Page) -> None:
     draw_address(f"{state.view().checkpoint} · {layer_label(layer, page.numbering)} · kernels of all heads")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
-        scale = st.segmented_control(
+        scale: Scale = st.segmented_control(
             "Scale",
             ("shared", "own"),
             required=True,
@@ -76,7 +76,7 @@ def _layer(config: ModelConfig, layers: list[int]) -> int:
     return layers[0] if layers else 0
 
 
-def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: str, scale: str) -> None:
+def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: Place, scale: Scale) -> None:
     taps = kernels.taps(where)
     if taps is None:
         caption(_missing(page, layer, where))
@@ -99,7 +99,7 @@ def _missing(page: Page, layer: int, where: str) -> str:
     )
 
 
-def _draw_mixing(page: Page, layer: int, kernels: LayerKernelSet, where: str) -> None:
+def _draw_mixing(page: Page, layer: int, kernels: LayerKernelSet, where: MixPlace) -> None:
     matrix = kernels.mixing(where)
     if matrix is None:
         caption(f"Heads are not mixed {PLACES[where]} in this model.")

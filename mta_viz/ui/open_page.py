@@ -132,8 +132,10 @@ def _job(wanted: cache.RunKey | cache.ModelKey) -> running.Job:
         if current[0] == wanted:
             return current[1]
         current[1].cancel()
-    start = running.run_job if isinstance(wanted, cache.RunKey) else running.load_job
-    job = start(wanted, cache.stores())
+    if isinstance(wanted, cache.RunKey):
+        job = running.run_job(wanted, cache.stores())
+    else:
+        job = running.load_job(wanted, cache.stores())
     state.put("job", (wanted, job))
     return job
 

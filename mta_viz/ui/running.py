@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mta_viz.errors import Cancelled
 from mta_viz.ui.cache import ModelKey, RunKey, Stores
@@ -86,14 +87,14 @@ def _load(key: ModelKey, job: Job) -> object:
     return build_model(checkpoint, device=key.device, dtype=torch_dtype(key.dtype))
 
 
-def _capture(model: object, prompt: str | tuple[int, ...], job: Job) -> object:
+def _capture(model: Any, prompt: str | tuple[int, ...], job: Job) -> object:
     from mta_viz.tracing import capture
 
     return capture(model, prompt, progress=job.report)
 
 
-def torch_dtype(name: str) -> object:
-    """`torch.float32` for "float32"; None (the file's own) for "as in the file"."""
+def torch_dtype(name: str) -> Any:
+    """`torch.float32` for "float32"; torch is imported only here, in the job's thread."""
     import torch
 
-    return getattr(torch, name, None)
+    return getattr(torch, name)

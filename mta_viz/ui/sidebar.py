@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.checkpoint.discovery import Found
+from mta_viz.checkpoint.reading import Summary
 from mta_viz.errors import MtaVizError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
@@ -42,6 +43,20 @@ class Request:
     button: Any = None
     settings: Any = None
     check: Any = None
+
+    @property
+    def summary(self) -> Summary:
+        """The chosen checkpoint's facts; there are some wherever `model` is set."""
+        if self.found is None or self.found.summary is None:
+            raise RuntimeError("no usable checkpoint is chosen")
+        return self.found.summary
+
+    @property
+    def model_key(self) -> ModelKey:
+        """`model`, where it is known to be set."""
+        if self.model is None:
+            raise RuntimeError("no usable checkpoint is chosen")
+        return self.model
 
 
 def draw_sidebar() -> Request:
@@ -117,7 +132,7 @@ def _model_key(found: Found) -> ModelKey:
 
 
 def _draw_prompt(request: Request) -> None:
-    tokenizer, problem = _tokenizer(request.model, request.found)
+    tokenizer, problem = _tokenizer(request)
     if tokenizer is None:
         _draw_missing_tokenizer(request, problem)
         _draw_ids(request)
@@ -127,13 +142,13 @@ def _draw_prompt(request: Request) -> None:
     request.button = st.empty()
 
 
-def _tokenizer(model: ModelKey, found: Found) -> tuple[Tokenizer | None, str]:
+def _tokenizer(request: Request) -> tuple[Tokenizer | None, str]:
     """The tokenizer, or None and why."""
-    name, path = found.summary.tokenizer_name, found.summary.tokenizer_path
+    model, name, path = request.model_key, request.summary.tokenizer_name, request.summary.tokenizer_path
     if name is None:
         return None, "params.json names no tokenizer. Paste token ids instead of text."
     try:
-        return cache.tokenizer(name, path, str(found.path), model.tokenizer, model.changed), ""
+        return cache.tokenizer(name, path, model.path, model.tokenizer, model.changed), ""
     except MtaVizError as error:
         return None, str(error)
 
@@ -143,12 +158,12 @@ def _draw_missing_tokenizer(request: Request, problem: str) -> None:
     upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
     if upload is not None:
         file = keep_upload(upload.name, upload.getvalue())
-        state.put(f"tokenizer.{request.model.path}", str(file))
+        state.put(f"tokenizer.{request.model_key.path}", str(file))
         st.rerun()
 
 
 def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
-    n_ctx = request.found.summary.config.n_ctx
+    n_ctx = request.summary.config.n_ctx
     text = prompt_for(tokenizer, state.get("prompt"), n_ctx)
     if state.get("prompt") != text:  # first visit, or a model for which the example means nothing
         state.put("prompt", text)
@@ -194,7 +209,7 @@ def _draw_ids(request: Request) -> None:
     except MtaVizError as error:
         request.empty = str(error)
         return
-    vocab_size = request.found.summary.config.vocab_size
+    vocab_size = request.summary.config.vocab_size
     _count(request, lambda: tokens_from_ids(ids, vocab_size=vocab_size))
     _want(request, ids, tuple)
 
@@ -207,11 +222,11 @@ def _count(request: Request, encode: Callable[[], Tokens]) -> None:
         st.error(plain(str(error)))
 
 
-def _want(request: Request, prompt: str | tuple[int, ...], kind: type) -> None:
+def _want(request: Request, prompt: str | tuple[int, ...], kind: type[str] | type[tuple]) -> None:
     """The run to show is the last one asked for; the text in the box may be newer."""
-    asked = state.get("run")
+    asked: Any = state.get("run")
     if isinstance(asked, kind) and asked:
-        request.run = RunKey(request.model, asked)
+        request.run = RunKey(request.model_key, asked)
         request.stale = asked != prompt
     elif not request.empty:
         request.empty = "Press Run to see this prompt."

@@ -6,7 +6,7 @@ without `plain`.
 
 import re
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -46,7 +46,9 @@ def chart(
     choice must not be taken for one on the new figure.
     """
     key = f"chart.{name}"
-    choosing = {"selection_mode": modes, "on_select": lambda: then(key)} if then is not None else {}
+    choosing: dict[str, Any] = (
+        {"selection_mode": modes, "on_select": lambda: then(key)} if then is not None else {}
+    )
     st.plotly_chart(
         figure,
         key=key,

@@ -116,7 +116,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """Largest absolute errors of a recomputation in other slabs against the run's own tensors."""
+    """A second run, in other slabs of rows, against the trace: largest difference / largest value."""
 
     residual_error: float
     logits_error: float
@@ -208,17 +208,21 @@ def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor,
 
 
 def self_check(trace: Trace) -> SelfCheck:
-    """Recompute every layer from its stored residual in other slabs, and the logits by a plain run."""
+    """Run the prompt once more in other slabs of rows and compare with what the trace holds."""
     model, worst = trace.model, 0.0
     with model.lock, torch.no_grad():
-        for layer, block in enumerate(model.blocks):
-            qkv = trace._project(layer)
+        resid = model.embed(_batch(model, trace.tokens.ids))
+        for block, stored in zip(model.blocks, trace.residuals[1:], strict=True):
+            qkv = block.attn.project(block.ln1(resid))
             z = torch.cat([block.attn.attend_rows(qkv, rows) for rows in _odd_slabs(block.attn, qkv)], dim=1)
-            before = trace.residuals[layer][None].to(model.dtype)
-            after = block.finish(before, block.attn.output(z))[0].float()
-            worst = max(worst, float((after - trace.residuals[layer + 1]).abs().max()))
-        logits = model(_batch(model, trace.tokens.ids))[0].float()
-    return SelfCheck(worst, float((logits - trace.logits()).abs().max()))
+            resid = block.finish(resid, block.attn.output(z))
+            worst = max(worst, _relative_error(resid[0].float(), stored))
+        logits = model.logits(resid)[0].float()
+    return SelfCheck(worst, _relative_error(logits, trace.logits()))
+
+
+def _relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).abs().max() / expected.abs().max())
 
 
 def estimate_seconds(model: HookedMTA, n_tokens: int) -> float:
@@ -242,7 +246,7 @@ def _timed_run(model: HookedMTA, n_tokens: int) -> float:
 
 def _odd_slabs(attention: Attention, qkv: QueryKeyValue) -> Iterator[Rows]:
     n_keys = qkv.k.shape[1]
-    step = max(attention.slab_rows(1, n_keys) // 3, 7)
+    step = max(min(attention.slab_rows(1, n_keys), n_keys) // 3, 1)  # never the run's own slabs
     return (attention.rows(row, min(row + step, n_keys)) for row in range(0, n_keys, step))
 
 

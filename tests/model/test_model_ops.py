@@ -98,7 +98,7 @@ class SoftmaxDtypes(TorchDispatchMode):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_softmax_of_half_precision_runs_in_float32(dtype: torch.dtype) -> None:
-    """ln 3 against 0: 0.25 and 0.75 (exact in both), from a softmax in float32, cast back."""
+    """ln 3 against 0: 0.25 and 0.75, from a softmax in float32, cast back."""
     scores = torch.tensor([[[[0.0, math.log(3)]]]], dtype=dtype)
     with SoftmaxDtypes() as dtypes:
         out = ops.masked_softmax(scores, torch.zeros(1, 2, dtype=torch.bool))

@@ -16,7 +16,9 @@ HOW_TO = "The browser tests need a chromium: `apt-get install chromium` or `play
 
 
 def find_chromium() -> str | None:
-    """A chromium on the PATH; None leaves the choice to playwright's own."""
+    """The chromium that BROWSER_PATH names, else one on the PATH; None leaves it to playwright's own."""
+    if named := os.environ.get("BROWSER_PATH"):
+        return named
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 

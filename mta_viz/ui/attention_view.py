@@ -76,7 +76,7 @@ def _draw_pickers(page: Page, selected: Selected) -> str:
 def _draw_body(drawn: Drawn) -> None:
     if len(drawn.tokens) == 1:
         st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
-    _draw_strip(drawn)
+    strip = st.container()  # filled last: the map a visitor waits for is sent first
     long = len(drawn.tokens) > crops.WHOLE_UP_TO
     if long:
         _draw_search(drawn)
@@ -90,6 +90,8 @@ def _draw_body(drawn: Drawn) -> None:
             _draw_cell(drawn)
         with st.container():
             _draw_predictions(drawn)
+    with strip:
+        _draw_strip(drawn)
 
 
 def _draw_strip(drawn: Drawn) -> None:

@@ -210,11 +210,12 @@ def test_two_threads_never_see_each_others_hooks() -> None:
             for logits in (found["logits"], trace.logits(), score(model, ids)[0]):
                 wrong.extend(["clean"] * (not torch.allclose(logits, clean["logits"], atol=1e-5)))
 
-    threads = [threading.Thread(target=work) for work in (intervening, looking, looking)]
+    threads = [threading.Thread(target=work, daemon=True) for work in (intervening, looking, looking)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads), "a lock was never given back"
     assert wrong == []
 
 

@@ -55,8 +55,8 @@ class Trace:
         self, layer: int, stage: Stage, queries: slice = EVERYTHING, keys: slice = EVERYTHING
     ) -> Float[Tensor, "head query key"]:
         """Every head's map at one stage, or a crop of it."""
-        start, stop, _ = queries.indices(len(self.tokens))
-        first_key, last_key, _ = keys.indices(len(self.tokens))
+        start, stop = _bounds("queries", queries, len(self.tokens))
+        first_key, last_key = _bounds("keys", keys, len(self.tokens))
         parts = []
         for _, slab in self.slabs(layer, stage, range(start, stop)):
             missing = max(last_key - slab.shape[2], 0)
@@ -97,6 +97,7 @@ class Trace:
 
     def lens(self, depth: int, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
         """Logits read off the residual stream entering layer `depth` (logit lens)."""
+        _check_index("depth", depth, len(self.residuals))
         with self.model.lock, torch.no_grad():
             return self.model.logits(self.residuals[depth, positions].to(self.model.dtype)).float()
 
@@ -254,6 +255,13 @@ def _row_progress(progress: Progress | None, layer: int, n_layers: int, n_tokens
     if progress is None:
         return None
     return lambda stop: progress((layer + (stop / n_tokens) ** 2) / n_layers)
+
+
+def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:
+    if part.step not in (None, 1):
+        raise PromptError(f"{name} goes in steps of {part.step}; a crop is a slice with step 1")
+    start, stop, _ = part.indices(n_tokens)
+    return start, stop
 
 
 def _check_index(name: str, index: int, count: int) -> None:

@@ -212,3 +212,13 @@ def test_all_stages_in_one_pass_equal_each_by_itself(full_trace: Trace) -> None:
             for stage, slab in found.items():
                 rows = slice(start, start + slab.shape[1])
                 assert torch.equal(slab, full_trace.maps(layer, stage, rows)[:, :, : slab.shape[2]])
+
+
+@pytest.mark.golden
+def test_what_is_no_crop_or_depth_is_refused(full_trace: Trace) -> None:
+    with pytest.raises(PromptError, match="queries goes in steps of 2"):
+        full_trace.map(0, Stage.RAW, 0, slice(0, 10, 2))
+    with pytest.raises(PromptError, match="keys goes in steps of -1"):
+        full_trace.map(0, Stage.RAW, 0, keys=slice(None, None, -1))
+    with pytest.raises(PromptError, match="depth 99 does not exist"):
+        full_trace.lens(99)

@@ -16,7 +16,8 @@ from mta_viz.tokenizers.base import Tokens
 
 __all__ = ["attention_map", "map_title", "stage_strip"]
 
-TOP, RIGHT, AXIS_TITLE = 66, 16, 24
+TOP, RIGHT, AXIS_TITLE = 66, 16, 30
+POINTER = 9  # room between labels and cells for the triangle that points at the selected query
 Cell = tuple[int, int]
 
 
@@ -85,13 +86,14 @@ def _add_axes(
         last = min(start + count * attention.block, len(tokens))
         ticks = theme.tick_positions(start, last, max(px - 90, 40), [*own[name], *marks])
         labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
-        margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + AXIS_TITLE
+        margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + POINTER + AXIS_TITLE
         names = hover.aliases(tokens, start, count, attention.block)
         axes[f"{name}axis"] = _cell_axis(span, names, attention.block)
         axes[f"{name}axis2"] = _label_axis(name, span, ticks, labels)
     # An axis is drawn only while a trace lies on it.
     figure.add_trace(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y2", hoverinfo="skip"))
     figure.update_layout(axes, margin=margin)
+    theme.add_key_title(figure, "key")
     return sides["x"][2] - margin["l"], sides["y"][2] - margin["b"]
 
 
@@ -118,7 +120,8 @@ def _label_axis(
         tickvals=ticks,
         ticktext=labels,
         tickangle=0 if name == "y" else -90,
-        title={"text": "query" if name == "y" else "key", "standoff": 4, "font": {"size": 12}},
+        ticklabelstandoff=POINTER,
+        title={"text": "query" if name == "y" else "", "standoff": 4, "font": {"size": 12}},
     )
 
 

@@ -109,9 +109,9 @@ def _add_shares(
     with np.errstate(invalid="ignore"):  # a row with an infinite weight has no shares
         share = np.divide(np.abs(cells), total, out=np.zeros_like(cells), where=total > 0)
     if attention.distribution:
-        lines[-1] += f" (%{{customdata[{len(fields)}]:.1%}} of this row)"
+        lines.append(f"%{{customdata[{len(fields)}]:.1%}} of this row")
         fields.append(share)
         return
     sums = f"row sums to %{{customdata[{len(fields) + 1}]:.3f}}"
-    lines[-1] += f" (%{{customdata[{len(fields)}]:.1%}} of |row|, {sums})"
+    lines.append(f"%{{customdata[{len(fields)}]:.1%}} of |row|, {sums}")
     fields += [share, cells.sum(1, keepdims=True) * np.ones_like(cells)]

@@ -177,6 +177,22 @@ def add_title(figure: go.Figure, text: str) -> go.Figure:
     return figure
 
 
+def add_key_title(figure: go.Figure, text: str) -> None:
+    """The title of the axis below, at the lower edge of the figure: plotly's own meets the labels."""
+    figure.add_annotation(
+        text=text,
+        x=0.5,
+        y=0,
+        xref="paper",
+        yref="paper",
+        xanchor="center",
+        yanchor="bottom",
+        yshift=-figure.layout.margin.b + 1,
+        showarrow=False,
+        font={"size": 12},
+    )
+
+
 def add_caption(figure: go.Figure, text: str, below_px: int) -> None:
     """One line of words `below_px` under the plotting area."""
     figure.add_annotation(

@@ -1,7 +1,7 @@
 """Every inference call goes through here, under the model's lock.
 
-Owns running a model: capture -> `Trace`, hook tensors, greedy continuation, batched scoring, the
-self-check. Does not own what results mean (analysis) or how a forward is computed (model).
+Owns running a model: capture -> `Trace`, hook tensors, greedy continuation, batched scoring. Does
+not own what results mean (analysis) or how a forward is computed (model).
 """
 
 import time
@@ -19,6 +19,7 @@ from mta_viz.cost import multiply_adds, set_threads
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue, Rows
 from mta_viz.model.generation import Continuation
+from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.tokenizers.base import Tokens
@@ -54,8 +55,8 @@ class Trace:
         self, layer: int, stage: Stage, queries: slice = EVERYTHING, keys: slice = EVERYTHING
     ) -> Float[Tensor, "head query key"]:
         """Every head's map at one stage, or a crop of it."""
-        start, stop, _ = queries.indices(len(self.tokens))
-        first_key, last_key, _ = keys.indices(len(self.tokens))
+        start, stop = _bounds("queries", queries, len(self.tokens))
+        first_key, last_key = _bounds("keys", keys, len(self.tokens))
         parts = []
         for _, slab in self.slabs(layer, stage, range(start, stop)):
             missing = max(last_key - slab.shape[2], 0)
@@ -68,17 +69,27 @@ class Trace:
         self, layer: int, stage: Stage, queries: range | None = None
     ) -> Iterator[tuple[int, Float[Tensor, "head query key"]]]:
         """A stage in consecutive slabs of rows: (first row, rows over keys 0..last row)."""
-        attention = self._attention(layer, stage)
+        self._attention(layer, stage)
+        for start, found in self._slabs(layer, {stage}, queries):
+            yield start, found[stage]
+
+    def stage_slabs(self, layer: int) -> Iterator[tuple[int, dict[Stage, Float[Tensor, "head query key"]]]]:
+        """Every stage of a layer at once, in slabs as in `slabs`: one pass instead of one each."""
+        return self._slabs(layer, set(self._attention(layer, Stage.RAW).stages), None)
+
+    def _slabs(
+        self, layer: int, wanted: set[Stage], queries: range | None
+    ) -> Iterator[tuple[int, dict[Stage, Tensor]]]:
+        attention = self.model.blocks[layer].attn
         queries = range(len(self.tokens)) if queries is None else queries
         with torch.no_grad():  # with gradients on, a slab would be the whole prompt
             step = attention.slab_rows(1, max(queries.stop, 1))
-        qkv = self._project(layer)
+        qkv = self.project(layer)
         for start in range(queries.start, queries.stop, step):
             rows = attention.rows(start, min(start + step, queries.stop))
             with self.model.lock, torch.no_grad():
-                found = next(maps for at, maps in attention.stage_rows(qkv, rows) if at is stage)
-            future = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).triu(start + 1)
-            yield start, found[0].float().masked_fill(future, 0.0)
+                found = _found(attention, qkv, rows, wanted)
+            yield start, found  # the lock is free while the caller works
 
     def logits(self, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
         """Logits of some positions, float32."""
@@ -86,6 +97,7 @@ class Trace:
 
     def lens(self, depth: int, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
         """Logits read off the residual stream entering layer `depth` (logit lens)."""
+        _check_index("depth", depth, len(self.residuals))
         with self.model.lock, torch.no_grad():
             return self.model.logits(self.residuals[depth, positions].to(self.model.dtype)).float()
 
@@ -96,10 +108,11 @@ class Trace:
         if attention.gate is None:
             return None
         with self.model.lock, torch.no_grad():
-            gate = attention.gate_values(attention.normalize(attention.attend(self._project(layer))))
+            gate = attention.gate_values(attention.normalize(attention.attend(self.project(layer))))
         return None if gate is None else gate[0].float()
 
-    def _project(self, layer: int) -> QueryKeyValue:
+    def project(self, layer: int) -> QueryKeyValue:
+        """Rotated queries and keys, and values, of every position of a layer; with a batch axis."""
         with self.model.lock, torch.no_grad():
             set_threads(self.model.config, len(self.tokens))
             block = self.model.blocks[layer]
@@ -114,12 +127,19 @@ class Trace:
         return attention
 
 
-@dataclass(frozen=True)
-class SelfCheck:
-    """A second run, in other slabs of rows, against the trace: largest difference / largest value."""
+def _found(attention: Attention, qkv: QueryKeyValue, rows: Rows, wanted: set[Stage]) -> dict[Stage, Tensor]:
+    """The wanted stages of some rows, float32, cells with key > query 0; stops at the last of them."""
+    found: dict[Stage, Tensor] = {}
+    for stage, maps in attention.stage_rows(qkv, rows):
+        if stage in wanted:
+            found[stage] = maps[0].float().masked_fill(_future(maps, rows.start), 0.0)
+        if len(found) == len(wanted):
+            break
+    return found
 
-    residual_error: float
-    logits_error: float
+
+def _future(maps: Tensor, first_row: int) -> Tensor:
+    return future_cells(range(first_row, first_row + maps.shape[2]), maps.shape[3], maps.device)
 
 
 def load(
@@ -207,24 +227,6 @@ def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor,
         return model(ids.to(model.device))
 
 
-def self_check(trace: Trace) -> SelfCheck:
-    """Run the prompt once more in other slabs of rows and compare with what the trace holds."""
-    model, worst = trace.model, 0.0
-    with model.lock, torch.no_grad():
-        resid = model.embed(_batch(model, trace.tokens.ids))
-        for block, stored in zip(model.blocks, trace.residuals[1:], strict=True):
-            qkv = block.attn.project(block.ln1(resid))
-            z = torch.cat([block.attn.attend_rows(qkv, rows) for rows in _odd_slabs(block.attn, qkv)], dim=1)
-            resid = block.finish(resid, block.attn.output(z))
-            worst = max(worst, _relative_error(resid[0].float(), stored))
-        logits = model.logits(resid)[0].float()
-    return SelfCheck(worst, _relative_error(logits, trace.logits()))
-
-
-def _relative_error(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).abs().max() / expected.abs().max())
-
-
 def estimate_seconds(model: HookedMTA, n_tokens: int) -> float:
     """Seconds a capture of `n_tokens` will take here: a shorter run, measured once, scaled up."""
     sizes = [size for size in (16, 32, 64, 128, 256, 512) if size <= n_tokens] or [max(n_tokens, 1)]
@@ -244,12 +246,6 @@ def _timed_run(model: HookedMTA, n_tokens: int) -> float:
     return time.perf_counter() - start
 
 
-def _odd_slabs(attention: Attention, qkv: QueryKeyValue) -> Iterator[Rows]:
-    n_keys = qkv.k.shape[1]
-    step = max(min(attention.slab_rows(1, n_keys), n_keys) // 3, 1)  # never the run's own slabs
-    return (attention.rows(row, min(row + step, n_keys)) for row in range(0, n_keys, step))
-
-
 def _batch(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
     return torch.tensor([ids], device=model.device)
 
@@ -259,6 +255,13 @@ def _row_progress(progress: Progress | None, layer: int, n_layers: int, n_tokens
     if progress is None:
         return None
     return lambda stop: progress((layer + (stop / n_tokens) ** 2) / n_layers)
+
+
+def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:
+    if part.step not in (None, 1):
+        raise PromptError(f"{name} goes in steps of {part.step}; a crop is a slice with step 1")
+    start, stop, _ = part.indices(n_tokens)
+    return start, stop
 
 
 def _check_index(name: str, index: int, count: int) -> None:

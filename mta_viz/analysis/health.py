@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from mta_viz.analysis.kernels import layer_kernels, near_identity
+from mta_viz.analysis.self_check import SelfCheck, self_check
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import SelfCheck, Trace, self_check
+from mta_viz.tracing import Trace
 
 CLOSED_GATE = 0.05
 

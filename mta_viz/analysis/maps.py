@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mta_viz.analysis.pooling import Pooled, Pooler
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
@@ -95,25 +96,50 @@ def exact_map(
 
 def pooled_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
     """The whole map in at most `max_cells` x `max_cells` blocks, computed slab by slab."""
-    n_tokens = len(trace.tokens)
-    block = -(-n_tokens // max_cells)
-    pooler, facts = Pooler(block, n_tokens), _Facts()
+    whole = _Whole(trace, layer, stage, head, -(-len(trace.tokens) // max_cells), pooled=True)
     for first_row, slab in trace.slabs(layer, stage):
-        values = slab[head].detach().float().cpu()
-        pooler.add(values)
-        facts.add(values, first_row, 0)
-    pooled = pooler.result()
-    distribution = is_distribution(stage, trace.model.config.kernels(layer))
-    drawn = AttentionMap(layer, head, stage, pooled.values, 0, 0, block, distribution, pooled=pooled)
-    return facts.on(drawn, whole_rows=True)
+        whole.add(slab, first_row)
+    return whole.result()
 
 
 def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, AttentionMap]:
     """Every stage the layer computes, in order: exact when the prompt fits `max_cells`, else pooled."""
+    block = -(-len(trace.tokens) // max_cells)
     stages = layer_stages(trace.model.config.kernels(layer))
-    if len(trace.tokens) <= max_cells:
-        return {stage: exact_map(trace, layer, stage, head) for stage in stages}
-    return {stage: pooled_map(trace, layer, stage, head, max_cells) for stage in stages}
+    wholes = {stage: _Whole(trace, layer, stage, head, block, pooled=block > 1) for stage in stages}
+    for first_row, slabs in trace.stage_slabs(layer):
+        for stage, slab in slabs.items():
+            wholes[stage].add(slab, first_row)
+    return {stage: whole.result() for stage, whole in wholes.items()}
+
+
+class _Whole:
+    """One head's whole map while its slabs pass by: pooled, or kept as it is."""
+
+    def __init__(
+        self, trace: Trace, layer: int, stage: Stage, head: int, block: int, *, pooled: bool
+    ) -> None:
+        distribution = is_distribution(stage, trace.model.config.kernels(layer))
+        self._empty = AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0, block, distribution)
+        self._n_tokens, self._rows = len(trace.tokens), list[Tensor]()
+        self._pooler = Pooler(block, self._n_tokens) if pooled else None
+        self._facts = _Facts()
+
+    def add(self, slab: Float[Tensor, "head query key"], first_row: int) -> None:
+        values = slab[self._empty.head].detach().float().cpu()
+        self._facts.add(values, first_row, 0)
+        if self._pooler is None:
+            self._rows.append(pad(values, (0, self._n_tokens - values.shape[1])))
+        else:
+            self._pooler.add(values)
+
+    def result(self) -> AttentionMap:
+        if self._pooler is None:
+            drawn = replace(self._empty, values=torch.cat(self._rows))
+        else:
+            pooled = self._pooler.result()
+            drawn = replace(self._empty, values=pooled.values, pooled=pooled)
+        return self._facts.on(drawn, whole_rows=True)
 
 
 def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:

@@ -141,6 +141,8 @@ def build_model(
 
     Weights already in that dtype and place are used as they are, memory-mapped ones too.
     """
+    if dtype is None and checkpoint.source.dtype:
+        dtype = getattr(torch, checkpoint.source.dtype)  # one dtype, also for a file that mixes them
     state = {name: tensor.to(device, dtype) for name, tensor in checkpoint.state_dict.items()}
     with torch.device("meta"):
         model = HookedMTA(checkpoint.config)

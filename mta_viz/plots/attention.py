@@ -16,9 +16,9 @@ from mta_viz.tokenizers.base import Tokens
 
 __all__ = ["attention_map", "map_title", "stage_strip"]
 
-TOP, RIGHT, AXIS_TITLE = 66, 16, 24
+TOP, RIGHT, AXIS_TITLE = 66, 16, 30
+POINTER = 9  # room between labels and cells for the triangle that points at the selected query
 Cell = tuple[int, int]
-_Keep = Sequence[Sequence[int]]
 
 
 def attention_map(
@@ -42,7 +42,7 @@ def attention_map(
     rows, columns = attention.values.shape
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
     figure = theme.style(go.Figure(), *size)
-    plot_px = _add_axes(figure, attention, tokens, numbering_from, [marks, selected or ()])
+    plot_px = _add_axes(figure, attention, tokens, selected, marks)
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     figure.add_trace(_colored_cells(attention, limit))
     told = {} if clickable else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
@@ -50,7 +50,7 @@ def attention_map(
         if layer is not None:
             figure.add_trace(layer)
     if clickable:
-        _add_targets(figure, attention, before, cell_px=cell_px, numbering_from=numbering_from)
+        _add_targets(figure, attention, before, cell_px)
     if selected is not None:
         _draw_selection(figure, selected, attention.block)
     figure.update_layout(hoverdistance=max(2, round(cell_px)))
@@ -69,7 +69,7 @@ def _colored_cells(attention: AttentionMap, limit: float) -> go.Heatmap:
 
 
 def _add_axes(
-    figure: go.Figure, attention: AttentionMap, tokens: Tokens, numbering_from: int, keep: _Keep
+    figure: go.Figure, attention: AttentionMap, tokens: Tokens, selected: Cell | None, marks: Sequence[int]
 ) -> tuple[int, int]:
     """Both pairs of axes and the margins; returns width and height of the plotting area in pixels."""
     sides = {
@@ -77,24 +77,23 @@ def _add_axes(
         "x": (attention.key_start, attention.values.shape[1], figure.layout.width - RIGHT),
     }
     margin = {"t": TOP, "r": RIGHT, "autoexpand": False}
+    axes: dict[str, object] = {}
+    own = {"y": (selected or ())[:1], "x": (selected or ())[1:]}
     for name, (start, count, px) in sides.items():
         span = cells.edges(start, count, attention.block)
         span = span[::-1] if name == "y" else span
         # Margins need the labels, labels the axis length: one guess is near enough for both.
         last = min(start + count * attention.block, len(tokens))
-        ticks = theme.tick_positions(start, last, max(px - 90, 40), [p for part in keep for p in part])
-        labels = [theme.tick_label(p, tokens.pieces[p], numbering_from) for p in ticks]
-        margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + AXIS_TITLE
-        names = hover.aliases(tokens, start, count, attention.block, numbering_from)
-        figure.update_layout(
-            {
-                f"{name}axis": _cell_axis(span, names, attention.block),
-                f"{name}axis2": _label_axis(name, span, ticks, labels),
-            }
-        )
+        ticks = theme.tick_positions(start, last, max(px - 90, 40), [*own[name], *marks])
+        labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
+        margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + POINTER + AXIS_TITLE
+        names = hover.aliases(tokens, start, count, attention.block)
+        axes[f"{name}axis"] = _cell_axis(span, names, attention.block)
+        axes[f"{name}axis2"] = _label_axis(name, span, ticks, labels)
     # An axis is drawn only while a trace lies on it.
     figure.add_trace(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y2", hoverinfo="skip"))
-    figure.update_layout(margin=margin)
+    figure.update_layout(axes, margin=margin)
+    theme.add_key_title(figure, "key")
     return sides["x"][2] - margin["l"], sides["y"][2] - margin["b"]
 
 
@@ -121,7 +120,8 @@ def _label_axis(
         tickvals=ticks,
         ticktext=labels,
         tickangle=0 if name == "y" else -90,
-        title={"text": "query" if name == "y" else "key", "standoff": 4, "font": {"size": 12}},
+        ticklabelstandoff=POINTER,
+        title={"text": "query" if name == "y" else "", "standoff": 4, "font": {"size": 12}},
     )
 
 
@@ -134,14 +134,9 @@ def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
 
 
 def _add_targets(
-    figure: go.Figure,
-    attention: AttentionMap,
-    before: AttentionMap | None,
-    *,
-    cell_px: float,
-    numbering_from: int,
+    figure: go.Figure, attention: AttentionMap, before: AttentionMap | None, cell_px: float
 ) -> None:
-    text, numbers = hover.cell_text(attention, before, numbering_from)
+    text, numbers = hover.cell_text(attention, before)
     kind = np.int16 if attention.block == 1 else np.float32
     x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)

@@ -112,7 +112,8 @@ def targets(
 ) -> go.Scattergl:
     """Invisible points that take hover and click (a heat map's own clicks reach no page).
 
-    A chosen point shows as an open square, so that a click changes nothing in the figure itself.
+    A chosen point stays invisible: the selection is drawn as a frame, and a marker would hide the
+    cell's colour.
     """
     return go.Scattergl(
         x=x,
@@ -121,7 +122,7 @@ def targets(
         customdata=customdata,
         hovertemplate=hovertemplate + "<extra></extra>",
         marker={"symbol": "square-open", "size": max(cell_px, 9), "color": "#000000", "opacity": 0},
-        selected={"marker": {"opacity": 1, "color": "#000000"}},
+        selected={"marker": {"opacity": 0}},
         unselected={"marker": {"opacity": 0}},
         meta=TARGETS,
     )

@@ -21,15 +21,12 @@ BLOCKS = "queries %{y}<br>keys %{x}"
 MASKED = "masked: key %{x} is after query %{y}"
 
 
-def aliases(tokens: Tokens, start: int, count: int, block: int, numbering_from: int) -> dict[str, str]:
+def aliases(tokens: Tokens, start: int, count: int, block: int) -> dict[str, str]:
     """Axis number -> words for every row or column; blocks are named by their ends."""
     if block == 1:
-        return {
-            str(p): theme.hover_label(p, tokens.pieces[p], numbering_from)
-            for p in range(start, start + count)
-        }
+        return {str(p): theme.hover_label(p, tokens.pieces[p]) for p in range(start, start + count)}
     return {
-        f"{center:.1f}": _block_label(tokens, start + index * block, block, numbering_from)
+        f"{center:.1f}": _block_label(tokens, start + index * block, block)
         for index, center in enumerate(centers(start, count, block))
     }
 
@@ -39,10 +36,10 @@ def number_format(block: int) -> str:
     return "d" if block == 1 else ".1f"
 
 
-def _block_label(tokens: Tokens, first: int, block: int, numbering_from: int) -> str:
+def _block_label(tokens: Tokens, first: int, block: int) -> str:
     last = min(first + block, len(tokens)) - 1
     ends = f"{theme.escape(tokens.pieces[first])} … {theme.escape(tokens.pieces[last])}"
-    return f"{first + numbering_from}-{last + numbering_from} {ends}"
+    return f"{first}-{last} {ends}"
 
 
 def value_line(attention: AttentionMap, source: str = "z") -> str:
@@ -55,11 +52,11 @@ def value_line(attention: AttentionMap, source: str = "z") -> str:
 
 
 def cell_text(
-    attention: AttentionMap, before: AttentionMap | None, numbering_from: int
+    attention: AttentionMap, before: AttentionMap | None
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
     """Template and numbers of every cell for the hover of an exact or a pooled map."""
     if attention.pooled is not None:
-        return _pooled_text(attention, attention.pooled, numbering_from)
+        return _pooled_text(attention, attention.pooled)
     lines = [BLOCKS if attention.block > 1 else WHERE, value_line(attention, "customdata[0]")]
     fields = [attention.values.numpy()]
     if before is not None:
@@ -73,7 +70,7 @@ def cell_text(
 
 
 def _pooled_text(
-    attention: AttentionMap, pooled: Pooled, numbering_from: int
+    attention: AttentionMap, pooled: Pooled
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
     template = "<br>".join(
         [
@@ -85,8 +82,8 @@ def _pooled_text(
     )
     fields = [
         pooled.values,
-        pooled.peak_query + attention.query_start + numbering_from,
-        pooled.peak_key + attention.key_start + numbering_from,
+        pooled.peak_query + attention.query_start,
+        pooled.peak_key + attention.key_start,
         pooled.means,
     ]
     return template, np.stack([field.numpy() for field in fields], -1).astype(np.float32)
@@ -112,9 +109,9 @@ def _add_shares(
     with np.errstate(invalid="ignore"):  # a row with an infinite weight has no shares
         share = np.divide(np.abs(cells), total, out=np.zeros_like(cells), where=total > 0)
     if attention.distribution:
-        lines[-1] += f" (%{{customdata[{len(fields)}]:.1%}} of this row)"
+        lines.append(f"%{{customdata[{len(fields)}]:.1%}} of this row")
         fields.append(share)
         return
     sums = f"row sums to %{{customdata[{len(fields) + 1}]:.3f}}"
-    lines[-1] += f" (%{{customdata[{len(fields)}]:.1%}} of |row|, {sums})"
+    lines.append(f"%{{customdata[{len(fields)}]:.1%}} of |row|, {sums}")
     fields += [share, cells.sum(1, keepdims=True) * np.ones_like(cells)]

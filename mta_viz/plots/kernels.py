@@ -145,7 +145,7 @@ def _add_head_axes(figure: go.Figure, heads: int, numbering_from: int) -> None:
     figure.update_layout(
         xaxis=theme.axis(range=(-0.5, heads - 0.5), **ticks),
         yaxis=theme.axis(range=(heads - 0.5, -0.5), **ticks),
-        xaxis_title={"text": "source head", "standoff": 4, "font": {"size": 12}},
         yaxis_title={"text": "target head (what it receives)", "standoff": 4, "font": {"size": 12}},
         margin={"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM, "autoexpand": False},
     )
+    theme.add_key_title(figure, "source head")

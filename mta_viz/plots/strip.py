@@ -5,8 +5,10 @@ compute keeps a narrow hatched slot that says so.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import plotly.graph_objects as go
+from plotly.basedatatypes import BaseTraceType
 
 from mta_viz.analysis.maps import AttentionMap, shrink
 from mta_viz.model.stages import Stage, Unit
@@ -35,17 +37,32 @@ def stage_strip(
     Every thumbnail is one click target: the event's customdata is the stage's key (`kq`, ...).
     Thumbnails are pooled to at most 128 cells a side.
     """
-    figure = theme.style(go.Figure(), *size)
-    for index, (stage, domain) in enumerate(_slots(maps).items(), start=1):
+    parts, slots = _Parts(), _slots(maps)
+    for index, (stage, domain) in enumerate(slots.items(), start=1):
         suffix = "" if index == 1 else str(index)
         if stage in maps:
-            _add_thumbnail(figure, maps[stage], limits[stage.value.unit], domain, suffix)
+            _add_thumbnail(parts, maps[stage], limits[stage.value.unit], domain, suffix)
         else:
-            _add_absent(figure, stage, domain, suffix)
-        _add_heading(figure, stage, maps.get(stage), limits, domain)
-    _frame(figure, _slots(maps)[selected])
-    figure.update_layout(margin={"l": 4, "r": 4, "t": _TOP, "b": 4, "autoexpand": False}, dragmode=False)
-    return figure
+            _add_absent(parts, stage, domain, suffix)
+        parts.annotations.append(_heading(stage, maps.get(stage), limits, domain))
+    layout = {
+        **theme.frame(*size),
+        **parts.axes,
+        "annotations": parts.annotations,
+        "shapes": [_selected_frame(slots[selected])],
+        "margin": {"l": 4, "r": 4, "t": _TOP, "b": 4, "pad": 0, "autoexpand": False},
+        "dragmode": False,
+    }
+    return go.Figure(data=parts.traces, layout=layout)
+
+
+@dataclass
+class _Parts:
+    """What the strip is put together from, at once: plotly checks a whole figure at each change."""
+
+    traces: list[BaseTraceType] = field(default_factory=list)
+    annotations: list[dict[str, object]] = field(default_factory=list)
+    axes: dict[str, object] = field(default_factory=dict)
 
 
 def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float]]:
@@ -60,96 +77,88 @@ def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float
 
 
 def _axes(
-    figure: go.Figure,
-    suffix: str,
-    domain: tuple[float, float],
-    x: tuple[float, float],
-    y: tuple[float, float],
-) -> None:
+    suffix: str, domain: tuple[float, float], x: tuple[float, float], y: tuple[float, float]
+) -> dict[str, object]:
     bare = {"showticklabels": False, "ticks": "", "fixedrange": True}
-    figure.update_layout(
-        {
-            f"xaxis{suffix}": theme.axis(domain=domain, range=x, anchor=f"y{suffix}", **bare),
-            f"yaxis{suffix}": theme.axis(domain=(0, 1), range=y[::-1], anchor=f"x{suffix}", **bare),
-        }
-    )
+    return {
+        f"xaxis{suffix}": theme.axis(domain=domain, range=x, anchor=f"y{suffix}", **bare),
+        f"yaxis{suffix}": theme.axis(domain=(0, 1), range=y[::-1], anchor=f"x{suffix}", **bare),
+    }
 
 
 def _add_thumbnail(
-    figure: go.Figure,
-    attention: AttentionMap,
-    limit: float,
-    domain: tuple[float, float],
-    suffix: str,
+    parts: _Parts, attention: AttentionMap, limit: float, domain: tuple[float, float], suffix: str
 ) -> None:
     small = shrink(attention, THUMBNAIL_CELLS)
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     rows, columns = small.values.shape
-    x, y = (
-        cells.edges(small.key_start, columns, small.block),
-        cells.edges(small.query_start, rows, small.block),
-    )
-    figure.add_trace(cells.heatmap(small, limit, showscale=False, hoverinfo="skip", **on))
+    x = cells.edges(small.key_start, columns, small.block)
+    y = cells.edges(small.query_start, rows, small.block)
+    parts.traces.append(cells.heatmap(small, limit, showscale=False, hoverinfo="skip", **on))
     for layer in (cells.future(small, **on), cells.bad_cells(small, 120 / max(rows, 1))):
         if layer is not None:
-            figure.add_trace(layer.update(on))
-    figure.add_trace(
-        go.Scatter(
-            x=[sum(x) / 2],
-            y=[sum(y) / 2],
-            customdata=[attention.stage.value.key],
-            mode="markers",
-            marker={"symbol": "square", "size": 140, "opacity": 0},
-            selected={"marker": {"opacity": 0}},
-            unselected={"marker": {"opacity": 0}},
-            hovertemplate=f"{attention.stage.value.long}<br>click to show<extra></extra>",
-            meta=cells.TARGETS,
-            **on,
-        )
+            parts.traces.append(layer.update(on))
+    parts.traces.append(_target(attention.stage, sum(x) / 2, sum(y) / 2, on))
+    parts.axes |= _axes(suffix, domain, x, y)
+
+
+def _target(stage: Stage, x: float, y: float, on: dict[str, str]) -> go.Scatter:
+    """An invisible square over a thumbnail that takes the click."""
+    return go.Scatter(
+        x=[x],
+        y=[y],
+        customdata=[stage.value.key],
+        mode="markers",
+        marker={"symbol": "square", "size": 140, "opacity": 0},
+        selected={"marker": {"opacity": 0}},
+        unselected={"marker": {"opacity": 0}},
+        hovertemplate=f"{stage.value.long}<br>click to show<extra></extra>",
+        meta=cells.TARGETS,
+        **on,
     )
-    _axes(figure, suffix, domain, x, y)
 
 
-def _add_absent(figure: go.Figure, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
+def _add_absent(parts: _Parts, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-    figure.add_trace(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
-    figure.add_annotation(
-        text=ABSENT[stage],
-        textangle=-90,
-        x=sum(domain) / 2,
-        y=0.5,
-        xref="paper",
-        yref="paper",
-        showarrow=False,
-        font={"size": 11, "color": theme.INK},
-        bgcolor=theme.MASKED_FILL,
+    parts.traces.append(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
+    parts.annotations.append(
+        {
+            "text": ABSENT[stage],
+            "textangle": -90,
+            "x": sum(domain) / 2,
+            "y": 0.5,
+            "xref": "paper",
+            "yref": "paper",
+            "showarrow": False,
+            "font": {"size": 11, "color": theme.INK},
+            "bgcolor": theme.MASKED_FILL,
+        }
     )
-    _axes(figure, suffix, domain, (0.0, 1.0), (0.0, 1.0))
+    parts.axes |= _axes(suffix, domain, (0.0, 1.0), (0.0, 1.0))
 
 
-def _add_heading(
-    figure: go.Figure,
+def _heading(
     stage: Stage,
     attention: AttentionMap | None,
     limits: Mapping[Unit, float],
     domain: tuple[float, float],
-) -> None:
+) -> dict[str, object]:
     lines = [f"<b>{theme.escape(stage.value.short)}</b>"]
     if attention is not None:
         lines.append(f"{_limits(attention, limits[stage.value.unit])} · {_number(attention)}")
-    figure.add_annotation(
-        text="<br>".join(lines),
-        align="left",
-        x=domain[0],
-        y=1,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="bottom",
-        yshift=1,
-        showarrow=False,
-        font={"size": 11},
-    )
+    return {
+        "text": "<br>".join(lines),
+        "align": "left",
+        "x": domain[0],
+        "y": 1,
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "yshift": 1,
+        "showarrow": False,
+        "font": {"size": 11},
+    }
 
 
 def _limits(attention: AttentionMap, limit: float) -> str:
@@ -166,14 +175,14 @@ def _number(attention: AttentionMap) -> str:
     return f"rows sum to {low:.2f}" if high - low < 0.005 else f"row sums {low:.2f}..{high:.2f}"
 
 
-def _frame(figure: go.Figure, domain: tuple[float, float]) -> None:
-    figure.add_shape(
-        type="rect",
-        x0=domain[0],
-        x1=domain[1],
-        y0=0,
-        y1=1,
-        xref="paper",
-        yref="paper",
-        line={"color": theme.SELECTED_COLOR, "width": 3},
-    )
+def _selected_frame(domain: tuple[float, float]) -> dict[str, object]:
+    return {
+        "type": "rect",
+        "x0": domain[0],
+        "x1": domain[1],
+        "y0": 0,
+        "y1": 1,
+        "xref": "paper",
+        "yref": "paper",
+        "line": {"color": theme.SELECTED_COLOR, "width": 3},
+    }

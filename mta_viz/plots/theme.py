@@ -37,14 +37,14 @@ def cut(piece: str, limit: int = MAX_TOKEN_CHARS) -> str:
     return piece if len(piece) <= limit else piece[: limit - 1] + "…"
 
 
-def tick_label(position: int, piece: str, numbering_from: int = 0) -> str:
+def tick_label(position: int, piece: str) -> str:
     """Axis label of a token: position and at most ten characters, escaped."""
-    return f"{position + numbering_from} {escape(cut(piece))}"
+    return f"{position} {escape(cut(piece))}"
 
 
-def hover_label(position: int, piece: str, numbering_from: int = 0) -> str:
+def hover_label(position: int, piece: str) -> str:
     """The whole token with its position, escaped, for hover texts."""
-    return f'{position + numbering_from} "{escape(piece)}"'
+    return f'{position} "{escape(piece)}"'
 
 
 def text_px(labels: Iterable[str]) -> float:
@@ -65,8 +65,8 @@ def _cells(char: str) -> int:
 def tick_positions(start: int, stop: int, axis_px: int, always: Sequence[int] = ()) -> list[int]:
     """Positions in [start, stop) to label: at most one per 12 pixels, at round steps.
 
-    The first, the last and every position of `always` are labelled too; round ones that would
-    touch one of those make room.
+    Those of `always` come first, then the first and the last position, then round ones; what would
+    touch a label that came before it is left out.
     """
     if stop <= start:
         return []
@@ -74,7 +74,7 @@ def tick_positions(start: int, stop: int, axis_px: int, always: Sequence[int] = 
     step = next(step for step in _STEPS if step * px >= TICK_SPACING or step >= stop - start)
     chosen: list[int] = []
     for position in [*(p for p in always if start <= p < stop), start, stop - 1]:
-        if position not in chosen and (position in always or _apart(position, chosen, px)):
+        if _apart(position, chosen, px):
             chosen.append(position)
     rounds = (p for p in range(start, stop) if p % step == 0)
     return sorted([*chosen, *(p for p in rounds if _apart(p, chosen, px))])
@@ -136,22 +136,26 @@ def _end(limit: float, signed: bool) -> str:
     return f"{'+' if limit > 0 else '−'}{limit_text(abs(limit))}"
 
 
-def style(figure: go.Figure, width: int, height: int) -> go.Figure:
-    """The frame shared by all figures: transparent paper, white plot, exact size, no animation."""
-    figure.update_layout(
-        template="none",
-        width=width,
-        height=height,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="white",
-        showlegend=False,
-        hovermode="closest",
-        hoverlabel={"align": "left", "font": {"family": MONO, "size": 12}},
-        dragmode="zoom",
+def frame(width: int, height: int) -> dict[str, object]:
+    """Layout shared by all figures: transparent paper, white plot, exact size, no animation."""
+    return {
+        "template": "none",
+        "width": width,
+        "height": height,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "white",
+        "showlegend": False,
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left", "font": {"family": MONO, "size": 12}},
+        "dragmode": "zoom",
         # A page's theme may bring its own distance between axes and cells.
-        margin={"pad": 0},
-    )
-    return figure
+        "margin": {"pad": 0},
+    }
+
+
+def style(figure: go.Figure, width: int, height: int) -> go.Figure:
+    """Give a figure the shared layout."""
+    return figure.update_layout(frame(width, height))
 
 
 def add_title(figure: go.Figure, text: str) -> go.Figure:
@@ -171,6 +175,22 @@ def add_title(figure: go.Figure, text: str) -> go.Figure:
         font={"size": 13},
     )
     return figure
+
+
+def add_key_title(figure: go.Figure, text: str) -> None:
+    """The title of the axis below, at the lower edge of the figure: plotly's own meets the labels."""
+    figure.add_annotation(
+        text=text,
+        x=0.5,
+        y=0,
+        xref="paper",
+        yref="paper",
+        xanchor="center",
+        yanchor="bottom",
+        yshift=-figure.layout.margin.b + 1,
+        showarrow=False,
+        font={"size": 12},
+    )
 
 
 def add_caption(figure: go.Figure, text: str, below_px: int) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 import streamlit as st
 
 from mta_viz.analysis.health import Health, health
+from mta_viz.analysis.self_check import SelfCheck
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.reading import parameter_count
 from mta_viz.cost import capture_bytes
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import SelfCheck, estimate_seconds
+from mta_viz.tracing import estimate_seconds
 from mta_viz.ui.cache import remember
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.registry import megabytes

@@ -1,5 +1,6 @@
 """A Trace recomputes any crop of any stage as the hooks see it, in slabs of any size."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, FIXTURES, blocks, prompts, random_case, read_case
 from torch import Tensor
 
+from mta_viz.analysis.self_check import self_check
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture, run_hooks, self_check
+from mta_viz.tracing import Trace, capture, run_hooks
 
 IDS = [(7 * i + 3) % 29 for i in range(37)]
 # Of the stage's largest value. Another slab size rounds differently: one layer's recomputation by at
@@ -192,3 +194,31 @@ def test_half_precision_maps_equal_the_hook_cache(golden: Path, dtype: torch.dty
         got = trace.maps(layer, stage)
         tolerance = 4 * torch.finfo(dtype).eps * float(want.abs().max())
         torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
+
+
+@pytest.mark.golden
+def test_self_check_is_nan_when_the_model_holds_one(golden: Path) -> None:
+    model = read_case(golden / "mta_full").build()
+    with torch.no_grad():
+        model.blocks[1].attn.kernel_pre[0, 0, 0] = float("nan")
+    check = self_check(capture(model, IDS))
+    assert math.isnan(check.residual_error) and math.isnan(check.logits_error)
+
+
+@pytest.mark.golden
+def test_all_stages_in_one_pass_equal_each_by_itself(full_trace: Trace) -> None:
+    for layer in range(full_trace.model.config.n_layers):
+        for start, found in full_trace.stage_slabs(layer):
+            for stage, slab in found.items():
+                rows = slice(start, start + slab.shape[1])
+                assert torch.equal(slab, full_trace.maps(layer, stage, rows)[:, :, : slab.shape[2]])
+
+
+@pytest.mark.golden
+def test_what_is_no_crop_or_depth_is_refused(full_trace: Trace) -> None:
+    with pytest.raises(PromptError, match="queries goes in steps of 2"):
+        full_trace.map(0, Stage.RAW, 0, slice(0, 10, 2))
+    with pytest.raises(PromptError, match="keys goes in steps of -1"):
+        full_trace.map(0, Stage.RAW, 0, keys=slice(None, None, -1))
+    with pytest.raises(PromptError, match="depth 99 does not exist"):
+        full_trace.lens(99)

@@ -1,5 +1,6 @@
 """What the project ships is what it says: weights, cards, kernels over training, table and README."""
 
+import itertools
 import json
 import re
 import shlex
@@ -57,7 +58,7 @@ def test_the_kernels_over_training_end_with_the_shipped_ones(folder):
     with safe_open(folder / HISTORY_FILE, "pt") as file:
         steps = json.loads(file.metadata()["steps"])
     assert steps[-1] == card_of(folder)["steps"]
-    assert all(before < after for before, after in zip(steps[:-1], steps[1:], strict=True))
+    assert all(before < after for before, after in itertools.pairwise(steps))
     for name, snapshots in history.items():
         assert snapshots.shape[0] == len(steps) and snapshots.dtype == weights[name].dtype
         assert torch.equal(snapshots[-1].view(torch.int16), weights[name].view(torch.int16))

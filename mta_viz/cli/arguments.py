@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
+from mta_viz.config import DTYPES
 from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
 from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
 
-DTYPES = ("float32", "bfloat16", "float16")
 TASKS = ("blocks",)
 
 

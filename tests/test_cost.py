@@ -9,7 +9,7 @@ from mta_viz.model.attention import SLAB_CELLS
 
 # one layer in which everything is small enough to count
 TINY = ModelConfig(d_model=4, n_layers=1, n_heads=2, n_kv_heads=1, d_head=2, d_mlp=5, vocab_size=7)
-KERNELS = MTAOptions(pre_kernel=(2, 3), post_kernel=(1, 3), head_pre=True, head_post_group=2)
+KERNELS = MTAOptions(pre_kernel=(2, 3), post_kernel=(3, 3), head_pre=True, head_post_group=2)
 LARGE = ModelConfig(d_model=256, n_layers=8, n_heads=8, n_kv_heads=8, d_head=32, d_mlp=1024, vocab_size=32000)
 
 
@@ -43,7 +43,7 @@ def test_multiply_adds_of_a_plain_layer():
 def test_kernels_add_their_taps_and_heads_to_every_cell():
     kernels = ModelConfig(**{**vars(TINY), "mta": KERNELS})
     added = cost.multiply_adds(kernels, 3) - cost.multiply_adds(TINY, 3)
-    assert added == 2 * 6 * (2 * 3 + 1 * 3 + 2 + 2)
+    assert added == 2 * 6 * (2 * 3 + 3 * 3 + 2 + 2)
 
 
 def test_a_small_run_takes_one_thread_and_a_large_one_the_machines_own_even_after_it(threads):

@@ -38,9 +38,7 @@ def test_the_shipped_model_keeps_its_error(dtype):
 
 @pytest.mark.parametrize(("c_q", "c_k", "pad_left"), [(2, 9, 4), (6, 11, 5), (1, 3, 2)])
 def test_training_uses_the_fast_gradient_and_it_is_that_of_conv2d(monkeypatch, c_q, c_k, pad_left):
-    """Both in float32 without TF32, whose 10-bit products would hide or fake a difference."""
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    """cuDNN's TF32, whose 10-bit products would hide or fake a difference, is off for both."""
     fast, calls = kernel_gradient.key_query_convolution, []
     monkeypatch.setattr(
         kernel_gradient, "key_query_convolution", lambda *given: calls.append(given) or fast(*given)
@@ -49,10 +47,11 @@ def test_training_uses_the_fast_gradient_and_it_is_that_of_conv2d(monkeypatch, c
     shapes = (2, 3, 130, 130), (3, c_q, c_k)
     maps, kernel = (torch.randn(shape, generator=generator).cuda().requires_grad_() for shape in shapes)
     upstream = torch.randn(shapes[0], generator=generator).cuda()
-    found = ops.key_query_convolution(maps, kernel, pad_left)
-    padded = F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
-    expected = F.conv2d(padded, kernel[:, None], groups=3)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        found = ops.key_query_convolution(maps, kernel, pad_left)
+        padded = F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
+        expected = F.conv2d(padded, kernel[:, None], groups=3)
+        ours, theirs = (torch.autograd.grad(out, (maps, kernel), upstream) for out in (found, expected))
     assert len(calls) == 1
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    ours, theirs = (torch.autograd.grad(out, (maps, kernel), upstream) for out in (found, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)

@@ -29,6 +29,7 @@ from mta_viz.errors import ConfigError
 PadKey = Literal["both", "left", "right"]
 Gate = Literal["1d", "dd"]
 Variant = Literal["transformer", "talking_heads", "mta", "differential"]
+DTYPES = ("float32", "bfloat16", "float16")  # what a model can compute in, by torch's names
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,16 @@ from mta_viz.errors import MtaVizError
 from mta_viz.recipes.trainer import TrainingProgress
 
 
-def checked_device(device: str) -> torch.device:
-    """The device of that name. Raises `MtaVizError` when it cannot be used."""
+def checked_device(name: str) -> torch.device:
+    """The device, once a tensor could be put there. Raises `MtaVizError` that says which there are."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts when built without CUDA
-        raise MtaVizError(f"The device {device!r} cannot be used: {error}") from error
-    return torch.device(device)
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts without CUDA
+        cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
+        reason = str(error).splitlines()[0]
+        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
+    return device
 
 
 def prepare_folder(out: Path, resume: bool) -> None:

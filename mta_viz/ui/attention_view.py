@@ -6,6 +6,7 @@ Owns the layout and the words; what is computed and drawn comes from `drawn`.
 import streamlit as st
 
 from mta_viz.analysis.maps import AttentionMap
+from mta_viz.errors import MtaVizError
 from mta_viz.exporting.data import map_csv, predictions_csv, stages_csv
 from mta_viz.model.stages import is_distribution, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
@@ -133,6 +134,8 @@ def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:
         f"{where}, {info.long}, {len(drawn.tokens):,} tokens. Rows: query, columns: key.",
         f"Colour: {info.unit}, limits {low} to {limit:g} (99.5th percentile{left_out}). Hatched: masked.",
     ]
+    if attention.n_bad:
+        parts.append(f"{attention.n_bad:,} cells are NaN or inf, marked x.")
     if attention.block > 1:
         parts.append(
             f"Each cell is the value of largest size in a {attention.block} x {attention.block} block, "
@@ -222,7 +225,11 @@ def _cell_lines(drawn: Drawn) -> list[str]:
 
 def _draw_predictions(drawn: Drawn) -> None:
     query = drawn.selected.query
-    figure = predictions_figure(drawn.page, query)
+    try:
+        figure = predictions_figure(drawn.page, query)
+    except MtaVizError as error:  # here, so that the maps of a broken model are still drawn
+        st.error(plain(str(error)))
+        return
     chart(figure, "next", alt="The ten likeliest next tokens with their probabilities")
     caption_with_save(
         f'Next token after {query} "{drawn.tokens.pieces[query]}".',

@@ -1,5 +1,6 @@
 """The parts of the sidebar that need a loaded model: health card, estimate, self-check."""
 
+from math import isfinite, isnan
 from pathlib import Path
 
 import streamlit as st
@@ -67,13 +68,23 @@ def health_lines(found: Health) -> list[str]:
         f"  kernels at identity: {at_identity} of {kernels}",
     ]
     if found.largest_tap is not None:
-        lines.append(f"  largest tap: {found.largest_tap:+.3g}")
+        lines.append(f"{_mark(found.largest_tap)} largest |tap|: {_number(found.largest_tap, '.3g')}")
     if found.gates_below_0_05 is not None:
-        lines.append(f"  gates below 0.05: {found.gates_below_0_05:.0%}")
+        gates = found.gates_below_0_05
+        lines.append(f"{_mark(gates)} gates below 0.05: {_number(gates, '.0%')}")
     if found.row_sum_range is not None:
         low, high = found.row_sum_range
-        lines.append(f"  row sums of the final weights: {low:.3g} to {high:.3g}")
+        ends = f"{_number(low, '.3g')} to {_number(high, '.3g')}"
+        lines.append(f"{_mark(low, high)} row sums of the final weights: {ends}")
     return lines
+
+
+def _mark(*values: float) -> str:
+    return " " if all(map(isfinite, values)) else "!"
+
+
+def _number(value: float, form: str) -> str:
+    return "NaN" if isnan(value) else format(value, form)
 
 
 def _health(page: Page) -> Health:
@@ -93,8 +104,11 @@ def draw_check(request: Request, page: Page) -> None:
 
 
 def check_line(check: SelfCheck, exact: bool) -> str:
-    """`Self-check 2.1e-06 ✓`; in half precision no verdict, only the number."""
-    worst = max(check.residual_error, check.logits_error)
+    """`Self-check 2.1e-06 ✓`; in half precision no verdict, only the number; never a tick beside NaN."""
+    errors = (check.residual_error, check.logits_error)
+    if not all(map(isfinite, errors)):  # first: max() with a NaN in it depends on the order
+        return "Self-check NaN: the run holds NaN or inf, see Details"
+    worst = max(errors)
     if not exact:
         return f"Self-check: largest difference {worst:.1e} (half precision)"
     if worst <= STAGE_TOLERANCE:

@@ -1,10 +1,13 @@
 """Both pages through streamlit's own test runner: alone, through the navigation, and in every trouble."""
 
 import json
+from math import inf, nan
 
 import pytest
 
 from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.tracing import SelfCheck
+from mta_viz.ui.details import check_line
 from mta_viz.ui.kernels_view import layers_with_kernels
 from mta_viz.ui.widgets import plain
 from tests.tiny_models import FULL, config
@@ -196,6 +199,24 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     place = 1 + prompt.rindex("Oslo")  # BOS comes first
     assert app.session_state["view"].query == place
     assert app.session_state["kept.crop"].holds(place, place)
+
+
+def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
+    app = open_app("tiny-nan", "Hello", layer=1, head=0, stage="kq")
+    assert not app.exception and len(charts(app)) == 2  # strip and map; there is no next token
+    words = said(app)
+    assert "logits after position" in words and "21 cells are NaN or inf, marked x" in words
+    assert "Self-check NaN" in words and "✓" not in words
+    assert "! NaN 1," in words and "! largest |tap|: NaN" in words
+    assert "! gates below 0.05: NaN" in words and "! row sums of the final weights: NaN to NaN" in words
+
+
+@pytest.mark.parametrize("errors", [(nan, 0.0), (0.0, nan), (inf, 0.0)])
+def test_a_tick_needs_finite_numbers(errors):
+    line = check_line(SelfCheck(*errors), exact=True)
+    assert "NaN" in line and "✓" not in line
+    assert check_line(SelfCheck(1e-6, 2e-6), exact=True) == "Self-check 2.0e-06 ✓"
+    assert "✓" not in check_line(SelfCheck(1e-6, 2e-3), exact=True)
 
 
 def test_numbering_changes_labels_only(open_app):

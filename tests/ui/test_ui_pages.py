@@ -145,6 +145,28 @@ def test_an_unknown_checkpoint_in_the_link_is_said(open_app):
     assert not app.exception and "gone" in app.warning[0].value
 
 
+def test_a_folder_without_models_is_named_beside_those_found(open_app, models_folder, monkeypatch, tmp_path):
+    from mta_viz.ui import registry
+
+    gone = tmp_path / "gone"
+    monkeypatch.setattr(registry, "roots", lambda: (models_folder, gone))
+    app = open_app("tiny-plain", "Hi")
+    fine(app)
+    assert f"{gone} is no folder" in said(app)
+
+
+def test_params_without_weights_show_their_shapes(open_app, models_folder, monkeypatch, tmp_path):
+    from mta_viz.ui import registry
+
+    (tmp_path / "shapes").mkdir()
+    text = (models_folder / "tiny-mta" / "params.json").read_text()
+    (tmp_path / "shapes" / "params.json").write_text(text)
+    monkeypatch.setattr(registry, "roots", lambda: (tmp_path,))
+    app = open_app("shapes")
+    assert not app.exception and "shapes only" in app.error[0].value
+    assert "parameters: " in said(app) and "L1: kernels before softmax 4x6x11" in said(app)
+
+
 def test_without_models_the_page_says_where_it_looked(monkeypatch, tmp_path):
     from streamlit.testing.v1 import AppTest
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
 
-TITLE = """([...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+TITLE = """([...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
     .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
 # Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
 CLICK = """([selector, before]) => new Promise(done => {

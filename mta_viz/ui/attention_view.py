@@ -3,12 +3,15 @@
 Owns the layout and the words; what is computed and drawn comes from `drawn`.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.data import map_csv, predictions_csv, stages_csv
-from mta_viz.model.stages import is_distribution, layer_stages
+from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import clicks, crops, state
 from mta_viz.ui.address import draw_address
@@ -85,8 +88,8 @@ def _draw_body(drawn: Drawn) -> None:
         if long:
             _draw_pair(drawn)
         else:
-            with st.container():
-                _draw_map(drawn, drawn.maps[drawn.selected.stage], MAP_PX)
+            with st.container(key="exact"):
+                _draw_map(drawn, drawn.maps.__getitem__, MAP_PX)
         with st.container():
             _draw_cell(drawn)
         with st.container():
@@ -113,10 +116,12 @@ def _name(drawn: Drawn) -> tuple[object, ...]:
     return state.view().checkpoint, f"L{drawn.selected.layer}", f"H{drawn.selected.head}"
 
 
-def _draw_map(drawn: Drawn, attention: AttentionMap, size: int) -> None:
-    """An exact map with its caption; a click selects a cell."""
+def _draw_map(drawn: Drawn, exact: Callable[[Stage], AttentionMap], size: int) -> None:
+    """The exact map of the selected stage with its caption; a click selects a cell."""
+    attention = exact(drawn.selected.stage)
+    before = exact(drawn.stage_before) if drawn.stage_before else None
     cell = (drawn.selected.query, drawn.selected.key)
-    figure = drawn.map_figure(attention, size, cell)
+    figure = drawn.map_figure(attention, size, cell, before)
     name = f"map.{drawn.page.key}.{attention.query_start}.{attention.key_start}"
     words = _map_caption(drawn, attention)
     chart(figure, name, clicks.on_cell, alt=words)
@@ -159,14 +164,14 @@ def _draw_pair(drawn: Drawn) -> None:
         figure = drawn.overview_figure(overview, PAIR_PX, part)
         chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), modes=("points", "box"))
         caption_with_save(
-            f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
+            f"Draw a box, or click, to see that part exactly. {_map_caption(drawn, overview)}",
             (*_name(drawn), overview.stage.value.key, "overview"),
             figure,
             lambda: map_csv(overview, drawn.tokens),
             "overview",
         )
-    with st.container():
-        _draw_map(drawn, drawn.crop(part), PAIR_PX)
+    with st.container(key="exact"):
+        _draw_map(drawn, partial(drawn.crop, part), PAIR_PX)
 
 
 def _draw_search(drawn: Drawn) -> None:

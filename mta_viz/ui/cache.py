@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 MAX_MODELS = 2
 MAX_TRACES = 6
-MAX_DRAWN = 128  # maps and figures, about a megabyte each at 512 tokens
+MAX_DRAWN = 128  # maps and figures, up to two megabytes each
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mta_viz.tokenizers.base import Tokens
 
-WHOLE_UP_TO = 512  # tokens: longer maps are an overview plus an exact crop
+WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
 CROP_SIZE = 256
 
 

@@ -77,7 +77,7 @@ def test_a_model_without_kernels_says_so(open_app):
 def test_the_first_visit_runs_an_example(open_app):
     app = open_app("tiny-blocks")
     fine(app)
-    assert "#" in app.text_area[0].value and len(charts(app)) == 3
+    assert "#" in app.text_area[0].value and len(charts(app)) == 4  # an overview and the exact part
     assert "Opened at this head" in said(app)
 
 
@@ -239,6 +239,18 @@ def test_a_tick_needs_finite_numbers(errors):
     assert "NaN" in line and "✓" not in line
     assert check_line(SelfCheck(1e-6, 2e-6), exact=True) == "Self-check 2.0e-06 ✓"
     assert "✓" not in check_line(SelfCheck(1e-6, 2e-3), exact=True)
+
+
+@pytest.mark.parametrize(("n_bytes", "n_charts"), [(255, 3), (256, 4)])
+def test_every_map_takes_clicks_and_the_hover_tells_the_stage_before(open_app, n_bytes, n_charts):
+    app = open_app("tiny-mta", "a" * n_bytes, layer=1, head=0, stage="kq")  # BOS comes first
+    fine(app)
+    drawn = charts(app)
+    assert len(drawn) == n_charts
+    maps = [one for one in drawn if any(trace.get("meta") == "targets" for trace in one["data"])]
+    assert len(maps) == n_charts - 1  # all but the predictions
+    hovers = [trace.get("hovertemplate", "") for trace in maps[-1]["data"]]
+    assert any("before: " in hover and "change " in hover for hover in hovers)
 
 
 def test_numbering_changes_labels_only(open_app):

@@ -253,6 +253,18 @@ def test_every_map_takes_clicks_and_the_hover_tells_the_stage_before(open_app, n
     assert any("before: " in hover and "change " in hover for hover in hovers)
 
 
+def test_the_sha256_of_large_weights_waits_for_a_button(open_app, monkeypatch):
+    from mta_viz.ui import details
+
+    monkeypatch.setattr(details, "HASH_UP_TO", 1000)
+    app = open_app("tiny-mta", "Hello")
+    fine(app)
+    assert "sha256: not computed" in said(app) and "NaN 0, infinite 0" in said(app)
+    app.button(key="sha256").click().run()
+    fine(app)
+    assert "not computed" not in said(app)
+
+
 def test_numbering_changes_labels_only(open_app):
     app = open_app("tiny-mta", "Hello", layer=1, head=0, stage="kq")
     app.session_state["kept.numbering"] = 1

@@ -78,6 +78,8 @@ def test_a_change_inside_a_step_of_a_run_is_seen(tmp_path):
 
 
 def test_shapes_are_told_without_weights():
-    lines = shape_lines(ModelConfig(256, 2, 2, 2, 128, 512, 32, mta=MTAOptions(pre_kernel=(2, 9), mta_layers=(1,))))
+    lines = shape_lines(
+        ModelConfig(256, 2, 2, 2, 128, 512, 32, mta=MTAOptions(pre_kernel=(2, 9), mta_layers=(1,)))
+    )
     assert lines[0].startswith("parameters: ") and "no kernels" in lines[1]
     assert lines[2] == "L1: kernels before softmax 2x2x9"

@@ -177,7 +177,7 @@ def _draw_pair(drawn: Drawn) -> None:
 def _draw_search(drawn: Drawn) -> None:
     """Find a token by plain text and bring it into the exact part, as query or as key."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_input("Find in the prompt", placeholder="plain text", **state.kept("search", ""))
+        text = st.text_input("Find text", placeholder="plain text", **state.kept("search", ""))
         hits = crops.search(drawn.tokens, text)
         if not hits:
             caption("No such text in the prompt." if text else "")

@@ -19,9 +19,9 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
 
-MAP = ".st-key-single .js-plotly-plot"
+MAP = ".st-key-exact .js-plotly-plot"
 LOOK_MS = 700  # a visitor looks before the next click
-TITLE = """([...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+TITLE = """([...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
     .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
 # Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
 CLICK = """([selector, before]) => new Promise(done => {

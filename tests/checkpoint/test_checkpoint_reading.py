@@ -263,3 +263,19 @@ def test_a_file_in_the_folder_stands_for_it(tmp_path: Path) -> None:
     folder = write(tmp_path)
     for name in ("consolidated.pth", "params.json"):
         assert read_checkpoint(folder / name).source.path == folder
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "shape"),
+    [
+        ({"dim": "x"}, "tok_embeddings.weight", ()),
+        ({"n_heads": "x", "head_dim": None}, "layers.0.attention.mta_kernel", (0, 1, 2, 9)),
+        ({"mta": {"use_mta": True, "head_kernel_size": "x"}}, "layers.0.attention.head_kernel", (0, 0, 0)),
+    ],
+)
+def test_empty_tensors_hint_at_nothing(
+    tmp_path: Path, model: dict[str, object], key: str, shape: tuple[int, ...]
+) -> None:
+    folder = write_consolidated(tmp_path, tiny_params(**model), {key: torch.zeros(shape)})
+    with pytest.raises(CheckpointError, match="expected"):
+        read_checkpoint(folder)

@@ -160,7 +160,9 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
     if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
         raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
     if not (type(offset) is int and type(length) is int and offset >= 0 and length > 0):
-        raise CheckpointError([f"{name} has a piece at offset {short_repr(offset)} of length {short_repr(length)}"])
+        raise CheckpointError(
+            [f"{name} has a piece at offset {short_repr(offset)} of length {short_repr(length)}"]
+        )
     return Piece(offsets[0] if offsets else 0, sizes, file, offset, length)
 
 
@@ -202,7 +204,9 @@ def _text(value: Any) -> str:
 
 def _record(value: Any) -> Record:
     if not isinstance(value, Record):
-        raise CheckpointError([f".metadata has {short_repr(value)} where one of torch's records was expected"])
+        raise CheckpointError(
+            [f".metadata has {short_repr(value)} where one of torch's records was expected"]
+        )
     return value
 
 

@@ -20,7 +20,9 @@ def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     shapes, n_layers = _by_kind(stored)
     embedding = stored.get(EMBEDDING)
     norms = [*shapes.get("attention_norm.weight", []), *shapes.get("ffn_norm.weight", [])]
-    widths = [shape[0] for shape in norms if shape] + ([embedding.shape[-1]] if embedding and embedding.shape else [])
+    widths = [shape[0] for shape in norms if shape] + (
+        [embedding.shape[-1]] if embedding and embedding.shape else []
+    )
     found: dict[str, Any] = {
         "dim": _usual(widths),
         "n_layers": n_layers or None,

@@ -1,21 +1,35 @@
 """What every recipe does around its run: refuse a bad device or folder, and say how far it is."""
 
+import re
 import sys
 from pathlib import Path
 
 import torch
 
 from mta_viz.errors import MtaVizError
-from mta_viz.recipes.trainer import TrainingProgress
+from mta_viz.recipes.trainer import TrainingError, TrainingProgress
+
+_DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
 
 
 def checked_device(device: str) -> torch.device:
-    """The device of that name. Raises `MtaVizError` when it cannot be used."""
+    """The device of that name: cpu, cuda or mps. Raises `MtaVizError` when it cannot be used."""
+    if not _DEVICES.fullmatch(device):  # torch knows more, such as meta, on which nothing can be trained
+        raise MtaVizError(
+            f"The device {device!r} cannot be used; expected cpu, cuda (or cuda:1 and so on) or mps."
+        )
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts when built without CUDA
-        raise MtaVizError(f"The device {device!r} cannot be used: {error}") from error
+        reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
+        raise MtaVizError(f"The device {device!r} cannot be used: {reason}") from error
     return torch.device(device)
+
+
+def check_seconds(max_seconds: float | None) -> None:
+    """Raises `TrainingError` unless the limit is None or a number above 0."""
+    if max_seconds is not None and not max_seconds > 0:
+        raise TrainingError(f"max_seconds is {max_seconds}; expected a number of seconds above 0.")
 
 
 def prepare_folder(out: Path, resume: bool) -> None:

@@ -91,8 +91,8 @@ class Trainer:
     """Trains `model`, which must be this trainer's own, on `batches(step)`.
 
     `state_file`, when given, is rewritten every `save_seconds` and when the run stops before its
-    end, be it by the clock, an error or Ctrl-C; `resume()` continues from it as if nothing had happened. `identity` is
-    stored with the state: a run with another identity refuses to resume from it.
+    end, be it by the clock, an error or Ctrl-C; `resume()` continues from it as if nothing had
+    happened. `identity` is stored with the state: a run with another identity refuses to resume.
     """
 
     def __init__(
@@ -145,7 +145,8 @@ class Trainer:
         """Train to the last step, or until this call has taken `max_seconds`.
 
         `report` is called every `report_every` steps; what it raises (`Cancelled`, say), like
-        Ctrl-C at any time, ends the run after the state is saved. Raises `TrainingError` when the loss stops being a number.
+        Ctrl-C at any time, ends the run after the state is saved. Raises `TrainingError` when
+        the loss stops being a number, and when the clock leaves no time for a first step.
         """
         clock = _Clock(self._seconds, self._step)
         self.model.train()
@@ -159,6 +160,11 @@ class Trainer:
         self._collect_losses()
         self._seconds = clock.total()
         self._save()
+        if self._step == 0:
+            raise TrainingError(
+                f"The time limit of {max_seconds:g} seconds passed before the first step: nothing was "
+                "trained, and no model is written. Allow more seconds, and resume."
+            )
         return TrainingResult(self._step, tuple(self._losses), self._whole_history(), self._seconds)
 
     def _take_steps(self, clock: "_Clock", max_seconds: float | None, report: Report | None) -> None:

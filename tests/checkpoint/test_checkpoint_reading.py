@@ -1,6 +1,7 @@
 """One door to all formats: one error with every fault, tokenizers, summaries, progress."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,40 @@ def test_empty_tensors_hint_at_nothing(
     folder = write_consolidated(tmp_path, tiny_params(**model), {key: torch.zeros(shape)})
     with pytest.raises(CheckpointError, match="expected"):
         read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["params.json", "train_state_00000.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    if name == "params.json":
+        with pytest.raises(CheckpointError, match=r"params\.json is no regular file"):
+            read_summary(folder)
+    else:
+        assert read_summary(folder).step is None
+
+
+def test_a_pipe_for_metadata_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "__0_0.distcp").write_bytes(b"")
+    (tmp_path / "params.json").write_text(json.dumps(tiny_params()))
+    os.mkfifo(tmp_path / ".metadata")
+    with pytest.raises(CheckpointError, match=r"\.metadata is no regular file"):
+        read_summary(tmp_path)
+
+
+def test_thousands_of_unknown_tensors_are_counted_not_listed(tmp_path: Path) -> None:
+    extra = {f"extra.{i}": torch.zeros(1) for i in range(1000)} | {"a\x1b[31m\nb": torch.zeros(1)}
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(edit_tensors(write(tmp_path), **extra))
+    assert len(caught.value.problems) == 21
+    assert caught.value.problems[-1] == "and 981 more tensors the model does not have"
+
+
+def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
+    folder = edit_tensors(write(tmp_path / "a\x1bb"), **{"c\x1b[31m\nd": torch.zeros(1)})
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(folder)
+    assert "a\\x1bb" in str(caught.value)
+    assert caught.value.problems[0].startswith("c\\x1b[31m\\nd [1] is a tensor the model")
+    assert "\x1b" not in str(caught.value)

@@ -5,8 +5,8 @@ from math import inf, nan
 
 import pytest
 
-from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.analysis.self_check import SelfCheck
+from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.ui.details import check_line
 from mta_viz.ui.kernels_view import layers_with_kernels
 from mta_viz.ui.widgets import plain

@@ -164,7 +164,7 @@ def _draw_pair(drawn: Drawn) -> None:
         figure = drawn.overview_figure(overview, PAIR_PX, part)
         chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), modes=("points", "box"))
         caption_with_save(
-            f"Draw a box, or click, to see that part exactly. {_map_caption(drawn, overview)}",
+            f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
             (*_name(drawn), overview.stage.value.key, "overview"),
             figure,
             lambda: map_csv(overview, drawn.tokens),

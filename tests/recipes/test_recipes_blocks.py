@@ -186,6 +186,14 @@ def test_evaluation_counts_sequences_with_any_wrong_letter() -> None:
     assert result.interval[0] < result.error < result.interval[1]
 
 
+def test_progress_shows_before_all_samples_are_drawn() -> None:
+    def stop(_: float) -> None:
+        raise Cancelled("seen")
+
+    with pytest.raises(Cancelled):
+        evaluate_blocks(perfect, BlockTask(n_blocks=2), n=10**9, progress=stop)
+
+
 def test_one_pass_agrees_with_greedy_decoding(easy: tuple[Path, dict[str, Any]]) -> None:
     task = BlockTask(n_letters=3, n_blocks=1, output="all")
     model = tracing.load(easy[0], dtype=torch.float32)

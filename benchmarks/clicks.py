@@ -4,10 +4,12 @@
 
 Prints one line a number: seconds from starting `streamlit run app.py` to the first drawn map, and
 the median of changing layer, head and stage, each from the click to the frame in which the large
-map shows the new selection. Needs a chromium (see tests/browser/serving.py).
+map shows the new selection. Before every click the prompt is changed, outside the measured time, so
+that what the click asks for was never drawn before. Needs a chromium (see tests/browser/serving.py).
 """
 
 import argparse
+import itertools
 import re
 import statistics
 import time
@@ -17,7 +19,9 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
 
-TITLE = """([...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+MAP = ".st-key-exact .js-plotly-plot"
+LOOK_MS = 700  # a visitor looks before the next click
+TITLE = """([...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
     .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
 # Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
 CLICK = """([selector, before]) => new Promise(done => {
@@ -28,6 +32,9 @@ CLICK = """([selector, before]) => new Promise(done => {
         : requestAnimationFrame(look);
     look();
 })""".replace("TITLE", TITLE)
+# What the large map shows, as one number: it changes with the prompt, which the title does not.
+SHOWN = """[...JSON.stringify(document.querySelector('MAP').data.map(one => one.z))]
+    .reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) | 0, 0)""".replace("MAP", MAP)
 RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
 
 
@@ -42,11 +49,11 @@ def main() -> None:
             page = browser.new_page(viewport={"width": 1280, "height": 1100})
             page.set_default_timeout(300_000)
             page.goto(f"{address}/?ck={arguments.checkpoint}")
-            _wait_for_title(page, "")
+            page.wait_for_function(f"() => ({TITLE}) !== ''")
             print(f"process start to first map: {time.perf_counter() - start:.2f} s")
+            page.wait_for_function(RESTING)
             for n_tokens in arguments.prompt_tokens:
-                _run_prompt(page, n_tokens)
-                for name, seconds in _clicks(page, arguments.clicks).items():
+                for name, seconds in _clicks(page, n_tokens, arguments.clicks).items():
                     print(f"{n_tokens} tokens, {name}: median {statistics.median(seconds):.2f} s "
                           f"(worst {max(seconds):.2f})")  # fmt: skip
             browser.close()
@@ -65,33 +72,36 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _wait_for_title(page: Page, before: str) -> None:
-    page.wait_for_function(f"before => ({TITLE}) !== before", arg=before)
-    page.wait_for_function(
-        """() => document.querySelector('[data-testid="stApp"]').dataset.testScriptState === 'notRunning'"""
-    )
-    page.wait_for_timeout(1500)
-
-
-def _run_prompt(page: Page, n_tokens: int) -> None:
-    """A prompt of so many tokens with BOS: letters, which char and bytes tokenizers take one by one."""
-    text = ("kemub.crdls.bqgcn.nchrb." * n_tokens)[: n_tokens - 1]
+def _run_prompt(page: Page, n_tokens: int, number: int) -> None:
+    """Draw prompt `number` of so many tokens with BOS: letters, tokens of char and bytes tokenizers."""
+    first = chr(ord("a") + number % 26) + chr(ord("a") + number // 26 % 26)
+    before = page.evaluate(SHOWN)
     box = page.get_by_label("Prompt")
-    box.fill(text)
+    box.fill((first + "kemub.crdls.bqgcn.nchrb." * n_tokens)[: n_tokens - 1])
     box.press("Control+Enter")
     page.get_by_text(re.compile(f"^{n_tokens} tokens")).first.wait_for()
-    page.wait_for_timeout(3000)
+    page.wait_for_function(
+        f"before => document.querySelector('{MAP}') && ({SHOWN}) !== before", arg=before, polling=300
+    )
+    page.wait_for_function(RESTING)
+    page.wait_for_timeout(LOOK_MS)
 
 
-def _clicks(page: Page, count: int) -> dict[str, list[float]]:
-    """Seconds of `count` changes of each kind, there and back in turn."""
+def _clicks(page: Page, n_tokens: int, count: int) -> dict[str, list[float]]:
+    """Seconds of `count` changes of each kind, there and back in turn, each on a prompt of its own."""
     pairs = {
         "head": [".st-key-step-head-Right button", ".st-key-step-head-Left button"],
         "layer": [".st-key-step-layer-Down button", ".st-key-step-layer-Up button"],
         "stage": [_stage(page, 0), _stage(page, 1)],
     }
+    numbers = itertools.count()
+    _run_prompt(page, n_tokens, next(numbers))
     _first(page)
-    return {name: [_click(page, pair[turn % 2]) for turn in range(count)] for name, pair in pairs.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in pairs}
+    for name, turn in itertools.product(pairs, range(count)):
+        _run_prompt(page, n_tokens, next(numbers))
+        seconds[name].append(_click(page, pairs[name][turn % 2]))
+    return seconds
 
 
 def _first(page: Page) -> None:
@@ -109,7 +119,7 @@ def _stage(page: Page, index: int) -> str:
 
 def _click(page: Page, selector: str) -> float:
     seconds = page.evaluate(CLICK, [selector, page.evaluate(TITLE)])
-    page.wait_for_timeout(700)  # a visitor looks before the next click
+    page.wait_for_timeout(LOOK_MS)
     return seconds
 
 

@@ -29,6 +29,7 @@ from mta_viz.errors import ConfigError
 PadKey = Literal["both", "left", "right"]
 Gate = Literal["1d", "dd"]
 Variant = Literal["transformer", "talking_heads", "mta", "differential"]
+DTYPES = ("float32", "bfloat16", "float16")  # what a model can compute in, by torch's names
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,10 @@ def _size_problems(config: ModelConfig) -> list[str]:
     return problems
 
 
+def _is_size(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
 def _mta_problems(config: ModelConfig) -> list[str]:
     mta, problems = config.mta, []
     if mta.pad_key not in ("both", "left", "right"):
@@ -163,10 +168,14 @@ def _mta_problems(config: ModelConfig) -> list[str]:
     for name in ("pre_kernel", "post_kernel"):
         problems += _kernel_problems(name, getattr(mta, name), mta.pad_key)
     group = mta.head_post_group
-    if group is not None and (group < 1 or config.n_heads < 1 or config.n_heads % group):
-        problems.append(f"head group size {group} does not divide n_heads {config.n_heads}")
+    whole = _is_size(group) and _is_size(config.n_heads)
+    if group is not None and not (whole and config.n_heads % group == 0):
+        problems.append(f"head group size {group!r} does not divide n_heads {config.n_heads!r}")
     if group is not None and mta.head_post_linear:
         problems.append("head_kernel_size and post_sm_linear_head are both set; choose one")
+    layers = mta.mta_layers or ()
+    if not all(type(layer) is int and layer >= 0 for layer in layers):
+        problems.append(f"mta_layers is {list(layers)}; expected whole numbers, counted from 0")
     if mta.gate not in (None, "1d", "dd"):
         problems.append(f"gate is {mta.gate!r}; expected None, '1d' or 'dd'")
     return problems
@@ -175,8 +184,8 @@ def _mta_problems(config: ModelConfig) -> list[str]:
 def _kernel_problems(name: str, size: tuple[int, int] | None, pad_key: str) -> list[str]:
     if size is None:
         return []
-    if min(size) < 1:
-        return [f"{name} is {size}; both sizes must be at least 1"]
+    if len(size) != 2 or not all(map(_is_size, size)):
+        return [f"{name} is {size}; expected two whole numbers of at least 1"]
     if pad_key == "both" and size[1] % 2 == 0:
         return [f"{name} has an even key size {size[1]}; pad_key 'both' needs an odd one"]
     return []

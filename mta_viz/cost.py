@@ -9,7 +9,6 @@ import torch
 
 from mta_viz.config import ModelConfig
 from mta_viz.model.attention import SLAB_CELLS
-from mta_viz.model.stages import model_stages
 
 SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
 FLOAT_BYTES = 4
@@ -55,9 +54,3 @@ def capture_bytes(config: ModelConfig, n_tokens: int) -> int:
     layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
     slab = LIVE_MAPS * max(SLAB_CELLS["cpu"], 16 * config.n_heads * n_tokens)
     return FLOAT_BYTES * (residuals + layer + min(slab, LIVE_MAPS * config.n_heads * n_tokens**2))
-
-
-def stages_bytes(config: ModelConfig, n_tokens: int) -> int:
-    """Bytes of every stage of every layer and head as float32."""
-    stages = sum(len(stages) for stages in model_stages(config))
-    return FLOAT_BYTES * stages * config.n_heads * n_tokens**2

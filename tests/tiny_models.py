@@ -19,6 +19,8 @@ FULL = MTAOptions(
     gate="1d",
 )
 
+NAN_AT = "blocks.1.attn.kernel_pre"  # where `tiny-nan` holds one NaN
+
 
 def config(mta: MTAOptions, vocab_size: int, n_ctx: int = 1024) -> ModelConfig:
     """4 layers x 4 heads, 64 wide."""
@@ -48,15 +50,18 @@ def random_weights(shapes: ModelConfig, seed: int = 0) -> dict[str, torch.Tensor
 
 
 def write_models(root: Path) -> Path:
-    """`tiny-mta` (bytes), `tiny-blocks` (char), `tiny-plain`, `no-tokenizer` and `broken`."""
+    """`tiny-mta` (bytes), `tiny-blocks` (char), `tiny-plain`, `tiny-nan`, `no-tokenizer` and `broken`."""
     models = {
         "tiny-mta": (config(FULL, 258), "bytes"),
         "tiny-blocks": (config(MTAOptions(pre_kernel=(2, 9)), 32), "char"),
         "tiny-plain": (config(MTAOptions(), 258), "bytes"),
+        "tiny-nan": (config(FULL, 258), "bytes"),
         "no-tokenizer": (config(FULL, 258), "bytes"),
     }
     for name, (shapes, tokenizer) in models.items():
         weights = random_weights(shapes)
+        if name == "tiny-nan":
+            weights[NAN_AT][0, 0, 0] = torch.nan
         write_native(
             root / name, shapes, weights, tokenizer_name=tokenizer, tokenizer_path=None, dtype=torch.float32
         )

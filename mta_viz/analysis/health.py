@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from mta_viz.analysis.kernels import layer_kernels, near_identity
 from mta_viz.analysis.self_check import SelfCheck, self_check
@@ -21,7 +22,8 @@ class Health:
     kernels of every layer, head and place; near = under 5 % of the energy off the own tap.
     `largest_tap`: largest |tap|, None without kernels. `gates_below_0_05`: share of gate values of
     the run under 0.05, None without gates. `row_sum_range`: smallest and largest row sum of the
-    final weights over all layers and heads; `self_check`: recomputation against the run.
+    final weights over all layers and heads. Each of the three is NaN as soon as one of the numbers
+    it is taken from is NaN. `self_check`: recomputation against the run.
     """
 
     n_nan: int
@@ -50,30 +52,30 @@ def health(model: HookedMTA, trace: Trace | None = None) -> Health:
 
 def _kernel_facts(model: HookedMTA) -> tuple[int, int, float | None]:
     state, at_identity, n_kernels = model.state_dict(), 0, 0
-    largest: list[float] = []
+    largest: list[Tensor] = []
     for layer in range(model.config.n_layers):
         kernels = layer_kernels(state, model.config, layer)
         for taps, offsets in ((kernels.pre, kernels.pre_offsets), (kernels.post, kernels.post_offsets)):
             if taps is not None and offsets is not None:
                 at_identity += int(near_identity(taps, offsets.own).sum())
                 n_kernels += len(taps)
-                largest.append(float(taps.abs().max()))
-    return at_identity, n_kernels, max(largest, default=None)
+                largest.append(taps.abs().max())
+    return at_identity, n_kernels, float(torch.stack(largest).max()) if largest else None
 
 
 def _closed_gates(trace: Trace) -> float | None:
     gates = [trace.gate(layer) for layer in range(trace.model.config.n_layers)]
-    closed = torch.cat([(gate < CLOSED_GATE).flatten() for gate in gates if gate is not None] or [_NONE])
-    return float(closed.float().mean()) if closed.numel() else None
+    values = torch.cat([gate.flatten() for gate in gates if gate is not None] or [torch.zeros(0)])
+    if not values.numel():
+        return None
+    # A comparison with NaN is False, which would count as an open gate.
+    return float("nan") if values.isnan().any() else float((values < CLOSED_GATE).float().mean())
 
 
 def _row_sum_range(trace: Trace) -> tuple[float, float]:
-    lowest, highest = float("inf"), float("-inf")
-    for layer in range(trace.model.config.n_layers):
-        for _, slab in trace.slabs(layer, Stage.PATTERN):
-            sums = slab.sum(-1)
-            lowest, highest = min(lowest, float(sums.min())), max(highest, float(sums.max()))
-    return lowest, highest
-
-
-_NONE = torch.zeros(0, dtype=torch.bool)
+    layers = range(trace.model.config.n_layers)
+    sums = [slab.sum(-1) for layer in layers for _, slab in trace.slabs(layer, Stage.PATTERN)]
+    # torch's min and max keep a NaN; Python's drop it or not, by the order of their arguments.
+    lowest = torch.stack([part.min() for part in sums]).min()
+    highest = torch.stack([part.max() for part in sums]).max()
+    return float(lowest), float(highest)

@@ -18,14 +18,15 @@ class Prediction:
 def top_tokens(trace: Trace, position: int, k: int = 10) -> tuple[Prediction, ...]:
     """The `k` most probable tokens after `position` (0..T-1), most probable first.
 
-    Raises PromptError for a position outside the prompt, MtaVizError when the logits are NaN.
+    Raises PromptError for a position outside the prompt, MtaVizError for logits that are NaN or
+    infinite, of which no probability can be told.
     """
     if not 0 <= position < len(trace.tokens):
         raise PromptError(f"position {position} is not in the prompt; it has 0..{len(trace.tokens) - 1}")
     logits = trace.logits(slice(position, position + 1))[0].float()
-    if logits.isnan().any():
+    if not logits.isfinite().all():
         raise MtaVizError(
-            f"the logits after position {position} hold NaN, so there is no next token; "
+            f"the logits after position {position} hold NaN or inf, so there is no next token; "
             "look at the health card for the weights that are NaN or infinite"
         )
     probabilities, ids = logits.softmax(0).topk(min(k, len(logits)))

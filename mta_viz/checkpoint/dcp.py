@@ -21,6 +21,8 @@ MODEL_PREFIX = "model."
 
 def open_dcp(folder: Path) -> StoredWeights:
     """The model's tensors of all ranks. Missing or short .distcp files are among the problems."""
+    if (folder / METADATA).exists() and not (folder / METADATA).is_file():
+        return StoredWeights({}, (f"{METADATA} is no regular file; copy it again",))
     n_bytes = sum(file.stat().st_size for file in folder.glob("*.distcp"))
     try:
         cut, unreadable = read_metadata((folder / METADATA).read_bytes(), MODEL_PREFIX)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from mta_viz.checkpoint.printable import short_repr
 from mta_viz.errors import CheckpointError
 
 _METADATA = "torch.distributed.checkpoint.metadata"
@@ -105,7 +106,7 @@ def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], di
     """
     metadata = _unpickle(content)
     stored = {
-        (str(_record(index)["fqn"]), _offsets(_dict(index.state).get("offset"))): _record(info)
+        (_text(_record(index)["fqn"]), _offsets(_dict(index.state).get("offset"))): _record(info)
         for index, info in _dict(metadata["storage_data"]).items()
     }
     tensors: dict[str, CutTensor] = {}
@@ -155,11 +156,13 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
         raise CheckpointError([f"{name}: .metadata does not say where the piece at {list(offsets)} lies"])
     if _dict(info.state).get("transform_descriptors"):
         raise CheckpointError([f"{name} is stored transformed (compressed?), which is not supported"])
-    file, offset, length = str(info["relative_path"]), info["offset"], info["length"]
+    file, offset, length = _text(info["relative_path"]), info["offset"], info["length"]
     if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
-        raise CheckpointError([f"{name} lies in {file!r}, outside the folder; refused"])
+        raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
     if not (type(offset) is int and type(length) is int and offset >= 0 and length > 0):
-        raise CheckpointError([f"{name} has a piece at offset {offset!r} of length {length!r}"])
+        raise CheckpointError(
+            [f"{name} has a piece at offset {short_repr(offset)} of length {short_repr(length)}"]
+        )
     return Piece(offsets[0] if offsets else 0, sizes, file, offset, length)
 
 
@@ -189,18 +192,27 @@ def _offsets(value: Any) -> tuple[int, ...]:
         return ()
     if isinstance(value, tuple) and all(type(size) is int and size >= 0 for size in value):
         return tuple(value)
-    raise CheckpointError([f".metadata has {value!r} where a shape was expected"])
+    raise CheckpointError([f".metadata has {short_repr(value)} where a shape was expected"])
+
+
+def _text(value: Any) -> str:
+    """A name; anything else is refused unread, since writing out a nested value may take forever."""
+    if isinstance(value, str | PurePosixPath):
+        return str(value)
+    raise CheckpointError([f".metadata has {short_repr(value)} where a name was expected"])
 
 
 def _record(value: Any) -> Record:
     if not isinstance(value, Record):
-        raise CheckpointError([f".metadata has {value!r} where one of torch's records was expected"])
+        raise CheckpointError(
+            [f".metadata has {short_repr(value)} where one of torch's records was expected"]
+        )
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise CheckpointError([f".metadata has {value!r} where a list of pieces was expected"])
+        raise CheckpointError([f".metadata has {short_repr(value)} where a list of pieces was expected"])
     return value
 
 

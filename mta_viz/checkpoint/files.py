@@ -14,6 +14,8 @@ PARAMS = "params.json"
 def read_params(file: Path) -> tuple[Any, tuple[str, ...]]:
     """(contents, problems): what the JSON file holds, or None and why not."""
     try:
+        if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+            return None, (f"{file.name} is no regular file; expected Lingua's file of settings",)
         return json.loads(file.read_text(encoding="utf-8-sig")), ()
     except FileNotFoundError:
         return None, (f"{file.name} is missing; expected Lingua's file of settings beside the weights",)

@@ -20,7 +20,9 @@ def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     shapes, n_layers = _by_kind(stored)
     embedding = stored.get(EMBEDDING)
     norms = [*shapes.get("attention_norm.weight", []), *shapes.get("ffn_norm.weight", [])]
-    widths = [shape[0] for shape in norms if shape] + ([embedding.shape[-1]] if embedding else [])
+    widths = [shape[0] for shape in norms if shape] + (
+        [embedding.shape[-1]] if embedding and embedding.shape else []
+    )
     found: dict[str, Any] = {
         "dim": _usual(widths),
         "n_layers": n_layers or None,
@@ -30,7 +32,12 @@ def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
         **_kernel_hints(shapes),
         **(_flag_hints(shapes, stored) if stored else {}),
     }
-    return {field: value for field, value in found.items() if value is not None}
+    return {field: value for field, value in found.items() if value is not None and _is_usable(value)}
+
+
+def _is_usable(value: Any) -> bool:
+    """A size of 0 (an empty tensor) describes no model, and would be divided by."""
+    return type(value) is not int or value >= 1
 
 
 def _by_kind(stored: Mapping[str, StoredTensor]) -> tuple[dict[str, list[Shape]], int]:
@@ -101,5 +108,5 @@ def _flag_hints(shapes: Mapping[str, list[Shape]], stored: Mapping[str, StoredTe
 
 
 def _usual(values: Iterable[int]) -> int | None:
-    counted = Counter(values).most_common(1)
+    counted = Counter(value for value in values if value >= 1).most_common(1)
     return counted[0][0] if counted else None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mta_viz.checkpoint import dcp, lingua, native
 from mta_viz.checkpoint.files import PARAMS
+from mta_viz.checkpoint.printable import printable
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError
 
@@ -37,14 +38,14 @@ def locate(path: Path, step: int | None = None) -> Location:
     folder = path.parent if path.name in (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA) else path
     try:
         if not path.exists():
-            raise CheckpointError(["there is no such file or folder; check the path"], str(path))
+            raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
         if not folder.is_dir():
-            raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], str(path))
+            raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], printable(path))
         location = find_checkpoint(folder, step)
     except OSError as error:
-        raise CheckpointError([f"it cannot be read: {error.strerror or error}"], str(path)) from error
+        raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
     if location is None:
-        raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], str(path))
+        raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], printable(path))
     return location
 
 
@@ -64,7 +65,7 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
         return None
     own = _own_step(folder)
     if step not in (None, own):
-        raise CheckpointError([f"it is a single checkpoint, not a run with a step {step}"], str(folder))
+        raise CheckpointError([f"it is a single checkpoint, not a run with a step {step}"], printable(folder))
     return Location(folder, direct, own)
 
 
@@ -94,10 +95,10 @@ def _choose_step(folder: Path, steps: dict[int, Path], step: int | None) -> Loca
     chosen = max(steps) if step is None else step
     if chosen not in steps:
         offered = ", ".join(map(str, sorted(steps)))
-        raise CheckpointError([f"it has no step {chosen}; its steps are {offered}"], str(folder))
+        raise CheckpointError([f"it has no step {chosen}; its steps are {offered}"], printable(folder))
     weights_format = _weights_format(steps[chosen])
     if weights_format is None:
-        raise CheckpointError([f"step {chosen} has gone; choose another"], str(folder))
+        raise CheckpointError([f"step {chosen} has gone; choose another"], printable(folder))
     return Location(steps[chosen], weights_format, chosen, tuple(sorted(steps)))
 
 
@@ -105,7 +106,7 @@ def _own_step(folder: Path) -> int | None:
     """The step a folder is named after, or that its train_state file tells."""
     if _STEP_NAME.fullmatch(folder.name):
         return int(folder.name)
-    for file in sorted(folder.glob("train_state_*.json")):
+    for file in sorted(filter(Path.is_file, folder.glob("train_state_*.json"))):
         try:
             step = json.loads(file.read_text(encoding="utf-8"))["step"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):

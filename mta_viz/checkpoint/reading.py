@@ -15,7 +15,8 @@ from mta_viz.checkpoint.hints import shape_hints
 from mta_viz.checkpoint.layout import read_parameters, tensor_problems
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
-from mta_viz.checkpoint.stored import StoredWeights, common_dtype, dtype_notes
+from mta_viz.checkpoint.printable import printable
+from mta_viz.checkpoint.stored import StoredWeights, common_dtype, dtype_notes, printable_weights
 from mta_viz.checkpoint.types import Checkpoint, Format, Source, Summary, parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, TokenizerError
@@ -47,14 +48,14 @@ def read_checkpoint(
     location = locate(Path(path), step)
     if location.format == "params":
         raise CheckpointError(
-            [f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"], str(location.folder)
+            [f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"], printable(location.folder)
         )
     found = _inspect(location, tokenizer, with_tokenizer=True, vocab_size=None)
     config = found.checked()
     try:
         state_dict = read_parameters(config, found.weights.tensors, progress)
     except CheckpointError as error:
-        raise CheckpointError(error.problems, str(location.folder)) from error
+        raise CheckpointError(error.problems, printable(location.folder)) from error
     dtype, step = common_dtype(found.weights), location.step
     return Checkpoint(
         config=config,
@@ -124,7 +125,7 @@ class _Findings:
         if self.opened.problem and (problems or self.opened.given):
             problems = (*problems, self.opened.problem)
         if problems or self.parsed.config is None:
-            raise CheckpointError(problems, str(self.location.folder))
+            raise CheckpointError(problems, printable(self.location.folder))
         return self.parsed.config
 
 
@@ -138,7 +139,7 @@ def _inspect(
 ) -> _Findings:
     params, problems = read_params(params_file or location.folder / PARAMS)
     opener = _OPEN.get(location.format)
-    weights = opener(location.folder) if opener else StoredWeights({})
+    weights = printable_weights(opener(location.folder)) if opener else StoredWeights({})
     if problems:
         opened = _OpenedTokenizer()
         return _Findings(location, Parsed(None), opened, weights, (*problems, *weights.problems))

@@ -12,6 +12,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from mta_viz.checkpoint.printable import printable
+
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -44,6 +46,16 @@ class StoredWeights:
     problems: tuple[str, ...] = ()
     n_bytes: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+def printable_weights(weights: StoredWeights) -> StoredWeights:
+    """The same with names fit for a message: a file may name its tensors anything."""
+    return StoredWeights(
+        {printable(key): tensor for key, tensor in weights.tensors.items()},
+        tuple(printable(problem, 1000) for problem in weights.problems),
+        weights.n_bytes,
+        {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()},
+    )
 
 
 def stored_in_memory(tensor: Tensor) -> StoredTensor:

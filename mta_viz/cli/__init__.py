@@ -6,6 +6,7 @@ arguments are understood: each command is a module with `run(arguments) -> dict`
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -39,9 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _json(answer: dict[str, Any]) -> str:
-    """Indented, with lists of numbers on one line (no JSON string holds a line break)."""
-    text = json.dumps(answer, indent=2, allow_nan=False)
+    """Indented, with lists of numbers on one line (no JSON string holds a line break); NaN is null."""
+    text = json.dumps(_without_nan(answer), indent=2, allow_nan=False)
     return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _fail(message: str) -> int:

@@ -8,18 +8,32 @@ from typing import Any
 
 from mta_viz.cli.loading import open_model
 from mta_viz.cli.progress import ProgressLine
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import MtaVizError, TokenizerError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.recipes.blocks import block_task
 from mta_viz.recipes.blocks_config import BlocksConfig, blocks_config
 from mta_viz.recipes.blocks_evaluation import evaluate_blocks
+from mta_viz.recipes.needle_evaluation import evaluate_needles, full_plan, perplexity
+from mta_viz.recipes.needle_text import HELD_OUT_STREAM, Book, flowing_text, grammar_paragraphs, read_books
+from mta_viz.tokenizers.base import Tokenizer
 
 CARD = "card.json"
+BLOCK_SAMPLES, NEEDLE_SAMPLES = 1000, 50  # the latter for each of 18 settings
+SENTENCES = 2000  # of the grammar
+WINDOW = 512  # tokens read without a break
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    """Measure the checkpoint at the one task there is so far."""
-    return _blocks(open_model(arguments), arguments.path, arguments.samples)
+    """Measure the checkpoint at `arguments.task`."""
+    books = read_books(arguments.corpus) if arguments.corpus else ()
+    model = open_model(arguments)
+    if arguments.task == "blocks":
+        return _blocks(model, arguments.path, arguments.samples or BLOCK_SAMPLES)
+    if model.tokenizer is None:
+        raise TokenizerError(f"--task {arguments.task} needs the checkpoint's tokenizer: --tokenizer FILE")
+    if arguments.task == "needle":
+        return _needle(model, model.tokenizer, arguments.samples or NEEDLE_SAMPLES)
+    return _text(model, model.tokenizer, books)
 
 
 def _blocks(model: HookedMTA, folder: Path, samples: int) -> dict[str, Any]:
@@ -29,6 +43,26 @@ def _blocks(model: HookedMTA, folder: Path, samples: int) -> dict[str, Any]:
     with ProgressLine("evaluating") as progress:
         evaluation = evaluate_blocks(model, task, n=samples, seed=config.evaluation_seed, progress=progress)
     return {"task": "blocks", **asdict(task), **asdict(evaluation)}
+
+
+def _needle(model: HookedMTA, tokenizer: Tokenizer, samples: int) -> dict[str, Any]:
+    """Needles at half of and at the whole trained length, `samples` for each setting."""
+    plan = full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
+    with ProgressLine("evaluating") as progress:
+        evaluation = evaluate_needles(model, tokenizer, plan, progress=progress)
+    return {"task": "needle", "samples": samples, **asdict(evaluation)}
+
+
+def _text(model: HookedMTA, tokenizer: Tokenizer, books: tuple[Book, ...]) -> dict[str, Any]:
+    """Perplexity on the grammar's held-out paragraphs, and on the held-out ends of the books."""
+    texts = {"grammar": flowing_text(grammar_paragraphs(SENTENCES, HELD_OUT_STREAM))}
+    if books:
+        texts["books"] = flowing_text(paragraph for book in books for paragraph in book.held_out)
+    window, scores = min(WINDOW, model.config.n_ctx), {}
+    for name, text in texts.items():
+        with ProgressLine(name) as progress:
+            scores[name] = perplexity(model, tokenizer, text, window=window, progress=progress)
+    return {"task": "text", "window": window, "perplexity": scores}
 
 
 def _recipe(folder: Path) -> BlocksConfig:

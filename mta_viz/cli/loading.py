@@ -6,13 +6,14 @@ import torch
 
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cli.progress import ProgressLine, note
-from mta_viz.errors import MtaVizError, PromptError, TokenizerError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.recipes.running import checked_device
 
 
 def open_model(arguments: Namespace) -> HookedMTA:
     """The checkpoint's model; its notes go to stderr. Raises MtaVizError for an unusable device."""
-    device = usable_device(arguments.device)
+    device = checked_device(arguments.device)
     with ProgressLine("reading") as progress:
         checkpoint = read_checkpoint(arguments.path, tokenizer=arguments.tokenizer, progress=progress)
     for text in checkpoint.notes:
@@ -22,18 +23,6 @@ def open_model(arguments: Namespace) -> HookedMTA:
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
     dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
     return build_model(checkpoint, device=device, dtype=dtype)
-
-
-def usable_device(name: str) -> torch.device:
-    """The device, once a tensor could be put there."""
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
-        reason = str(error).splitlines()[0]
-        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
-    return device
 
 
 def valid_text(prompt: str) -> str:

@@ -13,8 +13,7 @@ Unit = Literal["score", "weight"]
 class StageInfo:
     """What is true of one stage in every layer.
 
-    `key` is the URL's word, `hook` the hook point under `blocks.{layer}.attn.`; `signed` says
-    whether values can be negative by construction (a softmax cannot).
+    `key` is the URL's word, `hook` the hook point under `blocks.{layer}.attn.`.
     """
 
     key: str
@@ -22,23 +21,17 @@ class StageInfo:
     short: str
     long: str
     unit: Unit
-    signed: bool
 
 
 class Stage(Enum):
     """The six stages in the order they are computed (paper section 3)."""
 
-    RAW = StageInfo("raw", "hook_attn_scores", "raw", "raw scores q·k/√d", "score", True)
-    KQ = StageInfo("kq", "hook_scores_kq", "kq", "after key-query conv", "score", True)
-    MIX = StageInfo("mix", "hook_scores_mixed", "mix", "after head mixing", "score", True)
-    SOFTMAX = StageInfo("sm", "hook_softmax", "sm", "softmax", "weight", False)
-    SOFTMAX_KQ = StageInfo("kq2", "hook_softmax_kq", "kq'", "after 2nd key-query conv", "weight", True)
-    PATTERN = StageInfo("final", "hook_pattern", "final", "final weights (multiply v)", "weight", True)
-
-    @classmethod
-    def from_hook(cls, hook: str) -> "Stage":
-        """The stage of a hook name such as `hook_scores_kq`; KeyError when there is none."""
-        return {stage.value.hook: stage for stage in cls}[hook]
+    RAW = StageInfo("raw", "hook_attn_scores", "raw", "raw scores q·k/√d", "score")
+    KQ = StageInfo("kq", "hook_scores_kq", "kq", "after key-query conv", "score")
+    MIX = StageInfo("mix", "hook_scores_mixed", "mix", "after head mixing", "score")
+    SOFTMAX = StageInfo("sm", "hook_softmax", "sm", "softmax", "weight")
+    SOFTMAX_KQ = StageInfo("kq2", "hook_softmax_kq", "kq'", "after 2nd key-query conv", "weight")
+    PATTERN = StageInfo("final", "hook_pattern", "final", "final weights (multiply v)", "weight")
 
     @classmethod
     def from_key(cls, key: str) -> "Stage":

@@ -77,7 +77,7 @@ def _pooled_text(
             BLOCKS,
             value_line(attention, "customdata[0]")
             + " at (%{customdata[1]:d}, %{customdata[2]:d}) · mean %{customdata[3]:+.4g}",
-            "click to see exact cells",
+            "draw a box to see exact cells",
         ]
     )
     fields = [

@@ -20,7 +20,7 @@ from mta_viz.recipes.blocks_evaluation import BlocksEvaluation, evaluate_blocks
 from mta_viz.recipes.cards import hardware_name, loss_curve, write_card
 from mta_viz.recipes.history import HISTORY_FILE, write_history
 from mta_viz.recipes.initial import initial_model
-from mta_viz.recipes.running import checked_device, prepare_folder
+from mta_viz.recipes.running import check_seconds, checked_device, prepare_folder
 from mta_viz.recipes.trainer import Batch, Report, Trainer, TrainingResult
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.seeding import stream_generator, stream_seed
@@ -47,6 +47,7 @@ def train_blocks(
     `out` that exists (without `resume`), a missing device, or a configuration that describes no
     task or model, before any work.
     """
+    check_seconds(max_seconds)
     place = checked_device(device)
     trainer = _trainer(config, out, place, resume)
     result = trainer.run(max_seconds=max_seconds, report=report)

@@ -7,11 +7,11 @@ which 100,000 steps are needed.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
-from mta_viz.recipes.settings import TrainerSettings, override, read_toml
+from mta_viz.recipes.settings import TrainerSettings, kernel_problems, override, read_toml, seed_problems
 
 VARIANTS = ("mta", "transformer")
 VOCAB_SIZE = 32  # of the character tokenizer
@@ -36,7 +36,7 @@ class BlocksConfig:
     d_model: int = 256
     n_layers: int = 4
     n_heads: int = 2
-    kernel: tuple[int, int] | None = None
+    kernel: tuple[int, ...] | None = None
     seed: int = 0
     steps: int = 10_000
     batch_size: int = 64
@@ -59,7 +59,7 @@ class BlocksConfig:
         """(c_q, c_k) of every layer's kernels; None for the plain transformer."""
         if self.variant == "transformer":
             return None
-        return self.kernel or (self.n_query, 2 * self.n_letters - 1)
+        return cast("tuple[int, int] | None", self.kernel) or (self.n_query, 2 * self.n_letters - 1)
 
     def model_config(self) -> ModelConfig:
         """The model: tied, as wide an MLP as Lingua's default, long enough for a full sequence."""
@@ -104,6 +104,7 @@ def _problems(config: BlocksConfig) -> list[str]:
         for name in least
         if not getattr(config, name) >= 1
     ]
+    problems += [*seed_problems(config, "seed", "evaluation_seed"), *kernel_problems(config.kernel)]
     if config.variant not in VARIANTS:
         names = " or ".join(map(repr, VARIANTS))
         problems.append(f"variant is {config.variant!r}; expected {names}")

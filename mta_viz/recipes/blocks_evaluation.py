@@ -52,12 +52,11 @@ def evaluate_blocks(
     """
     if n < 1 or batch < 1:
         raise ConfigError([f"n is {n} and batch is {batch}; expected at least 1"], subject="The evaluation")
-    samples = task.samples(n, seed)
     logits_of = _scorer(model)
     parts = []
     for start in range(0, n, batch):
-        chunk = slice(start, start + batch)
-        parts.append(_right_letters(logits_of, samples, chunk))
+        samples = task.sample_range(start, min(start + batch, n), seed)
+        parts.append(_right_letters(logits_of, samples))
         if progress is not None:
             progress(min(start + batch, n) / n)
     return _summary(torch.cat(parts), seed)
@@ -74,8 +73,8 @@ def _scorer(model: HookedMTA | LogitsOf) -> LogitsOf:
     return partial(tracing.score, model)
 
 
-def _right_letters(logits_of: LogitsOf, samples: BlockBatch, chunk: slice) -> Bool[Tensor, "batch letter"]:
-    tokens, answer = samples.tokens[chunk], samples.answer[chunk]
+def _right_letters(logits_of: LogitsOf, samples: BlockBatch) -> Bool[Tensor, "batch letter"]:
+    tokens, answer = samples.tokens, samples.answer
     greedy = logits_of(tokens)[:, :-1].argmax(-1).cpu()
     right = greedy == tokens[:, 1:]
     return right[answer[:, 1:]].unflatten(0, (tokens.shape[0], -1))

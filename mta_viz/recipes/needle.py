@@ -35,7 +35,7 @@ from mta_viz.recipes.needle_text import (
     training_paragraphs,
 )
 from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
-from mta_viz.recipes.running import checked_device, prepare_folder
+from mta_viz.recipes.running import check_seconds, checked_device, prepare_folder
 from mta_viz.recipes.trainer import Report, Trainer, TrainingResult
 
 STATE_FILE = "training_state.pt"
@@ -74,6 +74,7 @@ def train_needle(
     `stage` is told what is being prepared. Raises `MtaVizError` for a missing corpus, an `out`
     that exists (without `resume`) or a missing device, before any work.
     """
+    check_seconds(max_seconds)
     place = checked_device(device)
     settings, model_config = config.trainer_settings(), config.model_config()
     books = read_books(corpus)

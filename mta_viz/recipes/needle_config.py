@@ -6,11 +6,11 @@ mixing of all heads before and after, group norm and gate; here in every layer.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
-from mta_viz.recipes.settings import TrainerSettings, override, read_toml
+from mta_viz.recipes.settings import TrainerSettings, kernel_problems, override, read_toml, seed_problems
 from mta_viz.tasks.needles import MAX_NEEDLES
 
 VARIANTS = ("mta", "transformer")
@@ -33,7 +33,7 @@ class NeedleConfig:
     d_model: int = 256
     n_layers: int = 6
     n_heads: int = 8
-    kernel: tuple[int, int] = (6, 11)
+    kernel: tuple[int, ...] = (6, 11)
     vocab_size: int = 4096
     n_ctx: int = 1024
     length_mixture: tuple[int, ...] = (64, 128, 256, 512, 512, 1024)
@@ -60,7 +60,7 @@ class NeedleConfig:
 
     def model_config(self, vocab_size: int | None = None) -> ModelConfig:
         """The model, tied; `vocab_size` is the trained tokenizer's (default: the one asked for)."""
-        mta = self.variant == "mta"
+        mta, kernel = self.variant == "mta", cast("tuple[int, int]", self.kernel)
         return ModelConfig(
             d_model=self.d_model,
             n_layers=self.n_layers,
@@ -72,8 +72,8 @@ class NeedleConfig:
             n_ctx=self.n_ctx,
             tied=True,
             mta=MTAOptions(
-                pre_kernel=self.kernel if mta else None,
-                post_kernel=self.kernel if mta else None,
+                pre_kernel=kernel if mta else None,
+                post_kernel=kernel if mta else None,
                 head_pre=mta,
                 head_post_group=self.n_heads if mta else None,
                 group_norm=True,
@@ -122,6 +122,7 @@ def _problems(config: NeedleConfig) -> list[str]:
         for name, low in least.items()
         if not getattr(config, name) >= low
     ]
+    problems += [*seed_problems(config, "seed"), *kernel_problems(config.kernel)]
     if config.variant not in VARIANTS:
         problems.append(f"variant is {config.variant!r}; expected {' or '.join(map(repr, VARIANTS))}")
     lengths = config.length_mixture

@@ -1,21 +1,34 @@
 """What every recipe does around its run: refuse a bad device or folder, and say how far it is."""
 
+import re
 import sys
 from pathlib import Path
 
 import torch
 
 from mta_viz.errors import MtaVizError
-from mta_viz.recipes.trainer import TrainingProgress
+from mta_viz.recipes.trainer import TrainingError, TrainingProgress
+
+_DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
 
 
-def checked_device(device: str) -> torch.device:
-    """The device of that name. Raises `MtaVizError` when it cannot be used."""
+def checked_device(name: str) -> torch.device:
+    """The device of that name: cpu, cuda or mps. Raises `MtaVizError` that says which there are."""
+    cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
+    if not _DEVICES.fullmatch(name):  # torch knows more, such as meta, on which nothing can be run
+        raise MtaVizError(f"device {name!r} cannot be used; there is: cpu{cuda}")
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts when built without CUDA
-        raise MtaVizError(f"The device {device!r} cannot be used: {error}") from error
-    return torch.device(device)
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts without CUDA
+        reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
+        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
+    return torch.device(name)
+
+
+def check_seconds(max_seconds: float | None) -> None:
+    """Raises `TrainingError` unless the limit is None or a number above 0."""
+    if max_seconds is not None and not max_seconds > 0:
+        raise TrainingError(f"max_seconds is {max_seconds}; expected a number of seconds above 0.")
 
 
 def prepare_folder(out: Path, resume: bool) -> None:

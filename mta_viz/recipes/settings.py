@@ -84,6 +84,22 @@ def override(config: Config, changes: dict[str, Any], subject: str) -> Config:
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
+def seed_problems(config: object, *names: str) -> list[str]:
+    """Faults of a recipe's seeds, which torch's generators take up to 64 bits wide."""
+    return [
+        f"{name} is {getattr(config, name)}; expected a whole number of at most 64 bits"
+        for name in names
+        if not -(2**63) <= getattr(config, name) < 2**64
+    ]
+
+
+def kernel_problems(kernel: tuple[int, ...] | None) -> list[str]:
+    """Faults in the number of a kernel's sizes; their values are `ModelConfig`'s to check."""
+    if kernel is None or len(kernel) == 2:
+        return []
+    return [f"kernel is {list(kernel)}; expected two sizes, of query and key, such as [2, 9]"]
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The fields of a TOML file. Raises `MtaVizError` when it is missing or not TOML."""
     try:
@@ -110,12 +126,12 @@ def _trainer_problems(settings: TrainerSettings) -> list[str]:
     ]
     positive = ("learning_rate", "kernel_rate", "clip")
     problems += [
-        f"{name} is {getattr(settings, name)}; expected a positive number"
+        f"{name} is {getattr(settings, name)}; expected a positive, finite number"
         for name in positive
-        if not getattr(settings, name) > 0
+        if not 0 < getattr(settings, name) < math.inf
     ]
-    if settings.weight_decay < 0:
-        problems.append(f"weight_decay is {settings.weight_decay}; expected 0 or more")
+    if not 0 <= settings.weight_decay < math.inf:
+        problems.append(f"weight_decay is {settings.weight_decay}; expected a finite number of 0 or more")
     if settings.schedule not in SCHEDULES:
         problems.append(f"schedule is {settings.schedule!r}; expected {' or '.join(SCHEDULES)}")
     return problems

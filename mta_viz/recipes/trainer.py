@@ -17,8 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mta_viz.errors import MtaVizError
+from mta_viz.recipes.interrupts import uninterrupted
 from mta_viz.recipes.settings import TrainerSettings, snapshot_steps
-from mta_viz.recipes.state_file import load_state, save_state
+from mta_viz.recipes.state_file import DamagedState, check_state, load_state, save_state
 
 KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
 
@@ -89,9 +90,9 @@ def kernel_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 class Trainer:
     """Trains `model`, which must be this trainer's own, on `batches(step)`.
 
-    `state_file`, when given, is rewritten every `save_seconds`, when a report raises and when the
-    clock stops the run; `resume()` continues from it as if nothing had happened. `identity` is
-    stored with the state: a run with another identity refuses to resume from it.
+    `state_file`, when given, is rewritten every `save_seconds` and when the run stops before its
+    end, be it by the clock, an error or Ctrl-C; `resume()` continues from it as if nothing had
+    happened. `identity` is stored with the state: a run with another identity refuses to resume.
     """
 
     def __init__(
@@ -108,34 +109,65 @@ class Trainer:
         self._device = next(model.parameters()).device
         self._optimizer = _optimizer(model, settings, fused=self._device.type == "cuda")
         self._snapshot_steps = frozenset(snapshot_steps(settings.steps, settings.snapshots))
-        self._step, self._seconds = 0, 0.0
+        self._step, self._seconds, self._whole = 0, 0.0, True
         self._losses: list[float] = []
         self._pending: list[Tensor] = []
         self._history: list[Snapshot] = [self._snapshot()]
 
     def resume(self) -> None:
-        """Go back to the saved state. Raises `TrainingError` when it is missing or another run's."""
+        """Go back to the saved state. Raises `TrainingError` when it is missing, damaged or another run's."""
         if self._state_file is None or not self._state_file.is_file():
             raise TrainingError(f"There is nothing to resume: {self._state_file} is not there.")
-        state = load_state(self._state_file, self._device)
-        if state["identity"] != self._identity:
+        try:
+            state = load_state(self._state_file, self._device)
+            self._check_identity(state["identity"])
+            kernels = self._history[0].kernels
+            check_state(state, self.model, self._optimizer, kernels, self.settings.steps)
+        except DamagedState as error:
             raise TrainingError(
-                f"{self._state_file} belongs to a run with other settings; resume with the same "
-                f"configuration, seed and variant.\nthere: {state['identity']}\nasked: {self._identity}"
-            )
+                f"{self._state_file} is damaged: {error}. The run cannot be resumed; put back a copy of "
+                "the file, or start anew in another folder."
+            ) from error
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._seconds, self._losses = state["step"], state["seconds"], state["losses"]
         self._history = [Snapshot(step, kernels) for step, kernels in state["history"]]
 
+    def _check_identity(self, identity: object) -> None:
+        if identity != self._identity:
+            there = identity if isinstance(identity, str) else "none"
+            raise TrainingError(
+                f"{self._state_file} belongs to a run with other settings; resume with the same "
+                f"configuration, seed and variant.\nthere: {there}\nasked: {self._identity}"
+            )
+
     def run(self, *, max_seconds: float | None = None, report: Report | None = None) -> TrainingResult:
         """Train to the last step, or until this call has taken `max_seconds`.
 
-        `report` is called every `report_every` steps; what it raises (`Cancelled`, say) ends the
-        run after the state is saved. Raises `TrainingError` when the loss stops being a number.
+        `report` is called every `report_every` steps; what it raises (`Cancelled`, say), like
+        Ctrl-C at any time, ends the run after the state is saved. Raises `TrainingError` when
+        the loss stops being a number, and when the clock leaves no time for a first step.
         """
         clock = _Clock(self._seconds, self._step)
         self.model.train()
+        try:
+            self._take_steps(clock, max_seconds, report)
+        except TrainingError:
+            raise  # the weights are no numbers any more: the last good state stays
+        except BaseException:  # Ctrl-C among them
+            self._save_if_whole()
+            raise
+        self._collect_losses()
+        self._seconds = clock.total()
+        self._save()
+        if self._step == 0:
+            raise TrainingError(
+                f"The time limit of {max_seconds:g} seconds passed before the first step: nothing was "
+                "trained, and no model is written. Allow more seconds, and resume."
+            )
+        return TrainingResult(self._step, tuple(self._losses), self._whole_history(), self._seconds)
+
+    def _take_steps(self, clock: "_Clock", max_seconds: float | None, report: Report | None) -> None:
         while self._step < self.settings.steps and not clock.over(max_seconds):
             self._take_step()
             self._seconds = clock.total()
@@ -144,10 +176,6 @@ class Trainer:
             if clock.since_save() > self.settings.save_seconds:
                 self._save()
                 clock.saved()
-        self._collect_losses()
-        self._seconds = clock.total()
-        self._save()
-        return TrainingResult(self._step, tuple(self._losses), self._whole_history(), self._seconds)
 
     def _take_step(self) -> None:
         factor = self.settings.rate_factor(self._step)
@@ -159,11 +187,14 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        self._optimizer.step()
-        self._pending.append(loss.detach())
-        self._step += 1
-        if self._step in self._snapshot_steps:
-            self._history.append(self._snapshot())
+        with uninterrupted():
+            self._whole = False
+            self._optimizer.step()
+            self._pending.append(loss.detach())
+            self._step += 1
+            if self._step in self._snapshot_steps:
+                self._history.append(self._snapshot())
+            self._whole = True
 
     def _report(self, clock: "_Clock", report: Report | None) -> None:
         recent = self._collect_losses()
@@ -171,22 +202,24 @@ class Trainer:
             return
         left = clock.per_step(self._step) * (self.settings.steps - self._step)
         mean = sum(recent) / max(1, len(recent))
-        try:
-            report(TrainingProgress(self._step, self.settings.steps, mean, self._seconds, left))
-        except Exception:
-            self._save()
-            raise
+        report(TrainingProgress(self._step, self.settings.steps, mean, self._seconds, left))
 
     def _collect_losses(self) -> list[float]:
         """Move losses off the device (rarely: it waits for the GPU) and check them."""
-        recent = torch.stack(self._pending).tolist() if self._pending else []
-        self._pending = []
+        with uninterrupted():  # or losses would be lost between the two lists
+            recent = torch.stack(self._pending).tolist() if self._pending else []
+            self._pending = []
+            self._losses += recent
         if not all(map(math.isfinite, recent)):
             raise TrainingError(
                 f"The loss stopped being a number before step {self._step}; lower learning_rate."
             )
-        self._losses += recent
         return recent
+
+    def _save_if_whole(self) -> None:
+        """Save unless the update itself failed half-way; then the last state on disk stays."""
+        if self._whole:
+            self._save()
 
     def _save(self) -> None:
         if self._state_file is None:

@@ -79,11 +79,16 @@ class BlockTask:
 
         Sample i depends on (stream, seed, i) and the task only. Training draws from another stream.
         """
-        parts = [
-            self.batch(_CHUNK, stream_generator(stream, seed, chunk)) for chunk in range(-(-n // _CHUNK))
-        ]
+        return self.sample_range(0, n, seed, stream)
+
+    def sample_range(self, start: int, stop: int, seed: int, stream: str = "blocks evaluation") -> BlockBatch:
+        """Samples `start` to `stop` - 1 of the stream that `samples` reads from its beginning."""
+        first, end = start // _CHUNK, -(-stop // _CHUNK)
+        parts = [self.batch(_CHUNK, stream_generator(stream, seed, chunk)) for chunk in range(first, end)]
+        wanted = slice(start - first * _CHUNK, stop - first * _CHUNK)
         tokens, answer, target = (
-            torch.cat([getattr(part, name) for part in parts])[:n] for name in ("tokens", "answer", "target")
+            torch.cat([getattr(part, name) for part in parts])[wanted]
+            for name in ("tokens", "answer", "target")
         )
         return BlockBatch(tokens, answer, target)
 

@@ -22,7 +22,8 @@ Hatched: masked, a key after its query. Red: positive, blue: negative, white: ze
 Magenta x: NaN or infinite.
 
 **Keys** (outside text fields): ← → head, ↑ ↓ layer, Ctrl+Enter run.
-Click a cell to select its query and key.
+Click a cell to select its query and key. Above 256 tokens the map at the left is an overview: draw a box
+in it to see the cells there exactly.
 """
 
 

@@ -3,11 +3,15 @@
 Owns the layout and the words; what is computed and drawn comes from `drawn`.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 
 from mta_viz.analysis.maps import AttentionMap
+from mta_viz.errors import MtaVizError
 from mta_viz.exporting.data import map_csv, predictions_csv, stages_csv
-from mta_viz.model.stages import is_distribution, layer_stages
+from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import clicks, crops, state
 from mta_viz.ui.address import draw_address
@@ -84,8 +88,8 @@ def _draw_body(drawn: Drawn) -> None:
         if long:
             _draw_pair(drawn)
         else:
-            with st.container():
-                _draw_map(drawn, drawn.maps[drawn.selected.stage], MAP_PX)
+            with st.container(key="exact"):
+                _draw_map(drawn, drawn.maps.__getitem__, MAP_PX)
         with st.container():
             _draw_cell(drawn)
         with st.container():
@@ -112,10 +116,12 @@ def _name(drawn: Drawn) -> tuple[object, ...]:
     return state.view().checkpoint, f"L{drawn.selected.layer}", f"H{drawn.selected.head}"
 
 
-def _draw_map(drawn: Drawn, attention: AttentionMap, size: int) -> None:
-    """An exact map with its caption; a click selects a cell."""
+def _draw_map(drawn: Drawn, exact: Callable[[Stage], AttentionMap], size: int) -> None:
+    """The exact map of the selected stage with its caption; a click selects a cell."""
+    attention = exact(drawn.selected.stage)
+    before = exact(drawn.stage_before) if drawn.stage_before else None
     cell = (drawn.selected.query, drawn.selected.key)
-    figure = drawn.map_figure(attention, size, cell)
+    figure = drawn.map_figure(attention, size, cell, before)
     name = f"map.{drawn.page.key}.{attention.query_start}.{attention.key_start}"
     words = _map_caption(drawn, attention)
     chart(figure, name, clicks.on_cell, alt=words)
@@ -133,6 +139,8 @@ def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:
         f"{where}, {info.long}, {len(drawn.tokens):,} tokens. Rows: query, columns: key.",
         f"Colour: {info.unit}, limits {low} to {limit:g} (99.5th percentile{left_out}). Hatched: masked.",
     ]
+    if attention.n_bad:
+        parts.append(f"{attention.n_bad:,} cells are NaN or inf, marked x.")
     if attention.block > 1:
         parts.append(
             f"Each cell is the value of largest size in a {attention.block} x {attention.block} block, "
@@ -162,14 +170,14 @@ def _draw_pair(drawn: Drawn) -> None:
             lambda: map_csv(overview, drawn.tokens),
             "overview",
         )
-    with st.container():
-        _draw_map(drawn, drawn.crop(part), PAIR_PX)
+    with st.container(key="exact"):
+        _draw_map(drawn, partial(drawn.crop, part), PAIR_PX)
 
 
 def _draw_search(drawn: Drawn) -> None:
     """Find a token by plain text and bring it into the exact part, as query or as key."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_input("Find in the prompt", placeholder="plain text", **state.kept("search", ""))
+        text = st.text_input("Find text", placeholder="plain text", **state.kept("search", ""))
         hits = crops.search(drawn.tokens, text)
         if not hits:
             caption("No such text in the prompt." if text else "")
@@ -222,7 +230,11 @@ def _cell_lines(drawn: Drawn) -> list[str]:
 
 def _draw_predictions(drawn: Drawn) -> None:
     query = drawn.selected.query
-    figure = predictions_figure(drawn.page, query)
+    try:
+        figure = predictions_figure(drawn.page, query)
+    except MtaVizError as error:  # here, so that the maps of a broken model are still drawn
+        st.error(plain(str(error)))
+        return
     chart(figure, "next", alt="The ten likeliest next tokens with their probabilities")
     caption_with_save(
         f'Next token after {query} "{drawn.tokens.pieces[query]}".',

@@ -9,6 +9,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from mta_viz.checkpoint.discovery import Discovery, find_checkpoints
+from mta_viz.checkpoint.locate import locate
+from mta_viz.errors import CheckpointError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.loading import load_tokenizer
 
@@ -23,7 +26,7 @@ T = TypeVar("T")
 
 MAX_MODELS = 2
 MAX_TRACES = 6
-MAX_DRAWN = 128  # maps and figures, about a megabyte each at 512 tokens
+MAX_DRAWN = 128  # maps and figures, up to two megabytes each
 
 
 @dataclass(frozen=True)
@@ -118,12 +121,15 @@ def remember(make: Callable[[], T], *key: Hashable) -> T:
 @st.cache_resource(show_spinner="Looking for models ...", ttl=120, max_entries=4)
 def discovery(roots: tuple[str, ...]) -> Discovery:
     """The checkpoints under `roots`; looked up again after two minutes or `discovery.clear()`."""
-    return find_checkpoints([Path(root) for root in roots if Path(root).is_dir()])
+    return find_checkpoints([Path(root) for root in roots])
 
 
-def changed(path: Path) -> int:
-    """When a checkpoint was last changed, in ns: the newest of its files."""
-    files = [path, *(path.iterdir() if path.is_dir() else ())]
+def changed(path: Path, step: int | None = None) -> int:
+    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included."""
+    folders = {path}
+    with suppress(CheckpointError):  # reading it will say what is wrong
+        folders.add(locate(path, step).folder)
+    files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
     return max((file.stat().st_mtime_ns for file in files), default=0)
 
 

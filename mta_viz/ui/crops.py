@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from mta_viz.tokenizers.base import Tokens
 
-WHOLE_UP_TO = 512  # tokens: longer maps are an overview plus an exact crop
-CROP_SIZE = 256
+WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
+CROP_SIZE = 256  # tokens a side of the largest box
+AROUND_SIZE = 128  # tokens a side around a cell: about 3 pixels a cell, enough to hit one
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Crop:
 
 def around(query: int, key: int, n_tokens: int) -> Crop:
     """The crop with this cell in its middle, moved inside the prompt."""
-    return Crop(*_centred(query, n_tokens), *_centred(key, n_tokens))
+    return Crop(*_centred(query, n_tokens, AROUND_SIZE), *_centred(key, n_tokens, AROUND_SIZE))
 
 
 def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: int) -> Crop:
@@ -44,15 +45,15 @@ def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: 
     return Crop(*_range(rows, n_tokens), *_range(columns, n_tokens))
 
 
-def _centred(position: int, n_tokens: int) -> tuple[int, int]:
-    start = min(max(0, position - CROP_SIZE // 2), max(0, n_tokens - CROP_SIZE))
-    return start, min(start + CROP_SIZE, n_tokens)
+def _centred(position: int, n_tokens: int, size: int) -> tuple[int, int]:
+    start = min(max(0, position - size // 2), max(0, n_tokens - size))
+    return start, min(start + size, n_tokens)
 
 
 def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
     low, high = sorted(round(end) for end in ends)
     if high - low + 1 > CROP_SIZE:
-        return _centred((low + high + 1) // 2, n_tokens)
+        return _centred((low + high + 1) // 2, n_tokens, CROP_SIZE)
     low = min(max(0, low), n_tokens - 1)
     return low, max(low + 1, min(high + 1, n_tokens))
 

@@ -1,24 +1,29 @@
 """The parts of the sidebar that need a loaded model: health card, estimate, self-check."""
 
+from math import isfinite, isnan
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from mta_viz.analysis.health import Health, health
 from mta_viz.analysis.self_check import SelfCheck
 from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import parameter_count
 from mta_viz.cost import capture_bytes
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui.cache import remember
+from mta_viz.ui import state
+from mta_viz.ui.cache import remember, stores
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.registry import megabytes
+from mta_viz.ui.running import SHOW_SECONDS_FROM, Job, health_job
 from mta_viz.ui.sidebar import Request
 from mta_viz.ui.widgets import plain
 
-SHOW_SECONDS_FROM = 5.0
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
+HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
 
 
 def draw_estimate(request: Request, model: HookedMTA) -> None:
@@ -35,17 +40,18 @@ def draw_estimate(request: Request, model: HookedMTA) -> None:
     request.estimate.caption(plain(" · ".join(parts)))
 
 
-def draw_details(request: Request, page: Page) -> None:
-    """The health card, then where the weights come from."""
+def draw_details(request: Request, page: Page) -> Any:
+    """Where the weights come from; returns the place above it for the health card."""
     with request.details:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
-        st.code("\n".join(health_lines(_health(page))), language=None)
+        card = st.empty()
         st.code(provenance(request, page), language=None, wrap_lines=True)
         for note in request.summary.notes:
             st.caption(plain(note))
-        card = Path(request.model_key.path) / "README.md"
-        if card.is_file():
-            st.download_button("Model card", card.read_bytes(), "model-card.md", on_click="ignore")
+        readme = Path(request.model_key.path) / "README.md"
+        if readme.is_file():
+            st.download_button("Model card", readme.read_bytes(), "model-card.md", on_click="ignore")
+    return card
 
 
 def provenance(request: Request, page: Page) -> str:
@@ -54,7 +60,7 @@ def provenance(request: Request, page: Page) -> str:
         "parameters": f"{parameter_count(page.model.config):,}",
         "trained length": f"{page.model.config.n_ctx:,} tokens",
         "tokenizer": request.summary.tokenizer_name or "none named",
-        "sha256": _sha256(request.model_key.path, request.model_key.changed),
+        "sha256": _digest(request),
         "path": request.model_key.path,
     }
     return "\n".join(f"{name}: {value}" for name, value in lines.items())
@@ -68,34 +74,77 @@ def health_lines(found: Health) -> list[str]:
         f"  kernels at identity: {at_identity} of {kernels}",
     ]
     if found.largest_tap is not None:
-        lines.append(f"  largest tap: {found.largest_tap:+.3g}")
+        lines.append(f"{_mark(found.largest_tap)} largest |tap|: {_number(found.largest_tap, '.3g')}")
     if found.gates_below_0_05 is not None:
-        lines.append(f"  gates below 0.05: {found.gates_below_0_05:.0%}")
+        gates = found.gates_below_0_05
+        lines.append(f"{_mark(gates)} gates below 0.05: {_number(gates, '.0%')}")
     if found.row_sum_range is not None:
         low, high = found.row_sum_range
-        lines.append(f"  row sums of the final weights: {low:.3g} to {high:.3g}")
+        ends = f"{_number(low, '.3g')} to {_number(high, '.3g')}"
+        lines.append(f"{_mark(low, high)} row sums of the final weights: {ends}")
     return lines
 
 
-def _health(page: Page) -> Health:
-    return remember(lambda: health(page.model, page.trace), "health", page.key)
+def _mark(*values: float) -> str:
+    return " " if all(map(isfinite, values)) else "!"
 
 
-@st.cache_data(show_spinner=False, max_entries=16)
-def _sha256(path: str, changed: int) -> str:
-    return sha256(Path(path))
+def _number(value: float, form: str) -> str:
+    return "NaN" if isnan(value) else format(value, form)
 
 
-def draw_check(request: Request, page: Page) -> None:
-    """One line: the staged recomputation against the model's own output."""
-    check = _health(page).self_check
-    if check is not None:
-        request.check.caption(plain(check_line(check, page.model.dtype.itemsize >= 4)))
+def _digest(request: Request) -> str:
+    """The sha256 of the weights; large ones get a button, since reading them takes long."""
+    key = request.model_key
+    asked = f"sha256.{key.path}.{key.step}"
+    if request.summary.n_bytes > HASH_UP_TO and not state.get(asked):
+        st.button("Compute sha256", key="sha256", on_click=state.put, args=(asked, True))
+        return f"not computed ({megabytes(request.summary.n_bytes)} to read)"
+    return _sha256(key.path, key.step, key.changed)
+
+
+@st.cache_data(show_spinner="Reading the weights for their sha256 ...", max_entries=16)
+def _sha256(path: str, step: int | None, changed: int) -> str:
+    return sha256(locate(Path(path), step).folder)
+
+
+def draw_health(request: Request, page: Page, card: Any) -> None:
+    """The health card into `card`, and one line: a second run of the prompt against the first.
+
+    Both are worked out beside the page, once for each run; meanwhile the line says so.
+    """
+    line, key = request.check.empty(), ("health", page.key)
+    job = _health_job(page, key)
+    while job is not None and not job.wait(0.2):
+        line.caption("Checking this run ..." if page.trace else "Checking the weights ...")
+    if job is not None and job.error is not None:
+        line.empty()
+        raise job.error
+    found = remember(lambda: health(page.model, page.trace), *key)
+    card.code("\n".join(health_lines(found)), language=None)
+    if found.self_check is None:
+        line.empty()
+    else:
+        line.caption(plain(check_line(found.self_check, page.model.dtype.itemsize >= 4)))
+
+
+def _health_job(page: Page, key: tuple[str, str]) -> Job | None:
+    """This session's job for the check; None when its result is there."""
+    if stores().drawn.get(key) is not None:
+        return None
+    current = state.get("check")
+    if current is None or current[0] != key or current[1].wait(0.0):
+        current = (key, health_job(key, page.model, page.trace, stores()))
+        state.put("check", current)
+    return current[1]
 
 
 def check_line(check: SelfCheck, exact: bool) -> str:
-    """`Self-check 2.1e-06 ✓`; in half precision no verdict, only the number."""
-    worst = max(check.residual_error, check.logits_error)
+    """`Self-check 2.1e-06 ✓`; in half precision no verdict, only the number; never a tick beside NaN."""
+    errors = (check.residual_error, check.logits_error)
+    if not all(map(isfinite, errors)):  # first: max() with a NaN in it depends on the order
+        return "Self-check NaN: the run holds NaN or inf, see Details"
+    worst = max(errors)
     if not exact:
         return f"Self-check: largest difference {worst:.1e} (half precision)"
     if worst <= STAGE_TOLERANCE:

@@ -23,7 +23,7 @@ THIS_MAP, ALL_STAGES = SCALES = ("this map", "all stages")
 
 @dataclass(frozen=True)
 class Drawn:
-    """One head of one run. `maps` are whole (pooled beyond 512 tokens); limits are by unit.
+    """One head of one run. `maps` are whole (pooled beyond 256 tokens); limits are by unit.
 
     `scale`: whether the large map has its own colour limit (`this map`) or the strip's.
     """
@@ -67,9 +67,17 @@ class Drawn:
             return self.limits[stage.value.unit]
         return remember(lambda: shared_limit([self.maps[stage]], first), "limit", *self._head, stage, first)
 
-    def crop(self, part: Crop) -> AttentionMap:
-        """The selected stage, exactly, in a part of the prompt."""
-        layer, head, stage = self.selected.layer, self.selected.head, self.selected.stage
+    @property
+    def stage_before(self) -> Stage | None:
+        """The stage computed just before the selected one, if it has the same unit."""
+        stage = self.selected.stage
+        same_unit = [one for one in self.maps if one.value.unit == stage.value.unit]
+        place = same_unit.index(stage)
+        return same_unit[place - 1] if place else None
+
+    def crop(self, part: Crop, stage: Stage) -> AttentionMap:
+        """A stage of the head, exactly, in a part of the prompt."""
+        layer, head = self.selected.layer, self.selected.head
         return remember(
             lambda: exact_map(self.page.trace, layer, stage, head, part.queries, part.keys),
             "crop", *self._head, stage, part,
@@ -83,8 +91,17 @@ class Drawn:
             "strip", *self._head, stage, self.page.first_token,
         )  # fmt: skip
 
-    def map_figure(self, attention: AttentionMap, size: int, cell: tuple[int, int] | None) -> Figure:
-        """A map `size` pixels wide and high, with `cell` (query, key) marked in it."""
+    def map_figure(
+        self,
+        attention: AttentionMap,
+        size: int,
+        cell: tuple[int, int] | None,
+        before: AttentionMap | None = None,
+    ) -> Figure:
+        """A map `size` pixels wide and high, with `cell` (query, key) marked in it.
+
+        `before`: the same cells at `stage_before`, for the hover.
+        """
         limit = self.limit
         return remember(
             lambda: attention_map(
@@ -93,6 +110,7 @@ class Drawn:
                 limit=limit,
                 numbering_from=self.page.numbering,
                 size=(size, size),
+                before=before,
                 selected=cell,
             ),
             "map", *self._head, attention.stage, attention.block, attention.query_start, attention.key_start,

@@ -54,9 +54,9 @@ def open_page(title: str) -> Iterator[Page]:
         _close_without_model(request)
     with _errors_as_messages():
         yield page
+    state.mirror()
     with _errors_as_messages():
         _finish(request, page)
-    state.mirror()
 
 
 @contextmanager
@@ -165,10 +165,13 @@ def _draw_run(request: Request) -> None:
 
 
 def _finish(request: Request, page: Page) -> None:
-    """The parts of the sidebar that need a loaded model; drawn after the page's own content."""
-    from mta_viz.ui.details import devices, draw_check, draw_details, draw_estimate
+    """The parts of the sidebar that need a loaded model; drawn after the page's own content.
+
+    The check comes last: it runs the prompt once more, and everything else is on screen by then.
+    """
+    from mta_viz.ui.details import devices, draw_details, draw_estimate, draw_health
 
     draw_estimate(request, page.model)
-    draw_details(request, page)
-    draw_check(request, page)
+    card = draw_details(request, page)
     draw_settings(request, devices())
+    draw_health(request, page, card)

@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from mta_viz.checkpoint.discovery import Found
+from mta_viz.checkpoint.types import parameter_count
+from mta_viz.config import ModelConfig
 
 ASSETS = Path(__file__).parents[2] / "assets"
 VARIANTS = {
@@ -74,6 +76,22 @@ def _kernel_words(place: str, size: tuple[int, int] | None, present: list[bool])
         return ""
     where = "all layers" if all(present) else "L" + ",".join(map(str, layers))
     return f"kernels {size[0]}x{size[1]} {place} in {where}"
+
+
+def shape_lines(config: ModelConfig) -> list[str]:
+    """What a configuration alone tells: how many parameters, and each layer's kernels and mixing."""
+    lines = [f"parameters: {parameter_count(config):,}"]
+    for layer in range(config.n_layers):
+        kernels = config.kernels(layer)
+        places = {
+            "kernels before softmax": kernels.pre,
+            "after": kernels.post,
+            "mixing before": kernels.head_pre,
+            "mixing after": kernels.head_post,
+        }
+        told = [f"{place} {'x'.join(map(str, shape))}" for place, shape in places.items() if shape]
+        lines.append(f"L{layer}: {', '.join(told) or 'no kernels, no mixing'}")
+    return lines
 
 
 def megabytes(n_bytes: int) -> str:

@@ -6,12 +6,14 @@ to the stores of `cache`, so a finished job is found by any later rerun. No draw
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
 from mta_viz.errors import Cancelled
 from mta_viz.ui.cache import ModelKey, RunKey, Stores
+
+SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
 
 
 class Job:
@@ -19,6 +21,7 @@ class Job:
 
     def __init__(self, work: Callable[["Job"], None]) -> None:
         self.stage, self.fraction, self.error = "Starting", 0.0, None
+        self._expected: float | None = None
         self._started, self._cancelled, self._done = time.monotonic(), threading.Event(), threading.Event()
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
@@ -32,10 +35,13 @@ class Job:
         finally:
             self._done.set()
 
-    def begin(self, stage: str) -> None:
-        """Name what happens from now on; progress and the clock start again."""
+    def begin(self, stage: str, expected: float | None = None) -> None:
+        """Name what happens from now on; progress and the clock start again.
+
+        `expected`: seconds the stage should take, told until its progress says more.
+        """
         self.report(0.0)
-        self.stage, self._started = stage, time.monotonic()
+        self.stage, self._started, self._expected = stage, time.monotonic(), expected
 
     def report(self, fraction: float) -> None:
         """Progress 0..1 of the current stage. Raises Cancelled after `cancel`."""
@@ -53,10 +59,10 @@ class Job:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the progress so far; None while there is too little of it."""
+        """Estimate from the progress so far, else from what was expected; None without either."""
         spent = time.monotonic() - self._started
         if self.fraction < 0.02 or spent < 1.0:
-            return None
+            return None if self._expected is None else max(self._expected - spent, 0.0)
         return spent * (1.0 - self.fraction) / self.fraction
 
 
@@ -70,7 +76,7 @@ def run_job(key: RunKey, stores: Stores) -> Job:
 
     def work(job: Job) -> None:
         model = stores.models.get_or_make(key.model, lambda: _load(key.model, job))
-        job.begin("Running the prompt")
+        job.begin("Running the prompt", _expected_seconds(model, key.prompt))
         stores.traces.get_or_make(key, lambda: _capture(model, key.prompt, job))
 
     return Job(work)
@@ -91,6 +97,25 @@ def _capture(model: Any, prompt: str | tuple[int, ...], job: Job) -> object:
     from mta_viz.tracing import capture
 
     return capture(model, prompt, progress=job.report)
+
+
+def health_job(key: Hashable, model: Any, trace: Any, stores: Stores) -> Job:
+    """Examine a model and its run (None: the weights alone) into `stores.drawn`."""
+    from mta_viz.analysis.health import health
+
+    return Job(lambda job: stores.drawn.get_or_make(key, lambda: health(model, trace)) and None)
+
+
+def _expected_seconds(model: Any, prompt: str | tuple[int, ...]) -> float | None:
+    """How long a run should take, if it is long enough to be worth the measuring."""
+    from mta_viz.cost import multiply_adds
+    from mta_viz.tracing import CALIBRATION, estimate_seconds, tokenize
+
+    n_tokens = len(tokenize(model, prompt))
+    if multiply_adds(model.config, n_tokens) < 4 * CALIBRATION:
+        return None
+    seconds = estimate_seconds(model, n_tokens)
+    return seconds if seconds > SHOW_SECONDS_FROM else None
 
 
 def torch_dtype(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mta_viz.analysis.interesting import largest_key, most_changed_head
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.tracing import Trace
@@ -39,7 +40,9 @@ def resolve(view: View, trace: Trace) -> Selected:
 def _head(view: View, trace: Trace) -> tuple[int, int, str]:
     config = trace.model.config
     if view.layer is None or view.layer >= config.n_layers:
-        layer, head, why = interesting_head(trace)
+        found = most_changed_head(trace)
+        layer, head = found or (0, 0)
+        why = "largest change by the key-query conv at the last query" if found else ""
     else:
         layer, head, why = view.layer, 0, ""
     if view.head is not None and view.head < config.n_heads:
@@ -52,32 +55,3 @@ def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
     present = layer_stages(config.kernels(layer))
     chosen = next((stage for stage in present if stage.value.key == key), None)
     return chosen or (Stage.KQ if Stage.KQ in present else Stage.PATTERN)
-
-
-def largest_key(trace: Trace, layer: int, head: int, stage: Stage, query: int) -> int:
-    """The key of the largest size in the row of `query`; 0 in a row of NaN."""
-    row = trace.map(layer, stage, head, queries=slice(query, query + 1))[0, : query + 1]
-    return int(row.abs().nan_to_num(nan=-1.0).argmax())
-
-
-def interesting_head(trace: Trace) -> tuple[int, int, str]:
-    """(layer, head, why): where the first convolution changes the last query's row most.
-
-    Change: norm of (after - before) over norm of before, each row less its mean, since the softmax
-    does not see a constant. Without such kernels: layer 0, head 0 and no reason.
-    """
-    last = len(trace.tokens) - 1
-    rows = slice(last, last + 1)
-    best = (0.0, 0, 0)
-    for layer in range(trace.model.config.n_layers):
-        if not trace.model.config.kernels(layer).pre:
-            continue
-        before = trace.maps(layer, Stage.RAW, queries=rows)[:, 0]
-        after = trace.maps(layer, Stage.KQ, queries=rows)[:, 0]
-        before, after = (row - row.mean(dim=1, keepdim=True) for row in (before, after))
-        change = (after - before).norm(dim=1) / before.norm(dim=1).clamp_min(1e-9)
-        size, head = change.nan_to_num(nan=0.0).max(dim=0)
-        best = max(best, (float(size), layer, int(head)))
-    size, layer, head = best
-    why = "largest change by the key-query conv at the last query" if size > 0 else ""
-    return layer, head, why

@@ -79,11 +79,15 @@ def _draw_checkpoint(request: Request) -> None:
         return
     request.found = _pick(found.found)
     caption(registry.grey_line(request.found, state.get("dtype", DTYPES[0])))
+    for problem in found.skipped:
+        caption(problem)
     request.details = st.expander("Details", icon=":material/info:")
-    if request.found.problem:
-        request.problem = request.found.problem
-    elif request.found.summary is None or request.found.summary.format == "params":
+    summary = request.found.summary
+    if summary is not None and summary.format == "params":
         request.problem = "This is a params.json without weights: shapes only, nothing to run. See Details."
+        request.details.code("\n".join(registry.shape_lines(summary.config)), language=None, wrap_lines=True)
+    elif summary is None or request.found.problem:
+        request.problem = request.found.problem or "This model cannot be read."
     else:
         request.model = _model_key(request.found)
 
@@ -123,7 +127,7 @@ def _model_key(found: Found) -> ModelKey:
         step = st.selectbox("Training step", steps, **state.kept("step", steps[-1], steps))
     return ModelKey(
         path=str(found.path),
-        changed=cache.changed(found.path),
+        changed=cache.changed(found.path, step),
         device=state.get("device", "cpu"),
         dtype=state.get("dtype", DTYPES[0]),
         tokenizer=state.get(f"tokenizer.{found.path}"),

@@ -1,5 +1,7 @@
 """Health of planted models, and the next tokens of a run."""
 
+from math import isnan
+
 import pytest
 import torch
 
@@ -76,10 +78,21 @@ def test_tokens_are_named_by_the_tokenizer() -> None:
     assert found.piece == named.tokenizer.pieces((found.id,))[0]
 
 
-def test_no_prediction_is_better_than_one_from_nan() -> None:
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_nan_is_never_lost_on_the_way(layer: int) -> None:
+    broken = model(pre_kernel=(2, 3), gate="1d")
+    with torch.no_grad():
+        broken.blocks[layer].attn.kernel_pre[0, 0, 0] = float("nan")
+    found = health(broken, capture(broken, [1, 2, 3]))
+    told = (found.largest_tap, found.gates_below_0_05, *found.row_sum_range)
+    assert all(map(isnan, told)), told
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_no_prediction_is_better_than_one_from_nan(value: str) -> None:
     broken = model()
     with torch.no_grad():
-        broken.ln_final.weight[0] = float("nan")
+        broken.ln_final.weight[0] = float(value)
     with pytest.raises(MtaVizError, match="NaN"):
         top_tokens(capture(broken, [1, 2]), 1)
     with pytest.raises(PromptError, match=r"position 2 is not in the prompt; it has 0..1"):

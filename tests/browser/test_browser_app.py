@@ -10,8 +10,8 @@ pytestmark = pytest.mark.browser
 
 PROMPT = "The cat sat on the mat."
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
-MAP = ".st-key-single .js-plotly-plot"
-TITLE = """() => [...document.querySelectorAll('.st-key-single .js-plotly-plot .infolayer text')]
+MAP = ".st-key-exact .js-plotly-plot"
+TITLE = """() => [...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
     .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || ''"""
 
 # What lies outside its chart, is wider than the window, is cut off, or covers a neighbour.
@@ -88,7 +88,7 @@ def hover(page, query, key):
     """The text shown over one cell of the large map."""
     x, y = page.evaluate(
         """([query, key]) => {
-            const plot = document.querySelector('.st-key-single .js-plotly-plot');
+            const plot = document.querySelector('.st-key-exact .js-plotly-plot');
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             return [box.left + xaxis._offset + xaxis.c2p(key), box.top + yaxis._offset + yaxis.c2p(query)];

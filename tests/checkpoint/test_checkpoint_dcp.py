@@ -241,3 +241,25 @@ def test_a_folder_consolidated_by_lingua_is_still_read(tmp_path: Path) -> None:
     params = params_from_config(config, "char", None)
     write_consolidated(tmp_path / "consolidated", params, lingua_tensors(config))
     assert read_checkpoint(tmp_path).source.format == "lingua"
+
+
+# As a pickle: lists 100,000 deep, and a list of two equal lists of two equal lists, 34 deep.
+DEEP = b"]" * 100_000 + b"a" * 99_999
+DOUBLED = b"(" * 34 + b"]" + b"2l" * 34
+
+
+@pytest.mark.parametrize("nested", [DEEP, DOUBLED], ids=["deep", "doubled"])
+@pytest.mark.parametrize("field", ["size", "fqn", "relative_path", "offset"])
+def test_nested_values_are_refused_at_once(tmp_path: Path, nested: bytes, field: str) -> None:
+    folder, _ = write(tmp_path)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    if field == "size":
+        metadata.state_dict_metadata["model.norm.weight"].size = "nested"
+    else:
+        for index, info in metadata.storage_data.items():
+            object.__setattr__(index if field == "fqn" else info, field, "nested")
+    content = pickle.dumps(metadata, protocol=2)
+    word = b"X\x06\0\0\0nested"
+    assert word in content
+    (folder / ".metadata").write_bytes(content.replace(word, nested, 1))
+    assert all(len(problem) < 300 for problem in problems_of(folder))

@@ -1,6 +1,7 @@
 """Finding checkpoints below the user's folders, and their sha256."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from checkpoint_samples import (
     write_distributed,
 )
 
+from mta_viz.checkpoint import discovery
 from mta_viz.checkpoint.discovery import find_checkpoints
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
+from mta_viz.checkpoint.reading import read_summary
 from mta_viz.errors import CheckpointError
 
 
@@ -99,3 +102,54 @@ def test_sha256_needs_weights(tmp_path: Path) -> None:
     (tmp_path / "params.json").write_text("{}")
     with pytest.raises(CheckpointError, match="holds no weights"):
         sha256(tmp_path)
+
+
+def test_a_fault_nobody_foresaw_hides_no_other_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native(tmp_path / "a")
+    native(tmp_path / "b")
+
+    def broken(folder: Path) -> object:
+        if folder.name == "a":
+            raise IndexError("tuple index out of range")
+        return read_summary(folder)
+
+    monkeypatch.setattr(discovery, "read_summary", broken)
+    first, second = find_checkpoints([tmp_path]).found
+    assert first.summary is None
+    assert "a cannot be read (IndexError: tuple index out of range)" in str(first.problem)
+    assert second.problem is None
+
+
+def test_roots_of_any_kind_are_skipped_with_a_reason(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9\x1b"))
+    native(odd / "m")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    found = find_checkpoints([odd, tmp_path / ("x" * 5000), tmp_path / "gone", odd / "m", tmp_path])
+    assert [entry.name for entry in found.found] == ["m"]
+    too_long, no_folder, link = found.skipped
+    assert "cannot be read: File name too long" in too_long
+    assert len(too_long) < 400
+    assert "gone is no folder" in no_folder
+    assert "gone is a link to something that is not there" in link
+    inner = find_checkpoints([tmp_path]).found[0]
+    assert inner.name == "caf\\udce9\\x1b/m"
+    assert inner.path.is_dir()
+
+
+def test_a_folder_without_rights_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    native(tmp_path / "good")
+    (tmp_path / "shut").mkdir()
+    plain = Path.is_dir
+
+    def guarded(path: Path) -> bool:
+        if path.name == "shut":
+            raise PermissionError(13, "Permission denied")
+        return plain(path)
+
+    monkeypatch.setattr(Path, "is_dir", guarded)
+    found = find_checkpoints([tmp_path, tmp_path / "shut"])
+    assert [entry.name for entry in found.found] == ["good"]
+    assert len(found.skipped) == 2
+    assert all("shut cannot be read: Permission denied" in reason for reason in found.skipped)

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +297,30 @@ def test_params_of_a_reference_run(golden: Path) -> None:
             gate="1d",
         ),
     )
+
+
+WRONG = """
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import ConfigError
+sizes = dict(d_model=8, n_layers=2, n_heads=4, n_kv_heads=4, d_head=2, d_mlp=8, vocab_size=8)
+for change in (
+    {"mta": MTAOptions(mta_layers=(-1,))},
+    {"mta": MTAOptions(mta_layers=(0.5,))},
+    {"mta": MTAOptions(mta_layers=("1",))},
+    {"n_heads": "4", "mta": MTAOptions(head_post_group=2)},
+    {"n_heads": 4.0, "mta": MTAOptions(head_post_group=2)},
+    {"mta": MTAOptions(head_post_group="2")},
+    {"mta": MTAOptions(pre_kernel=(1, "3"))},
+    {"mta": MTAOptions(pre_kernel=(1,))},
+):
+    try:
+        ModelConfig(**{**sizes, **change})
+    except ConfigError as error:
+        print(len(error.problems))
+"""
+
+
+def test_values_of_wrong_types_are_configuration_errors() -> None:
+    # A program of its own: the tests' type checks would refuse these values before the code sees them.
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["1", "1", "1", "2", "2", "1", "1", "1"], "")

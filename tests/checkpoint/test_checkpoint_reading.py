@@ -1,6 +1,7 @@
 """One door to all formats: one error with every fault, tokenizers, summaries, progress."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -263,3 +264,56 @@ def test_a_file_in_the_folder_stands_for_it(tmp_path: Path) -> None:
     folder = write(tmp_path)
     for name in ("consolidated.pth", "params.json"):
         assert read_checkpoint(folder / name).source.path == folder
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "shape"),
+    [
+        ({"dim": "x"}, "tok_embeddings.weight", ()),
+        ({"n_heads": "x", "head_dim": None}, "layers.0.attention.mta_kernel", (0, 1, 2, 9)),
+        ({"mta": {"use_mta": True, "head_kernel_size": "x"}}, "layers.0.attention.head_kernel", (0, 0, 0)),
+    ],
+)
+def test_empty_tensors_hint_at_nothing(
+    tmp_path: Path, model: dict[str, object], key: str, shape: tuple[int, ...]
+) -> None:
+    folder = write_consolidated(tmp_path, tiny_params(**model), {key: torch.zeros(shape)})
+    with pytest.raises(CheckpointError, match="expected"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["params.json", "train_state_00000.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    if name == "params.json":
+        with pytest.raises(CheckpointError, match=r"params\.json is no regular file"):
+            read_summary(folder)
+    else:
+        assert read_summary(folder).step is None
+
+
+def test_a_pipe_for_metadata_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "__0_0.distcp").write_bytes(b"")
+    (tmp_path / "params.json").write_text(json.dumps(tiny_params()))
+    os.mkfifo(tmp_path / ".metadata")
+    with pytest.raises(CheckpointError, match=r"\.metadata is no regular file"):
+        read_summary(tmp_path)
+
+
+def test_thousands_of_unknown_tensors_are_counted_not_listed(tmp_path: Path) -> None:
+    extra = {f"extra.{i}": torch.zeros(1) for i in range(1000)} | {"a\x1b[31m\nb": torch.zeros(1)}
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(edit_tensors(write(tmp_path), **extra))
+    assert len(caught.value.problems) == 21
+    assert caught.value.problems[-1] == "and 981 more tensors the model does not have"
+
+
+def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
+    folder = edit_tensors(write(tmp_path / "a\x1bb"), **{"c\x1b[31m\nd": torch.zeros(1)})
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(folder)
+    assert "a\\x1bb" in str(caught.value)
+    assert caught.value.problems[0].startswith("c\\x1b[31m\\nd [1] is a tensor the model")
+    assert "\x1b" not in str(caught.value)

@@ -4,7 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from cli_support import assert_refused
+
+from mta_viz.checkpoint.native import write_native
+from mta_viz.config import ModelConfig
+from mta_viz.model.transformer import HookedMTA
 
 SMALL = """
 d_model = 16
@@ -51,6 +56,39 @@ def test_a_run_is_not_overwritten(run, trained, tmp_path):
     assert_refused(run("train", "blocks", "--config", tmp_path / "small.toml", "--out", trained), "exists")
 
 
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory) -> Path:
+    """A checkpoint without training that reads bytes, long enough for six needles in half of it."""
+    folder = tmp_path_factory.mktemp("reader") / "reader"
+    config = ModelConfig(
+        d_model=4, n_layers=1, n_heads=1, n_kv_heads=1, d_head=4, d_mlp=4, vocab_size=258, n_ctx=1024
+    )
+    weights = {name: torch.zeros_like(weight) for name, weight in HookedMTA(config).state_dict().items()}
+    write_native(folder, config, weights, tokenizer_name="bytes", tokenizer_path=None, dtype=None)
+    return folder
+
+
+def test_needles_are_measured_at_half_and_the_whole_length(run, reader):
+    answer = run("evaluate", reader, "--task", "needle", "--samples", 1)
+    assert answer.status == 0, answer.err
+    cells = answer.json["cells"]
+    assert [cell["length"] for cell in cells] == [512] * 4 + [1024] * 4 + [512] * 5 + [1024] * 5
+    total = answer.json["total"]
+    assert total["all"]["n"] == 18 and total["all"]["right"] == 0
+    empty = [score for cell in cells for score in cell["scores"].values() if score["n"] == 0]
+    assert empty and all(score["accuracy"] is None for score in empty)
+
+
+def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(run, reader, tmp_path):
+    assert run("evaluate", reader, "--task", "text").json["perplexity"] == pytest.approx(
+        {"grammar": 258}, rel=1e-4
+    )
+    (tmp_path / "book.txt").write_text("\n\n".join(["One sentence of a book. " * 50] * 10))
+    measured = run("evaluate", reader, "--task", "text", "--corpus", tmp_path).json
+    assert measured["window"] == 512
+    assert measured["perplexity"] == pytest.approx({"grammar": 258, "books": 258}, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -60,6 +98,7 @@ def test_a_run_is_not_overwritten(run, trained, tmp_path):
         (("train", "needle"), "--corpus"),
         (("evaluate", "x"), "--task"),
         (("evaluate", "x", "--task", "poems"), "blocks"),
+        (("evaluate", "x", "--task", "text", "--corpus", "nowhere"), "nowhere"),
     ],
 )
 def test_what_there_is_not_is_refused(run, words, said):

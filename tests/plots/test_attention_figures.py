@@ -159,7 +159,7 @@ def test_a_pooled_map_says_so() -> None:
     value, query, key, mean = seen.customdata[at]
     assert value == attention.values[1, 0] == random_map(10).values[int(query), int(key)]
     assert mean == pytest.approx(float(random_map(10).values[4:8, 0:4].mean()), abs=1e-6)
-    assert "click to see exact cells" in seen.hovertemplate
+    assert "draw a box to see exact cells" in seen.hovertemplate
 
 
 def test_the_selection_is_labelled_and_framed() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from mta_viz.recipes.blocks import STATE_FILE, block_batches, block_task, comman
 from mta_viz.recipes.blocks_config import BlocksConfig, blocks_config
 from mta_viz.recipes.blocks_evaluation import evaluate_blocks
 from mta_viz.recipes.initial import initial_model
-from mta_viz.recipes.trainer import Trainer, TrainingProgress
+from mta_viz.recipes.running import checked_device
+from mta_viz.recipes.trainer import Trainer, TrainingError, TrainingProgress
 from mta_viz.tasks.blocks import BlockTask
 
 SMALL = {"d_model": 32, "n_layers": 2, "batch_size": 8, "evaluation_samples": 30, "warmup_steps": 5}
@@ -115,7 +117,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(twenty: Path, tmp_path: Pa
 
 
 def test_stopped_by_the_clock_says_so_and_can_go_on(tmp_path: Path) -> None:
-    card = train_blocks(TWENTY, tmp_path / "early", max_seconds=1e-9)
+    with pytest.raises(TrainingError, match="no model is written"):
+        train_blocks(TWENTY, tmp_path / "early", max_seconds=1e-9)
+    assert [path.name for path in (tmp_path / "early").iterdir()] == [STATE_FILE]
+
+    def slow(progress: TrainingProgress) -> None:
+        time.sleep(0.3)
+
+    card = train_blocks(TWENTY, tmp_path / "early", max_seconds=0.2, resume=True, report=slow)
     assert card["steps"] < card["planned_steps"] == 20
     assert "Stopped early" in (tmp_path / "early" / "README.md").read_text()
     assert train_blocks(TWENTY, tmp_path / "early", resume=True)["steps"] == 20
@@ -177,6 +186,14 @@ def test_evaluation_counts_sequences_with_any_wrong_letter() -> None:
     assert result.interval[0] < result.error < result.interval[1]
 
 
+def test_progress_shows_before_all_samples_are_drawn() -> None:
+    def stop(_: float) -> None:
+        raise Cancelled("seen")
+
+    with pytest.raises(Cancelled):
+        evaluate_blocks(perfect, BlockTask(n_blocks=2), n=10**9, progress=stop)
+
+
 def test_one_pass_agrees_with_greedy_decoding(easy: tuple[Path, dict[str, Any]]) -> None:
     task = BlockTask(n_letters=3, n_blocks=1, output="all")
     model = tracing.load(easy[0], dtype=torch.float32)
@@ -205,6 +222,10 @@ def test_evaluation_refuses_another_vocabulary_and_no_samples() -> None:
         ({"variant": "differential"}, "variant is 'differential'; expected 'mta' or 'transformer'"),
         ({"block_mixture": ()}, "block_mixture"),
         ({"d_model": 30}, "not a multiple of 2"),
+        ({"seed": 2**64}, "seed is 18446744073709551616; expected a whole number of at most 64 bits"),
+        ({"evaluation_seed": -(2**63) - 1}, "evaluation_seed"),
+        ({"kernel": (1,)}, r"kernel is \[1\]; expected two sizes"),
+        ({"kernel": (1, 2, 3)}, r"kernel is \[1, 2, 3\]; expected two sizes"),
     ],
 )
 def test_impossible_configurations_are_refused(changes: dict[str, Any], word: str) -> None:
@@ -226,6 +247,28 @@ def test_nothing_is_made_for_an_impossible_run(
 ) -> None:
     with pytest.raises(MtaVizError, match=word):
         train_blocks(BlocksConfig(**changes), tmp_path / "out", device=device)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("device", ["meta", "hpu", "privateuseone", "cpu\n", ""])
+def test_only_devices_that_can_train_are_taken(device: str) -> None:
+    with pytest.raises(MtaVizError, match="cannot be used; there is: cpu"):
+        checked_device(device)
+
+
+def test_torchs_advice_on_a_device_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no such card\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(MtaVizError, match=r"cannot be used \(no such card\); there is: cpu"):
+        checked_device("cuda")
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, 0.0])
+def test_a_time_limit_of_no_time_is_refused(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(TrainingError, match="expected a number of seconds above 0"):
+        train_blocks(TWENTY, tmp_path / "out", max_seconds=seconds)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,8 +1,10 @@
 """The training loop on a model of three parameters: schedule, snapshots, resuming, refusals."""
 
+import signal
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError
+from mta_viz.recipes.interrupts import uninterrupted
 from mta_viz.recipes.settings import TrainerSettings, override, read_toml, snapshot_steps
 from mta_viz.recipes.trainer import Batch, Trainer, TrainingError, TrainingProgress, weighted_loss
 
@@ -125,8 +128,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
 
 def test_the_clock_stops_a_run_and_the_rest_follows(tmp_path: Path) -> None:
     trainer = Trainer(Toy(), counting, settings_of(snapshots=3), state_file=tmp_path / "state")
-    early = trainer.run(max_seconds=0.0)
-    assert early.steps_done == 0
+    with pytest.raises(TrainingError, match="before the first step"):
+        trainer.run(max_seconds=0.0)
     later = Trainer(Toy(), counting, settings_of(snapshots=3), state_file=tmp_path / "state")
     later.resume()
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
@@ -173,16 +176,106 @@ def test_resuming_nothing_or_another_run_is_refused(tmp_path: Path) -> None:
         Trainer(Toy(), counting, settings_of(), state_file=tmp_path / "state", identity="b").resume()
 
 
-def test_a_broken_state_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "state").write_bytes(b"not a state")
-    with pytest.raises(MtaVizError, match="state is not a training state"):
-        Trainer(Toy(), counting, settings_of(), state_file=tmp_path / "state").resume()
+def trainer_at(file: Path) -> Trainer:
+    return Trainer(Toy(), counting, settings_of(), state_file=file)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_ctrl_c_between_reports_loses_no_step(tmp_path: Path, stop: type[BaseException]) -> None:
+    def interrupted(step: int) -> Batch:
+        if step == 13:
+            raise stop
+        return counting(step)
+
+    with pytest.raises(stop):
+        Trainer(Toy(), interrupted, settings_of(), state_file=tmp_path / "state").run()
+    later = trainer_at(tmp_path / "state")
+    later.resume()
+    assert torch.load(tmp_path / "state")["step"] == 13
+    assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
+
+
+def test_ctrl_c_waits_for_an_update_to_finish() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        done.append(True)
+    assert done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Code:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("run",)
+
+
+def half_trained(file: Path) -> dict[str, Any]:
+    with pytest.raises(Cancelled):
+        trainer_at(file).run(report=interrupted_at_half)
+    return torch.load(file)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model", {"table": torch.zeros(VOCAB, VOCAB)}),
+        ("model", {"table": torch.zeros(2, 2), "kernel_pre": torch.ones(1, 1, 1)}),
+        ("model", 3),
+        ("optimizer", {}),
+        ("optimizer", {"state": {}, "param_groups": []}),
+        ("step", 21),
+        ("step", "10"),
+        ("seconds", float("nan")),
+        ("losses", [1.0]),
+        ("losses", None),
+        ("history", []),
+        ("history", 5),
+        ("history", [(0, {"kernel_pre": torch.ones(2)})]),
+        ("history", [(3, {"kernel_pre": torch.ones(1, 1, 1)})]),
+        ("history", [(0, {}), (0, {})]),
+        ("identity", Code()),
+    ],
+)
+def test_a_state_with_a_wrong_part_is_damaged(tmp_path: Path, field: str, value: object) -> None:
+    file = tmp_path / "state"
+    torch.save(half_trained(file) | {field: value}, file)
+    with pytest.raises(TrainingError, match=r"state is damaged: .*start anew in another folder") as caught:
+        trainer_at(file).resume()
+    assert "weights_only" not in str(caught.value)
+
+
+def test_a_wrong_optimizer_moment_is_damaged(tmp_path: Path) -> None:
+    state = half_trained(tmp_path / "state")
+    state["optimizer"]["state"][0]["exp_avg"] = torch.zeros(1)
+    torch.save(state, tmp_path / "state")
+    with pytest.raises(TrainingError, match="its optimizer is not that of this model"):
+        trainer_at(tmp_path / "state").resume()
+
+
+@pytest.mark.parametrize("content", [b"not a state", b"", b"PK\x03\x04", b"\x80\x04\x95"])
+def test_a_file_that_is_no_state_is_damaged(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state").write_bytes(content)
+    with pytest.raises(TrainingError, match="state is damaged"):
+        trainer_at(tmp_path / "state").resume()
+
+
+def test_a_state_that_lacks_parts_names_them(tmp_path: Path) -> None:
+    torch.save({"model": {}, "step": 1}, tmp_path / "state")
+    with pytest.raises(TrainingError, match="lacks identity, optimizer, seconds, losses, history"):
+        trainer_at(tmp_path / "state").resume()
 
 
 def test_settings_out_of_range_are_all_named() -> None:
     with pytest.raises(ConfigError) as caught:
         settings_of(steps=0, learning_rate=-1.0, schedule="none", clip=0.0, weight_decay=-0.1)
     assert len(caught.value.problems) == 5
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["learning_rate", "kernel_rate", "weight_decay", "clip"])
+def test_rates_must_be_finite(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is {value}; expected a .*finite number"):
+        settings_of(**{name: value})
 
 
 def test_overrides_name_unknown_fields_and_wrong_types() -> None:

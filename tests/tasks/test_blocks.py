@@ -116,3 +116,10 @@ def test_seeds_do_not_depend_on_the_process() -> None:
 def test_impossible_tasks_are_refused(sizes: dict, word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         BlockTask(**sizes)
+
+
+def test_a_range_of_samples_is_a_part_of_all() -> None:
+    task = BlockTask(n_blocks=3)
+    whole, part = task.samples(130, 4), task.sample_range(40, 120, 4)
+    for name in ("tokens", "answer", "target"):
+        assert torch.equal(getattr(part, name), getattr(whole, name)[40:120])

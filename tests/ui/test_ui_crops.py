@@ -5,7 +5,7 @@ from hypothesis import strategies as some
 
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.ui.crops import CROP_SIZE, Crop, around, from_box, search
+from mta_viz.ui.crops import AROUND_SIZE, CROP_SIZE, Crop, around, from_box, search
 
 N = some.integers(1, 3000)
 
@@ -16,7 +16,7 @@ def test_a_crop_around_a_cell_holds_it_and_fits(n, data):
     crop = around(query, key, n)
     assert crop.holds(query, key)
     for part in (crop.queries, crop.keys):
-        assert 0 <= part.start < part.stop <= n and part.stop - part.start == min(n, CROP_SIZE)
+        assert 0 <= part.start < part.stop <= n and part.stop - part.start == min(n, AROUND_SIZE)
 
 
 @given(N, *[some.floats(-100, 4000)] * 4)

@@ -1,10 +1,13 @@
 """Both pages through streamlit's own test runner: alone, through the navigation, and in every trouble."""
 
 import json
+from math import inf, nan
 
 import pytest
 
+from mta_viz.analysis.self_check import SelfCheck
 from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.ui.details import check_line
 from mta_viz.ui.kernels_view import layers_with_kernels
 from mta_viz.ui.widgets import plain
 from tests.tiny_models import FULL, config
@@ -74,7 +77,7 @@ def test_a_model_without_kernels_says_so(open_app):
 def test_the_first_visit_runs_an_example(open_app):
     app = open_app("tiny-blocks")
     fine(app)
-    assert "#" in app.text_area[0].value and len(charts(app)) == 3
+    assert "#" in app.text_area[0].value and len(charts(app)) == 4  # an overview and the exact part
     assert "Opened at this head" in said(app)
 
 
@@ -142,6 +145,28 @@ def test_an_unknown_checkpoint_in_the_link_is_said(open_app):
     assert not app.exception and "gone" in app.warning[0].value
 
 
+def test_a_folder_without_models_is_named_beside_those_found(open_app, models_folder, monkeypatch, tmp_path):
+    from mta_viz.ui import registry
+
+    gone = tmp_path / "gone"
+    monkeypatch.setattr(registry, "roots", lambda: (models_folder, gone))
+    app = open_app("tiny-plain", "Hi")
+    fine(app)
+    assert f"{gone} is no folder" in said(app)
+
+
+def test_params_without_weights_show_their_shapes(open_app, models_folder, monkeypatch, tmp_path):
+    from mta_viz.ui import registry
+
+    (tmp_path / "shapes").mkdir()
+    text = (models_folder / "tiny-mta" / "params.json").read_text()
+    (tmp_path / "shapes" / "params.json").write_text(text)
+    monkeypatch.setattr(registry, "roots", lambda: (tmp_path,))
+    app = open_app("shapes")
+    assert not app.exception and "shapes only" in app.error[0].value
+    assert "parameters: " in said(app) and "L1: kernels before softmax 4x6x11" in said(app)
+
+
 def test_without_models_the_page_says_where_it_looked(monkeypatch, tmp_path):
     from streamlit.testing.v1 import AppTest
 
@@ -196,6 +221,48 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     place = 1 + prompt.rindex("Oslo")  # BOS comes first
     assert app.session_state["view"].query == place
     assert app.session_state["kept.crop"].holds(place, place)
+
+
+def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
+    app = open_app("tiny-nan", "Hello", layer=1, head=0, stage="kq")
+    assert not app.exception and len(charts(app)) == 2  # strip and map; there is no next token
+    words = said(app)
+    assert "logits after position" in words and "21 cells are NaN or inf, marked x" in words
+    assert "Self-check NaN" in words and "✓" not in words
+    assert "! NaN 1," in words and "! largest |tap|: NaN" in words
+    assert "! gates below 0.05: NaN" in words and "! row sums of the final weights: NaN to NaN" in words
+
+
+@pytest.mark.parametrize("errors", [(nan, 0.0), (0.0, nan), (inf, 0.0)])
+def test_a_tick_needs_finite_numbers(errors):
+    line = check_line(SelfCheck(*errors), exact=True)
+    assert "NaN" in line and "✓" not in line
+    assert check_line(SelfCheck(1e-6, 2e-6), exact=True) == "Self-check 2.0e-06 ✓"
+    assert "✓" not in check_line(SelfCheck(1e-6, 2e-3), exact=True)
+
+
+@pytest.mark.parametrize(("n_bytes", "n_charts"), [(255, 3), (256, 4)])
+def test_every_map_takes_clicks_and_the_hover_tells_the_stage_before(open_app, n_bytes, n_charts):
+    app = open_app("tiny-mta", "a" * n_bytes, layer=1, head=0, stage="kq")  # BOS comes first
+    fine(app)
+    drawn = charts(app)
+    assert len(drawn) == n_charts
+    maps = [one for one in drawn if any(trace.get("meta") == "targets" for trace in one["data"])]
+    assert len(maps) == n_charts - 1  # all but the predictions
+    hovers = [trace.get("hovertemplate", "") for trace in maps[-1]["data"]]
+    assert any("before: " in hover and "change " in hover for hover in hovers)
+
+
+def test_the_sha256_of_large_weights_waits_for_a_button(open_app, monkeypatch):
+    from mta_viz.ui import details
+
+    monkeypatch.setattr(details, "HASH_UP_TO", 1000)
+    app = open_app("tiny-mta", "Hello")
+    fine(app)
+    assert "sha256: not computed" in said(app) and "NaN 0, infinite 0" in said(app)
+    app.button(key="sha256").click().run()
+    fine(app)
+    assert "not computed" not in said(app)
 
 
 def test_numbering_changes_labels_only(open_app):

@@ -5,7 +5,8 @@ import os
 from mta_viz.checkpoint.discovery import Found
 from mta_viz.checkpoint.reading import Summary
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.ui.registry import ASSETS, grey_line, label, nothing_found, roots
+from mta_viz.ui.cache import changed, discovery
+from mta_viz.ui.registry import ASSETS, grey_line, label, nothing_found, roots, shape_lines
 
 
 def test_assets_come_first_then_options_then_the_environment(tmp_path):
@@ -54,3 +55,31 @@ def test_an_unreadable_model_says_so(tmp_path):
 def test_an_empty_root_says_what_it_looked_for(tmp_path):
     text = nothing_found([tmp_path], ["a problem"])
     assert str(tmp_path) in text and "params.json" in text and "--models" in text and "a problem" in text
+
+
+def test_missing_and_empty_roots_are_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    skipped = discovery((str(tmp_path / "gone"), str(tmp_path / "empty"))).skipped
+    assert [str(tmp_path / name) in line for name, line in zip(("gone", "empty"), skipped, strict=True)]
+    assert "is no folder" in skipped[0] and "Looked in it" in skipped[1]
+
+
+def test_a_change_inside_a_step_of_a_run_is_seen(tmp_path):
+    for step in ("0000000010", "0000000020"):
+        folder = tmp_path / "checkpoints" / step
+        folder.mkdir(parents=True)
+        for name in ("params.json", ".metadata"):
+            (folder / name).write_text("{}")
+    before = [changed(tmp_path, step) for step in (10, 20)]
+    at = before[0] + 10**12
+    os.utime(tmp_path / "checkpoints" / "0000000010" / ".metadata", ns=(at, at))
+    assert changed(tmp_path, 10) == at and changed(tmp_path, 20) == before[1]
+    assert changed(tmp_path / "gone") == 0
+
+
+def test_shapes_are_told_without_weights():
+    lines = shape_lines(
+        ModelConfig(256, 2, 2, 2, 128, 512, 32, mta=MTAOptions(pre_kernel=(2, 9), mta_layers=(1,)))
+    )
+    assert lines[0].startswith("parameters: ") and "no kernels" in lines[1]
+    assert lines[2] == "L1: kernels before softmax 2x2x9"

@@ -3,15 +3,35 @@
 import threading
 import time
 
+from mta_viz import tracing
+from mta_viz.config import ModelConfig
 from mta_viz.errors import Cancelled, PromptError
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.ui.cache import BoundedStore, ModelKey, RunKey
-from mta_viz.ui.running import Job
+from mta_viz.ui.running import Job, _expected_seconds
 
 
 def test_a_job_reports_and_finishes():
     job = Job(lambda job: (job.begin("Reading"), job.report(0.25)))
     assert job.wait(5.0) and job.error is None
     assert (job.stage, job.fraction) == ("Reading", 0.25)
+
+
+def test_a_job_tells_what_was_expected_until_it_knows_better():
+    job = Job(lambda job: job.begin("Running", expected=40.0))
+    assert job.wait(5.0) and 35 < job.seconds_left <= 40
+    job = Job(lambda job: job.begin("Running"))
+    assert job.wait(5.0) and job.seconds_left is None
+
+
+def test_only_long_runs_are_estimated_before_they_start(monkeypatch):
+    model = HookedMTA(ModelConfig(8, 1, 1, 1, 8, 8, 7))
+    monkeypatch.setattr(tracing, "estimate_seconds", lambda model, n_tokens: 60.0)
+    assert _expected_seconds(model, (1, 2, 3)) is None
+    monkeypatch.setattr(tracing, "CALIBRATION", 1.0)
+    assert _expected_seconds(model, (1, 2, 3)) == 60.0
+    monkeypatch.setattr(tracing, "estimate_seconds", lambda model, n_tokens: 4.0)
+    assert _expected_seconds(model, (1, 2, 3)) is None
 
 
 def test_stop_ends_a_job_at_its_next_report():

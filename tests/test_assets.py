@@ -1,0 +1,96 @@
+"""What the project ships is what it says: weights, cards, kernels over training, table and README."""
+
+import itertools
+import json
+import re
+import shlex
+import statistics
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from mta_viz import tracing
+from mta_viz.checkpoint.hashing import sha256
+from mta_viz.cli import main
+from mta_viz.recipes.blocks_evaluation import evaluate_blocks
+from mta_viz.recipes.history import HISTORY_FILE
+from mta_viz.tasks.blocks import BlockTask
+
+ROOT = Path(__file__).parents[1]
+ASSETS = ROOT / "assets"
+FOLDERS = sorted(path.parent for path in ASSETS.glob("*/params.json"))
+HISTORIES = [folder for folder in FOLDERS if (folder / HISTORY_FILE).exists()]
+BLOCKS_BYTES = 8_000_000
+NAMES = {"mta": "MTA", "transformer": "Transformer"}
+
+
+def card_of(folder: Path) -> dict:
+    return json.loads((folder / "card.json").read_text("utf-8"))
+
+
+def table_rows() -> dict[tuple[str, int], list[str]]:
+    """(model, N) -> the error of each seed, and "mean ± deviation", as MODELS.md prints them."""
+    rows = re.findall(r"^\| (MTA|Transformer) \| (\d) \| (.*) \|$", (ASSETS / "MODELS.md").read_text(), re.M)
+    return {(model, int(letters)): rest.split(" | ")[:4] for model, letters, rest in rows}
+
+
+def test_there_are_models_of_both_kinds():
+    assert {card_of(folder)["variant"] for folder in FOLDERS} == {"mta", "transformer"} and HISTORIES
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_weights_are_those_of_the_card(folder):
+    assert sha256(folder) == card_of(folder)["sha256"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_blocks_model_is_small(folder):
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    assert card_of(folder)["task"] != "blocks" or size <= BLOCKS_BYTES
+
+
+@pytest.mark.parametrize("folder", HISTORIES, ids=lambda folder: folder.name)
+def test_the_kernels_over_training_end_with_the_shipped_ones(folder):
+    weights, history = load_file(folder / "model.safetensors"), load_file(folder / HISTORY_FILE)
+    with safe_open(folder / HISTORY_FILE, "pt") as file:
+        steps = json.loads(file.metadata()["steps"])
+    assert steps[-1] == card_of(folder)["steps"]
+    assert all(before < after for before, after in itertools.pairwise(steps))
+    for name, snapshots in history.items():
+        assert snapshots.shape[0] == len(steps) and snapshots.dtype == weights[name].dtype
+        assert torch.equal(snapshots[-1].view(torch.int16), weights[name].view(torch.int16))
+
+
+def test_the_shipped_model_finds_blocks():
+    """The bar is 1 % of 1,000 sequences; of 50 at most 3 may be wrong, whatever the luck."""
+    model = tracing.load(ASSETS / "blocks-n5-mta", dtype=torch.float32)
+    assert evaluate_blocks(model, BlockTask(), n=50).error <= 0.06
+
+
+def test_the_readme_shows_what_generate_answers(monkeypatch, capsys):
+    text = (ROOT / "README.md").read_text("utf-8")
+    command, shown = re.search(
+        r"^\$ python -m mta_viz (generate .*)\n(\{\n(?:.*\n)*?\}\n)", text, re.M
+    ).groups()
+    monkeypatch.chdir(ROOT)
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_the_table_of_models_is_what_the_cards_say():
+    errors: dict[tuple[str, int], dict[int, float]] = {}
+    for file in [*ASSETS.glob("cards/blocks-*.json"), *ASSETS.glob("blocks-*/card.json")]:
+        card = json.loads(file.read_text("utf-8"))
+        assert card["evaluation"]["n"] == 1000 and card["config"]["output"] == "all"
+        of_seed = errors.setdefault((NAMES[card["variant"]], card["config"]["n_letters"]), {})
+        assert card["seed"] not in of_seed
+        of_seed[card["seed"]] = 100 * card["evaluation"]["error"]
+    expected = {}
+    for model, of_seed in errors.items():
+        values = [of_seed[seed] for seed in range(3)]
+        spread = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+        expected[model] = [*(f"{value:.1f}" for value in values), spread]
+    assert table_rows() == expected

@@ -45,9 +45,9 @@ def test_random_models_equal_the_reference_at_every_hook(block: dict, ids: list[
     model = case.build()
     logits, cache = model.run_with_cache(torch.tensor([ids]))
     want = case.reference(ids)
-    assert_hooks_close({name: value[0] for name, value in cache.items()}, want, atol=2e-5)
+    assert_hooks_close({name: value[0] for name, value in cache.items()}, want, atol=1e-4)
     np.testing.assert_allclose(
-        logits[0], want["logits"], rtol=0, atol=2e-5 * max(1, abs(want["logits"]).max())
+        logits[0], want["logits"], rtol=0, atol=1e-4 * max(1, abs(want["logits"]).max())
     )
 
 

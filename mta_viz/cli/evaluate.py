@@ -2,7 +2,7 @@
 
 import json
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,14 @@ def _text(model: HookedMTA, tokenizer: Tokenizer, books: tuple[Book, ...]) -> di
 
 def _recipe(folder: Path) -> BlocksConfig:
     try:
-        fields = json.loads((folder / CARD).read_text("utf-8"))["config"]
+        given = json.loads((folder / CARD).read_text("utf-8"))["config"]
+        unknown = set(given) - {field.name for field in fields(BlocksConfig)}
+        if not isinstance(given, dict) or unknown:
+            raise ValueError(f"its config has no use for {', '.join(map(str, sorted(unknown))) or given!r}")
     except (FileNotFoundError, NotADirectoryError):
         return BlocksConfig()
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MtaVizError(
             f"{folder / CARD} is no model card ({error}); restore it or move it away"
         ) from error
-    return blocks_config(**fields)
+    return blocks_config(**given)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -21,11 +22,16 @@ def check_output(path: Path, force: bool) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Save as safetensors through a file beside `path`, put in its place when complete."""
+    """Save as safetensors through a file beside `path`, put in its place when complete.
+
+    Raises MtaVizError when the place cannot be written (no permission, disk full).
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         save_file(_separate(tensors), partial)
         partial.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
     finally:
         partial.unlink(missing_ok=True)
 

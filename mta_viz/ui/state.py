@@ -26,6 +26,7 @@ class View:
     key: int | None = None
 
 
+_MAX_DIGITS = 9  # no prompt is longer; Python refuses to read thousands of digits
 _URL_NAMES = {"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"}
 
 
@@ -49,7 +50,7 @@ def view_from_url(parameters: dict[str, str]) -> View:
         text = parameters.get(name)
         if text and field in ("checkpoint", "stage"):
             values[field] = text
-        elif text and text.isascii() and text.isdigit():
+        elif text and text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
             values[field] = int(text)
     return View(**values)
 

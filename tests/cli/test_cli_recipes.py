@@ -47,8 +47,9 @@ def test_without_a_card_the_task_is_the_recipes_own(run, trained):
     assert (measured["n_letters"], measured["n_blocks"], measured["seed"]) == (5, 52, 0)
 
 
-def test_a_damaged_card_is_named(run, trained):
-    (trained / "card.json").write_text("[]")
+@pytest.mark.parametrize("card", ["[]", '{"config": [1]}', '{"config": null}', '{"config": {"path": "x"}}'])
+def test_a_damaged_card_is_named(run, trained, card):
+    (trained / "card.json").write_text(card)
     assert_refused(run("evaluate", trained, "--task", "blocks"), "card.json")
 
 

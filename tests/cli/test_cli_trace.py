@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli_support import CONFIG, assert_refused
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from mta_viz.cli import output, trace
@@ -237,3 +238,14 @@ def test_the_trace_equals_the_reference(run, golden, tmp_path, name):
 def test_an_unknown_layer_is_an_error_of_the_user(model):
     with pytest.raises(MtaVizError, match="no layer 2, 5"):
         trace.select_hooks(model, (0, 2, 5), None)
+
+
+@pytest.mark.parametrize("error", [OSError("read-only"), SafetensorError("disk full")])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch, error):
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(output, "save_file", refuse)
+    with pytest.raises(MtaVizError, match="cannot be written"):
+        output.write_tensors(tmp_path / "out.safetensors", {"tokens": torch.zeros(1)})
+    assert list(tmp_path.iterdir()) == []

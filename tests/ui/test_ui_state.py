@@ -18,6 +18,7 @@ def test_what_is_not_chosen_is_not_in_the_url():
 
 def test_nonsense_in_the_url_is_left_out():
     assert view_from_url({"l": "-1", "h": "two", "q": "1.5", "k": "²", "s": "", "zz": "1"}) == View()
+    assert view_from_url({"q": "9" * 5000}) == View()
 
 
 def _page_with_hidden_widget():

@@ -160,7 +160,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):
     monkeypatch.setattr(output, "save_file", fail)
     out = tmp_path / "t.safetensors"
     out.write_text("mine")
-    with pytest.raises(MtaVizError, match="cannot be written .*space"):
+    with pytest.raises(MtaVizError, match=r"cannot be written .*space"):
         output.write_tensors(out, {"tokens": torch.zeros(1)})
     assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"] and out.read_text() == "mine"
 

@@ -73,9 +73,11 @@ class Trace:
         for start, found in self._slabs(layer, {stage}, queries):
             yield start, found[stage]
 
-    def stage_slabs(self, layer: int) -> Iterator[tuple[int, dict[Stage, Float[Tensor, "head query key"]]]]:
+    def stage_slabs(
+        self, layer: int, queries: range | None = None
+    ) -> Iterator[tuple[int, dict[Stage, Float[Tensor, "head query key"]]]]:
         """Every stage of a layer at once, in slabs as in `slabs`: one pass instead of one each."""
-        return self._slabs(layer, set(self._attention(layer, Stage.RAW).stages), None)
+        return self._slabs(layer, set(self._attention(layer, Stage.RAW).stages), queries)
 
     def _slabs(
         self, layer: int, wanted: set[Stage], queries: range | None

@@ -104,7 +104,9 @@ class HookedMTA(HookedRootModule):
         self.lock = threading.RLock()
         self.tokenizer: Tokenizer | None = None
         self.source: Source | None = None
-        self.embed = nn.Embedding(config.vocab_size, config.d_model)
+        # Normal numbers, which nn.Embedding draws, import torch._dynamo where the device is "meta".
+        uniform = torch.empty(config.vocab_size, config.d_model).uniform_(-1.0, 1.0)
+        self.embed = nn.Embedding.from_pretrained(uniform, freeze=False)
         self.hook_embed = HookPoint()
         self.blocks = Blocks(Block(config, layer) for layer in range(config.n_layers))
         self.ln_final = RMSNorm(config.d_model, config.norm_eps)

@@ -6,6 +6,7 @@ from jaxtyping import Float
 
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.plots import theme
+from mta_viz.plots.parts import Parts
 
 MAX_SVG_MARKERS = 1000
 MAX_TARGET_CELLS = 256
@@ -109,19 +110,20 @@ def bad_cells(attention: AttentionMap, cell_px: float) -> go.Scatter | go.Scatte
 
 def targets(
     x: np.ndarray, y: np.ndarray, cell_px: float, hovertemplate: str, customdata: np.ndarray | None = None
-) -> go.Scattergl:
+) -> go.Scatter:
     """Invisible points that take hover and click (a heat map's own clicks reach no page).
 
-    A chosen point stays invisible: the selection is drawn as a frame, and a marker would hide the
-    cell's colour.
+    One marker is drawn for all of them: hover and click look for the nearest point, drawn or not,
+    and thousands of markers freeze a browser. A chosen point stays invisible: the selection is
+    drawn as a frame, and a marker would hide the cell's colour.
     """
-    return go.Scattergl(
+    return go.Scatter(
         x=x,
         y=y,
         mode="markers",
         customdata=customdata,
         hovertemplate=hovertemplate + "<extra></extra>",
-        marker={"symbol": "square-open", "size": max(cell_px, 9), "color": "#000000", "opacity": 0},
+        marker={"maxdisplayed": 1, "size": max(cell_px, 9), "opacity": 0},
         selected={"marker": {"opacity": 0}},
         unselected={"marker": {"opacity": 0}},
         meta=TARGETS,
@@ -130,17 +132,11 @@ def targets(
 
 def empty_slot(text: str, width: int) -> go.Figure:
     """A thin hatched bar that says what is not there."""
-    figure = theme.style(go.Figure(), width, 60)
-    figure.add_trace(hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]))
-    figure.add_annotation(
-        text=text,
-        x=0.5,
-        y=0.5,
-        xref="paper",
-        yref="paper",
-        showarrow=False,
-        font={"size": 13, "color": theme.INK},
-        bgcolor=theme.MASKED_FILL,
-    )
+    parts = Parts((width, 60), {"l": 4, "r": 4, "t": 4, "b": 4})
+    parts.traces.append(hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]))
+    middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
+    words = {"font": {"size": 13, "color": theme.INK}, "bgcolor": theme.MASKED_FILL}
+    parts.annotations.append({"text": text, **middle, **words})
     bare = theme.axis(range=(0, 1), showticklabels=False, ticks="", fixedrange=True)
-    return figure.update_layout(xaxis=bare, yaxis=bare, margin={"l": 4, "r": 4, "t": 4, "b": 4})
+    parts.layout |= {"xaxis": bare, "yaxis": bare}
+    return parts.figure()

@@ -13,6 +13,7 @@ from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Place
 from mta_viz.analysis.maps import round_up
 from mta_viz.plots import cells, theme
 from mta_viz.plots.mosaic import LIMIT_FLOOR, Mosaic
+from mta_viz.plots.parts import Parts
 
 Scale = Literal["shared", "own"]
 PLACES = {
@@ -46,10 +47,8 @@ def kernel_grid(
     mosaic = Mosaic(
         taps.numpy(), offsets, own_scale=scale == "own", width=width, numbering_from=numbering_from
     )
-    figure = theme.style(go.Figure(), width, mosaic.height)
-    mosaic.draw(figure)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
-    return theme.add_title(figure, f"{name} key-query kernels {PLACES[where]} ({size})")
+    return mosaic.figure(f"{name} key-query kernels {PLACES[where]} ({size})")
 
 
 def head_mixing(
@@ -68,12 +67,13 @@ def head_mixing(
     if mixing is None:
         return cells.empty_slot(f"{name} has no {PLACES[where]}", size[0])
     weights, n_groups = _full_matrix(mixing.numpy()), mixing.shape[0]
-    figure = theme.style(go.Figure(), *size)
+    parts = Parts(size, {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     cell_px = (size[0] - _LEFT - _RIGHT) / len(weights)
-    figure.add_trace(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_CELL_PX))
-    _add_groups(figure, weights, n_groups)
-    _add_head_axes(figure, len(weights), numbering_from)
-    return theme.add_title(figure, f"{name} {PLACES[where]}")
+    parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_CELL_PX))
+    _add_groups(parts, weights, n_groups)
+    _add_head_axes(parts, len(weights), numbering_from)
+    parts.add_title(f"{name} {PLACES[where]}")
+    return parts.figure()
 
 
 def _full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
@@ -113,7 +113,7 @@ def _mix_hover(weights: np.ndarray, target: int, source: int, numbering_from: in
     return f"target head {t} takes {weight:+.4g} x source head {s}<br>own weight {own:+.4g}"
 
 
-def _add_groups(figure: go.Figure, weights: np.ndarray, n_groups: int) -> None:
+def _add_groups(parts: Parts, weights: np.ndarray, n_groups: int) -> None:
     """Hatch what is not mixed, frame groups and own weights, cross out NaN."""
     heads, step = len(weights), len(weights) // n_groups
     starts = range(0, heads, step)
@@ -126,26 +126,24 @@ def _add_groups(figure: go.Figure, weights: np.ndarray, n_groups: int) -> None:
         for v in (start, start, start + step, start + step, np.nan)
     ]
     if x:
-        figure.add_trace(cells.hatched(x, y))
+        parts.traces.append(cells.hatched(x, y))
     for start in starts:
-        theme.add_box(figure, (start, start), (step, step), color=theme.FRAME, width=1)
+        parts.add_box((start, start), (step, step), color=theme.FRAME, width=1)
     for head in range(heads):
-        theme.add_box(figure, (head, head), (1, 1), color=theme.INK, width=2)
+        parts.add_box((head, head), (1, 1), color=theme.INK, width=2)
     rows, columns = np.nonzero(~np.isfinite(weights))
     if rows.size:
         cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
-        figure.add_trace(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
+        parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
 
 
-def _add_head_axes(figure: go.Figure, heads: int, numbering_from: int) -> None:
+def _add_head_axes(parts: Parts, heads: int, numbering_from: int) -> None:
     ticks = {
         "tickvals": list(range(heads)),
         "ticktext": [f"H{head + numbering_from}" for head in range(heads)],
     }
-    figure.update_layout(
-        xaxis=theme.axis(range=(-0.5, heads - 0.5), **ticks),
-        yaxis=theme.axis(range=(heads - 0.5, -0.5), **ticks),
-        yaxis_title={"text": "target head (what it receives)", "standoff": 4, "font": {"size": 12}},
-        margin={"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM, "autoexpand": False},
-    )
-    theme.add_key_title(figure, "source head")
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, heads - 0.5), **ticks),
+        "yaxis": theme.axis(range=(heads - 0.5, -0.5), **ticks),
+    }
+    parts.add_axis_titles("source head", "target head (what it receives)")

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.maps import round_up
 from mta_viz.plots import theme
+from mta_viz.plots.parts import Parts
 
 # A kernel whose other taps are dust would show the dust at full colour without a floor.
 LIMIT_FLOOR = 0.01
@@ -46,7 +47,7 @@ class Mosaic:
         numbering_from: int,
     ) -> None:
         self.taps, self.offsets, self.own_scale = taps, offsets, own_scale
-        self.numbering_from = numbering_from
+        self.numbering_from, self.width = numbering_from, width
         self.n_heads, self.c_q, self.c_k = taps.shape
         self.limits = [tap_limit(taps, offsets.own)] * self.n_heads
         if own_scale:
@@ -72,13 +73,18 @@ class Mosaic:
         row, column = divmod(head, self.columns)
         return row * self.pitch + self.heading, column * (self.c_k + _GAP)
 
-    def draw(self, figure: go.Figure) -> None:
+    def figure(self, title: str) -> go.Figure:
         """Everything: cells, crosses, frames, headings, axes."""
-        figure.add_trace(self._cells())
-        self._add_crosses(figure)
+        right = _RIGHT + round(max(self.spare_px, 0))
+        margin = {"l": _LEFT, "r": right, "t": _TOP, "b": _BOTTOM + self.caption_px}
+        parts = Parts((self.width, self.height), margin)
+        parts.traces.append(self._cells())
+        self._add_crosses(parts)
         for head in range(self.n_heads):
-            self._frame_tile(figure, head)
-        self._add_axes(figure)
+            self._frame_tile(parts, head)
+        self._add_axes(parts)
+        parts.add_title(title)
+        return parts.figure()
 
     def _cells(self) -> go.Heatmap:
         z, hover = np.full(self.shape, np.nan, np.float32), np.full(self.shape, "", object)
@@ -122,11 +128,11 @@ class Mosaic:
         right = 1.0 + max(self.spare_px, 0.0) / max(self.shape[1] * self.cell_px, 1.0)
         return bar | {"len": 240, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
 
-    def _add_crosses(self, figure: go.Figure) -> None:
+    def _add_crosses(self, parts: Parts) -> None:
         bad = np.argwhere(~np.isfinite(self.taps)).tolist()
         places = [(*self.origin(head), a, b) for head, a, b in bad]
         if places:
-            figure.add_trace(
+            parts.traces.append(
                 go.Scatter(
                     x=[column + b for _, column, _, b in places],
                     y=[row + a for row, _, a, _ in places],
@@ -136,26 +142,18 @@ class Mosaic:
                 )
             )
 
-    def _frame_tile(self, figure: go.Figure, head: int) -> None:
+    def _frame_tile(self, parts: Parts, head: int) -> None:
         """Outline, framed own tap, dotted border to the later keys, heading."""
         row, column = self.origin(head)
         own_row, own_column = row + self.offsets.own[0], column + self.offsets.own[1]
-        theme.add_box(figure, (row, column), (self.c_q, self.c_k), color=theme.FRAME, width=1)
-        theme.add_box(figure, (own_row, own_column), (1, 1), color=theme.INK, width=2)
+        parts.add_box((row, column), (self.c_q, self.c_k), color=theme.FRAME, width=1)
+        parts.add_box((own_row, own_column), (1, 1), color=theme.INK, width=2)
         if offsets_reach_later(self.offsets):
-            border = {"x0": own_column + 0.5, "x1": own_column + 0.5}
-            figure.add_shape(type="line", y0=row - 0.5, y1=row + self.c_q - 0.5, line=_DOTTED, **border)
-        figure.add_annotation(
-            text=self._tile_heading(head),
-            x=column - 0.5,
-            y=row - 0.5,
-            xanchor="left",
-            yanchor="bottom",
-            align="left",
-            showarrow=False,
-            font={"size": 11, "color": theme.INK},
-            yshift=1,
-        )
+            border = {"x0": own_column + 0.5, "x1": own_column + 0.5, "line": _DOTTED}
+            parts.shapes.append({"type": "line", "y0": row - 0.5, "y1": row + self.c_q - 0.5, **border})
+        corner = {"x": column - 0.5, "y": row - 0.5, "xanchor": "left", "yanchor": "bottom", "yshift": 1}
+        words = {"align": "left", "showarrow": False, "font": {"size": 11, "color": theme.INK}}
+        parts.annotations.append({"text": self._tile_heading(head), **corner, **words})
 
     def _tile_heading(self, head: int) -> str:
         taps = self.taps[head]
@@ -167,24 +165,16 @@ class Mosaic:
         limit = f" · ±{self.limits[head]:g}" if self.own_scale else ""
         return f"{name}{limit}<br>own tap {theme.score_text(float(taps[self.offsets.own]))}"
 
-    def _add_axes(self, figure: go.Figure) -> None:
+    def _add_axes(self, parts: Parts) -> None:
         bare = {"showline": False, "mirror": False, "ticklen": 2}
         x, y = self._ticks()
-        figure.update_layout(
-            xaxis=theme.axis(range=(-0.5, self.shape[1] - 0.5), **_named(x), **bare),
-            yaxis=theme.axis(range=(self.shape[0] - 0.5, -0.5), **_named(y), **bare),
-            xaxis_title={"text": _key_title(self.offsets), "standoff": 6, "font": {"size": 12}},
-            yaxis_title={"text": "query offset", "standoff": 4, "font": {"size": 12}},
-            margin={
-                "l": _LEFT,
-                "r": _RIGHT + round(max(self.spare_px, 0)),
-                "t": _TOP,
-                "b": _BOTTOM + self.caption_px,
-                "autoexpand": False,
-            },
-        )
+        parts.layout |= {
+            "xaxis": theme.axis(range=(-0.5, self.shape[1] - 0.5), **_named(x), **bare),
+            "yaxis": theme.axis(range=(self.shape[0] - 0.5, -0.5), **_named(y), **bare),
+        }
+        parts.add_axis_titles(_key_title(self.offsets), "query offset", above_px=self.caption_px)
         if self.caption_px:
-            theme.add_caption(figure, _LATER_KEYS, below_px=_BOTTOM)
+            parts.add_caption(_LATER_KEYS, below_px=_BOTTOM)
 
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
         """Offsets across under every tile column, and down beside every tile row."""

@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.predictions import Prediction
 from mta_viz.plots import theme
+from mta_viz.plots.parts import Parts
 
 _ROW_PX, _TOP, _BOTTOM = 22, 8, 40
 
@@ -15,10 +16,11 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
 
     Bars lie at ranks, not at tokens: two tokens may read the same.
     """
-    figure = theme.style(go.Figure(), width, _ROW_PX * max(len(predictions), 1) + _TOP + _BOTTOM)
     labels = [theme.escape(theme.cut(one.piece, 16)) for one in predictions]
+    size = (width, _ROW_PX * max(len(predictions), 1) + _TOP + _BOTTOM)
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _TOP, "b": _BOTTOM})
     ranks = list(range(len(predictions)))
-    figure.add_trace(
+    parts.traces.append(
         go.Bar(
             x=[one.probability for one in predictions],
             y=ranks,
@@ -36,18 +38,11 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
             hovertemplate="%{hovertext}<extra></extra>",
         )
     )
-    figure.update_layout(
-        xaxis=theme.axis(range=(0, 1.15), tickvals=[0, 0.5, 1]),
-        yaxis=theme.axis(
+    parts.layout |= {
+        "xaxis": theme.axis(range=(0, 1.15), tickvals=[0, 0.5, 1]),
+        "yaxis": theme.axis(
             range=(len(predictions) - 0.5, -0.5), tickvals=ranks, ticktext=labels, fixedrange=True
         ),
-        xaxis_title={"text": "probability of the next token", "standoff": 4, "font": {"size": 12}},
-        margin={
-            "l": round(theme.text_px(labels)) + 16,
-            "r": 12,
-            "t": _TOP,
-            "b": _BOTTOM,
-            "autoexpand": False,
-        },
-    )
-    return figure
+    }
+    parts.add_axis_titles("probability of the next token")
+    return parts.figure()

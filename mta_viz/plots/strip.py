@@ -5,14 +5,13 @@ compute keeps a narrow hatched slot that says so.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import plotly.graph_objects as go
-from plotly.basedatatypes import BaseTraceType
 
 from mta_viz.analysis.maps import AttentionMap, shrink
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots import cells, theme
+from mta_viz.plots.parts import Parts
 from mta_viz.tokenizers.base import Tokens
 
 THUMBNAIL_CELLS = 128
@@ -37,7 +36,7 @@ def stage_strip(
     Every thumbnail is one click target: the event's customdata is the stage's key (`kq`, ...).
     Thumbnails are pooled to at most 128 cells a side.
     """
-    parts, slots = _Parts(), _slots(maps)
+    parts, slots = Parts(size, {"l": 4, "r": 4, "t": _TOP, "b": 4}), _slots(maps)
     for index, (stage, domain) in enumerate(slots.items(), start=1):
         suffix = "" if index == 1 else str(index)
         if stage in maps:
@@ -45,24 +44,9 @@ def stage_strip(
         else:
             _add_absent(parts, stage, domain, suffix)
         parts.annotations.append(_heading(stage, maps.get(stage), limits, domain))
-    layout = {
-        **theme.frame(*size),
-        **parts.axes,
-        "annotations": parts.annotations,
-        "shapes": [_selected_frame(slots[selected])],
-        "margin": {"l": 4, "r": 4, "t": _TOP, "b": 4, "pad": 0, "autoexpand": False},
-        "dragmode": False,
-    }
-    return go.Figure(data=parts.traces, layout=layout)
-
-
-@dataclass
-class _Parts:
-    """What the strip is put together from, at once: plotly checks a whole figure at each change."""
-
-    traces: list[BaseTraceType] = field(default_factory=list)
-    annotations: list[dict[str, object]] = field(default_factory=list)
-    axes: dict[str, object] = field(default_factory=dict)
+    parts.shapes.append(_selected_frame(slots[selected]))
+    parts.layout["dragmode"] = False
+    return parts.figure()
 
 
 def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float]]:
@@ -87,7 +71,7 @@ def _axes(
 
 
 def _add_thumbnail(
-    parts: _Parts, attention: AttentionMap, limit: float, domain: tuple[float, float], suffix: str
+    parts: Parts, attention: AttentionMap, limit: float, domain: tuple[float, float], suffix: str
 ) -> None:
     small = shrink(attention, THUMBNAIL_CELLS)
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
@@ -99,7 +83,7 @@ def _add_thumbnail(
         if layer is not None:
             parts.traces.append(layer.update(on))
     parts.traces.append(_target(attention.stage, sum(x) / 2, sum(y) / 2, on))
-    parts.axes |= _axes(suffix, domain, x, y)
+    parts.layout |= _axes(suffix, domain, x, y)
 
 
 def _target(stage: Stage, x: float, y: float, on: dict[str, str]) -> go.Scatter:
@@ -118,7 +102,7 @@ def _target(stage: Stage, x: float, y: float, on: dict[str, str]) -> go.Scatter:
     )
 
 
-def _add_absent(parts: _Parts, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
+def _add_absent(parts: Parts, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     parts.traces.append(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
     parts.annotations.append(
@@ -134,7 +118,7 @@ def _add_absent(parts: _Parts, stage: Stage, domain: tuple[float, float], suffix
             "bgcolor": theme.MASKED_FILL,
         }
     )
-    parts.axes |= _axes(suffix, domain, (0.0, 1.0), (0.0, 1.0))
+    parts.layout |= _axes(suffix, domain, (0.0, 1.0), (0.0, 1.0))
 
 
 def _heading(

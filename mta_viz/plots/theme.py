@@ -148,79 +148,7 @@ def frame(width: int, height: int) -> dict[str, object]:
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "font": {"family": MONO, "size": 12}},
         "dragmode": "zoom",
-        # A page's theme may bring its own distance between axes and cells.
-        "margin": {"pad": 0},
     }
-
-
-def style(figure: go.Figure, width: int, height: int) -> go.Figure:
-    """Give a figure the shared layout."""
-    return figure.update_layout(frame(width, height))
-
-
-def add_title(figure: go.Figure, text: str) -> go.Figure:
-    """A small heading in the top left corner of the figure, beside nothing else."""
-    top, left = figure.layout.margin.t, figure.layout.margin.l
-    figure.add_annotation(
-        text=text,
-        x=0,
-        y=1,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="top",
-        xshift=6 - left,
-        yshift=top - 2,
-        showarrow=False,
-        font={"size": 13},
-    )
-    return figure
-
-
-def add_key_title(figure: go.Figure, text: str) -> None:
-    """The title of the axis below, at the lower edge of the figure: plotly's own meets the labels."""
-    figure.add_annotation(
-        text=text,
-        x=0.5,
-        y=0,
-        xref="paper",
-        yref="paper",
-        xanchor="center",
-        yanchor="bottom",
-        yshift=-figure.layout.margin.b + 1,
-        showarrow=False,
-        font={"size": 12},
-    )
-
-
-def add_caption(figure: go.Figure, text: str, below_px: int) -> None:
-    """One line of words `below_px` under the plotting area."""
-    figure.add_annotation(
-        text=text,
-        x=0,
-        y=0,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="top",
-        yshift=-below_px,
-        showarrow=False,
-        font={"size": 11},
-    )
-
-
-def add_box(
-    figure: go.Figure, at: tuple[int, int], shape: tuple[int, int], *, color: str, width: int
-) -> None:
-    """A frame around `shape` (rows, columns) cells whose top left cell is `at` (row, column)."""
-    figure.add_shape(
-        type="rect",
-        y0=at[0] - 0.5,
-        y1=at[0] + shape[0] - 0.5,
-        x0=at[1] - 0.5,
-        x1=at[1] + shape[1] - 0.5,
-        line={"color": color, "width": width},
-    )
 
 
 def axis(**options: object) -> dict[str, object]:
@@ -235,6 +163,8 @@ def axis(**options: object) -> dict[str, object]:
         "ticks": "outside",
         "ticklen": 3,
         "tickcolor": FRAME,
+        # Anything else makes plotly measure every label at every drawing.
+        "ticklabeloverflow": "allow",
         "tickfont": {"family": MONO, "size": LABEL_PX},
     }
     return base | options

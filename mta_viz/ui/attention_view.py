@@ -11,7 +11,7 @@ import streamlit as st
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.data import map_csv, predictions_csv, stages_csv
-from mta_viz.model.stages import Stage, is_distribution, layer_stages
+from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import clicks, crops, state
 from mta_viz.ui.address import draw_address
@@ -20,7 +20,7 @@ from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected, resolve
 from mta_viz.ui.steppers import pick_head, pick_layer, pick_position, pick_stage
-from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
+from mta_viz.ui.widgets import caption, caption_with_save, chart, lines, plain
 
 MAP_PX = 600
 PAIR_PX = 460  # overview and crop side by side
@@ -161,7 +161,7 @@ def _draw_pair(drawn: Drawn) -> None:
         part = crops.around(drawn.selected.query, drawn.selected.key, n_tokens)
     overview = drawn.maps[drawn.selected.stage]
     with st.container():
-        figure = drawn.overview_figure(overview, PAIR_PX, part)
+        figure = drawn.map_figure(overview, PAIR_PX, None, part=part)
         chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), modes=("points", "box"))
         caption_with_save(
             f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
@@ -213,19 +213,17 @@ def _draw_cell(drawn: Drawn) -> None:
             "its weight is 0 by the mask."
         )
         return
-    st.code("\n".join(_cell_lines(drawn)), language=None)
+    lines("\n".join(_cell_lines(drawn)), "cell")
 
 
 def _cell_lines(drawn: Drawn) -> list[str]:
-    kernels = drawn.page.trace.model.config.kernels(drawn.selected.layer)
-    lines = []
-    for stage in layer_stages(kernels):
-        value = drawn.value(stage)
+    kernels, found = drawn.page.trace.model.config.kernels(drawn.selected.layer), []
+    for stage, value in drawn.values.items():
         text = score_text(value) if stage.value.unit == "score" else weight_text(value)
         mark = ">" if stage is drawn.selected.stage else " "
         kind = "probability" if is_distribution(stage, kernels) else stage.value.unit
-        lines.append(f"{mark} {stage.value.short:<6}{text:>9} {kind}")
-    return lines
+        found.append(f"{mark} {stage.value.short:<6}{text:>9} {kind}")
+    return found
 
 
 def _draw_predictions(drawn: Drawn) -> None:

@@ -7,7 +7,6 @@ from mta_viz.analysis.maps import AttentionMap, exact_map, head_maps, shared_lim
 from mta_viz.analysis.predictions import Prediction, top_tokens
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots.attention import attention_map, stage_strip
-from mta_viz.plots.overview import choose_part
 from mta_viz.plots.predictions import next_tokens
 from mta_viz.plots.theme import Figure
 from mta_viz.tokenizers.base import Tokens
@@ -97,10 +96,12 @@ class Drawn:
         size: int,
         cell: tuple[int, int] | None,
         before: AttentionMap | None = None,
+        part: Crop | None = None,
     ) -> Figure:
         """A map `size` pixels wide and high, with `cell` (query, key) marked in it.
 
-        `before`: the same cells at `stage_before`, for the hover.
+        `before`: the same cells at `stage_before`, for the hover. `part`: outlined, and dragging
+        draws a box.
         """
         limit = self.limit
         return remember(
@@ -112,33 +113,22 @@ class Drawn:
                 size=(size, size),
                 before=before,
                 selected=cell,
+                part=None if part is None else (part.queries, part.keys),
             ),
             "map", *self._head, attention.stage, attention.block, attention.query_start, attention.key_start,
-            tuple(attention.values.shape), limit, size, cell, self.page.numbering,
+            tuple(attention.values.shape), limit, size, cell, part, self.page.numbering,
         )  # fmt: skip
 
-    def overview_figure(self, overview: AttentionMap, size: int, part: Crop) -> Figure:
-        """A pooled map in which a box can be drawn; the part shown exactly is outlined."""
-
-        return remember(
-            lambda: choose_part(self.map_figure(overview, size, None), part.queries, part.keys),
-            "overview",
-            *self._head,
-            overview.stage,
-            self.limit,
-            size,
-            part,
-            self.page.numbering,
-        )
-
-    def value(self, stage: Stage) -> float:
-        """The selected cell at a stage of this head."""
+    @property
+    def values(self) -> Mapping[Stage, float]:
+        """The selected cell, which is not masked, at every stage of this head."""
         layer, head, query, key = (getattr(self.selected, name) for name in ("layer", "head", "query", "key"))
-        cell = (slice(query, query + 1), slice(key, key + 1))
-        return remember(
-            lambda: float(self.page.trace.map(layer, stage, head, *cell)[0, 0]),
-            "cell", *self._head, stage, query, key,
-        )  # fmt: skip
+
+        def read() -> dict[Stage, float]:
+            ((_, rows),) = self.page.trace.stage_slabs(layer, range(query, query + 1))
+            return {stage: float(rows[stage][head, 0, key]) for stage in Stage if stage in rows}
+
+        return remember(read, "cell", *self._head, query, key)
 
 
 def predictions(page: Page, position: int) -> tuple[Prediction, ...]:

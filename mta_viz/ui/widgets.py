@@ -31,6 +31,12 @@ def caption(text: str) -> None:
     st.caption(plain(text))
 
 
+def lines(text: str, key: str) -> None:
+    """Lines of equally wide letters. `st.code` would load a syntax highlighter, a second on a laptop."""
+    with st.container(key=f"mono-{key}"):
+        st.text(text)
+
+
 def chart(
     figure: Figure,
     name: str,

@@ -38,7 +38,7 @@ def heat(figure: go.Figure) -> go.Heatmap:
     return next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
 
 
-def targets(figure: go.Figure) -> list[go.Scattergl]:
+def targets(figure: go.Figure) -> list[go.Scatter]:
     return [trace for trace in figure.data if trace.meta == cells.TARGETS]
 
 
@@ -160,6 +160,20 @@ def test_a_pooled_map_says_so() -> None:
     assert value == attention.values[1, 0] == random_map(10).values[int(query), int(key)]
     assert mean == pytest.approx(float(random_map(10).values[4:8, 0:4].mean()), abs=1e-6)
     assert "draw a box to see exact cells" in seen.hovertemplate
+
+
+def test_a_part_is_outlined_and_dragging_draws_a_box() -> None:
+    figure = attention_map(random_map(100), tokens(100), limit=2.0, part=(slice(10, 40), slice(0, 30)))
+    (box,) = figure.layout.shapes
+    assert (box.y0, box.y1, box.x0, box.x1) == (9.5, 39.5, -0.5, 29.5)
+    assert figure.layout.dragmode == "select"
+    assert attention_map(random_map(5), tokens(5), limit=2.0).layout.dragmode == "zoom"
+
+
+def test_all_cells_take_clicks_but_one_marker_is_drawn() -> None:
+    both = targets(attention_map(random_map(20), tokens(20), limit=2.0))
+    assert sum(len(one.x) for one in both) == 400
+    assert all(one.type == "scatter" and one.marker.maxdisplayed == 1 for one in both)
 
 
 def test_the_selection_is_labelled_and_framed() -> None:

@@ -12,6 +12,7 @@ from mta_viz.analysis.maps import head_maps, pooled_map, shared_limit
 from mta_viz.analysis.predictions import top_tokens
 from mta_viz.exporting.data import kernels_csv, map_csv, stages_csv
 from mta_viz.plots.attention import attention_map, stage_strip
+from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels import head_mixing, kernel_grid
 from mta_viz.plots.predictions import next_tokens
 from mta_viz.tracing import capture, load
@@ -35,7 +36,7 @@ def test_figures_of_a_golden_checkpoint(golden: Path, name: str) -> None:
         assert len(stages_csv(maps, trace.tokens).splitlines()) == 1 + len(maps) * LENGTH**2
         for stage, one in maps.items():
             figure = attention_map(one, trace.tokens, limit=limits[stage.value.unit])
-            seen = next(trace for trace in figure.data if trace.type == "scattergl")
+            seen = next(trace for trace in figure.data if trace.meta == TARGETS)
             values = trace.map(layer, stage, 1).numpy()
             assert np.array_equal(seen.customdata[:, 0], values[seen.y, seen.x])
         pooled = pooled_map(trace, layer, stage, 1, max_cells=8)

@@ -1,0 +1,71 @@
+"""What a figure is put together from, and the words and frames figures share.
+
+Plotly checks a whole figure at every change, so a figure is collected here and made at once.
+"""
+
+from dataclasses import dataclass, field
+
+import plotly.graph_objects as go
+from plotly.basedatatypes import BaseTraceType
+
+from mta_viz.plots import theme
+
+Annotation = dict[str, object]
+Number = int | float
+
+
+@dataclass
+class Parts:
+    """A figure in the making, `size` = width and height in pixels, `margin` with t, r, b and l."""
+
+    size: tuple[int, int]
+    margin: dict[str, int]
+    traces: list[BaseTraceType] = field(default_factory=list)
+    annotations: list[Annotation] = field(default_factory=list)
+    shapes: list[dict[str, object]] = field(default_factory=list)
+    layout: dict[str, object] = field(default_factory=dict)
+
+    def figure(self) -> go.Figure:
+        """The figure, checked by plotly once."""
+        margin = {"pad": 0, "autoexpand": False} | self.margin
+        layout = theme.frame(*self.size) | {"margin": margin} | self.layout
+        layout |= {"annotations": self.annotations, "shapes": self.shapes}
+        return go.Figure(data=self.traces, layout=layout)
+
+    def add_title(self, text: str) -> None:
+        """A small heading in the top left corner of the figure, beside nothing else."""
+        corner = {"x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
+        shift = {"xshift": 6 - self.margin["l"], "yshift": self.margin["t"] - 2}
+        self._add_words(text, 13, **corner, **shift)
+
+    def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:
+        """Axis titles at the edges of the figure, the lower one `above_px` over the edge.
+
+        Plotly's own meet the labels, and to place them it measures every label, which is slow.
+        """
+        below = {"x": 0.5, "y": 0, "xanchor": "center", "yanchor": "bottom"}
+        self._add_words(x, 12, **below, yshift=1 - self.margin["b"] + above_px)
+        if y:
+            beside = {"x": 0, "y": 0.5, "xanchor": "left", "yanchor": "middle", "textangle": -90}
+            self._add_words(y, 12, **beside, xshift=1 - self.margin["l"])
+
+    def add_caption(self, text: str, below_px: int) -> None:
+        """One line of words `below_px` under the plotting area."""
+        self._add_words(text, 11, x=0, y=0, xanchor="left", yanchor="top", yshift=-below_px)
+
+    def _add_words(self, text: str, size: int, **where: object) -> None:
+        paper = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": size}}
+        self.annotations.append({"text": text, **paper, **where})
+
+    def add_box(
+        self,
+        top_left: tuple[Number, Number],
+        shape: tuple[int, int],
+        *,
+        color: str,
+        width: Number,
+    ) -> None:
+        """A frame around `shape` (rows, columns) cells whose top left cell is `top_left` (row, column)."""
+        (row, column), (rows, columns) = top_left, shape
+        corners = {"x0": column - 0.5, "x1": column + columns - 0.5, "y0": row - 0.5, "y1": row + rows - 0.5}
+        self.shapes.append({"type": "rect", **corners, "line": {"color": color, "width": width}})

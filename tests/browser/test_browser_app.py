@@ -84,17 +84,23 @@ def run_prompt(page, text):
     page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()
 
 
+def at(page, chart, x, y, axis=""):
+    """Where a point of a chart's axes (`axis` "3": x3 and y3) is on the screen."""
+    return page.evaluate(
+        """([chart, x, y, axis]) => {
+            const plot = document.querySelector(chart + ' .js-plotly-plot');
+            plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), layout = plot._fullLayout;
+            const across = layout['xaxis' + axis], down = layout['yaxis' + axis];
+            return [box.left + across._offset + across.c2p(x), box.top + down._offset + down.c2p(y)];
+        }""",
+        [chart, x, y, axis],
+    )
+
+
 def hover(page, query, key):
     """The text shown over one cell of the large map."""
-    x, y = page.evaluate(
-        """([query, key]) => {
-            const plot = document.querySelector('.st-key-exact .js-plotly-plot');
-            plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            return [box.left + xaxis._offset + xaxis.c2p(key), box.top + yaxis._offset + yaxis.c2p(query)];
-        }""",
-        [query, key],
-    )
+    x, y = at(page, ".st-key-exact", key, query)
     page.mouse.move(x - 3, y - 3)
     page.mouse.move(x, y)
     label = page.locator(f"{MAP} .hoverlayer .hovertext").first
@@ -142,6 +148,54 @@ def test_a_click_selects_query_and_key(visit):
     page.mouse.up()
     page.wait_for_url(re.compile("q=12.*k=5"))
     page.get_by_text('query 12 "').first.wait_for()
+
+
+def test_a_click_on_the_strip_opens_that_stage(visit):
+    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
+    wait_for_map(page, "L1 H0 · after key-query conv")
+    run_prompt(page, PROMPT)
+    settle(page)
+    for axis, stage, words in (("4", "sm", "softmax"), ("", "raw", "raw scores")):
+        x, y = at(page, ".st-key-chart-strip", 11, 11, axis)
+        page.mouse.move(x - 2, y - 2)
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.up()
+        wait_for_map(page, words)
+        page.wait_for_url(re.compile(f"s={stage}"))
+        settle(page)
+
+
+def test_a_box_on_the_overview_chooses_the_exact_part(visit):
+    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
+    wait_for_map(page, "L1 H0")
+    run_prompt(page, "abcdefgh" * 40)
+    settle(page)
+    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 41, 200))
+    page.mouse.down()
+    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 90, 250), steps=8)
+    page.mouse.up()
+    page.wait_for_function(
+        """() => {
+            const layout = document.querySelector('.st-key-exact .js-plotly-plot')._fullLayout;
+            const near = (range, low, high) => Math.abs(range[0] - low) < 4 && Math.abs(range[1] - high) < 4;
+            return near(layout.xaxis.range, 41, 90) && near(layout.yaxis.range, 250, 200);
+        }"""
+    )
+
+
+def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
+    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
+    wait_for_map(page, "L1 H0")
+    settle(page)
+    box = page.get_by_label("Prompt")
+    box.fill("a lot of text. " * 800)
+    box.press("Control+Enter")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped. Press Run to see this prompt.").wait_for()
+    box.fill(PROMPT)
+    box.press("Control+Enter")
+    wait_for_map(page, "L1 H0")
 
 
 def test_letters_typed_in_the_prompt_are_no_shortcuts(visit):

@@ -157,15 +157,22 @@ def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:
 def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> float:
     """A colour limit for maps of one unit: robust, and round enough to be printed.
 
-    The 99.5th percentile of |x| over the finite causal cells of all maps, rounded up to
-    1, 2 or 5 times a power of ten. Key 0 and query 0 are left out unless `first_token` (or unless
-    nothing else is there): attention to the first token would set every scale. 1 if all is 0.
+    The 99.5th percentile of |x| over the finite causal cells of all maps or, if that is more, the
+    median of the rows' largest |x| (rows that attend to one key each would else be drawn as noise);
+    rounded up to 1, 2 or 5 times a power of ten. Key 0 and query 0 are left out unless
+    `first_token` (or unless nothing else is there): attention to the first token would set every
+    scale. 1 if all is 0.
     """
     maps = tuple(maps)
-    sizes = np.concatenate([_sizes(one, first_token) for one in maps] or [np.zeros(0)])
-    if not sizes.size and not first_token:
+    rows = [row for one in maps for row in _rows(one, first_token)]
+    if not rows and not first_token:
         return shared_limit(maps, first_token=True)
-    return round_up(float(np.percentile(sizes, LIMIT_PERCENTILE))) if sizes.size else 1.0
+    if not rows:
+        return 1.0
+    peaks = [row.max() for row in rows]
+    return round_up(
+        max(float(np.percentile(np.concatenate(rows), LIMIT_PERCENTILE)), float(np.median(peaks)))
+    )
 
 
 def round_up(value: float) -> float:
@@ -178,12 +185,14 @@ def round_up(value: float) -> float:
     return float(f"{step * power:.6g}")
 
 
-def _sizes(attention: AttentionMap, first_token: bool) -> np.ndarray:
+def _rows(attention: AttentionMap, first_token: bool) -> list[Float[np.ndarray, " cell"]]:
+    """|x| of the cells that count for the limit, row by row; rows without any are left out."""
     used = attention.values.isfinite() & ~attention.masked
     if not first_token:
         used[attention.queries == 0, :] = False
         used[:, attention.keys == 0] = False
-    return attention.values[used].abs().numpy()
+    sizes, kept = attention.values.abs().numpy(), used.numpy()
+    return [row[here] for row, here in zip(sizes, kept, strict=True) if here.any()]
 
 
 class _Facts:

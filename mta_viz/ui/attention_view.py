@@ -133,11 +133,13 @@ def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:
     info, limit = attention.stage.value, drawn.limit
     numbering = drawn.page.numbering
     where = f"{layer_label(attention.layer, numbering)} {head_label(attention.head, numbering)}"
-    left_out = "" if drawn.page.first_token else ", first token left out"
+    left_out = "" if drawn.page.first_token else " (first token left out)"
     low = "0" if attention.distribution else f"-{limit:g}"
+    counted = "blocks" if attention.block > 1 else "cells"
     parts = [
         f"{where}, {info.long}, {len(drawn.tokens):,} tokens. Rows: query, columns: key.",
-        f"Colour: {info.unit}, limits {low} to {limit:g} (99.5th percentile{left_out}). Hatched: masked.",
+        f"Colour: {info.unit}, {low} to {limit:g}: 99.5 % of the {counted} and the largest one of half "
+        f"of the rows lie within{left_out}. Hatched: masked.",
     ]
     if attention.n_bad:
         parts.append(f"{attention.n_bad:,} cells are NaN or inf, marked x.")

@@ -112,6 +112,17 @@ def test_the_limit_is_robust_and_shared() -> None:
     assert shared_limit([square((small * 1.4).tolist()), square((small * 0.1).tolist())]) == 0.05
 
 
+def test_rows_that_attend_to_one_key_each_set_the_limit() -> None:
+    """Nearly all of 400 x 400 cells are 0.0001; the largest of every row is 0.9, of a few 3."""
+    sharp = torch.full((400, 400), 1e-4)
+    sharp[torch.arange(400), torch.arange(400) // 2 + 1] = 0.9
+    sharp[:100, 1] = 3.0
+    assert shared_limit([square(sharp.tolist())]) == 1
+    few = torch.full((400, 400), 1e-4)
+    few[:100, 1] = 3.0
+    assert shared_limit([square(few.tolist())]) == 1e-4
+
+
 def test_the_limit_of_nothing_is_one() -> None:
     assert shared_limit([square([[0.0, 0.0], [0.0, 0.0]])]) == 1
     assert shared_limit([square([[float("nan"), 0.0], [float("inf"), float("nan")]])]) == 1

@@ -94,6 +94,7 @@ def train_needle(
         books,
         samples=config.evaluation_samples,
         sentences=config.evaluation_sentences,
+        seed=config.evaluation_seed,
         device=device,
         progress=evaluation_progress,
     )
@@ -126,18 +127,19 @@ def evaluate_folder(
     *,
     samples: int,
     sentences: int,
+    seed: int = 0,
     device: str = "cpu",
     plan: NeedlePlan | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Measure a written checkpoint: needles, and perplexity on held-out books and grammar.
 
-    `plan` None: `full_plan` at half of and at the whole trained length.
+    `plan` None: `full_plan` at half of and at the whole trained length, samples numbered from `seed`.
     """
     model = tracing.load(folder, device=device, dtype=torch.float32)
     if model.tokenizer is None:
         raise MtaVizError(f"{folder} has no tokenizer; put its {TOKENIZER_FILE} there.")
-    plan = plan or full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
+    plan = plan or full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx), seed)
     evaluation = evaluate_needles(model, model.tokenizer, plan, progress=progress)
     texts = {
         "books": flowing_text(paragraph for book in books for paragraph in book.held_out),
@@ -191,7 +193,7 @@ def _card(
         "command": command_line(config, device.type),
         "config": dataclasses.asdict(config),
         "data": "half from the books (all but the last twentieth of each), half from mta_viz.tasks.grammar; "
-        "sentences with a held-out city or number left out",
+        f"sentences with a held-out city or number left out. {_names(config)}",
         "books": [book.name for book in books],
         "seed": config.seed,
         "steps": result.steps_done,
@@ -204,6 +206,15 @@ def _card(
         "sha256": sha256(out),
         "loss_curve": loss_curve(result.losses),
     }
+
+
+def _names(config: NeedleConfig) -> str:
+    if not config.made_up_cities or not config.made_up_share:
+        return "Needles name known cities alone"
+    return (
+        f"Needles name known cities and, about {config.made_up_share:.0%} of them, {config.made_up_cities} "
+        "invented ones (mta_viz.tasks.made_up_cities), none with a word that only held-out cities have"
+    )
 
 
 def command_line(config: NeedleConfig, device: str) -> str:

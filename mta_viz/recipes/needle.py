@@ -35,7 +35,13 @@ from mta_viz.recipes.needle_text import (
     training_paragraphs,
 )
 from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
-from mta_viz.recipes.running import check_seconds, checked_device, prepare_folder
+from mta_viz.recipes.running import (
+    check_export,
+    check_seconds,
+    checked_device,
+    export_lingua,
+    prepare_folder,
+)
 from mta_viz.recipes.trainer import Report, Trainer, TrainingResult
 
 STATE_FILE = "training_state.pt"
@@ -59,6 +65,7 @@ def train_needle(
     corpus: Path,
     out: Path,
     *,
+    lingua: Path | None = None,
     device: str = "cpu",
     max_seconds: float | None = None,
     resume: bool = False,
@@ -71,13 +78,15 @@ def train_needle(
     `out` gets model.safetensors and params.json (float16), tokenizer.json,
     kernel_history.safetensors (models with kernels), card.json and README.md; while training, and
     when `max_seconds` stops the run early, also the state that `resume=True` continues from.
-    `stage` is told what is being prepared. Raises `MtaVizError` for a missing corpus, an `out`
-    that exists (without `resume`) or a missing device, before any work.
+    `lingua` is a folder for the same weights and tokenizer in Lingua's format. `stage` is told what
+    is being prepared. Raises `MtaVizError` for a missing corpus, an `out` or `lingua` that exists
+    (without `resume`) or a missing device, before any work.
     """
     check_seconds(max_seconds)
     place = checked_device(device)
     settings, model_config = config.trainer_settings(), config.model_config()
     books = read_books(corpus)
+    check_export(lingua, out, resume)
     prepare_folder(out, resume)
     text = prepare_text(config, books, stage)
     model_config = config.model_config(text.library.get_vocab_size())
@@ -89,6 +98,7 @@ def train_needle(
     finally:
         batches.close()
     _write_model(out, model_config, text, trainer, result)
+    export_lingua(lingua, out)
     card = _card(out, config, books, result, place) | evaluate_folder(
         out,
         books,

@@ -64,7 +64,7 @@ def text(corpus):
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     out = tmp_path_factory.mktemp("needle") / "run"
-    return out, train_needle(TINY, corpus, out)
+    return out, train_needle(TINY, corpus, out, lingua=out.with_name("lingua"))
 
 
 def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
@@ -84,6 +84,20 @@ def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
         assert steps[0] == 0 and steps[-1] == 20 and steps == sorted(set(steps))
         for key in history.keys():  # noqa: SIM118 - not a dict
             assert torch.equal(history.get_tensor(key)[-1], weights[key])
+
+
+def test_the_lingua_export_gives_the_same_logits_and_tokens(trained):
+    ours, theirs = (
+        tracing.load(folder, dtype=torch.float32) for folder in (trained[0], trained[0].with_name("lingua"))
+    )
+    assert sorted(file.name for file in trained[0].with_name("lingua").iterdir()) == [
+        "consolidated.pth",
+        "params.json",
+        "tokenizer.json",
+    ]
+    ids = torch.tensor([ours.tokenizer.encode("The magic number of Rome is 12.").ids])
+    assert theirs.tokenizer.encode("The magic number of Rome is 12.").ids == tuple(ids[0].tolist())
+    assert torch.equal(tracing.score(ours, ids), tracing.score(theirs, ids))
 
 
 def test_evaluation_catches_a_zeroed_weight(trained, corpus, tmp_path):
@@ -263,6 +277,10 @@ def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
         train_needle(TINY, tmp_path / "empty", tmp_path / "out")
     with pytest.raises(MtaVizError, match="cannot be used"):
         train_needle(TINY, corpus, tmp_path / "out", device="nonsense")
+    with pytest.raises(MtaVizError, match="own folder"):
+        train_needle(TINY, corpus, tmp_path / "out", lingua=tmp_path / "out")
+    with pytest.raises(MtaVizError, match="exists; choose another folder for the Lingua export"):
+        train_needle(TINY, corpus, tmp_path / "out", lingua=corpus)
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match=r"(?s)variant.*length_mixture"):
         needle_config(variant="rnn", length_mixture=(8,))

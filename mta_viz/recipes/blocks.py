@@ -20,7 +20,13 @@ from mta_viz.recipes.blocks_evaluation import BlocksEvaluation, evaluate_blocks
 from mta_viz.recipes.cards import hardware_name, loss_curve, write_card
 from mta_viz.recipes.history import HISTORY_FILE, write_history
 from mta_viz.recipes.initial import initial_model
-from mta_viz.recipes.running import check_seconds, checked_device, prepare_folder
+from mta_viz.recipes.running import (
+    check_export,
+    check_seconds,
+    checked_device,
+    export_lingua,
+    prepare_folder,
+)
 from mta_viz.recipes.trainer import Batch, Report, Trainer, TrainingResult
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.seeding import stream_generator, stream_seed
@@ -33,6 +39,7 @@ def train_blocks(
     config: BlocksConfig,
     out: Path,
     *,
+    lingua: Path | None = None,
     device: str = "cpu",
     max_seconds: float | None = None,
     resume: bool = False,
@@ -43,15 +50,18 @@ def train_blocks(
 
     `out` gets model.safetensors and params.json (float16), kernel_history.safetensors (models
     with kernels), card.json and README.md. While training, and when `max_seconds` stops the run
-    early, it also holds the state that `resume=True` continues from. Raises `MtaVizError` for an
-    `out` that exists (without `resume`), a missing device, or a configuration that describes no
-    task or model, before any work.
+    early, it also holds the state that `resume=True` continues from. `lingua` is a folder for the
+    same weights in Lingua's format. Raises `MtaVizError` for an `out` or `lingua` that exists
+    (without `resume`), a missing device, or a configuration that describes no task or model, before
+    any work.
     """
     check_seconds(max_seconds)
     place = checked_device(device)
+    check_export(lingua, out, resume)
     trainer = _trainer(config, out, place, resume)
     result = trainer.run(max_seconds=max_seconds, report=report)
     _write_model(out, config, trainer, result)
+    export_lingua(lingua, out)
     evaluation = evaluate_blocks(
         tracing.load(out, device=device, dtype=torch.float32),
         block_task(config),

@@ -17,6 +17,7 @@ def add_blocks_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="weights and data (default 0)")
     parser.add_argument("--steps", type=int, help="training steps (default 10000)")
     parser.add_argument("--out", type=Path, help="new checkpoint folder (default blocks-VARIANT-SEED)")
+    parser.add_argument("--lingua", type=Path, metavar="DIR", help="new folder for a Lingua-format export")
     parser.add_argument("--device", default="cpu", help="cpu (default; slow) or cuda")
     parser.add_argument("--max-seconds", type=float, help="stop by the clock; the run can be resumed")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
@@ -31,6 +32,7 @@ def run_blocks(args: argparse.Namespace) -> dict[str, Any]:
     return train_blocks(
         config,
         args.out or Path(f"blocks-{config.variant}-{config.seed}"),
+        lingua=args.lingua,
         device=args.device,
         max_seconds=args.max_seconds,
         resume=args.resume,

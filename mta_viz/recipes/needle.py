@@ -35,7 +35,13 @@ from mta_viz.recipes.needle_text import (
     training_paragraphs,
 )
 from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
-from mta_viz.recipes.running import check_seconds, checked_device, prepare_folder
+from mta_viz.recipes.running import (
+    check_export,
+    check_seconds,
+    checked_device,
+    export_lingua,
+    prepare_folder,
+)
 from mta_viz.recipes.trainer import Report, Trainer, TrainingResult
 
 STATE_FILE = "training_state.pt"
@@ -59,6 +65,7 @@ def train_needle(
     corpus: Path,
     out: Path,
     *,
+    lingua: Path | None = None,
     device: str = "cpu",
     max_seconds: float | None = None,
     resume: bool = False,
@@ -71,13 +78,15 @@ def train_needle(
     `out` gets model.safetensors and params.json (float16), tokenizer.json,
     kernel_history.safetensors (models with kernels), card.json and README.md; while training, and
     when `max_seconds` stops the run early, also the state that `resume=True` continues from.
-    `stage` is told what is being prepared. Raises `MtaVizError` for a missing corpus, an `out`
-    that exists (without `resume`) or a missing device, before any work.
+    `lingua` is a folder for the same weights and tokenizer in Lingua's format. `stage` is told what
+    is being prepared. Raises `MtaVizError` for a missing corpus, an `out` or `lingua` that exists
+    (without `resume`) or a missing device, before any work.
     """
     check_seconds(max_seconds)
     place = checked_device(device)
     settings, model_config = config.trainer_settings(), config.model_config()
     books = read_books(corpus)
+    check_export(lingua, out, resume)
     prepare_folder(out, resume)
     text = prepare_text(config, books, stage)
     model_config = config.model_config(text.library.get_vocab_size())
@@ -89,11 +98,13 @@ def train_needle(
     finally:
         batches.close()
     _write_model(out, model_config, text, trainer, result)
+    export_lingua(lingua, out)
     card = _card(out, config, books, result, place) | evaluate_folder(
         out,
         books,
         samples=config.evaluation_samples,
         sentences=config.evaluation_sentences,
+        seed=config.evaluation_seed,
         device=device,
         progress=evaluation_progress,
     )
@@ -126,18 +137,19 @@ def evaluate_folder(
     *,
     samples: int,
     sentences: int,
+    seed: int = 0,
     device: str = "cpu",
     plan: NeedlePlan | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Measure a written checkpoint: needles, and perplexity on held-out books and grammar.
 
-    `plan` None: `full_plan` at half of and at the whole trained length.
+    `plan` None: `full_plan` at half of and at the whole trained length, samples numbered from `seed`.
     """
     model = tracing.load(folder, device=device, dtype=torch.float32)
     if model.tokenizer is None:
         raise MtaVizError(f"{folder} has no tokenizer; put its {TOKENIZER_FILE} there.")
-    plan = plan or full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
+    plan = plan or full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx), seed)
     evaluation = evaluate_needles(model, model.tokenizer, plan, progress=progress)
     texts = {
         "books": flowing_text(paragraph for book in books for paragraph in book.held_out),
@@ -191,7 +203,7 @@ def _card(
         "command": command_line(config, device.type),
         "config": dataclasses.asdict(config),
         "data": "half from the books (all but the last twentieth of each), half from mta_viz.tasks.grammar; "
-        "sentences with a held-out city or number left out",
+        f"sentences with a held-out city or number left out. {_names(config)}",
         "books": [book.name for book in books],
         "seed": config.seed,
         "steps": result.steps_done,
@@ -204,6 +216,15 @@ def _card(
         "sha256": sha256(out),
         "loss_curve": loss_curve(result.losses),
     }
+
+
+def _names(config: NeedleConfig) -> str:
+    if not config.made_up_cities or not config.made_up_share:
+        return "Needles name known cities alone"
+    return (
+        f"Needles name known cities and, about {config.made_up_share:.0%} of them, {config.made_up_cities} "
+        "invented ones (mta_viz.tasks.made_up_cities), none with a word that only held-out cities have"
+    )
 
 
 def command_line(config: NeedleConfig, device: str) -> str:

@@ -22,6 +22,7 @@ def add_needle_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help="training steps (default 4000)")
     parser.add_argument("--learning-rate", type=float, help="of the matrices (default 0.001)")
     parser.add_argument("--out", type=Path, help="new checkpoint folder (default needle-VARIANT-SEED)")
+    parser.add_argument("--lingua", type=Path, metavar="DIR", help="new folder for a Lingua-format export")
     parser.add_argument("--device", default="cpu", help="cpu (default; very slow) or cuda")
     parser.add_argument("--max-seconds", type=float, help="stop by the clock; the run can be resumed")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
@@ -43,6 +44,7 @@ def run_needle(args: argparse.Namespace) -> dict[str, Any]:
         config,
         args.corpus,
         args.out or Path(f"needle-{config.variant}-{config.seed}"),
+        lingua=args.lingua,
         device=args.device,
         max_seconds=args.max_seconds,
         resume=args.resume,

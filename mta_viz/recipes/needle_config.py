@@ -24,8 +24,11 @@ class NeedleConfig:
 
     A step holds about `tokens_per_step` tokens. Half of its sequences are plain text, half needles;
     half of all text comes from the books, half from the grammar. `answer_weight` and
-    `haystack_weight` are what the loss counts a needle sequence's tokens. The plain twin has no
-    kernels and no head mixing, and the rest unchanged.
+    `haystack_weight` are what the loss counts a needle sequence's tokens. Of the needles' cities
+    about `made_up_share` come from `made_up_cities` invented names (0: known cities alone), so that
+    the model learns to match any name. `kernel_layers` have key-query kernels, counted from 0 (None:
+    all). The plain twin has no kernels and no head mixing, and the rest unchanged. The evaluation's
+    samples are numbered from `evaluation_seed`.
     Raises `ConfigError` listing every value out of range.
     """
 
@@ -34,12 +37,15 @@ class NeedleConfig:
     n_layers: int = 6
     n_heads: int = 8
     kernel: tuple[int, ...] = (6, 11)
+    kernel_layers: tuple[int, ...] | None = None
     vocab_size: int = 4096
     n_ctx: int = 1024
     length_mixture: tuple[int, ...] = (64, 128, 256, 512, 512, 1024)
     tokens_per_step: int = 8192
     answer_weight: float = 8.0
     haystack_weight: float = 0.2
+    made_up_cities: int = 20_000
+    made_up_share: float = 0.5
     grammar_sentences: int = 100_000
     tokenizer_sentences: int = 20_000
     seed: int = 0
@@ -51,6 +57,7 @@ class NeedleConfig:
     clip: float = 1.0
     snapshots: int = 48
     evaluation_samples: int = 200
+    evaluation_seed: int = 0
     evaluation_sentences: int = 2000
 
     def __post_init__(self) -> None:
@@ -74,6 +81,7 @@ class NeedleConfig:
             mta=MTAOptions(
                 pre_kernel=kernel if mta else None,
                 post_kernel=kernel if mta else None,
+                mta_layers=self.kernel_layers if mta else None,
                 head_pre=mta,
                 head_post_group=self.n_heads if mta else None,
                 group_norm=True,
@@ -122,7 +130,8 @@ def _problems(config: NeedleConfig) -> list[str]:
         for name, low in least.items()
         if not getattr(config, name) >= low
     ]
-    problems += [*seed_problems(config, "seed"), *kernel_problems(config.kernel)]
+    problems += [*seed_problems(config, "seed", "evaluation_seed"), *kernel_problems(config.kernel)]
+    problems += [*_layer_problems(config), *_name_problems(config)]
     if config.variant not in VARIANTS:
         problems.append(f"variant is {config.variant!r}; expected {' or '.join(map(repr, VARIANTS))}")
     lengths = config.length_mixture
@@ -136,4 +145,20 @@ def _problems(config: NeedleConfig) -> list[str]:
         )
     if config.n_heads >= 1 and config.d_model % (2 * config.n_heads):
         problems.append(f"d_model {config.d_model} is not a multiple of 2 * n_heads ({2 * config.n_heads})")
+    return problems
+
+
+def _layer_problems(config: NeedleConfig) -> list[str]:
+    layers = config.kernel_layers
+    if layers is None or (layers and set(layers) <= set(range(config.n_layers))):
+        return []
+    return [f"kernel_layers is {list(layers)}; expected at least one of 0 to {config.n_layers - 1}"]
+
+
+def _name_problems(config: NeedleConfig) -> list[str]:
+    problems = []
+    if config.made_up_cities != 0 and not config.made_up_cities >= MAX_NEEDLES:
+        problems.append(f"made_up_cities is {config.made_up_cities}; expected 0 or at least {MAX_NEEDLES}")
+    if not 0 <= config.made_up_share <= 1:
+        problems.append(f"made_up_share is {config.made_up_share}; expected a share from 0 to 1")
     return problems

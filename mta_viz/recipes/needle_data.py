@@ -1,7 +1,7 @@
 """Batches for the needle model, put together from tables of encoded sentences.
 
 A batch depends on the configuration's data fields, the seed and the step alone, so a resumed run and
-the twin see the same sequences. needle_text.py owns the text.
+the twin see the same sequences. needle_text.py owns the text, needle_names.py the cities.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,11 @@ from tokenizers import Tokenizer as Library
 
 from mta_viz.errors import MtaVizError
 from mta_viz.recipes.needle_config import NeedleConfig, most_needles
+from mta_viz.recipes.needle_names import CityNames
 from mta_viz.recipes.needle_text import SentenceTable
 from mta_viz.recipes.needle_tokenizer import BOS
 from mta_viz.recipes.trainer import Batch
-from mta_viz.tasks.cities import KNOWN_CITIES, KNOWN_NUMBERS
+from mta_viz.tasks.cities import KNOWN_NUMBERS
 from mta_viz.tasks.needles import PAPER_NEEDLE
 from mta_viz.tasks.seeding import stream_seed
 
@@ -30,11 +31,13 @@ class NeedleBatches:
 
     def __init__(self, library: Library, tables: Sequence[SentenceTable], config: NeedleConfig) -> None:
         self._config, self._tables = config, tuple(tables)
-        prefix, after = PAPER_NEEDLE.split("{value}")
+        sentence, after = PAPER_NEEDLE.split("{value}")
+        before, link = sentence.rstrip().split(" {city}")
         self._bos = _ids(library, BOS, special=True)
         self._space, self._after = _ids(library, " "), _ids(library, after)
         # a city's and a number's tokens do not depend on their neighbours, so all are encoded once
-        self._questions = [_ids(library, prefix.rstrip().replace("{city}", city)) for city in KNOWN_CITIES]
+        self._before, self._link = _ids(library, before), _ids(library, link)
+        self._cities = CityNames(library, config)
         self._values = [_ids(library, f" {number}") for number in KNOWN_NUMBERS]
 
     def __call__(self, step: int) -> Batch:
@@ -79,9 +82,11 @@ class NeedleBatches:
         return ids, weights
 
     def _facts(self, rng: np.random.Generator, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        cities = rng.choice(len(self._questions), count, replace=False)
+        """The tokens of question and value, all different; the first is asked for."""
+        cities = self._cities.draw(rng, count)
         values = rng.choice(len(self._values), count, replace=False)
-        return [(self._questions[c], self._values[v]) for c, v in zip(cities, values, strict=True)]
+        questions = [np.concatenate([self._before, self._cities.ids[city], self._link]) for city in cities]
+        return [(question, self._values[v]) for question, v in zip(questions, values, strict=True)]
 
     def _haystack(self, rng: np.random.Generator, budget: int) -> tuple[np.ndarray, np.ndarray]:
         """Consecutive sentences of exactly `budget` tokens, and where needles may go between.

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from mta_viz.checkpoint.lingua import write_lingua
+from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.errors import MtaVizError
 from mta_viz.recipes.trainer import TrainingError, TrainingProgress
 
@@ -35,9 +37,29 @@ def prepare_folder(out: Path, resume: bool) -> None:
     """Make the folder of a new run. Raises `MtaVizError` when something is there already."""
     if resume:
         return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if _is_taken(out):
         raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
     out.mkdir(parents=True, exist_ok=True)
+
+
+def check_export(lingua: Path | None, out: Path, resume: bool) -> None:
+    """Raises `MtaVizError` unless the export's folder is None or, but for a resumed run's, a new one."""
+    if lingua is None:
+        return
+    if lingua.resolve() == out.resolve():
+        raise MtaVizError(f"{lingua} is the run's own folder; choose another one for the Lingua export.")
+    if not resume and _is_taken(lingua):
+        raise MtaVizError(f"{lingua} exists; choose another folder for the Lingua export.")
+
+
+def export_lingua(lingua: Path | None, out: Path) -> None:
+    """Write the checkpoint in `out` as Lingua's consolidated folder, its dtype kept."""
+    if lingua is not None:
+        write_lingua(lingua, read_checkpoint(out), overwrite=True)  # what a stopped run left
+
+
+def _is_taken(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def print_progress(progress: TrainingProgress) -> None:

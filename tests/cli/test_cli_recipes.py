@@ -7,6 +7,7 @@ import pytest
 import torch
 from cli_support import assert_refused
 
+from mta_viz import tracing
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
@@ -28,7 +29,8 @@ def trained(run, tmp_path: Path) -> Path:
     """A checkpoint of two steps, its card the command's answer."""
     (tmp_path / "small.toml").write_text(SMALL)
     out = tmp_path / "small"
-    answer = run("train", "blocks", "--config", tmp_path / "small.toml", "--steps", 2, "--out", out)
+    where = ("--out", out, "--lingua", tmp_path / "lingua")
+    answer = run("train", "blocks", "--config", tmp_path / "small.toml", "--steps", 2, *where)
     assert answer.status == 0, answer.err
     assert answer.json == json.loads((out / "card.json").read_text())
     return out
@@ -39,6 +41,13 @@ def test_evaluation_repeats_the_numbers_of_the_card(run, trained):
     measured = run("evaluate", trained, "--task", "blocks", "--samples", 20).json
     assert measured["task"] == "blocks" and measured["n_blocks"] == 4
     assert {name: measured[name] for name in card["evaluation"]} == card["evaluation"]
+
+
+def test_the_lingua_export_gives_the_same_logits(trained, tmp_path):
+    ids = torch.arange(20)[None]
+    ours, theirs = (tracing.load(folder) for folder in (trained, tmp_path / "lingua"))
+    assert theirs.dtype == ours.dtype and theirs.config == ours.config
+    assert torch.equal(tracing.score(ours, ids), tracing.score(theirs, ids))
 
 
 def test_without_a_card_the_task_is_the_recipes_own(run, trained):

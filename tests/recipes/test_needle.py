@@ -19,10 +19,12 @@ from mta_viz.recipes.needle import evaluate_folder, prepare_text, train_needle
 from mta_viz.recipes.needle_config import NeedleConfig, needle_config
 from mta_viz.recipes.needle_data import NeedleBatches, Prefetched
 from mta_viz.recipes.needle_evaluation import NeedlePlan, evaluate_needles, perplexity, right_answers
+from mta_viz.recipes.needle_names import CityNames
 from mta_viz.recipes.needle_text import may_train, read_books
 from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS
+from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES
+from mta_viz.tasks.made_up_cities import made_up_cities
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 
 TINY = NeedleConfig(
@@ -34,12 +36,14 @@ TINY = NeedleConfig(
     n_ctx=512,
     length_mixture=(64, 128),
     tokens_per_step=256,
+    made_up_cities=300,
     grammar_sentences=400,
     tokenizer_sentences=150,
     steps=20,
     warmup_steps=5,
     snapshots=6,
     evaluation_samples=1,
+    evaluation_seed=70,
     evaluation_sentences=40,
 )
 
@@ -60,7 +64,7 @@ def text(corpus):
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     out = tmp_path_factory.mktemp("needle") / "run"
-    return out, train_needle(TINY, corpus, out)
+    return out, train_needle(TINY, corpus, out, lingua=out.with_name("lingua"))
 
 
 def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
@@ -70,7 +74,8 @@ def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
     assert names == weights_and_words | {"card.json", "README.md"}
     losses = [loss for _, loss in card["loss_curve"]]
     assert len(losses) == 20 and losses[-1] < losses[0]
-    assert card["needles"]["total"]["all"]["n"] == 18
+    assert card["needles"]["total"]["all"]["n"] == 18 and card["needles"]["seed"] == TINY.evaluation_seed
+    assert "300 invented ones" in card["data"]
     model = tracing.load(out)
     assert model.tokenizer.encode("A 12.").ids[0] == model.tokenizer.bos_id
     weights = load_file(out / "model.safetensors")
@@ -81,6 +86,20 @@ def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
             assert torch.equal(history.get_tensor(key)[-1], weights[key])
 
 
+def test_the_lingua_export_gives_the_same_logits_and_tokens(trained):
+    ours, theirs = (
+        tracing.load(folder, dtype=torch.float32) for folder in (trained[0], trained[0].with_name("lingua"))
+    )
+    assert sorted(file.name for file in trained[0].with_name("lingua").iterdir()) == [
+        "consolidated.pth",
+        "params.json",
+        "tokenizer.json",
+    ]
+    ids = torch.tensor([ours.tokenizer.encode("The magic number of Rome is 12.").ids])
+    assert theirs.tokenizer.encode("The magic number of Rome is 12.").ids == tuple(ids[0].tolist())
+    assert torch.equal(tracing.score(ours, ids), tracing.score(theirs, ids))
+
+
 def test_evaluation_catches_a_zeroed_weight(trained, corpus, tmp_path):
     out, card = trained
     for file in out.iterdir():
@@ -89,8 +108,9 @@ def test_evaluation_catches_a_zeroed_weight(trained, corpus, tmp_path):
     weights["layers.0.attention.wv.weight"] = torch.zeros_like(weights["layers.0.attention.wv.weight"])
     save_file(weights, tmp_path / "model.safetensors")
     books = read_books(corpus)
-    again = evaluate_folder(out, books, samples=1, sentences=40)
+    again = evaluate_folder(out, books, samples=1, sentences=40, seed=70)
     assert again["perplexity"] == card["perplexity"]
+    assert again["needles"]["seed"] == 70
     broken = evaluate_folder(tmp_path, books, samples=1, sentences=40)
     assert all(broken["perplexity"][name] != value for name, value in card["perplexity"].items())
 
@@ -163,6 +183,38 @@ def test_batches_depend_on_seed_and_step_alone_and_spell_out_their_answers(text)
             assert not any(city in passage for city in HELD_OUT_CITIES)
 
 
+def asked_cities(text, config, steps=40):
+    batches, tokenizer = NeedleBatches(text.library, text.tables, config), as_tokenizer(text.library)
+    passages = [tokenizer.decode(tuple(batches(step).tokens[0].tolist())) for step in range(steps)]
+    return {passage.rpartition("The magic number of ")[2].partition(" is ")[0] for passage in passages}
+
+
+def test_needles_name_known_and_made_up_cities_in_the_share_asked_for(text):
+    both = asked_cities(text, TINY)
+    assert both <= {*KNOWN_CITIES, *made_up_cities(300)}
+    assert both & set(KNOWN_CITIES) and both & set(made_up_cities(300))
+    assert asked_cities(text, dataclasses.replace(TINY, made_up_cities=0)) <= set(KNOWN_CITIES)
+    assert asked_cities(text, dataclasses.replace(TINY, made_up_share=1.0)) - set(KNOWN_CITIES)
+
+
+def test_one_draw_names_different_cities_and_some_begin_or_end_alike(text):
+    names, rng = CityNames(text.library, TINY), np.random.default_rng(0)
+    draws = [names.draw(rng, 4) for _ in range(300)]
+    assert all(len(set(cities.tolist())) == 4 for cities in draws)
+    assert all(len(set(names.draw(rng, 8).tolist())) == 8 for _ in range(1000))
+    with_asked = [
+        any(names.ids[c][0] == names.ids[d[0]][0] or names.ids[c][-1] == names.ids[d[0]][-1] for c in d[1:])
+        for d in draws
+    ]
+    assert 0.3 < np.mean(with_asked) < 0.9  # 0.3 drawn on purpose, the others as chance has it
+    made_up = np.concatenate(draws) >= len(KNOWN_CITIES)
+    assert 0.4 < made_up.mean() < 0.75
+    tokenizer = as_tokenizer(text.library)
+    assert [tokenizer.decode(tuple(ids.tolist())) for ids in names.ids] == [
+        f" {name}" for name in names.names
+    ]
+
+
 def test_prefetched_batches_are_the_same(text):
     batches = NeedleBatches(text.library, text.tables, TINY)
     ahead = Prefetched(batches, torch.device("cpu"))
@@ -208,6 +260,15 @@ def test_the_default_model_fits_16_mb_and_the_twin_lacks_the_kernels_alone():
     assert 2 * parameter_count(mta) < 16e6
 
 
+def test_kernels_can_be_kept_to_some_layers(tmp_path):
+    (tmp_path / "some.toml").write_text("kernel_layers = [1, 4]\n")
+    config = needle_config(tmp_path / "some.toml").model_config()
+    assert [layer for layer in range(6) if config.kernels(layer).pre] == [1, 4]
+    assert [layer for layer in range(6) if config.kernels(layer).post] == [1, 4]
+    assert all(config.kernels(layer).head_pre for layer in range(6))
+    assert needle_config(variant="transformer", kernel_layers=(1,)).model_config().variant == "transformer"
+
+
 def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
     with pytest.raises(MtaVizError, match="is not a folder"):
         train_needle(TINY, tmp_path / "none", tmp_path / "out")
@@ -216,9 +277,19 @@ def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
         train_needle(TINY, tmp_path / "empty", tmp_path / "out")
     with pytest.raises(MtaVizError, match="cannot be used"):
         train_needle(TINY, corpus, tmp_path / "out", device="nonsense")
+    with pytest.raises(MtaVizError, match="own folder"):
+        train_needle(TINY, corpus, tmp_path / "out", lingua=tmp_path / "out")
+    with pytest.raises(MtaVizError, match="exists; choose another folder for the Lingua export"):
+        train_needle(TINY, corpus, tmp_path / "out", lingua=corpus)
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match=r"(?s)variant.*length_mixture"):
         needle_config(variant="rnn", length_mixture=(8,))
+    with pytest.raises(
+        ConfigError, match=r"(?s)kernel_layers is \[6\].*0 to 5.*made_up_cities.*made_up_share"
+    ):
+        needle_config(kernel_layers=(6,), made_up_cities=3, made_up_share=2.0)
+    with pytest.raises(ConfigError, match="at least one of 0 to 5"):
+        needle_config(kernel_layers=())
     with pytest.raises(MtaVizError, match="exists"):
         train_needle(TINY, corpus, corpus)
 

@@ -41,8 +41,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def read_ids(path: Path) -> list[int]:
     """A JSON list of token ids. Raises PromptError for anything else."""
     try:
-        ids = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+        ids = json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise PromptError(f"{path} is no JSON ({error}); expected a list of token ids: [0, 17, 4]") from error
     if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
         raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")

@@ -73,7 +73,9 @@ def _find(name: str, wanted: str, candidates: list[Path]) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    looked = " and ".join(map(str, candidates)) or "nowhere, since params.json gives no path"
+    odd = {candidate: " (which is no regular file)" for candidate in candidates if candidate.exists()}
+    places = [f"{candidate}{odd.get(candidate, '')}" for candidate in candidates]
+    looked = " and ".join(places) or "nowhere, since params.json gives no path"
     raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {looked}. {_WHAT_TO_DO}')
 
 

@@ -192,6 +192,13 @@ def test_all_faults_are_listed_together() -> None:
     assert len(problems_of(params)) == 5
 
 
+def test_thousands_of_unknown_fields_are_counted_not_listed() -> None:
+    problems = problems_of(tiny_params(**{f"x{i}": i for i in range(5000)}, mta={"y": 1}))
+    assert len(problems) == 22
+    assert problems[20] == "and 4,980 more fields of model this program does not know"
+    assert "model.mta.y (1)" in problems[21]
+
+
 def test_the_shorter_name_of_the_trained_length() -> None:
     assert config_of({"model": {"n_heads": 8, "vocab_size": 9}, "data": {"seq_len": 77}}).n_ctx == 77
     _, notes = config_from_params(tiny_params(max_seqlen=64), vocab_size=None)

@@ -119,11 +119,19 @@ def test_what_does_not_exist_is_refused_with_what_does(run, folder, ids_file, tm
         ("[true]", "whole numbers"),
         ('"abc"', "whole numbers"),
         ("[0, 1", "no JSON"),
+        pytest.param("[" * 100_000, "no JSON", id="deep"),
     ],
 )
 def test_a_token_file_is_checked(run, folder, ids_file, tmp_path, text, said):
     ids_file.write_text(text)
     assert_refused(run("trace", folder, "--tokens", ids_file, "--out", tmp_path / "t"), said)
+
+
+def test_a_token_file_may_begin_with_a_byte_order_mark(run, folder, ids_file, tmp_path):
+    ids_file.write_bytes(b"\xef\xbb\xbf[0, 1, 27]")
+    out = tmp_path / "t"
+    assert run("trace", folder, "--tokens", ids_file, "--stages", "hook_z", "--out", out).status == 0
+    assert load_file(out)["tokens"].tolist() == [0, 1, 27]
 
 
 def test_a_missing_token_file_is_named(run, folder, tmp_path):
@@ -150,6 +158,14 @@ def test_the_output_must_have_a_place(run, folder, ids_file, tmp_path):
     assert_refused(
         run("trace", folder, "--tokens", ids_file, "--out", tmp_path / "no" / "t"), "does not exist"
     )
+
+
+def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path):
+    out = tmp_path / "t"
+    out.symlink_to(tmp_path / "nowhere")
+    for flags in ((), ("--force",)):
+        assert_refused(run("trace", folder, "--tokens", ids_file, "--out", out, *flags), "link", str(out))
+    assert out.is_symlink() and not out.exists()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):

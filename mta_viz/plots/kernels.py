@@ -9,18 +9,12 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Place
+from mta_viz.analysis.kernels import WHERE, LayerKernelSet, MixPlace, Place
 from mta_viz.analysis.maps import round_up
 from mta_viz.plots import cells, theme
 from mta_viz.plots.mosaic import LIMIT_FLOOR, Mosaic
 
 Scale = Literal["shared", "own"]
-PLACES = {
-    "pre": "before the softmax",
-    "post": "after the softmax",
-    "head_pre": "head mixing before the softmax",
-    "head_post": "head mixing after the softmax",
-}
 _NUMBER_CELL_PX = 30
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 64, 50
 
@@ -42,14 +36,14 @@ def kernel_grid(
     taps, offsets = kernels.taps(where), kernels.offsets(where)
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
-        return cells.empty_slot(f"{name} has no key-query kernel {PLACES[where]}", width)
+        return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
     mosaic = Mosaic(
         taps.numpy(), offsets, own_scale=scale == "own", width=width, numbering_from=numbering_from
     )
     figure = theme.style(go.Figure(), width, mosaic.height)
     mosaic.draw(figure)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
-    return theme.add_title(figure, f"{name} key-query kernels {PLACES[where]} ({size})")
+    return theme.add_title(figure, f"{name} key-query kernels {WHERE[where]} ({size})")
 
 
 def head_mixing(
@@ -66,14 +60,14 @@ def head_mixing(
     """
     mixing, name = kernels.mixing(where), f"L{layer + numbering_from}"
     if mixing is None:
-        return cells.empty_slot(f"{name} has no {PLACES[where]}", size[0])
+        return cells.empty_slot(f"{name} has no head mixing {WHERE[where]}", size[0])
     weights, n_groups = _full_matrix(mixing.numpy()), mixing.shape[0]
     figure = theme.style(go.Figure(), *size)
     cell_px = (size[0] - _LEFT - _RIGHT) / len(weights)
     figure.add_trace(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_CELL_PX))
     _add_groups(figure, weights, n_groups)
     _add_head_axes(figure, len(weights), numbering_from)
-    return theme.add_title(figure, f"{name} {PLACES[where]}")
+    return theme.add_title(figure, f"{name} head mixing {WHERE[where]}")
 
 
 def _full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:

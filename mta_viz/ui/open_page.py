@@ -15,7 +15,7 @@ import streamlit as st
 
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.ui import cache, running, state
-from mta_viz.ui.registry import ASSETS
+from mta_viz.ui.registry import ASSETS, ICON
 from mta_viz.ui.sidebar import Request, draw_settings, draw_sidebar, request_run
 from mta_viz.ui.widgets import plain
 
@@ -41,9 +41,12 @@ class Page:
 
 
 @contextmanager
-def open_page(title: str) -> Iterator[Page]:
-    """Draw the frame around a page's body; the body does not run when there is nothing to draw."""
-    st.set_page_config(page_title=f"{title} · mta_viz", layout="wide")
+def open_page(title: str, *, needs_run: bool = False) -> Iterator[Page]:
+    """Draw the frame around a page's body; the body does not run when there is nothing to draw.
+
+    `needs_run`: without a run of the prompt there is nothing; the page then says what to do.
+    """
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
     state.enter(title)
     request, page = None, None
@@ -52,11 +55,11 @@ def open_page(title: str) -> Iterator[Page]:
         page = _ready(request)
     if page is None:
         _close_without_model(request)
+    if needs_run and page.trace is None:
+        _close_without_run(request, page)
     with _errors_as_messages():
         yield page
-    state.mirror()
-    with _errors_as_messages():
-        _finish(request, page)
+    _close(request, page)
 
 
 @contextmanager
@@ -77,6 +80,22 @@ def _close_without_model(request: Request | None) -> NoReturn:
             draw_settings(request, ["cpu"])
     state.mirror()
     st.stop()
+
+
+def _close_without_run(request: Request, page: Page) -> NoReturn:
+    from mta_viz.ui.address import draw_address
+
+    with _errors_as_messages():
+        draw_address(f"{state.view().checkpoint} · no run")
+        st.info(plain(page.empty))
+    _close(request, page)
+    st.stop()
+
+
+def _close(request: Request, page: Page) -> None:
+    state.mirror()
+    with _errors_as_messages():
+        _finish(request, page)
 
 
 def _ready(request: Request) -> Page | None:

@@ -192,10 +192,10 @@ def test_the_stated_size_is_the_size_of_the_tensors(model, length):
 def test_more_than_the_limit_needs_yes(run, folder, ids_file, tmp_path, monkeypatch):
     monkeypatch.setattr(trace, "ASK_ABOVE", 1000)
     command = ("trace", folder, "--tokens", ids_file, "--out", tmp_path / "t.safetensors")
-    assert_refused(run(*command), "KiB", "--yes")
+    assert_refused(run(*command), "kB", "--yes")
     answer = run(*command, "--yes")
     assert answer.status == 0
-    assert re.search(r"note: 6 tokens, \d+ hooks: \d+\.\d KiB", answer.err)
+    assert re.search(r"note: 6 tokens, \d+ hooks: \d+\.\d kB", answer.err)
 
 
 def test_a_run_beyond_the_trained_length_says_so(run, folder, ids_file, tmp_path):

@@ -70,23 +70,23 @@ def health_lines(found: Health) -> list[str]:
     """The health card: one line a fact, trouble marked."""
     at_identity, kernels = found.kernels_at_identity
     lines = [
-        f"{'!' if found.n_nan or found.n_inf else ' '} NaN {found.n_nan:,}, infinite {found.n_inf:,}",
-        f"  kernels at identity: {at_identity} of {kernels}",
+        f"{'! ' if found.n_nan or found.n_inf else ''}NaN {found.n_nan:,}, infinite {found.n_inf:,}",
+        f"kernels at identity: {at_identity} of {kernels}",
     ]
     if found.largest_tap is not None:
-        lines.append(f"{_mark(found.largest_tap)} largest |tap|: {_number(found.largest_tap, '.3g')}")
+        lines.append(f"{_mark(found.largest_tap)}largest |tap|: {_number(found.largest_tap, '.3g')}")
     if found.gates_below_0_05 is not None:
         gates = found.gates_below_0_05
-        lines.append(f"{_mark(gates)} gates below 0.05: {_number(gates, '.0%')}")
+        lines.append(f"{_mark(gates)}gates below 0.05: {_number(gates, '.0%')}")
     if found.row_sum_range is not None:
         low, high = found.row_sum_range
         ends = f"{_number(low, '.3g')} to {_number(high, '.3g')}"
-        lines.append(f"{_mark(low, high)} row sums of the final weights: {ends}")
+        lines.append(f"{_mark(low, high)}row sums of the final weights: {ends}")
     return lines
 
 
 def _mark(*values: float) -> str:
-    return " " if all(map(isfinite, values)) else "!"
+    return "" if all(map(isfinite, values)) else "! "
 
 
 def _number(value: float, form: str) -> str:

@@ -35,6 +35,8 @@ def prepare_folder(out: Path, resume: bool) -> None:
     """Make the folder of a new run. Raises `MtaVizError` when something is there already."""
     if resume:
         return
+    if out.is_symlink() and not out.exists():
+        raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
     out.mkdir(parents=True, exist_ok=True)

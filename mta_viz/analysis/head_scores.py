@@ -244,4 +244,4 @@ class _Change:
             seen = torch.arange(n_keys - n_queries, n_keys, device=cells.device)[:, None] + 1
             future = torch.arange(n_keys, device=cells.device) >= seen
             cells = (cells - cells.sum(-1, keepdim=True) / seen).masked_fill(future, 0.0)
-        return cells.square().sum((1, 2), dtype=torch.float64)
+        return cells.square().sum(-1).double().sum(-1)

@@ -14,7 +14,7 @@ EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
 TARGETS = ("previous", "duplicate", "induction", "sink", "self")
 
 
-def target_sets(ids: Int[Tensor, " key"], rows: range) -> Bool[Tensor, "target query key"]:
+def target_sets(ids: Int[Tensor, " position"], rows: range) -> Bool[Tensor, "target query key"]:
     """S_i of every row for each of `TARGETS`, over keys 0..rows.stop-1.
 
     previous {i-1}; duplicate {j < i: same token}; induction {j+1 < i: j has the same token};
@@ -32,7 +32,7 @@ def target_sets(ids: Int[Tensor, " key"], rows: range) -> Bool[Tensor, "target q
 
 @dataclass
 class PatternSums:
-    """Sums over the rows of one layer's final weights, per head, in float64.
+    """Sums over the rows of one layer's final weights, per head: rows in float32, over rows in float64.
 
     `score` and `chance` [target, head]: sums of sum_S w and |S| mean w; `counted`: rows in them.
     `non_empty`: rows with a non-empty S, per target.
@@ -52,12 +52,12 @@ class PatternSums:
         n_queries, n_keys = pattern.shape[1:]
         queries = torch.arange(n_keys - n_queries, n_keys, device=pattern.device)
         sizes = pattern.abs()
-        total, sums = sizes.sum(-1, dtype=torch.float64), pattern.sum(-1, dtype=torch.float64)
+        total, sums = sizes.sum(-1).double(), pattern.sum(-1).double()
         used = ~(total < EMPTY_ROW)  # a row of NaN is used, and makes the score NaN
         safe = torch.where(used, total, 1.0)
         back = (queries[:, None] - torch.arange(n_keys, device=pattern.device)).to(pattern.dtype)
-        per_row = torch.einsum("hqk,qk->hq", sizes, back.clamp(min=0)).double() / safe
-        n_eff = total.square() / torch.where(used, sizes.square().sum(-1, dtype=torch.float64), 1.0)
+        per_row = (sizes * back).sum(-1).double() / safe
+        n_eff = total.square() / torch.where(used, sizes.square().sum(-1).double(), 1.0)
         self.non_empty = [n + int(s.any(-1).sum()) for n, s in zip(self.non_empty, targets, strict=True)]
         self._add_targets(pattern, targets, sums / safe / (queries + 1), safe, used)
         self.distance = self.distance + _sum(per_row, used)

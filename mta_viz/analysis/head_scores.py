@@ -20,6 +20,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.tracing import Progress, Trace
 
 _W = "w = P / sum |P| is a row of final weights divided by the sum of its sizes"
+_MADE = (Stage.KQ, Stage.MIX, Stage.SOFTMAX_KQ, Stage.PATTERN)  # by a convolution or head mixing
 _SETS = {
     "previous": ("previous token", "the key right before the query, S = {i-1}"),
     "duplicate": ("duplicate token", "earlier keys with the query's own token, S = {j < i: x_j = x_i}"),
@@ -51,70 +52,70 @@ class Score:
 
 
 def _target_scores() -> list[Score]:
+    chance = "the mean over the same queries of |S| times the row's mean w"
     found = []
     for key, (name, which) in _SETS.items():
-        mean = f"Mean over queries of the sum of w over {which}; {_W}. -1 to 1; queries without such a key"
-        chance = "mean over the same queries of |S| times the row's mean w"
-        found += [
-            Score(key, name, "share", f"{mean} are left out.", Stage.PATTERN),
-            Score(f"{key}.chance", f"{name}, by chance", "share", f"What keys in random order would give: "
-                  f"{chance}.", Stage.PATTERN),
-            Score(f"{key}.lift", f"{name}, lift", "share", f"{name.capitalize()} less what keys in random order "
-                  f"would give ({chance}).", Stage.PATTERN),
-        ]  # fmt: skip
+        score = (
+            f"Mean over queries of the sum of w over {which}; {_W}. From -1 to 1; queries without such a key "
+            "are left out."
+        )
+        by_chance = f"What keys in random order would give: {chance}."
+        lift = f"The score {name} less what keys in random order would give, {chance}."
+        for suffix, more, words in (
+            ("", "", score),
+            ("chance", " by chance", by_chance),
+            ("lift", " lift", lift),
+        ):
+            full = f"{key}.{suffix}" if suffix else key
+            found.append(Score(full, f"{name}{more}", "share", words, Stage.PATTERN))
     return found
 
 
 def _row_scores() -> list[Score]:
-    final = Stage.PATTERN
-    return [
-        Score("distance", "distance", "tokens", f"Mean over queries of sum_j |w_ij| (i - j); {_W}.", final),
-        Score(
-            "keys", "effective number of keys", "keys",
-            "(sum |P|)^2 / sum P^2 in the row of the query: 1 when it attends to one key, n when evenly to n.", final,
-        ),
-        Score(
-            "even", "effective share of keys", "share",
-            "Mean over queries of the effective number of keys (sum |P|)^2 / sum P^2 divided by the number of keys "
-            "the query sees, i + 1.", final,
-        ),
-        Score("negative", "negative share", "share", "sum of max(-P, 0) over sum of |P|, all cells.", final),
-    ]  # fmt: skip
+    n_eff = "(sum |P|)^2 / sum P^2"
+    one_row = f"{n_eff} in the row of the query: 1 when it attends to one key, n when evenly to n."
+    every_row = f"Mean over queries of {n_eff} divided by i + 1, the number of keys the query sees."
+    facts = (
+        ("distance", "distance", "tokens", f"Mean over queries of sum_j |w_ij| (i - j); {_W}."),
+        ("keys", "effective number of keys", "keys", one_row),
+        ("even", "effective share of keys", "share", every_row),
+        ("negative", "negative share", "share", "Sum of max(-P, 0) over sum of |P|, all cells."),
+    )
+    return [Score(*fact, Stage.PATTERN) for fact in facts]
 
 
 def _change_scores() -> list[Score]:
     centred = "; the mean of each row is taken out of both first, since the softmax does not see it"
-    return [
-        Score(
-            f"change.{stage.value.key}", f"change {stage.value.long}", "of norm",
-            "||after - before|| / ||before|| over all cells with key <= query"
-            f"{centred if stage.value.unit == 'score' else ''}.", stage,
+    plain = "||after - before|| / ||before|| over all cells with key <= query"
+    found = []
+    for stage in _MADE:
+        words = f"{plain}{centred if stage.value.unit == 'score' else ''}."
+        found.append(
+            Score(f"change.{stage.value.key}", f"change {stage.value.short}", "of norm", words, stage)
         )
-        for stage in (Stage.KQ, Stage.MIX, Stage.SOFTMAX_KQ, Stage.PATTERN)
-    ]  # fmt: skip
+    return found
 
 
 def _span_scores() -> list[Score]:
-    odds = "logsumexp of the query's scores over the span less logsumexp over the other keys it sees"
+    odds = (
+        "Log-odds of the span: logsumexp of the query's scores over the span less logsumexp over the other keys "
+        "it sees. The logit of the span's share if the softmax came here."
+    )
+    share = "Share of the span: sum of |P| over the span / sum of |P| over the query's row."
+    mass = "Signed sum of P over the span in the query's row; below 0 the span is subtracted."
     found = []
     for stage in Stage:
-        key, name, score = stage.value.key, stage.value.short, stage.value.unit == "score"
-        where = odds if score else "sum of |P| over the span / sum of |P| over the query's row"
-        found.append(
-            Score(f"span.{key}", f"on span, {name}", "nats" if score else "share", f"{where.capitalize()}."
-                  if not score else f"Log-odds: {where}.", stage)
-        )  # fmt: skip
+        words, unit = (odds, "nats") if stage.value.unit == "score" else (share, "share")
+        found.append(Score(f"span.{stage.value.key}", f"on span, {stage.value.short}", unit, words, stage))
     for stage in (Stage.SOFTMAX, Stage.SOFTMAX_KQ, Stage.PATTERN):
-        words = "Signed sum of P over the span in the query's row. Below 0 the span is subtracted."
+        name = f"mass on span, {stage.value.short}"
+        found.append(Score(f"mass.{stage.value.key}", name, "weight", mass, stage))
+    for stage in _MADE:
+        what, unit = ("log-odds", "nats") if stage.value.unit == "score" else ("share", "share")
+        words = f"The {what} of the span at this stage less the {what} one stage before."
         found.append(
-            Score(f"mass.{stage.value.key}", f"mass on span, {stage.value.short}", "weight", words, stage)
+            Score(f"gain.{stage.value.key}", f"gain on span, {stage.value.short}", unit, words, stage)
         )
-    for stage in (Stage.KQ, Stage.MIX, Stage.SOFTMAX_KQ, Stage.PATTERN):
-        score = stage.value.unit == "score"
-        kind = "log-odds of the span" if score else "share of the span"
-        words = f"The {kind} {stage.value.long} less the {kind} one stage before."
-        name = f"gain on span, {stage.value.short}"
-        found.append(Score(f"gain.{stage.value.key}", name, "nats" if score else "share", words, stage))
     return found
 
 

@@ -47,7 +47,9 @@ class PatternSums:
         self.non_empty = [0] * len(TARGETS)
         self.distance = self.even = self.rows = self.left_out = self.negative = self.size = zeros
 
-    def add(self, pattern: Float[Tensor, "head query key"], targets: Bool[Tensor, "target query key"]) -> None:
+    def add(
+        self, pattern: Float[Tensor, "head query key"], targets: Bool[Tensor, "target query key"]
+    ) -> None:
         """Take the next rows; `targets` from `target_sets`, masked cells 0."""
         n_queries, n_keys = pattern.shape[1:]
         queries = torch.arange(n_keys - n_queries, n_keys, device=pattern.device)
@@ -86,7 +88,11 @@ class PatternSums:
         found = {"distance": self.distance / self.rows, "even": self.even / self.rows}
         found["negative"] = self.negative / self.size
         for row, name in enumerate(TARGETS):
-            found |= {name: score[row], f"{name}.chance": chance[row], f"{name}.lift": score[row] - chance[row]}
+            found |= {
+                name: score[row],
+                f"{name}.chance": chance[row],
+                f"{name}.lift": score[row] - chance[row],
+            }
         return found
 
 

@@ -21,7 +21,7 @@ def check_span(span: Span, query: int) -> None:
         )
     if span.start == 0 and span.stop > query:
         raise PromptError(
-            f"the span {span.name!r} holds every key that query {query} sees, so there is nothing to compare; "
+            f"the span {span.name!r} holds every key that query {query} sees: nothing is left to compare with; "
             "choose a shorter span or a later query"
         )
 

@@ -85,15 +85,17 @@ def _plain_places(text: str, wanted: str, in_labels: bool) -> Iterator[tuple[int
 
 def _pattern_places(text: str, pattern: str) -> list[tuple[int, int]]:
     if len(pattern) > MAX_PATTERN:
-        raise PromptError(f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are searched")
+        raise PromptError(
+            f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are searched"
+        )
     try:
         found = regex.finditer(pattern, text, timeout=SECONDS, concurrent=True)
         return [match.span() for match in found if match.end() > match.start()]
     except regex.error as error:
         where = "" if error.pos is None else f" at character {error.pos}"
         raise PromptError(
-            f"the pattern {pattern!r} is no regular expression: {error.msg}{where}. Correct it, or search plain "
-            "text"
+            f"the pattern {pattern!r} is no regular expression: {error.msg}{where}. "
+            "Correct it, or search plain text"
         ) from error
     except TimeoutError as error:
         raise PromptError(

@@ -38,7 +38,14 @@ def stage_before(trace: Trace, layer: int, stage: Stage) -> Stage | None:
 
 
 def top_cells(
-    trace: Trace, layer: int, head: int, stage: Stage, k: int = 50, *, by: By = "value", first_token: bool = True
+    trace: Trace,
+    layer: int,
+    head: int,
+    stage: Stage,
+    k: int = 50,
+    *,
+    by: By = "value",
+    first_token: bool = True,
 ) -> tuple[TopCell, ...]:
     """The `k` cells of largest |value|, or of largest |change| by the step before, largest first.
 

@@ -179,11 +179,15 @@ def _letters(text: _Text, limit: float, distribution: bool) -> list[go.Scatter]:
         font = {"family": FONT, "size": FONT_PX, "color": ink}
         if lines:
             x, y, words = zip(*lines, strict=True)
-            traces.append(go.Scatter(x=x, y=y, text=words, textposition="middle right", textfont=font, **style))
+            traces.append(
+                go.Scatter(x=x, y=y, text=words, textposition="middle right", textfont=font, **style)
+            )
         if odd:
             x = [glyph.column + (glyph.width - 1) / 2 for glyph in odd]
             y, words = [glyph.line for glyph in odd], [theme.escape(glyph.text) for glyph in odd]
-            traces.append(go.Scatter(x=x, y=y, text=words, textposition="middle center", textfont=font, **style))
+            traces.append(
+                go.Scatter(x=x, y=y, text=words, textposition="middle center", textfont=font, **style)
+            )
     return traces
 
 

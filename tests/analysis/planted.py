@@ -29,9 +29,7 @@ class PlantedTrace(Trace):
             stop = min(start + 2, queries.stop)
             yield start, {s: whole.tril()[:, start:stop, :stop] for s, whole in self.planted[layer].items()}
 
-    def slabs(
-        self, layer: int, stage: Stage, queries: range | None = None
-    ) -> Iterator[tuple[int, Tensor]]:
+    def slabs(self, layer: int, stage: Stage, queries: range | None = None) -> Iterator[tuple[int, Tensor]]:
         self._attention(layer, stage)
         for start, found in self.stage_slabs(layer, queries):
             yield start, found[stage]

@@ -37,7 +37,7 @@ def trace() -> Trace:
 
 
 def test_top_cells_by_hand() -> None:
-    made = planted([{Stage.RAW: heads([[0.0]] + [[0.0] * 2] + [[0.0] * 3], HAND)}])
+    made = planted([{Stage.RAW: heads([[0.0], [0.0] * 2, [0.0] * 3], HAND)}])
     found = top_cells(made, 0, 1, Stage.RAW, 3)
     assert found == (TopCell(2, 2, 6.0), TopCell(0, 0, 5.0), TopCell(1, 0, -4.0))
     assert found[0].before is None and found[0].change is None
@@ -115,7 +115,8 @@ def test_thumbnails_are_the_pooled_maps(trace: Trace, cells: int) -> None:
             whole = trace.map(layer, Stage.PATTERN, head)
             pooler = Pooler(every.block, len(whole))
             pooler.add(whole)
-            torch.testing.assert_close(every.map(layer, head).values, pooler.result().values, atol=1e-6, rtol=0)
+            found = every.map(layer, head).values
+            torch.testing.assert_close(found, pooler.result().values, atol=1e-6, rtol=0)
             assert torch.equal(one.map(layer, head).values, every.map(layer, head).values)
             assert max(one.values.shape[2:]) <= cells
             assert one.block == pooled_map(trace, layer, Stage.PATTERN, head, cells).block

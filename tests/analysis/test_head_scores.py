@@ -103,7 +103,8 @@ def test_the_future_counts_in_no_change() -> None:
     raw, kq = garbage.clone(), garbage.clone()
     raw[:, 1], kq[:, 1] = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 3.0])
     raw[:, 0, 0] = kq[:, 0, 0] = 7.0
-    assert head_scores(planted([{Stage.RAW: raw, Stage.KQ: kq}])).values["change.kq"][0, 0] == pytest.approx(2)
+    values = head_scores(planted([{Stage.RAW: raw, Stage.KQ: kq}])).values
+    assert values["change.kq"][0, 0] == pytest.approx(2)
 
 
 def test_span_scores_by_hand() -> None:
@@ -220,7 +221,7 @@ def test_ranking_is_by_value_then_place() -> None:
     rows = heads([[1.0], [0.25, 0.75]], [[1.0], [0.75, 0.25]])
     found = ranking(head_scores(planted([{Stage.PATTERN: rows}] * 2)), "previous")
     assert [(row.layer, row.head) for row in found] == [(0, 1), (1, 1), (0, 0), (1, 0)]
-    with pytest.raises(PromptError, match="no score 'span.raw'"):
+    with pytest.raises(PromptError, match=r"no score 'span\.raw'"):
         ranking(head_scores(planted([{Stage.PATTERN: rows}])), "span.raw")
 
 

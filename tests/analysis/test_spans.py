@@ -15,7 +15,9 @@ from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.bytes import BytesTokenizer
 
 # "The cat sat": three tokens after BOS, spaces at the front
-CATS = Tokens((9, 1, 2, 3), ("<bos>", "The", "␣cat", "␣sat"), ((0, 0), (0, 3), (3, 7), (7, 11)), "The cat sat")
+CATS = Tokens(
+    (9, 1, 2, 3), ("<bos>", "The", "␣cat", "␣sat"), ((0, 0), (0, 3), (3, 7), (7, 11)), "The cat sat"
+)
 LABELS = Tokens((1, 2, 3), ("␣San", "␣Francisco", "<id 7>"), ((0, 0),) * 3, None)
 
 

@@ -98,8 +98,8 @@ def _change_scores() -> list[Score]:
 
 def _span_scores() -> list[Score]:
     odds = (
-        "Log-odds of the span: logsumexp of the query's scores over the span less logsumexp over the other keys "
-        "it sees. The logit of the span's share if the softmax came here."
+        "Log-odds of the span: logsumexp of the query's scores over the span less logsumexp over the other "
+        "keys it sees. The logit of the span's share if the softmax came here."
     )
     share = "Share of the span: sum of |P| over the span / sum of |P| over the query's row."
     mass = "Signed sum of P over the span in the query's row; below 0 the span is subtracted."

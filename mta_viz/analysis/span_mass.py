@@ -21,8 +21,8 @@ def check_span(span: Span, query: int) -> None:
         )
     if span.start == 0 and span.stop > query:
         raise PromptError(
-            f"the span {span.name!r} holds every key that query {query} sees: nothing is left to compare with; "
-            "choose a shorter span or a later query"
+            f"the span {span.name!r} holds every key that query {query} sees: nothing is left to compare it "
+            "with; choose a shorter span or a later query"
         )
 
 

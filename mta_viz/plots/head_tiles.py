@@ -37,9 +37,7 @@ def head_tiles(
     parts.traces.append(_hatching(tiles))
     parts.traces += _crosses(tiles)
     parts.traces.append(_tile_targets(tiles, limits, numbering_from))
-    for layer in tiles.layers:
-        for head in range(tiles.n_heads):
-            parts.add_box(tiles.origin(layer, head), tiles.shape, color=theme.FRAME, width=1)
+    parts.traces.append(_frames(tiles))
     if selected is not None:
         parts.add_box(tiles.origin(*selected), tiles.shape, color=theme.SELECTED_COLOR, width=3)
     _add_axes(parts, tiles, numbering_from)
@@ -68,6 +66,15 @@ class _Tiles:
     def origin(self, layer: int, head: int) -> tuple[int, int]:
         """Row and column of a tile's top left cell."""
         return self.layers.index(layer) * self.pitch, head * self.pitch
+
+    def outline(
+        self, layer: int, corners: list[tuple[float, float]]
+    ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+        """x and y of lines through `corners` (x, y) of every tile of a layer, gaps between them."""
+        origins = np.array([self.origin(layer, head)[::-1] for head in range(self.n_heads)])
+        points = origins[:, None] + np.array([*corners, (np.nan, np.nan)])
+        flat = points.reshape(-1, 2).astype(np.float32)
+        return flat[:, 0], flat[:, 1]
 
     def center(self, layer: int, head: int) -> tuple[float, float]:
         """Row and column of its middle."""
@@ -104,18 +111,31 @@ def _cells(tiles: _Tiles, limits: list[float], own_scale: bool) -> go.Heatmap:
 def _hatching(tiles: _Tiles) -> go.Scatter:
     """The masked corner of every tile, and the whole tile in layers that lack the stage."""
     rows, columns = tiles.shape
-    right, bottom = columns - 0.5, rows - 0.5
-    whole = [(-0.5, -0.5), (right, -0.5), (right, bottom), (-0.5, bottom)]
-    corner = [(row + 0.5, row + dy) for row in range(rows) for dy in (-0.5, 0.5)] + [(right, -0.5)]
-    x: list[float] = []
-    y: list[float] = []
-    for layer in tiles.layers:
-        shape = whole if layer in tiles.thumbnails.lacking else corner
-        for head in range(tiles.n_heads):
-            row, column = tiles.origin(layer, head)
-            x += [*(column + dx for dx, _ in shape), np.nan]
-            y += [*(row + dy for _, dy in shape), np.nan]
-    return cells.hatched(x, y)
+    corner = [(row + 0.5, row + dy) for row in range(rows) for dy in (-0.5, 0.5)] + [(columns - 0.5, -0.5)]
+    lacking = tiles.thumbnails.lacking
+    x, y = zip(
+        *(tiles.outline(layer, _border(tiles) if layer in lacking else corner) for layer in tiles.layers),
+        strict=True,
+    )
+    return cells.hatched(np.concatenate(x).tolist(), np.concatenate(y).tolist())
+
+
+def _frames(tiles: _Tiles) -> go.Scatter:
+    """The border of every tile, as one trace: hundreds of shapes are slow."""
+    border = _border(tiles)
+    x, y = zip(*(tiles.outline(layer, [*border, border[0]]) for layer in tiles.layers), strict=True)
+    return go.Scatter(
+        x=np.concatenate(x),
+        y=np.concatenate(y),
+        mode="lines",
+        line={"color": theme.FRAME, "width": 1},
+        hoverinfo="skip",
+    )
+
+
+def _border(tiles: _Tiles) -> list[tuple[float, float]]:
+    bottom, right = tiles.shape[0] - 0.5, tiles.shape[1] - 0.5
+    return [(-0.5, -0.5), (right, -0.5), (right, bottom), (-0.5, bottom)]
 
 
 def _crosses(tiles: _Tiles) -> list[go.Scatter]:
@@ -139,7 +159,7 @@ def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go
         for layer, head in places
     ]
     data = np.array(places, np.int16)
-    return cells.targets(middle[:, 1], middle[:, 0], 9, "%{text}<br>click to open", data).update(text=texts)
+    return cells.targets(middle[:, 1], middle[:, 0], 9.0, "%{text}<br>click to open", data).update(text=texts)
 
 
 def _tile_facts(one: AttentionMap, limit: float) -> str:
@@ -246,4 +266,6 @@ def _score_targets(score: Score, values: Float[np.ndarray, "layer head"], number
         name = f"L{layer + numbering_from} H{head + numbering_from}"
         said = f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
         texts.append(f"{name}<br>{theme.escape(score.name)}: {said}")
-    return cells.targets(places[:, 1], places[:, 0], 9, "%{text}<br>click to open", places).update(text=texts)
+    return cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places).update(
+        text=texts
+    )

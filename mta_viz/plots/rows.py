@@ -102,7 +102,7 @@ def _targets(section: CrossSection, stage: Stage, signed: bool) -> go.Scatter:
     name, sign = "key" if section.along == "keys" else "query", "+" if signed else ""
     text = f"{name} %{{x}}<br>{stage.value.long}: %{{customdata:{sign}.4g}} ({stage.value.unit})"
     x = np.arange(section.start, section.stop, dtype=np.int32)
-    return cells.targets(x, np.zeros(len(x), np.int8), 9, text, section.values[stage].numpy())
+    return cells.targets(x, np.zeros(len(x), np.int8), 9.0, text, section.values[stage].numpy())
 
 
 def _bars(

@@ -1,5 +1,6 @@
 """Small pictures of many heads' maps at one stage, pooled while their rows pass by."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.tracing import Progress, Trace
 
 CELLS = 24  # a side
+MAX_CELLS = 180_000  # of all tiles together: more make a figure of over 2 MB
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,12 @@ def all_thumbnails(
 ) -> Thumbnails:
     """All heads of all layers that have the stage; one pass a layer.
 
+    At most `cells` x `cells` each, fewer where hundreds of heads would make too large a picture.
+
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop.
     """
-    config, block = trace.model.config, _block(trace, cells)
+    config = trace.model.config
+    block = _block(trace, min(cells, math.isqrt(MAX_CELLS // (config.n_layers * config.n_heads))))
     all_layers = range(config.n_layers)
     there = tuple(layer for layer in all_layers if stage in trace.model.blocks[layer].attn.stages)
 

@@ -122,6 +122,12 @@ def test_thumbnails_are_the_pooled_maps(trace: Trace, cells: int) -> None:
             assert one.block == pooled_map(trace, layer, Stage.PATTERN, head, cells).block
 
 
+def test_thumbnails_of_many_heads_are_smaller(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mta_viz.analysis.thumbnails.MAX_CELLS", 4 * 4 * 4)
+    found = all_thumbnails(trace, Stage.RAW)
+    assert found.values.shape == (2, 2, 4, 4) and found.block == 3
+
+
 def test_thumbnails_at_full_size_are_the_map(trace: Trace) -> None:
     one = layer_thumbnails(trace, 1, Stage.SOFTMAX_KQ, 11)
     assert one.block == 1

@@ -12,7 +12,7 @@ import torch
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.head_scores import SCORES, HeadScores
 from mta_viz.analysis.predictions import LogitLens, Prediction
-from mta_viz.analysis.thumbnails import Thumbnails
+from mta_viz.analysis.thumbnails import MAX_CELLS, Thumbnails
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.head_tiles import head_tiles, score_map, value_text
@@ -170,7 +170,8 @@ def test_distributions_start_at_zero_and_no_layer_is_no_error() -> None:
 
 
 def test_large_models_stay_under_two_megabytes() -> None:
-    many = Thumbnails(Stage.KQ, tuple(range(24)), (), 4, False, torch.randn(24, 16, 24, 24))
+    side = math.isqrt(MAX_CELLS // (24 * 16))
+    many = Thumbnails(Stage.KQ, tuple(range(24)), (), 4, False, torch.randn(24, 16, side, side))
     assert len(head_tiles(many, limit=1.0).to_json()) < 2_000_000
 
 

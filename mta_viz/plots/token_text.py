@@ -25,6 +25,7 @@ FONT_PX, CHAR_PX, LINE_PX = 13, 13 * 0.602, 22
 INCOMING_COLOR = "#D55E00"
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 66, 10
 _BRACKET = ((-0.3, 0.18), (-0.3, 0.3), (0.3, 0.3), (0.3, 0.18))
+MAX_NAMED = 20_000  # letters: beyond them hovers give positions only, the figure stays under 2 MB
 _UNDERLINED_FROM = 0.02  # of the limit: below it the colour of a negative weight is not seen either
 
 
@@ -194,7 +195,7 @@ def _letters(text: _Text, limit: float, distribution: bool) -> list[go.Scatter]:
 def _in_line(text: str) -> bool:
     """Latin, Greek and Cyrillic letters and ASCII: as wide as a cell in every font of `FONT`."""
     code = ord(text[0])
-    return len(text) == 1 and (0x21 <= code <= 0x7E or 0xA1 <= code <= 0x17F or 0x370 <= code <= 0x52F)
+    return len(text) == 1 and (0x20 <= code <= 0x7E or 0xA1 <= code <= 0x17F or 0x370 <= code <= 0x52F)
 
 
 def _lines(glyphs: list[Glyph]) -> list[tuple[float, int, str]]:
@@ -207,7 +208,7 @@ def _lines(glyphs: list[Glyph]) -> list[tuple[float, int, str]]:
         first = row[0].column
         letters = ["\u00a0"] * (row[-1].column + 1 - first)
         for glyph in row:
-            letters[glyph.column - first] = glyph.text
+            letters[glyph.column - first] = glyph.text.replace(" ", "\u00a0")
         lines.append((first - 0.5, line, theme.escape("".join(letters))))
     return lines
 
@@ -242,7 +243,8 @@ def _targets(
     label = stage.value.long if stage.value.unit == "score" else f"{stage.value.long}: weight"
     value = f"{label} %{{customdata[1]:{'' if distribution else '+'}.4g}}"
     masked = _masked(section, text.token)
-    names = [theme.hover_label(position, piece) for position, piece in enumerate(tokens.pieces)]
+    named = len(text.glyphs) <= MAX_NAMED
+    names = [theme.hover_label(n, piece) if named else str(n) for n, piece in enumerate(tokens.pieces)]
     words = {False: f"{side} %{{text}}<br>{value}"}
     words[True] = f"masked: {side} %{{text}} is {order} {other} {section.position}"
     traces = []

@@ -190,3 +190,8 @@ def test_a_long_prompt_is_a_few_traces_under_two_megabytes() -> None:
     pieces = [("␣the", "␣city", ".", "⏎", "東")[i % 5] for i in range(4096)]
     figure = drawn(pieces, np.linspace(-1, 1, 4096).tolist(), width=760)
     assert len(figure.data) < 15 and len(figure.to_json()) < 2_000_000
+    assert sum(len(trace.text) for trace in letters(figure)) < 3000  # 819 newlines and wide letters each
+    ids = [f"<id {4000 + i}>" for i in range(4096)]
+    figure = drawn(ids, np.linspace(-1, 1, 4096).tolist(), width=760)
+    assert len(figure.to_json()) < 2_000_000 and targets(figure)[0].text[-1] == "4095"
+    assert sum(len(trace.text) for trace in letters(figure)) < 1000  # whole lines, in two inks

@@ -122,6 +122,15 @@ def test_thumbnails_are_the_pooled_maps(trace: Trace, cells: int) -> None:
             assert one.block == pooled_map(trace, layer, Stage.PATTERN, head, cells).block
 
 
+def test_thumbnails_of_a_long_prompt_are_max_pooled(trace: Trace) -> None:
+    long = capture(trace.model, [1 + i * i % 10 for i in range(1024)])  # many slabs of rows
+    found = layer_thumbnails(long, 1, Stage.KQ)
+    whole = long.maps(1, Stage.KQ)
+    pooled = torch.nn.functional.max_pool2d(whole.abs()[None], found.block, ceil_mode=True)[0]
+    torch.testing.assert_close(found.values[0].abs(), pooled, atol=1e-6, rtol=0)
+    assert found.block == 43 and bool((found.values < 0).any())
+
+
 def test_thumbnails_of_many_heads_are_smaller(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mta_viz.analysis.thumbnails.MAX_CELLS", 4 * 4 * 4)
     found = all_thumbnails(trace, Stage.RAW)

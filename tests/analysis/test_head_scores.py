@@ -73,11 +73,12 @@ def test_rows_of_dust_are_left_out_and_counted() -> None:
 
 
 def test_a_head_with_nan_has_no_score_and_ranks_last() -> None:
-    bad = [[1.0], [math.nan, 1.0]]
-    scores = head_scores(planted([{Stage.PATTERN: heads(bad, [[1.0], [0.25, 0.75]])}]))
-    assert scores.values["previous"][0].isnan().tolist() == [True, False]
+    bad, good = [[1.0], [math.nan, 1.0], [0, 1.0, 0]], [[1.0], [0.25, 0.75], [0.0, 0.5, 0.5]]
+    scores = head_scores(planted([{Stage.PATTERN: heads(bad, good)}]))
+    for key in ("previous", "previous.lift", "distance", "even", "negative"):  # not those of the other rows
+        assert scores.values[key][0].isnan().tolist() == [True, False], key
     rows = ranking(scores, "previous")
-    assert rows[0] == Ranked(0, 1, 0.25) and rows[1].head == 0 and math.isnan(rows[1].value)
+    assert rows[0] == Ranked(0, 1, 0.375) and rows[1].head == 0 and math.isnan(rows[1].value)
 
 
 def test_the_change_of_scores_does_not_see_a_constant_of_a_row() -> None:

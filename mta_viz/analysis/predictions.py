@@ -1,6 +1,10 @@
-"""The most probable next tokens after a position."""
+"""The next tokens after a position: the most probable ones, and how they come up over the layers."""
 
 from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tracing import Trace
@@ -15,20 +19,73 @@ class Prediction:
     probability: float
 
 
+@dataclass(frozen=True)
+class LogitLens:
+    """Next-token readings of the residual stream after `position`, over depths 0..number of layers.
+
+    Depth d is the stream that enters layer d, the last one the model's output. For the tokens of
+    `ids`: `logits`, `probabilities` (0..1) and `ranks` (1: the most probable) [depth, token],
+    float32 on the CPU. `top[d]`: the most probable tokens of a depth, most probable first.
+    """
+
+    position: int
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    logits: Float[Tensor, "depth token"]
+    probabilities: Float[Tensor, "depth token"]
+    ranks: Int[Tensor, "depth token"]
+    top: tuple[tuple[Prediction, ...], ...]
+
+
 def top_tokens(trace: Trace, position: int, k: int = 10) -> tuple[Prediction, ...]:
     """The `k` most probable tokens after `position` (0..T-1), most probable first.
 
     Raises PromptError for a position outside the prompt, MtaVizError for logits that are NaN or
     infinite, of which no probability can be told.
     """
+    return _top(trace, _logits(trace, trace.model.config.n_layers, position), k)
+
+
+def lens_over_layers(
+    trace: Trace, position: int, token_ids: tuple[int, ...] = (), *, k: int = 5
+) -> LogitLens:
+    """Logit lens after `position` for chosen tokens, with the `k` most probable ones of every depth.
+
+    Without `token_ids`, of the model's own `k` most probable tokens. Raises as `top_tokens` does,
+    and PromptError for ids outside the vocabulary.
+    """
+    vocab, depths = trace.model.config.vocab_size, range(trace.model.config.n_layers + 1)
+    wrong = [index for index in token_ids if not 0 <= index < vocab]
+    if wrong:
+        raise PromptError(f"token ids are 0 to {vocab - 1}; given: {', '.join(map(str, wrong))}")
+    every = torch.stack([_logits(trace, depth, position) for depth in depths])
+    top = tuple(_top(trace, logits, k) for logits in every)
+    ids = token_ids or tuple(one.id for one in top[-1])
+    chosen = every[:, list(ids)]
+    return LogitLens(
+        position,
+        ids,
+        _pieces(trace, ids),
+        chosen,
+        every.softmax(-1)[:, list(ids)],
+        1 + (every[:, None, :] > chosen[:, :, None]).sum(-1),
+        top,
+    )
+
+
+def _logits(trace: Trace, depth: int, position: int) -> Float[Tensor, " vocab"]:
     if not 0 <= position < len(trace.tokens):
         raise PromptError(f"position {position} is not in the prompt; it has 0..{len(trace.tokens) - 1}")
-    logits = trace.logits(slice(position, position + 1))[0].float()
+    logits = trace.lens(depth, slice(position, position + 1))[0].float().cpu()
     if not logits.isfinite().all():
         raise MtaVizError(
             f"the logits after position {position} hold NaN or inf, so there is no next token; "
             "look at the health card for the weights that are NaN or infinite"
         )
+    return logits
+
+
+def _top(trace: Trace, logits: Float[Tensor, " vocab"], k: int) -> tuple[Prediction, ...]:
     probabilities, ids = logits.softmax(0).topk(min(k, len(logits)))
     found = tuple(int(index) for index in ids)
     return tuple(

@@ -49,7 +49,7 @@ def hover_label(position: int, piece: str) -> str:
 
 def text_px(labels: Iterable[str]) -> float:
     """Width of the widest tick label in pixels, wide characters counted twice."""
-    return max((sum(_cells(c) for c in label) for label in map(_shown, labels)), default=0) * LABEL_CHAR_PX
+    return max((sum(columns(c) for c in label) for label in map(_shown, labels)), default=0) * LABEL_CHAR_PX
 
 
 def _shown(label: str) -> str:
@@ -58,7 +58,8 @@ def _shown(label: str) -> str:
     return label
 
 
-def _cells(char: str) -> int:
+def columns(char: str) -> int:
+    """Columns a character takes in monospaced text: East Asian wide ones take two."""
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 

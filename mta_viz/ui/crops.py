@@ -1,8 +1,8 @@
 """Which part of a long map is shown exactly: chosen by a box, by a search or by the selection."""
 
-import re
 from dataclasses import dataclass
 
+from mta_viz.analysis.spans import find
 from mta_viz.tokenizers.base import Tokens
 
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
@@ -59,14 +59,5 @@ def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
 
 
 def search(tokens: Tokens, text: str) -> tuple[int, ...]:
-    """Positions of the first token of every place where `text` occurs (plain text, case ignored).
-
-    Prompts without text are searched token by token in their labels.
-    """
-    if not text:
-        return ()
-    pattern = re.compile(f"(?={re.escape(text)})", re.IGNORECASE)  # look ahead: places may overlap
-    if tokens.text is None:
-        return tuple(place for place, piece in enumerate(tokens.pieces) if pattern.search(piece))
-    owner = {at: place for place, (start, stop) in enumerate(tokens.spans) for at in range(start, stop)}
-    return tuple(dict.fromkeys(owner[match.start()] for match in pattern.finditer(tokens.text)))
+    """Positions of the first token of every place where `text` occurs (plain text, case ignored)."""
+    return tuple(dict.fromkeys(hit.start for hit in find(tokens, text)))

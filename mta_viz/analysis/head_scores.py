@@ -1,0 +1,248 @@
+"""All heads of a model scored on one prompt: what each head does, with the definition of every score.
+
+One pass a layer over slabs of rows, so memory grows with the prompt's length. Owns which scores
+there are and how heads are ranked by them; the sums are in `pattern_scores` and `span_mass`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.analysis.pattern_scores import TARGETS, PatternSums, effective_keys, target_sets
+from mta_viz.analysis.span_mass import check_span, span_results
+from mta_viz.analysis.spans import Span
+from mta_viz.analysis.steps import Step, difference_steps
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.tracing import Progress, Trace
+
+_W = "w = P / sum |P| is a row of final weights divided by the sum of its sizes"
+_MADE = (Stage.KQ, Stage.MIX, Stage.SOFTMAX_KQ, Stage.PATTERN)  # by a convolution or head mixing
+_SETS = {
+    "previous": ("previous token", "the key right before the query, S = {i-1}"),
+    "duplicate": ("duplicate token", "earlier keys with the query's own token, S = {j < i: x_j = x_i}"),
+    "induction": (
+        "induction",
+        "the keys right after earlier keys with the query's own token, S = {j+1 < i: j < i, x_j = x_i}",
+    ),
+    "sink": ("sink share", "the first token, S = {0}, queries from 1 on"),
+    "self": ("self", "the query's own key, S = {i}"),
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number a head gets. `definition` is a sentence or two; `stage` is where it is measured."""
+
+    key: str
+    name: str
+    unit: str
+    definition: str
+    stage: Stage
+
+    @property
+    def signed(self) -> bool:
+        """Whether it may be below zero."""
+        return not self.key.startswith(("distance", "even", "keys", "negative", "change")) and not (
+            self.key.startswith("span") and self.unit == "share"
+        )
+
+
+def _target_scores() -> list[Score]:
+    chance = "the mean over the same queries of |S| times the row's mean w"
+    found = []
+    for key, (name, which) in _SETS.items():
+        score = (
+            f"Mean over queries of the sum of w over {which}; {_W}. From -1 to 1; queries without such a key "
+            "are left out."
+        )
+        by_chance = f"What keys in random order would give: {chance}."
+        lift = f"The score {name} less what keys in random order would give, {chance}."
+        for suffix, more, words in (
+            ("", "", score),
+            ("chance", " by chance", by_chance),
+            ("lift", " lift", lift),
+        ):
+            full = f"{key}.{suffix}" if suffix else key
+            found.append(Score(full, f"{name}{more}", "share", words, Stage.PATTERN))
+    return found
+
+
+def _row_scores() -> list[Score]:
+    n_eff = "(sum |P|)^2 / sum P^2"
+    one_row = f"{n_eff} in the row of the query: 1 when it attends to one key, n when evenly to n."
+    every_row = f"Mean over queries of {n_eff} divided by i + 1, the number of keys the query sees."
+    facts = (
+        ("distance", "distance", "tokens", f"Mean over queries of sum_j |w_ij| (i - j); {_W}."),
+        ("keys", "effective number of keys", "keys", one_row),
+        ("even", "effective share of keys", "share", every_row),
+        ("negative", "negative share", "share", "Sum of max(-P, 0) over sum of |P|, all cells."),
+    )
+    return [Score(*fact, Stage.PATTERN) for fact in facts]
+
+
+def _change_scores() -> list[Score]:
+    centred = "; the mean of each row is taken out of both first, since the softmax does not see it"
+    plain = "||after - before|| / ||before|| over all cells with key <= query"
+    found = []
+    for stage in _MADE:
+        words = f"{plain}{centred if stage.value.unit == 'score' else ''}."
+        found.append(
+            Score(f"change.{stage.value.key}", f"change {stage.value.short}", "of norm", words, stage)
+        )
+    return found
+
+
+def _span_scores() -> list[Score]:
+    odds = (
+        "Log-odds of the span: logsumexp of the query's scores over the span less logsumexp over the other "
+        "keys it sees. The logit of the span's share if the softmax came here."
+    )
+    share = "Share of the span: sum of |P| over the span / sum of |P| over the query's row."
+    mass = "Signed sum of P over the span in the query's row; below 0 the span is subtracted."
+    found = []
+    for stage in Stage:
+        words, unit = (odds, "nats") if stage.value.unit == "score" else (share, "share")
+        found.append(Score(f"span.{stage.value.key}", f"on span, {stage.value.short}", unit, words, stage))
+    for stage in (Stage.SOFTMAX, Stage.SOFTMAX_KQ, Stage.PATTERN):
+        name = f"mass on span, {stage.value.short}"
+        found.append(Score(f"mass.{stage.value.key}", name, "weight", mass, stage))
+    for stage in _MADE:
+        what, unit = ("log-odds", "nats") if stage.value.unit == "score" else ("share", "share")
+        words = f"The {what} of the span at this stage less the {what} one stage before."
+        found.append(
+            Score(f"gain.{stage.value.key}", f"gain on span, {stage.value.short}", unit, words, stage)
+        )
+    return found
+
+
+SCORES = (*_target_scores(), *_row_scores(), *_change_scores(), *_span_scores())
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """Scores of all heads. `values[key]` [layer, head] float32 on the CPU, keys of `SCORES`.
+
+    NaN where a layer lacks the stage or step, where no row counts, or where the head's map holds
+    NaN. Scores of a span are there only with a `span`. `query` is the row of the scores that look
+    at one row. `rows_left_out`: rows of the final weights whose sizes sum to less than 1e-8.
+    `rows_counted`: how many queries have a non-empty target set.
+    """
+
+    query: int
+    span: Span | None
+    values: Mapping[str, Float[Tensor, "layer head"]]
+    rows_left_out: Int[Tensor, "layer head"]
+    rows_counted: Mapping[str, int]
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """Those of `SCORES` that were measured."""
+        return tuple(score for score in SCORES if score.key in self.values)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A head and its value."""
+
+    layer: int
+    head: int
+    value: float
+
+
+def head_scores(
+    trace: Trace, span: Span | None = None, query: int | None = None, *, progress: Progress | None = None
+) -> HeadScores:
+    """Every score of every head; one query's row is that of `query`, the last one by default.
+
+    `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop.
+    Raises PromptError for a query outside the prompt and for a span `query` cannot weigh.
+    """
+    n_tokens, config = len(trace.tokens), trace.model.config
+    query = n_tokens - 1 if query is None else query
+    if not 0 <= query < n_tokens:
+        raise PromptError(f"query {query} is not in the prompt; it has 0..{n_tokens - 1}")
+    if span is not None:
+        check_span(span, query)
+    keys = [score.key for score in SCORES if span is not None or not _needs_span(score)]
+    values = {key: torch.full((config.n_layers, config.n_heads), torch.nan) for key in keys}
+    counts = []
+    for layer in range(config.n_layers):
+        found, sums = _layer(trace, layer, span, query, progress)
+        counts.append(sums)
+        for key, per_head in found.items():
+            values[key][layer] = per_head.float().cpu()
+    counted = counts[0].non_empty
+    left_out = torch.stack([sums.left_out for sums in counts]).long().cpu()
+    return HeadScores(query, span, values, left_out, dict(zip(TARGETS, counted, strict=True)))
+
+
+def ranking(scores: HeadScores, key: str) -> tuple[Ranked, ...]:
+    """All heads, largest value first, those without one (NaN) last; equal ones by layer and head."""
+    if key not in scores.values:
+        raise PromptError(f"there is no score {key!r} here; there are {', '.join(scores.values)}")
+    rows = [
+        Ranked(layer, head, value)
+        for layer, per_head in enumerate(scores.values[key].tolist())
+        for head, value in enumerate(per_head)
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.value != row.value, -row.value)))
+
+
+def _needs_span(score: Score) -> bool:
+    return score.key.startswith(("span.", "mass.", "gain."))
+
+
+def _layer(
+    trace: Trace, layer: int, span: Span | None, query: int, progress: Progress | None
+) -> tuple[dict[str, Tensor], PatternSums]:
+    """One pass over a layer."""
+    config, n_tokens = trace.model.config, len(trace.tokens)
+    steps, device = difference_steps(config.kernels(layer)), trace.residuals.device
+    ids = torch.tensor(trace.tokens.ids, device=device)
+    pattern, changes = PatternSums(config.n_heads, device), {step: _Change(step) for step in steps}
+    found: dict[str, Tensor] = {}
+    for first, slabs in trace.stage_slabs(layer):
+        rows = range(first, first + slabs[Stage.PATTERN].shape[1])
+        pattern.add(slabs[Stage.PATTERN], target_sets(ids, rows))
+        for change in changes.values():
+            change.add(slabs)
+        if query in rows:
+            row = {stage: slab[:, query - first, : query + 1] for stage, slab in slabs.items()}
+            found["keys"] = effective_keys(row[Stage.PATTERN])
+            found |= span_results(row, span, steps) if span else {}
+        if progress:
+            progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
+    found |= {f"change.{step.after.value.key}": change.result() for step, change in changes.items()}
+    return found | pattern.results(), pattern
+
+
+class _Change:
+    """||after - before|| / ||before|| of a step while its slabs pass by, per head."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._difference: Tensor | float = 0.0
+        self._before: Tensor | float = 0.0
+
+    def add(self, slabs: Mapping[Stage, Float[Tensor, "head query key"]]) -> None:
+        if self._step.before is None:
+            return
+        before, after = slabs[self._step.before], slabs[self._step.after]
+        self._difference = self._difference + self._energy(after - before)
+        self._before = self._before + self._energy(before)
+
+    def result(self) -> Float[Tensor, " head"]:
+        return torch.as_tensor(self._difference).sqrt() / torch.as_tensor(self._before).sqrt()
+
+    def _energy(self, cells: Tensor) -> Tensor:
+        """Sum of squares; of scores less their row's mean over the keys it sees."""
+        if self._step.after.value.unit == "score":
+            n_queries, n_keys = cells.shape[1:]
+            seen = torch.arange(n_keys - n_queries, n_keys, device=cells.device)[:, None] + 1
+            future = torch.arange(n_keys, device=cells.device) >= seen
+            cells = (cells - cells.sum(-1, keepdim=True) / seen).masked_fill(future, 0.0)
+        return cells.square().sum(-1).double().sum(-1)

@@ -1,0 +1,107 @@
+"""What one head's final weights do over all queries of a prompt, summed slab by slab.
+
+Rows may be signed and need not sum to 1, so each is divided by the sum of its sizes:
+w_ij = P_ij / sum_j' |P_ij'|. Owns these sums; which scores there are stands in `head_scores`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
+TARGETS = ("previous", "duplicate", "induction", "sink", "self")
+
+
+def target_sets(ids: Int[Tensor, " position"], rows: range) -> Bool[Tensor, "target query key"]:
+    """S_i of every row for each of `TARGETS`, over keys 0..rows.stop-1.
+
+    previous {i-1}; duplicate {j < i: same token}; induction {j+1 < i: j has the same token};
+    sink {0} for i >= 1; self {i}.
+    """
+    keys = torch.arange(rows.stop, device=ids.device)
+    queries = torch.arange(rows.start, rows.stop, device=ids.device)[:, None]
+    earlier = keys < queries
+    same = ids[: rows.stop] == ids[rows.start : rows.stop, None]
+    after_same = torch.nn.functional.pad(same[:, :-1], (1, 0))
+    return torch.stack(
+        [keys == queries - 1, earlier & same, earlier & after_same, earlier & (keys == 0), keys == queries]
+    )
+
+
+@dataclass
+class PatternSums:
+    """Sums over the rows of one layer's final weights, per head: rows in float32, over rows in float64.
+
+    `score` and `chance` [target, head]: sums of sum_S w and |S| mean w; `counted`: rows in them.
+    `non_empty`: rows with a non-empty S, per target.
+    """
+
+    n_heads: int
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        zeros = torch.zeros(self.n_heads, dtype=torch.float64, device=self.device)
+        self.score = self.chance = self.counted = zeros.expand(len(TARGETS), -1)
+        self.non_empty = [0] * len(TARGETS)
+        self.distance = self.even = self.rows = self.left_out = self.negative = self.size = zeros
+
+    def add(
+        self, pattern: Float[Tensor, "head query key"], targets: Bool[Tensor, "target query key"]
+    ) -> None:
+        """Take the next rows; `targets` from `target_sets`, masked cells 0."""
+        n_queries, n_keys = pattern.shape[1:]
+        queries = torch.arange(n_keys - n_queries, n_keys, device=pattern.device)
+        sizes = pattern.abs()
+        total, sums = sizes.sum(-1).double(), pattern.sum(-1).double()
+        used = ~(total < EMPTY_ROW)  # a row of NaN is used, and makes the score NaN
+        safe = torch.where(used, total, 1.0)
+        back = (queries[:, None] - torch.arange(n_keys, device=pattern.device)).to(pattern.dtype)
+        per_row = (sizes * back).sum(-1).double() / safe
+        n_eff = total.square() / torch.where(used, sizes.square().sum(-1).double(), 1.0)
+        self.non_empty = [n + int(s.any(-1).sum()) for n, s in zip(self.non_empty, targets, strict=True)]
+        self._add_targets(pattern, targets, sums / safe / (queries + 1), safe, used)
+        self.distance = self.distance + _sum(per_row, used)
+        self.even = self.even + _sum(n_eff / (queries + 1), used)
+        self.rows, self.left_out = self.rows + used.sum(-1), self.left_out + (~used).sum(-1)
+        self.negative, self.size = self.negative + (total - sums).sum(-1) / 2, self.size + total.sum(-1)
+
+    def _add_targets(
+        self,
+        pattern: Tensor,
+        targets: Tensor,
+        mean: Float[Tensor, "head query"],
+        total: Float[Tensor, "head query"],
+        used: Bool[Tensor, "head query"],
+    ) -> None:
+        on_targets = torch.einsum("hqk,tqk->thq", pattern, targets.to(pattern.dtype)).double() / total
+        sizes = targets.sum(-1)[:, None]
+        counted = used & (sizes > 0)
+        self.score = self.score + _sum(on_targets, counted)
+        self.chance = self.chance + _sum(sizes * mean, counted)
+        self.counted = self.counted + counted.sum(-1)
+
+    def results(self) -> dict[str, Float[Tensor, " head"]]:
+        """Means by score key: a target's name, `.chance`, `.lift`; NaN where no row counts."""
+        score, chance = self.score / self.counted, self.chance / self.counted
+        found = {"distance": self.distance / self.rows, "even": self.even / self.rows}
+        found["negative"] = self.negative / self.size
+        for row, name in enumerate(TARGETS):
+            found |= {
+                name: score[row],
+                f"{name}.chance": chance[row],
+                f"{name}.lift": score[row] - chance[row],
+            }
+        return found
+
+
+def effective_keys(row: Float[Tensor, "head key"]) -> Float[Tensor, " head"]:
+    """(sum |P|)^2 / sum P^2: 1 for one key, n for n even ones; NaN for a row of zeros."""
+    sizes = row.double().abs()
+    return sizes.sum(-1).square() / sizes.square().sum(-1)
+
+
+def _sum(values: Tensor, counted: Tensor) -> Tensor:
+    """Over queries; where() so that a row left out may hold anything."""
+    return torch.where(counted, values, 0.0).sum(-1)

@@ -1,0 +1,121 @@
+"""Named token ranges of a prompt, and the search that finds them: plain text or a regular expression.
+
+A user's pattern may need longer than the universe has; `re` can be neither stopped nor run beside
+other work, so patterns go through the `regex` library (its default syntax is that of `re`), which
+lets go of the interpreter and gives up after a time limit.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from string import ascii_uppercase
+
+import regex
+
+from mta_viz.errors import PromptError
+from mta_viz.tasks.needles import GoldSpan
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.labels import label
+
+MAX_PATTERN = 1000  # characters
+SECONDS = 1.0  # for one search; a sound pattern takes milliseconds on the longest prompts
+_SIGNS = {"question": "?", "answer": "!"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens `start`..`stop`-1 under a name; `letter` is its sign where there is no room for more."""
+
+    name: str
+    letter: str
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise PromptError(
+                f"the span {self.name!r} has tokens {self.start} to {self.stop - 1}; "
+                "it needs at least one, counted from 0"
+            )
+
+    @property
+    def positions(self) -> range:
+        """Its token positions."""
+        return range(self.start, self.stop)
+
+
+def find(tokens: Tokens, wanted: str, *, pattern: bool = False) -> tuple[range, ...]:
+    """Token ranges of every place where `wanted` occurs, in order, each range once.
+
+    Plain text ignores case and places may overlap. With `pattern` it is a regular expression as in
+    Python's `re`, upper and lower case distinct unless it begins with (?i); matches do not overlap,
+    empty ones are left out. A hit inside a token selects that token; a character cut into several
+    tokens belongs to the one that completes it. A prompt given as ids has no text: its labels, put
+    together, are searched.
+
+    Raises PromptError for a pattern that is wrong, too long or too slow.
+    """
+    if not wanted:
+        return ()
+    spans = tokens.spans if tokens.text is not None else tuple(_label_spans(tokens.pieces))
+    text = tokens.text if tokens.text is not None else "".join(tokens.pieces)
+    places = _pattern_places(text, wanted) if pattern else _plain_places(text, wanted, tokens.text is None)
+    owners = [(position, span) for position, span in enumerate(spans) if span[0] < span[1]]
+    starts, stops = [span[0] for _, span in owners], [span[1] for _, span in owners]
+    hits = (
+        range(owners[bisect_right(stops, start)][0], owners[bisect_left(starts, stop) - 1][0] + 1)
+        for start, stop in places
+    )
+    return tuple(dict.fromkeys(hits))
+
+
+def _label_spans(pieces: Iterable[str]) -> Iterator[tuple[int, int]]:
+    return pairwise(accumulate(map(len, pieces), initial=0))
+
+
+def _plain_places(text: str, wanted: str, in_labels: bool) -> Iterator[tuple[int, int]]:
+    """Character ranges; labels write a space as "␣", which nobody types."""
+    spellings = {wanted: None, label(wanted): None} if in_labels else {wanted: None}
+    either = "|".join(map(re.escape, spellings))
+    for match in re.finditer(f"(?=({either}))", text, re.IGNORECASE):  # look ahead: places may overlap
+        yield match.span(1)
+
+
+def _pattern_places(text: str, pattern: str) -> list[tuple[int, int]]:
+    if len(pattern) > MAX_PATTERN:
+        raise PromptError(
+            f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are searched"
+        )
+    try:
+        found = regex.finditer(pattern, text, timeout=SECONDS, concurrent=True)
+        return [match.span() for match in found if match.end() > match.start()]
+    except regex.error as error:
+        where = "" if error.pos is None else f" at character {error.pos}"
+        raise PromptError(
+            f"the pattern {pattern!r} is no regular expression: {error.msg}{where}. "
+            "Correct it, or search plain text"
+        ) from error
+    except TimeoutError as error:
+        raise PromptError(
+            f"the pattern {pattern!r} was not done after {SECONDS:g} s; it repeats what already repeats, "
+            "as (a+)+ does. Make it simpler"
+        ) from error
+
+
+def next_letter(spans: Sequence[Span]) -> str:
+    """The first of A to Z no span has; "#" when all are taken."""
+    taken = {span.letter for span in spans}
+    return next((letter for letter in ascii_uppercase if letter not in taken), "#")
+
+
+def gold_spans(gold: Sequence[GoldSpan], n_tokens: int) -> tuple[Span, ...]:
+    """A needle sample's spans inside the first `n_tokens`: needles A, B, ..., question ?, answer !."""
+    found: list[Span] = []
+    for one in gold:
+        if one.start < one.stop <= n_tokens:
+            name = {"question": "question", "answer": "answer", "asked": f"{one.city} (asked)"}
+            letter = _SIGNS.get(one.kind) or next_letter(found)
+            found.append(Span(name.get(one.kind, one.city), letter, one.start, one.stop))
+    return tuple(found)

@@ -1,0 +1,108 @@
+"""The cells of one head's map that stand out: the largest values, or the largest changes by a step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.steps import difference_steps
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.tracing import Trace
+
+By = Literal["value", "change"]
+
+
+@dataclass(frozen=True)
+class TopCell:
+    """A cell and its value; `before`: its value one stage earlier where the unit is the same."""
+
+    query: int
+    key: int
+    value: float
+    before: float | None = None
+
+    @property
+    def change(self) -> float | None:
+        """Value less the value one stage earlier."""
+        return None if self.before is None else self.value - self.before
+
+
+def stage_before(trace: Trace, layer: int, stage: Stage) -> Stage | None:
+    """The stage that a convolution or head mixing of this layer makes `stage` from, else None."""
+    steps = difference_steps(trace.model.config.kernels(layer))
+    return next((step.before for step in steps if step.after is stage), None)
+
+
+def top_cells(
+    trace: Trace,
+    layer: int,
+    head: int,
+    stage: Stage,
+    k: int = 50,
+    *,
+    by: By = "value",
+    first_token: bool = True,
+) -> tuple[TopCell, ...]:
+    """The `k` cells of largest |value|, or of largest |change| by the step before, largest first.
+
+    Masked, NaN and infinite cells are left out, without `first_token` query 0 and key 0 too. Rows
+    pass by in slabs: no whole map exists. Raises PromptError for what is not there.
+    """
+    n_heads, before = trace.model.config.n_heads, stage_before(trace, layer, stage)
+    if not 0 <= head < n_heads:
+        raise PromptError(f"head {head} does not exist; the model has {n_heads}, counted from 0")
+    if by == "change" and before is None:
+        raise PromptError(
+            f"{stage.value.long} of layer {layer} has no stage before it in the same unit, so no change; "
+            "rank its cells by value"
+        )
+    best: list[tuple[float, TopCell]] = []
+    for first_row, values, earlier in _rows(trace, layer, head, stage, before):
+        size = (values - earlier).abs() if earlier is not None and by == "change" else values.abs()
+        best += _largest(size, values, earlier, first_row, k, first_token)
+        best = sorted(best, key=lambda one: (-one[0], one[1].query, one[1].key))[:k]
+    return tuple(cell for _, cell in best)
+
+
+def _rows(
+    trace: Trace, layer: int, head: int, stage: Stage, before: Stage | None
+) -> Iterator[tuple[int, Float[Tensor, "query key"], Float[Tensor, "query key"] | None]]:
+    if before is None:
+        yield from ((first, slab[head], None) for first, slab in trace.slabs(layer, stage))
+        return
+    for first, slabs in trace.stage_slabs(layer):
+        yield first, slabs[stage][head], slabs[before][head]
+
+
+def _largest(
+    size: Float[Tensor, "query key"],
+    values: Float[Tensor, "query key"],
+    before: Float[Tensor, "query key"] | None,
+    first_row: int,
+    k: int,
+    first_token: bool,
+) -> list[tuple[float, TopCell]]:
+    queries = torch.arange(first_row, first_row + size.shape[0], device=size.device)[:, None]
+    keys = torch.arange(size.shape[1], device=size.device)
+    used = (keys <= queries) & size.isfinite()
+    if not first_token:
+        used &= (keys > 0) & (queries > 0)
+    top, places = torch.where(used, size, -1.0).flatten().topk(min(k, size.numel()))
+    flat = None if before is None else before.flatten()
+    return [
+        (
+            largest,
+            TopCell(
+                first_row + place // size.shape[1],
+                place % size.shape[1],
+                float(values.flatten()[place]),
+                None if flat is None else float(flat[place]),
+            ),
+        )
+        for largest, place in zip(top.tolist(), places.tolist(), strict=True)
+        if largest >= 0
+    ]

@@ -66,11 +66,14 @@ def test_a_convolution_by_hand(convolved: Trace) -> None:
 
 
 def test_taps_outside_and_in_the_future_are_told_apart(convolved: Trace) -> None:
-    first = {(t.query, t.key): t.state for t in decompose(convolved, 0, Stage.KQ, 0, 0, 0).terms}
-    assert first == {
+    first = decompose(convolved, 0, Stage.KQ, 0, 0, 0)
+    assert {(t.query, t.key): t.state for t in first.terms} == {
         (-1, -1): "outside", (-1, 0): "outside", (-1, 1): "outside",
         (0, -1): "outside", (0, 0): "inside", (0, 1): "future",
     }  # fmt: skip
+    assert isinstance(first, Convolved) and first.residual < 1e-6
+    assert first.window.sources[1].tolist() == pytest.approx([0, 1 / ROOT, 0], abs=1e-6)
+    assert not first.window.sources[0].any()
     last = decompose(convolved, 0, Stage.KQ, 0, 3, 3)
     assert isinstance(last, Convolved)
     assert last.window.outside.tolist() == [[False, False, True]] * 2

@@ -5,6 +5,7 @@ Owns what a drawn map is. Recomputing stages is the trace's work, colours are th
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.tracing import Trace
 
 LIMIT_PERCENTILE = 99.5
+Map = TypeVar("Map", bound="AttentionMap")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def exact_map(
         key_start,
         distribution=is_distribution(stage, trace.model.config.kernels(layer)),
     )
-    facts = _Facts()
+    facts = Facts()
     facts.add(values, query_start, key_start)
     whole = key_start == 0 and values.shape[1] >= query_start + values.shape[0]
     return facts.on(drawn, whole_rows=whole)
@@ -123,7 +125,7 @@ class _Whole:
         self._empty = AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0, block, distribution)
         self._n_tokens, self._rows = len(trace.tokens), list[Tensor]()
         self._pooler = Pooler(block, self._n_tokens) if pooled else None
-        self._facts = _Facts()
+        self._facts = Facts()
 
     def add(self, slab: Float[Tensor, "head query key"], first_row: int) -> None:
         values = slab[self._empty.head].detach().float().cpu()
@@ -195,8 +197,8 @@ def _rows(attention: AttentionMap, first_token: bool) -> list[Float[np.ndarray, 
     return [row[here] for row, here in zip(sizes, kept, strict=True) if here.any()]
 
 
-class _Facts:
-    """What is summed over all exact cells while they pass by."""
+class Facts:
+    """What is summed over all exact cells while they pass by: bad ones, signs, row sums."""
 
     def __init__(self) -> None:
         self.n_bad = 0
@@ -204,6 +206,7 @@ class _Facts:
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def add(self, values: Float[Tensor, "query key"], query_start: int, key_start: int) -> None:
+        """Take the next rows; cells with key > query do not count."""
         queries = torch.arange(values.shape[0])[:, None] + query_start
         causal = torch.arange(values.shape[1])[None, :] + key_start <= queries
         self.n_bad += int((causal & ~values.isfinite()).sum())
@@ -215,7 +218,8 @@ class _Facts:
             self.lowest = min(self.lowest, float(sums.min()))
             self.highest = max(self.highest, float(sums.max()))
 
-    def on(self, attention: AttentionMap, *, whole_rows: bool) -> AttentionMap:
+    def on(self, attention: Map, *, whole_rows: bool) -> Map:
+        """The map with these facts; row sums only where it holds whole rows."""
         return replace(
             attention,
             n_bad=self.n_bad,

@@ -45,3 +45,8 @@ def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
 def difference_steps(kernels: LayerKernels) -> tuple[Step, ...]:
     """The steps after which `after - before` can be looked at: convolutions and head mixing."""
     return tuple(step for step in layer_steps(kernels) if step.same_unit)
+
+
+def difference_pairs(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
+    """(before, after) of each of `difference_steps`."""
+    return tuple((step.before, step.after) for step in difference_steps(kernels) if step.before is not None)

@@ -7,9 +7,11 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
+from mta_viz.analysis.differences import DifferenceMap
 from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Offsets, Place
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.analysis.predictions import Prediction
+from mta_viz.analysis.terms import Decomposition, Scored, Softmaxed
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
@@ -52,6 +54,26 @@ def kernels_csv(kernels: LayerKernelSet) -> str:
     return _table(header, [*rows, *(row for place in mixes for row in _mixing_rows(kernels, place))])
 
 
+def decomposition_csv(found: Decomposition, tokens: Tokens) -> str:
+    """Why a cell has its value: a line a term, largest |product| first, the cell itself in each.
+
+    A value that is no sum of cells (softmax, raw score) is one line with what it was computed from.
+    """
+    cell = {
+        "layer": found.layer,
+        "head": found.head,
+        "stage": found.stage.value.hook,
+        "query": found.query,
+        "query_token": tokens.pieces[found.query],
+        "key": found.key,
+        "key_token": tokens.pieces[found.key],
+        "value": _number(found.value),
+        "residual": _number(found.residual),
+    }
+    lines = [cell | line for line in (*_term_lines(found, tokens), *_fact_lines(found))]
+    return _table(tuple(lines[0]), (tuple(line.values()) for line in lines))
+
+
 def predictions_csv(predictions: Sequence[Prediction]) -> str:
     """Rank (from 1), token id, token, probability."""
     rows = ((rank, one.id, one.piece, repr(one.probability)) for rank, one in enumerate(predictions, start=1))
@@ -90,7 +112,45 @@ def _pooled_rows(attention: AttentionMap, n_tokens: int) -> Iterable[Row]:
 
 
 def _which(attention: AttentionMap) -> Row:
-    return attention.layer, attention.head, attention.stage.value.hook
+    stage = attention.stage.value.hook
+    if isinstance(attention, DifferenceMap):
+        stage = f"{stage} - {attention.before.value.hook}"
+    return attention.layer, attention.head, stage
+
+
+def _term_lines(found: Decomposition, tokens: Tokens) -> Iterable[dict[str, object]]:
+    """What each term reads; there is no token outside the prompt."""
+    for term in found.terms:
+        inside = term.state != "outside"
+        yield {
+            "source_stage": found.stage_before.value.hook if found.stage_before else "",
+            "source_head": term.head,
+            "source_query": term.query,
+            "source_query_token": tokens.pieces[term.query] if inside else "",
+            "source_key": term.key,
+            "source_key_token": tokens.pieces[term.key] if inside else "",
+            "state": term.state,
+            "weight": _number(term.weight),
+            "source": _number(term.source),
+            "product": _number(term.product),
+        }
+
+
+def _fact_lines(found: Decomposition) -> Iterable[dict[str, object]]:
+    if isinstance(found, Softmaxed):
+        yield {
+            "score": _number(found.score),
+            "log_normaliser": _number(found.log_normaliser),
+            "runner_up_key": "" if found.rival is None else found.rival,
+            "margin_nats": "" if found.margin is None else _number(found.margin),
+        }
+    if isinstance(found, Scored):
+        yield {
+            "query_norm": _number(found.query_norm),
+            "key_norm": _number(found.key_norm),
+            "cosine": _number(found.cosine),
+            "d_head": found.d_head,
+        }
 
 
 def _tap_rows(kernels: LayerKernelSet, place: Place) -> Iterable[Row]:

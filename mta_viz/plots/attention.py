@@ -4,7 +4,8 @@ Two pairs of axes lie on top of each other: `x`/`y` carry the cells and name eve
 hover, `x2`/`y2` carry the visible labels, which are fewer and shorter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,12 +16,45 @@ from mta_viz.plots.parts import Parts
 from mta_viz.plots.strip import stage_strip
 from mta_viz.tokenizers.base import Tokens
 
-__all__ = ["attention_map", "map_title", "stage_strip"]
+__all__ = ["Look", "attention_map", "map_title", "stage_strip"]
 
 TOP, RIGHT, AXIS_TITLE = 66, 16, 30
 POINTER = 9  # room between labels and cells for the triangle that points at the selected query
 Cell = tuple[int, int]
 Part = tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a kind of map says of itself, and its colours (None: by the kind of its values).
+
+    `value_line(map, field)` is a hover's line about the value in a template's field,
+    `cell_text(map, before)` the whole template with its numbers, as in `hover`.
+    """
+
+    title: Callable[[AttentionMap, int], str]
+    value_line: Callable[[AttentionMap, str], str]
+    cell_text: Callable[[AttentionMap, AttentionMap | None], tuple[str, np.ndarray]]
+    scale: str | None = None
+
+
+def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
+    """Which map this is, with its unit, e.g. `L2 H1 · after key-query conv (score)`."""
+    info = attention.stage.value
+    return f"{where_title(attention, numbering_from)} · {info.long} ({info.unit}){blocks_title(attention)}"
+
+
+def where_title(attention: AttentionMap, numbering_from: int) -> str:
+    """Layer and head, e.g. `L2 H1`."""
+    return f"L{attention.layer + numbering_from} H{attention.head + numbering_from}"
+
+
+def blocks_title(attention: AttentionMap) -> str:
+    """What follows the title of a pooled map; nothing for an exact one."""
+    return f" · {attention.block} x {attention.block} blocks" if attention.block > 1 else ""
+
+
+VALUES = Look(map_title, hover.value_line, hover.cell_text)
 
 
 def attention_map(
@@ -34,6 +68,7 @@ def attention_map(
     selected: Cell | None = None,
     part: Part | None = None,
     marks: Sequence[int] = (),
+    look: Look = VALUES,
 ) -> go.Figure:
     """A map with query down and key across, tokens on both axes.
 
@@ -41,7 +76,8 @@ def attention_map(
     height in pixels. `before`: the same cells one stage earlier, of the same unit, for the hover.
     `selected`: (query, key) drawn into the figure; `part`: (queries, keys) outlined, and dragging
     draws a box instead of zooming; `marks`: positions always labelled. Up to 256 x 256 cells take
-    clicks: the event's x and y are key and query (block middles when pooled).
+    clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps
+    of something else than a stage's values.
     """
     rows, columns = attention.values.shape
     parts, plot_px = _framed(attention, tokens, size, selected, marks)
@@ -49,26 +85,31 @@ def attention_map(
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
     told = {} if clickable else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
     layers = (cells.future(attention, **told), cells.bad_cells(attention, cell_px))
-    parts.traces += [_colored_cells(attention, limit), *(layer for layer in layers if layer is not None)]
+    parts.traces += [
+        _colored_cells(attention, limit, look),
+        *(layer for layer in layers if layer is not None),
+    ]
     if clickable:
-        parts.traces += _targets(attention, before, cell_px)
+        parts.traces += _targets(attention, look.cell_text(attention, before), cell_px)
     if selected is not None:
         _draw_selection(parts, selected, attention.block)
     if part is not None:
         _outline(parts, *part)
     parts.layout["hoverdistance"] = max(2, round(cell_px))
-    parts.add_title(map_title(attention, numbering_from))
+    parts.add_title(look.title(attention, numbering_from))
     return parts.figure()
 
 
-def _colored_cells(attention: AttentionMap, limit: float) -> go.Heatmap:
+def _colored_cells(attention: AttentionMap, limit: float, look: Look) -> go.Heatmap:
     below, above = cells.beyond(attention, limit)
+    scale = {"colorscale": look.scale} if look.scale else {}
     where = hover.BLOCKS if attention.block > 1 else hover.WHERE
     return cells.heatmap(
         attention,
         limit,
         colorbar=theme.color_bar(limit, signed=not attention.distribution, above=above, below=below),
-        hovertemplate=f"{where}<br>{hover.value_line(attention)}<extra></extra>",
+        hovertemplate=f"{where}<br>{look.value_line(attention, 'z')}<extra></extra>",
+        **scale,
     )
 
 
@@ -130,16 +171,8 @@ def _label_axis(
     )
 
 
-def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
-    """Which map this is, with its unit, e.g. `L2 H1 · after key-query conv (score)`."""
-    info = attention.stage.value
-    where = f"L{attention.layer + numbering_from} H{attention.head + numbering_from}"
-    pooled = f" · {attention.block} x {attention.block} blocks" if attention.block > 1 else ""
-    return f"{where} · {info.long} ({info.unit}){pooled}"
-
-
-def _targets(attention: AttentionMap, before: AttentionMap | None, cell_px: float) -> list[go.Scatter]:
-    text, numbers = hover.cell_text(attention, before)
+def _targets(attention: AttentionMap, told: tuple[str, np.ndarray], cell_px: float) -> list[go.Scatter]:
+    text, numbers = told
     kind = np.int16 if attention.block == 1 else np.float32
     x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)

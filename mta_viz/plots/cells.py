@@ -32,6 +32,7 @@ def drawn_values(attention: AttentionMap) -> Float[np.ndarray, "row column"]:
 
 def heatmap(attention: AttentionMap, limit: float, **options: object) -> go.Heatmap:
     """The cells on the scale of their kind: symmetric about 0, or from 0 for distributions."""
+    own = {"colorscale": theme.MASS_SCALE if attention.distribution else theme.SIGNED_SCALE}
     return go.Heatmap(
         z=drawn_values(attention),
         x0=float(centers(attention.key_start, 1, attention.block)[0]),
@@ -40,9 +41,8 @@ def heatmap(attention: AttentionMap, limit: float, **options: object) -> go.Heat
         dy=attention.block,
         zmin=0.0 if attention.distribution else -limit,
         zmax=limit,
-        colorscale=theme.MASS_SCALE if attention.distribution else theme.SIGNED_SCALE,
         hoverongaps=False,
-        **options,
+        **(own | options),
     )
 
 

@@ -56,7 +56,7 @@ def cell_text(
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
     """Template and numbers of every cell for the hover of an exact or a pooled map."""
     if attention.pooled is not None:
-        return _pooled_text(attention, attention.pooled)
+        return pooled_text(attention, attention.pooled, value_line(attention, "customdata[0]"))
     lines = [BLOCKS if attention.block > 1 else WHERE, value_line(attention, "customdata[0]")]
     fields = [attention.values.numpy()]
     if before is not None:
@@ -69,17 +69,12 @@ def cell_text(
     return "<br>".join(lines), np.stack(fields, -1).astype(np.float32)
 
 
-def _pooled_text(
-    attention: AttentionMap, pooled: Pooled
+def pooled_text(
+    attention: AttentionMap, pooled: Pooled, line: str
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    template = "<br>".join(
-        [
-            BLOCKS,
-            value_line(attention, "customdata[0]")
-            + " at (%{customdata[1]:d}, %{customdata[2]:d}) · mean %{customdata[3]:+.4g}",
-            "draw a box to see exact cells",
-        ]
-    )
+    """Template and numbers of every block; `line` says what its value, field 0, is."""
+    peak = "at (%{customdata[1]:d}, %{customdata[2]:d}) · mean %{customdata[3]:+.4g}"
+    template = f"{BLOCKS}<br>{line} {peak}<br>draw a box to see exact cells"
     fields = [
         pooled.values,
         pooled.peak_query + attention.query_start,

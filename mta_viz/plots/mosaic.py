@@ -178,21 +178,17 @@ class Mosaic:
 
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
         """Offsets across under every tile column, and down beside every tile row."""
-        keys, queries = self.offsets.key, self.offsets.query
-        if self.cell_px < 2.2 * theme.TICK_SPACING:
-            keys = tuple(key for key in keys if key in (keys[0], 0, keys[-1]))
-        if self.cell_px < theme.TICK_SPACING:
-            queries = (queries[0], 0)
+        keys, queries = offset_ticks(self.offsets, self.cell_px, self.cell_px)
         first_key, first_query = self.offsets.key[0], self.offsets.query[0]
         x = {
-            self.origin(column)[1] + key - first_key: f"{key:+d}" if key else "0"
+            self.origin(column)[1] + key - first_key: name
             for column in range(self.columns)
-            for key in keys
+            for key, name in keys.items()
         }
         y = {
-            self.origin(row * self.columns)[0] + query - first_query: str(query) if query else "0 (now)"
+            self.origin(row * self.columns)[0] + query - first_query: "0 (now)" if query == 0 else name
             for row in range(self.rows)
-            for query in queries
+            for query, name in queries.items()
         }
         return x, y
 
@@ -200,6 +196,16 @@ class Mosaic:
 def offsets_reach_later(offsets: Offsets) -> bool:
     """Whether the kernel reads keys after the own one."""
     return offsets.key[-1] > 0
+
+
+def offset_ticks(offsets: Offsets, key_px: float, query_px: float) -> tuple[dict[int, str], dict[int, str]]:
+    """Offset -> label of the (keys, queries) there is room for; the first, the own and the last at least."""
+    keys, queries = offsets.key, offsets.query
+    if key_px < 2.2 * theme.TICK_SPACING:
+        keys = tuple(key for key in keys if key in (keys[0], 0, keys[-1]))
+    if query_px < theme.TICK_SPACING:
+        queries = (queries[0], 0)
+    return {key: f"{key:+d}" if key else "0" for key in keys}, {query: str(query) for query in queries}
 
 
 def _named(ticks: dict[int, str]) -> dict[str, object]:

@@ -9,11 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mta_viz.analysis.differences import DifferenceMap
 from mta_viz.analysis.kernels import LayerKernelSet, Offsets
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.analysis.pooling import Pooler
 from mta_viz.analysis.predictions import Prediction
-from mta_viz.exporting.data import kernels_csv, map_csv, predictions_csv, stages_csv
+from mta_viz.analysis.terms import Decomposition, Mixed, Scored, Softmaxed, Term
+from mta_viz.exporting.data import decomposition_csv, kernels_csv, map_csv, predictions_csv, stages_csv
 from mta_viz.exporting.names import file_name
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
@@ -98,3 +100,41 @@ def test_any_name_fits_any_file_system(parts: list[str]) -> None:
 @pytest.mark.parametrize("name", ["con", "NUL", "com1", "nul.tar", "", "...", "//"])
 def test_reserved_and_empty_names_are_replaced(name: str) -> None:
     assert file_name(name, suffix="csv").startswith("mta-viz")
+
+
+def decomposed(kind: type, terms: tuple[Term, ...] = (), **facts: object) -> Decomposition:
+    where = {"layer": 2, "head": 1, "query": 1, "key": 0, "stage_before": Stage.RAW, "residual": 1e-7}
+    return kind(stage=Stage.KQ, value=0.5, terms=terms, **where, **facts)
+
+
+def test_a_decomposition_is_one_line_a_term() -> None:
+    terms = (Term(1, 1, 0, "inside", 2.0, 0.25, 0.5), Term(1, -1, 3, "outside", 0.1, 0.0, 0.0))
+    rows = read(decomposition_csv(decomposed(Mixed, terms), TOKENS))
+    assert rows[0] == {
+        "layer": "2", "head": "1", "stage": "hook_scores_kq", "query": "1", "query_token": "<s>", "key": "0",
+        "key_token": 'a"b,c', "value": "0.5", "residual": "1e-07", "source_stage": "hook_attn_scores",
+        "source_head": "1", "source_query": "1", "source_query_token": "<s>", "source_key": "0",
+        "source_key_token": 'a"b,c', "state": "inside", "weight": "2", "source": "0.25", "product": "0.5",
+    }  # fmt: skip
+    outside = rows[1]
+    assert (outside["state"], outside["source_query"], outside["source_query_token"]) == ("outside", "-1", "")
+
+
+def test_values_that_are_no_sum_give_what_they_were_computed_from() -> None:
+    softmax = decomposed(Softmaxed, score=1.5, log_normaliser=2.0, rival=None, margin=None)
+    (row,) = read(decomposition_csv(softmax, TOKENS))
+    assert (row["score"], row["log_normaliser"], row["runner_up_key"], row["margin_nats"]) == (
+        "1.5",
+        "2",
+        "",
+        "",
+    )
+    scored = decomposed(Scored, query_norm=3.0, key_norm=2.0, cosine=-0.5, d_head=16)
+    (row,) = read(decomposition_csv(scored, TOKENS))
+    assert (row["query_norm"], row["key_norm"], row["cosine"], row["d_head"]) == ("3", "2", "-0.5", "16")
+
+
+def test_a_difference_says_what_was_subtracted() -> None:
+    values = torch.tensor([[0.5]])
+    rows = read(map_csv(DifferenceMap(0, 0, Stage.KQ, values, 0, 0, before=Stage.RAW), TOKENS))
+    assert rows[0]["stage"] == "hook_scores_kq - hook_attn_scores"

@@ -34,15 +34,15 @@ _POOLED = (
 def map_csv(attention: AttentionMap, tokens: Tokens) -> str:
     """One line a cell. A pooled map gives its blocks: largest |x| with sign, where, and the mean."""
     if attention.pooled is None:
-        return _table((*_WHICH, *_EXACT), _exact_rows(attention, tokens))
-    return _table((*_WHICH, *_POOLED), _pooled_rows(attention, len(tokens)))
+        return table((*_WHICH, *_EXACT), _exact_rows(attention, tokens))
+    return table((*_WHICH, *_POOLED), _pooled_rows(attention, len(tokens)))
 
 
 def stages_csv(maps: Mapping[Stage, AttentionMap], tokens: Tokens) -> str:
     """All stages of a head in one table, in the order they are computed; all exact or all pooled."""
     ordered = [maps[stage] for stage in Stage if stage in maps]
     rows = (row for one in ordered for row in _rows(one, tokens))
-    return _table((*_WHICH, *(_POOLED if ordered[0].pooled is not None else _EXACT)), rows)
+    return table((*_WHICH, *(_POOLED if ordered[0].pooled is not None else _EXACT)), rows)
 
 
 def kernels_csv(kernels: LayerKernelSet) -> str:
@@ -51,7 +51,7 @@ def kernels_csv(kernels: LayerKernelSet) -> str:
     places: tuple[Place, ...] = ("pre", "post")
     mixes: tuple[MixPlace, ...] = ("head_pre", "head_post")
     rows = [row for place in places for row in _tap_rows(kernels, place)]
-    return _table(header, [*rows, *(row for place in mixes for row in _mixing_rows(kernels, place))])
+    return table(header, [*rows, *(row for place in mixes for row in _mixing_rows(kernels, place))])
 
 
 def decomposition_csv(found: Decomposition, tokens: Tokens) -> str:
@@ -67,17 +67,17 @@ def decomposition_csv(found: Decomposition, tokens: Tokens) -> str:
         "query_token": tokens.pieces[found.query],
         "key": found.key,
         "key_token": tokens.pieces[found.key],
-        "value": _number(found.value),
-        "residual": _number(found.residual),
+        "value": number(found.value),
+        "residual": number(found.residual),
     }
     lines = [cell | line for line in (*_term_lines(found, tokens), *_fact_lines(found))]
-    return _table(tuple(lines[0]), (tuple(line.values()) for line in lines))
+    return table(tuple(lines[0]), (tuple(line.values()) for line in lines))
 
 
 def predictions_csv(predictions: Sequence[Prediction]) -> str:
     """Rank (from 1), token id, token, probability."""
     rows = ((rank, one.id, one.piece, repr(one.probability)) for rank, one in enumerate(predictions, start=1))
-    return _table(("rank", "id", "token", "probability"), rows)
+    return table(("rank", "id", "token", "probability"), rows)
 
 
 def _rows(attention: AttentionMap, tokens: Tokens) -> Iterable[Row]:
@@ -92,7 +92,7 @@ def _exact_rows(attention: AttentionMap, tokens: Tokens) -> Iterable[Row]:
     for query, values in zip(attention.queries.tolist(), attention.values.tolist(), strict=True):
         for key, value in zip(keys, values, strict=True):
             masked = key > query
-            shown = "" if masked else _number(value)
+            shown = "" if masked else number(value)
             yield (*which, query, tokens.pieces[query], key, tokens.pieces[key], shown, int(masked))
 
 
@@ -108,7 +108,7 @@ def _pooled_rows(attention: AttentionMap, n_tokens: int) -> Iterable[Row]:
                 continue
             cell = (pooled.values[r, c], pooled.peak_query[r, c], pooled.peak_key[r, c], pooled.means[r, c])
             value, at_query, at_key, mean = (entry.item() for entry in cell)
-            yield (*where, _number(value), at_query, at_key, _number(mean), 0)
+            yield (*where, number(value), at_query, at_key, number(mean), 0)
 
 
 def _which(attention: AttentionMap) -> Row:
@@ -130,25 +130,25 @@ def _term_lines(found: Decomposition, tokens: Tokens) -> Iterable[dict[str, obje
             "source_key": term.key,
             "source_key_token": tokens.pieces[term.key] if inside else "",
             "state": term.state,
-            "weight": _number(term.weight),
-            "source": _number(term.source),
-            "product": _number(term.product),
+            "weight": number(term.weight),
+            "source": number(term.source),
+            "product": number(term.product),
         }
 
 
 def _fact_lines(found: Decomposition) -> Iterable[dict[str, object]]:
     if isinstance(found, Softmaxed):
         yield {
-            "score": _number(found.score),
-            "log_normaliser": _number(found.log_normaliser),
+            "score": number(found.score),
+            "log_normaliser": number(found.log_normaliser),
             "runner_up_key": "" if found.rival is None else found.rival,
-            "margin_nats": "" if found.margin is None else _number(found.margin),
+            "margin_nats": "" if found.margin is None else number(found.margin),
         }
     if isinstance(found, Scored):
         yield {
-            "query_norm": _number(found.query_norm),
-            "key_norm": _number(found.key_norm),
-            "cosine": _number(found.cosine),
+            "query_norm": number(found.query_norm),
+            "key_norm": number(found.key_norm),
+            "cosine": number(found.cosine),
             "d_head": found.d_head,
         }
 
@@ -160,7 +160,7 @@ def _tap_rows(kernels: LayerKernelSet, place: Place) -> Iterable[Row]:
     for head, kernel in enumerate(taps.tolist()):
         for query, row in zip(offsets.query, kernel, strict=True):
             for key, value in zip(offsets.key, row, strict=True):
-                yield (place, head, query, key, "", "", _number(value))
+                yield (place, head, query, key, "", "", number(value))
 
 
 def _mixing_rows(kernels: LayerKernelSet, place: MixPlace) -> Iterable[Row]:
@@ -171,15 +171,16 @@ def _mixing_rows(kernels: LayerKernelSet, place: MixPlace) -> Iterable[Row]:
     for group, matrix in enumerate(mixing.tolist()):
         for target, row in enumerate(matrix):
             for source, value in enumerate(row):
-                yield (place, "", "", "", group * size + target, group * size + source, _number(value))
+                yield (place, "", "", "", group * size + target, group * size + source, number(value))
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Nine digits give a float32 back bit for bit."""
     return f"{value:.9g}"
 
 
-def _table(header: Row, rows: Iterable[Row]) -> str:
+def table(header: Row, rows: Iterable[Row]) -> str:
+    """CSV with one header line; every line ends with a newline."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)

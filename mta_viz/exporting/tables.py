@@ -1,0 +1,86 @@
+"""The numbers behind the explorer's tables and lines as CSV; maps and kernels are `data.py`'s."""
+
+import math
+from collections.abc import Sequence
+
+from mta_viz.analysis.cross_sections import CrossSection
+from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.predictions import LogitLens
+from mta_viz.analysis.stage_statistics import HeadStatistics
+from mta_viz.analysis.thumbnails import Thumbnails
+from mta_viz.analysis.top_cells import TopCell
+from mta_viz.exporting.data import number, table
+from mta_viz.tokenizers.base import Tokens
+
+
+def statistics_csv(found: HeadStatistics, tokens: Tokens) -> str:
+    """One line a query and stage: row sum, negative and cancelled share, effective keys, entropy."""
+    header = ("layer", "head", "stage", "query", "query_token", "row_sum", "negative", "cancelled")
+    rows = []
+    for stage, one in found.stages.items():
+        entropies = [math.nan] * len(one.row_sums) if one.entropy is None else one.entropy.tolist()
+        columns = (one.row_sums, one.negative_shares, one.cancelled_shares, one.effective_keys)
+        facts = zip(*(column.tolist() for column in columns), entropies, strict=True)
+        for query, values in enumerate(facts):
+            where = (found.layer, found.head, stage.value.hook, query, tokens.pieces[query])
+            rows.append((*where, *map(number, values)))
+    return table((*header, "effective_keys", "entropy_nats"), rows)
+
+
+def section_csv(section: CrossSection, tokens: Tokens) -> str:
+    """One line a token and stage of a query's row or a key's column."""
+    other = "query" if section.along == "keys" else "key"
+    rows = [
+        (section.layer, section.head, stage.value.hook, section.position, place, tokens.pieces[place], number(value))
+        for stage, values in section.values.items()
+        for place, value in enumerate(values.tolist(), start=section.start)
+    ]
+    return table(("layer", "head", "stage", other, "position", "token", "value"), rows)
+
+
+def cells_csv(cells: Sequence[TopCell], tokens: Tokens) -> str:
+    """One line a cell, in the order shown."""
+    rows = [
+        (
+            one.query, tokens.pieces[one.query], one.key, tokens.pieces[one.key], number(one.value),
+            "" if one.before is None else number(one.before),
+        )
+        for one in cells
+    ]  # fmt: skip
+    return table(("query", "query_token", "key", "key_token", "value", "value_before"), rows)
+
+
+def scores_csv(scores: HeadScores) -> str:
+    """One line a head, one column a score; NaN where a head has none."""
+    there = [score.key for score in SCORES if score.key in scores.values]
+    n_layers, n_heads = scores.values[there[0]].shape
+    rows = [
+        (layer, head, *(number(float(scores.values[key][layer, head])) for key in there))
+        for layer in range(n_layers)
+        for head in range(n_heads)
+    ]
+    return table(("layer", "head", *there), rows)
+
+
+def lens_csv(lens: LogitLens) -> str:
+    """One line a depth and chosen token: logit, probability, rank. Depth 0 is the embedding."""
+    rows = [
+        (depth, token, number(logit), number(probability), int(rank))
+        for depth, parts in enumerate(zip(lens.logits, lens.probabilities, lens.ranks, strict=True))
+        for token, logit, probability, rank in zip(
+            lens.ids, *(part.tolist() for part in parts), strict=True
+        )
+    ]
+    return table(("depth", "token_id", "logit", "probability", "rank"), rows)
+
+
+def tiles_csv(found: Thumbnails) -> str:
+    """One line a block of every head's thumbnail: first query and key of the block, largest |x| with sign."""
+    rows = [
+        (layer, head, found.stage.value.hook, row * found.block, column * found.block, number(value))
+        for layer, heads in zip(found.layers, found.values.tolist(), strict=True)
+        for head, cells in enumerate(heads)
+        for row, values in enumerate(cells)
+        for column, value in enumerate(values[: row + 1])
+    ]
+    return table(("layer", "head", "stage", "first_query", "first_key", "largest"), rows)

@@ -1,0 +1,1 @@
+"""The tabs under the map, one file each: every other way to look at the selected head."""

@@ -1,0 +1,141 @@
+"""Heads: all heads at a glance, and ranked by what they do on this prompt."""
+
+import math
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.head_scores import SCORES, HeadScores, Score, head_scores, ranking
+from mta_viz.analysis.maps import shared_limit
+from mta_viz.analysis.thumbnails import Thumbnails, all_thumbnails
+from mta_viz.exporting.tables import scores_csv, tiles_csv
+from mta_viz.plots.head_tiles import head_tiles, score_map, value_text
+from mta_viz.ui import state
+from mta_viz.ui.cache import remember
+from mta_viz.ui.clicks import on_head
+from mta_viz.ui.drawn import Drawn
+from mta_viz.ui.numbering import head_label, layer_label
+from mta_viz.ui.spans_view import chosen_span
+from mta_viz.ui.widgets import caption, caption_with_save, chart, picked
+
+ASK_FROM = 1024  # tokens: one pass over all layers takes long enough to be asked for
+MAP_PX, TILES_PX = 460, 900
+
+
+def draw(drawn: Drawn) -> None:
+    """A score of all heads as map and table, then every head's map as a thumbnail."""
+    if not _wanted(drawn):
+        return
+    span = chosen_span(drawn)
+    query = drawn.selected.query
+    scores: HeadScores = remember(
+        lambda: _with_progress("Scoring all heads", lambda report: head_scores(drawn.page.trace, span, query, progress=report)),
+        "scores", drawn.page.key, span, query,
+    )  # fmt: skip
+    score = _pick_score(scores)
+    with st.container(horizontal=True, gap="medium"):
+        with st.container(width=MAP_PX):
+            _draw_map(drawn, scores, score)
+        with st.container(width=420):
+            _draw_table(drawn, scores, score)
+    caption(f"{score.name} ({score.unit}), at {score.stage.value.long}: {score.definition}")
+    _draw_tiles(drawn)
+
+
+def _wanted(drawn: Drawn) -> bool:
+    """Whether to work: always for short prompts, after a button for long ones."""
+    asked = ("asked for heads", drawn.page.key)
+    if len(drawn.tokens) <= ASK_FROM or state.get("heads") == asked:
+        return True
+    caption(f"Scoring all heads passes over every layer of {len(drawn.tokens):,} tokens once.")
+    st.button("Score all heads", on_click=lambda: state.put("heads", asked))
+    return False
+
+
+def _with_progress(words: str, work: Any) -> Any:
+    place = st.empty()
+    try:
+        return work(lambda share: place.progress(share, text=f"{words} ..."))
+    finally:
+        place.empty()
+
+
+def _pick_score(scores: HeadScores) -> Score:
+    there = {score.key: score for score in SCORES if score.key in scores.values}
+    key = st.selectbox(
+        "Score",
+        list(there),
+        format_func=lambda key: f"{there[key].name} ({there[key].unit})",
+        width=320,
+        **state.kept("score", next(iter(there)), list(there)),
+    )
+    return there[key]
+
+
+def _draw_map(drawn: Drawn, scores: HeadScores, score: Score) -> None:
+    place = (drawn.selected.layer, drawn.selected.head)
+    figure = remember(
+        lambda: score_map(
+            scores, score.key, numbering_from=drawn.page.numbering, selected=place, width=MAP_PX
+        ),
+        "score map", drawn.page.key, scores.query, scores.span, score.key, place, drawn.page.numbering,
+    )  # fmt: skip
+    chart(figure, f"score.{drawn.page.key}.{score.key}.{place}", on_head, alt="One score of all heads")
+    caption_with_save(
+        "Click a head to open it. Hatched: this head has no such value.",
+        (state.view().checkpoint, "heads", score.key),
+        figure,
+        lambda: scores_csv(scores),
+        "scores",
+    )
+
+
+def _draw_table(drawn: Drawn, scores: HeadScores, score: Score) -> None:
+    ranked = [one for one in ranking(scores, score.key) if not math.isnan(one.value)]
+    key = f"ranking.{drawn.page.key}.{score.key}.{scores.query}"
+    st.dataframe(
+        [
+            {
+                "layer": layer_label(one.layer, drawn.page.numbering),
+                "head": head_label(one.head, drawn.page.numbering),
+                score.name: value_text(score, one.value),
+            }
+            for one in ranked
+        ],
+        hide_index=True,
+        height=360,
+        key=key,
+        on_select=lambda: _open(picked(key), ranked),
+        selection_mode="single-row",
+    )
+
+
+def _open(row: int | None, ranked: list[Any]) -> None:
+    if row is not None and 0 <= row < len(ranked):
+        state.select(layer=ranked[row].layer, head=ranked[row].head)
+
+
+def _draw_tiles(drawn: Drawn) -> None:
+    stage, place = drawn.selected.stage, (drawn.selected.layer, drawn.selected.head)
+    found: Thumbnails = remember(
+        lambda: _with_progress("Pooling the maps of all heads", lambda report: all_thumbnails(drawn.page.trace, stage, progress=report)),
+        "thumbnails", drawn.page.key, stage,
+    )  # fmt: skip
+    first, numbering = drawn.page.first_token, drawn.page.numbering
+    own = st.toggle("Own colour scale for each head", **state.kept("tiles own", True))
+    limit = remember(lambda: shared_limit(found.maps(), first), "tiles limit", drawn.page.key, stage, first)
+    figure = remember(
+        lambda: head_tiles(
+            found, limit=limit, own_scale=own, numbering_from=numbering, selected=place, width=TILES_PX
+        ),
+        "tiles", drawn.page.key, stage, limit, own, numbering, place,
+    )  # fmt: skip
+    chart(figure, f"tiles.{drawn.page.key}.{stage.value.key}.{place}", on_head, alt="Every head's map, pooled")
+    colours = "each on its own scale" if own else f"all on one scale, limit {limit:g}"
+    caption_with_save(
+        f"Every head at {stage.value.long}, the largest |x| of a block in each cell, {colours}. Click one to open it.",
+        (state.view().checkpoint, "heads", stage.value.key),
+        figure,
+        lambda: tiles_csv(found),
+        "tiles",
+    )

@@ -1,0 +1,135 @@
+"""Why the selected cell has its value: the sum, its picture and its terms, one stage at a time."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import streamlit as st
+
+from mta_viz.analysis.decomposition import decompose
+from mta_viz.analysis.terms import Convolved, Decomposition, Mixed, Scored, Softmaxed, Term
+from mta_viz.exporting.data import decomposition_csv
+from mta_viz.model.stages import Stage
+from mta_viz.plots.mixed_heads import mixing_bars
+from mta_viz.plots.theme import Figure, score_text, weight_text
+from mta_viz.plots.window import convolution_window
+from mta_viz.ui import state
+from mta_viz.ui.cache import remember
+from mta_viz.ui.drawn import Drawn
+from mta_viz.ui.numbering import head_label
+from mta_viz.ui.widgets import caption, caption_with_save, chart, picked, plain
+
+FIGURE_PX = 540
+SHOWN = 8  # terms named in the sentence; the table has all
+
+
+def draw_why(drawn: Drawn) -> None:
+    """The panel. Nothing for a masked cell: the panel beside the map says that it is masked."""
+    selected = drawn.selected
+    if selected.key > selected.query:
+        return
+    found = remember(
+        lambda: decompose(
+            drawn.page.trace, selected.layer, selected.stage, selected.head, selected.query, selected.key
+        ),
+        "why", *drawn.head_key, selected.stage, selected.query, selected.key,
+    )  # fmt: skip
+    st.markdown(f"**Why is it {plain(_number(found, found.value))}?** {plain(_sentence(found, drawn))}")
+    figure = _figure(found, drawn)
+    if figure is not None:
+        cell = (f"L{found.layer}", f"H{found.head}", "why", found.query, found.key)
+        chart(figure, "why", alt="The sum that makes this value")
+        caption_with_save(
+            _residual(found),
+            (state.view().checkpoint, *cell, found.stage.value.key),
+            figure,
+            lambda: decomposition_csv(found, drawn.tokens),
+            "why",
+        )
+    if found.terms:
+        _draw_terms(found, drawn)
+
+
+def _number(found: Decomposition, value: float) -> str:
+    return score_text(value) if found.stage.value.unit == "score" else weight_text(value)
+
+
+def _sentence(found: Decomposition, drawn: Drawn) -> str:
+    """What the value is made of, in words."""
+    if isinstance(found, Convolved):
+        before = found.stage_before
+        return (
+            f"Sum of {len(found.terms)} products: kernel tap x {before.value.long if before else 'source'} "
+            f"at that place. The {SHOWN} largest and the rest ({found.rest(SHOWN):+.3g}) add up to it."
+        )
+    if isinstance(found, Mixed):
+        return "Sum over source heads: mixing weight x the same cell in that head."
+    if isinstance(found, Softmaxed):
+        return _softmax_words(found, drawn)
+    if isinstance(found, Scored):
+        return (
+            f"q·k/√d: |q| {found.query_norm:.3g} x |k| {found.key_norm:.3g} x cosine {found.cosine:+.3f} "
+            f"/ √{found.d_head}. Nothing was mixed yet."
+        )
+    before = found.stage_before
+    return f"The same as {before.value.long if before else 'before'}: nothing happens at this step."
+
+
+def _softmax_words(found: Softmaxed, drawn: Drawn) -> str:
+    words = f"exp({found.score:+.4g} - {found.log_normaliser:.4g}): its score less the logsumexp of the row."
+    if found.rival is None or found.margin is None:
+        return words
+    rival = f'key {found.rival} "{drawn.tokens.pieces[found.rival]}"'
+    side = "ahead of" if found.margin >= 0 else "behind"
+    return f"{words} {abs(found.margin):.3g} nats {side} the largest other one, {rival}."
+
+
+def _figure(found: Decomposition, drawn: Drawn) -> Figure | None:
+    where = (*drawn.head_key, found.stage, found.query, found.key, drawn.page.numbering)
+    if isinstance(found, Convolved):
+        draw = partial(convolution_window, found, drawn.tokens, width=FIGURE_PX)
+        return remember(draw, "window", *where)
+    if isinstance(found, Mixed):
+        draw = partial(mixing_bars, found, numbering_from=drawn.page.numbering, width=FIGURE_PX)
+        return remember(draw, "bars of heads", *where)
+    return None
+
+
+def _residual(found: Decomposition) -> str:
+    return f"The terms add up to the value; residual {found.residual:.1e} of the sum of their sizes."
+
+
+def _draw_terms(found: Decomposition, drawn: Drawn) -> None:
+    """All terms, largest product first; a row leads to its source, one stage earlier."""
+    rows = [_row(found, term, drawn) for term in found.terms if term.state == "inside"]
+    terms = [term for term in found.terms if term.state == "inside"]
+    hidden = len(found.terms) - len(terms)
+    key = f"terms.{drawn.page.key}.{found.stage.value.key}.{found.layer}.{found.head}.{found.query}.{found.key}"
+    st.dataframe(
+        rows,
+        height=38 + 35 * min(len(rows), 6),
+        hide_index=True,
+        key=key,
+        on_select=lambda: _follow(picked(key), terms, found),
+        selection_mode="single-row",
+    )
+    left_out = f" {hidden} taps fall on masked or missing cells and add 0." if hidden else ""
+    caption(f"Choose a row to go to its source, one stage earlier.{left_out}")
+
+
+def _row(found: Decomposition, term: Term, drawn: Drawn) -> dict[str, object]:
+    pieces = drawn.tokens.pieces
+    place: dict[str, object] = {
+        "query": f"{term.query} {pieces[term.query]}",
+        "key": f"{term.key} {pieces[term.key]}",
+    }
+    if isinstance(found, Mixed):
+        place = {"source head": head_label(term.head, drawn.page.numbering)}
+    numbers = {"weight": term.weight, "value": term.source, "product": term.product}
+    return place | {name: float(f"{value:.5g}") for name, value in numbers.items()}
+
+
+def _follow(row: int | None, terms: Sequence[Term], found: Decomposition) -> None:
+    if row is None or not 0 <= row < len(terms):
+        return
+    term, before = terms[row], found.stage_before or Stage.RAW
+    state.select(head=term.head, query=term.query, key=term.key, stage=before.value.key)

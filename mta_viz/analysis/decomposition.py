@@ -190,8 +190,8 @@ class _Cell:
         rival, margin = _rival(scores, self.key)
         # An error of a weight counts against the row's sum, which is 1: tiny weights have no digits to lose.
         residual = relative_error(self.value, (math.exp(score - log_normaliser),), scale=1.0)
-        facts = {"score": score, "log_normaliser": log_normaliser, "rival": rival, "margin": margin}
-        return Softmaxed(**self._facts((), residual), **facts)
+        facts = self._facts((), residual)
+        return Softmaxed(**facts, score=score, log_normaliser=log_normaliser, rival=rival, margin=margin)
 
     def _scored(self) -> Decomposition:
         qkv, config = self.trace.project(self.layer), self.trace.model.config
@@ -200,8 +200,8 @@ class _Cell:
         norms = float(q.norm()), float(k.norm())
         cosine = float(q @ k) / (norms[0] * norms[1]) if all(norms) else 0.0
         residual = relative_error(self.value, (q * k / config.d_head**0.5).tolist())
-        facts = {"query_norm": norms[0], "key_norm": norms[1], "cosine": cosine, "d_head": config.d_head}
-        return Scored(**self._facts((), residual), **facts)
+        facts = self._facts((), residual)
+        return Scored(**facts, query_norm=norms[0], key_norm=norms[1], cosine=cosine, d_head=config.d_head)
 
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:

@@ -35,20 +35,17 @@ _SETS = {
 
 @dataclass(frozen=True)
 class Score:
-    """One number a head gets. `definition` is a sentence or two; `stage` is where it is measured."""
+    """One number a head gets. `definition` is a sentence or two; `stage` is where it is measured.
+
+    `signed`: whether it may be below zero.
+    """
 
     key: str
     name: str
     unit: str
     definition: str
     stage: Stage
-
-    @property
-    def signed(self) -> bool:
-        """Whether it may be below zero."""
-        return not self.key.startswith(("distance", "even", "keys", "negative", "change")) and not (
-            self.key.startswith("span") and self.unit == "share"
-        )
+    signed: bool = True
 
 
 def _target_scores() -> list[Score]:
@@ -81,7 +78,7 @@ def _row_scores() -> list[Score]:
         ("even", "effective share of keys", "share", every_row),
         ("negative", "negative share", "share", "Sum of max(-P, 0) over sum of |P|, all cells."),
     )
-    return [Score(*fact, Stage.PATTERN) for fact in facts]
+    return [Score(*fact, Stage.PATTERN, signed=False) for fact in facts]
 
 
 def _change_scores() -> list[Score]:
@@ -90,9 +87,8 @@ def _change_scores() -> list[Score]:
     found = []
     for stage in _MADE:
         words = f"{plain}{centred if stage.value.unit == 'score' else ''}."
-        found.append(
-            Score(f"change.{stage.value.key}", f"change {stage.value.short}", "of norm", words, stage)
-        )
+        name = f"change {stage.value.short}"
+        found.append(Score(f"change.{stage.value.key}", name, "of norm", words, stage, signed=False))
     return found
 
 
@@ -106,7 +102,8 @@ def _span_scores() -> list[Score]:
     found = []
     for stage in Stage:
         words, unit = (odds, "nats") if stage.value.unit == "score" else (share, "share")
-        found.append(Score(f"span.{stage.value.key}", f"on span, {stage.value.short}", unit, words, stage))
+        name = f"on span, {stage.value.short}"
+        found.append(Score(f"span.{stage.value.key}", name, unit, words, stage, signed=words is odds))
     for stage in (Stage.SOFTMAX, Stage.SOFTMAX_KQ, Stage.PATTERN):
         name = f"mass on span, {stage.value.short}"
         found.append(Score(f"mass.{stage.value.key}", name, "weight", mass, stage))

@@ -154,8 +154,14 @@ def _joined(stage: Stage, parts: Sequence[StageStatistics]) -> StageStatistics:
     def join(name: str) -> Tensor:
         return torch.cat([getattr(part, name) for part in parts]).float()
 
-    names = ("row_sums", "absolute_sums", "negative_sums", "effective_keys")
-    return StageStatistics(stage, *map(join, names), join("entropy") if stage is Stage.SOFTMAX else None)
+    return StageStatistics(
+        stage,
+        join("row_sums"),
+        join("absolute_sums"),
+        join("negative_sums"),
+        join("effective_keys"),
+        join("entropy") if stage is Stage.SOFTMAX else None,
+    )
 
 
 class _Changing:

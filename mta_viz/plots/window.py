@@ -174,7 +174,7 @@ class _Figure:
 
     def _targets(self, on: dict[str, str]) -> go.Scatter:
         terms = sorted(self.found.terms, key=lambda term: (term.query, term.key))
-        x, y = np.meshgrid(np.int16(self.offsets.key), np.int16(self.offsets.query))
+        x, y = np.meshgrid(*(np.array(part, np.int16) for part in (self.offsets.key, self.offsets.query)))
         hovers = [_hover(term, self.tokens) for term in terms]
         return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
             hovertext=hovers, **on

@@ -139,6 +139,12 @@ def test_the_query_is_the_last_one_or_the_one_asked_for() -> None:
     assert at.values["keys"][0, 0] == 2
 
 
+def test_keys_after_the_query_are_no_keys_of_its_row() -> None:
+    rows = [[9.0], [9.0, 9.0], [0.0, math.log(3.0), 0.0], [9.0] * 4]  # rows 2 and 3 come in one slab
+    scores = head_scores(planted([{Stage.RAW: heads(rows, rows)}]), Span("x", "A", 1, 2), query=2)
+    assert scores.values["span.raw"][0, 0] == pytest.approx(math.log(3 / 2))
+
+
 @pytest.mark.parametrize(
     ("span", "query", "says"),
     [

@@ -22,6 +22,8 @@ from mta_viz.tokenizers.labels import label
 MAX_PATTERN = 1000  # characters
 SECONDS = 1.0  # for one search; a sound pattern takes milliseconds on the longest prompts
 _SIGNS = {"question": "?", "answer": "!"}
+_NEEDLE = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is \d{1,6}\.")
+_QUESTION = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is$")
 
 
 @dataclass(frozen=True)
@@ -118,4 +120,29 @@ def gold_spans(gold: Sequence[GoldSpan], n_tokens: int) -> tuple[Span, ...]:
             name = {"question": "question", "answer": "answer", "asked": f"{one.city} (asked)"}
             letter = _SIGNS.get(one.kind) or next_letter(found)
             found.append(Span(name.get(one.kind, one.city), letter, one.start, one.stop))
+    return tuple(found)
+
+
+def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
+    """The needles a prompt's text holds, "The magic number of X is 12.", and its question at the end.
+
+    The asked needle says so in its name. Empty for prompts without any, and for ids without text.
+    """
+    if tokens.text is None:
+        return ()
+    question = _QUESTION.search(tokens.text)
+    asked = question["city"] if question else None
+    found: list[Span] = []
+    for needle in _NEEDLE.finditer(tokens.text):
+        hits = find(tokens, needle[0])
+        place = next(
+            hit
+            for hit in hits
+            if tokens.spans[hit.start][0] <= needle.start() < tokens.spans[hit.stop - 1][1]
+        )
+        name = f"{needle['city']} (asked)" if needle["city"] == asked else needle["city"]
+        found.append(Span(name, next_letter(found), place.start, place.stop))
+    if question and found:
+        places = find(tokens, question[0])
+        found.append(Span("question", _SIGNS["question"], places[-1].start, places[-1].stop))
     return tuple(found)

@@ -31,7 +31,15 @@ def section_csv(section: CrossSection, tokens: Tokens) -> str:
     """One line a token and stage of a query's row or a key's column."""
     other = "query" if section.along == "keys" else "key"
     rows = [
-        (section.layer, section.head, stage.value.hook, section.position, place, tokens.pieces[place], number(value))
+        (
+            section.layer,
+            section.head,
+            stage.value.hook,
+            section.position,
+            place,
+            tokens.pieces[place],
+            number(value),
+        )
         for stage, values in section.values.items()
         for place, value in enumerate(values.tolist(), start=section.start)
     ]
@@ -67,9 +75,7 @@ def lens_csv(lens: LogitLens) -> str:
     rows = [
         (depth, token, number(logit), number(probability), int(rank))
         for depth, parts in enumerate(zip(lens.logits, lens.probabilities, lens.ranks, strict=True))
-        for token, logit, probability, rank in zip(
-            lens.ids, *(part.tolist() for part in parts), strict=True
-        )
+        for token, logit, probability, rank in zip(lens.ids, *(part.tolist() for part in parts), strict=True)
     ]
     return table(("depth", "token_id", "logit", "probability", "rank"), rows)
 

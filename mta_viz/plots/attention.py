@@ -11,8 +11,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.spans import Span
 from mta_viz.plots import cells, hover, theme
 from mta_viz.plots.parts import Parts
+from mta_viz.plots.spans import add_spans
 from mta_viz.plots.strip import stage_strip
 from mta_viz.tokenizers.base import Tokens
 
@@ -67,7 +69,7 @@ def attention_map(
     before: AttentionMap | None = None,
     selected: Cell | None = None,
     part: Part | None = None,
-    marks: Sequence[int] = (),
+    spans: Sequence[Span] = (),
     look: Look = VALUES,
 ) -> go.Figure:
     """A map with query down and key across, tokens on both axes.
@@ -75,11 +77,12 @@ def attention_map(
     `limit`: end of the colour scale in the map's own unit (see `shared_limit`). `size`: width and
     height in pixels. `before`: the same cells one stage earlier, of the same unit, for the hover.
     `selected`: (query, key) drawn into the figure; `part`: (queries, keys) outlined, and dragging
-    draws a box instead of zooming; `marks`: positions always labelled. Up to 256 x 256 cells take
+    draws a box instead of zooming; `spans`: marked along both axes. Up to 256 x 256 cells take
     clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps
     of something else than a stage's values.
     """
     rows, columns = attention.values.shape
+    marks = [span.start for span in spans]
     parts, plot_px = _framed(attention, tokens, size, selected, marks)
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
@@ -95,9 +98,16 @@ def attention_map(
         _draw_selection(parts, selected, attention.block)
     if part is not None:
         _outline(parts, *part)
+    add_spans(parts, spans, _drawn(attention, 0), _drawn(attention, 1), selected[0] if selected else None)
     parts.layout["hoverdistance"] = max(2, round(cell_px))
     parts.add_title(look.title(attention, numbering_from))
     return parts.figure()
+
+
+def _drawn(attention: AttentionMap, side: int) -> range:
+    """Positions of the rows (0) or columns (1)."""
+    start = (attention.query_start, attention.key_start)[side]
+    return range(start, start + attention.values.shape[side] * attention.block)
 
 
 def _colored_cells(attention: AttentionMap, limit: float, look: Look) -> go.Heatmap:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from mta_viz.analysis.differences import DifferenceMap
 from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import attention, hover, theme
 from mta_viz.tokenizers.base import Tokens
@@ -33,7 +34,7 @@ def difference_map(
     before: AttentionMap | None = None,
     selected: attention.Cell | None = None,
     part: attention.Part | None = None,
-    marks: Sequence[int] = (),
+    spans: Sequence[Span] = (),
 ) -> go.Figure:
     """After minus before, brown lowered and green raised; arguments as in `attention_map`.
 
@@ -49,7 +50,7 @@ def difference_map(
         before=before,
         selected=selected,
         part=part,
-        marks=marks,
+        spans=spans,
         look=LOOK,
     )
 

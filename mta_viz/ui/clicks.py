@@ -7,6 +7,7 @@ import streamlit as st
 
 from mta_viz.model.stages import Stage
 from mta_viz.ui import crops, state
+from mta_viz.ui.selection import go_to
 
 
 def on_cell(widget: str) -> None:
@@ -23,6 +24,37 @@ def on_stage(widget: str) -> None:
         name = _first(point.get("customdata"))
         if name in [stage.value.key for stage in Stage]:
             state.select(stage=name)
+
+
+def on_position(field: str) -> Callable[[str], None]:
+    """A click on a bar: its token is the new `field`, "query" or "key"."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        if point is not None:
+            go_to(**{field: round(point["x"])})
+
+    return chosen
+
+
+def on_token(field: str) -> Callable[[str], None]:
+    """A click on a letter of the prompt: its token is the new `field`, "query" or "key"."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        position = _first(point.get("customdata")) if point is not None else None
+        if isinstance(position, int | float):
+            go_to(**{field: round(position)})
+
+    return chosen
+
+
+def on_head(widget: str) -> None:
+    """A click on a head's tile opens that head."""
+    point = _point(widget)
+    place = _pair(point.get("customdata")) if point is not None else None
+    if place is not None:
+        state.select(layer=place[0], head=place[1])
 
 
 def on_overview(n_tokens: int) -> Callable[[str], None]:
@@ -53,3 +85,14 @@ def _first(custom: Any) -> Any:
     if isinstance(custom, dict):
         return custom.get("0")
     return custom[0] if isinstance(custom, list) and custom else custom
+
+
+def _pair(custom: Any) -> tuple[int, int] | None:
+    values = [custom.get("0"), custom.get("1")] if isinstance(custom, dict) else custom
+    if (
+        isinstance(values, list)
+        and len(values) >= 2
+        and all(isinstance(one, int | float) for one in values[:2])
+    ):
+        return round(values[0]), round(values[1])
+    return None

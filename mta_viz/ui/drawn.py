@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 from mta_viz.analysis.maps import AttentionMap, exact_map, head_maps, shared_limit
 from mta_viz.analysis.predictions import Prediction, top_tokens
+from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots.attention import attention_map, stage_strip
 from mta_viz.plots.predictions import next_tokens
 from mta_viz.plots.theme import Figure
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui import state
 from mta_viz.ui.cache import remember
-from mta_viz.ui.crops import WHOLE_UP_TO, Crop
+from mta_viz.ui.crops import WHOLE_UP_TO, Crop, around
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected
 
@@ -24,12 +26,14 @@ THIS_MAP, ALL_STAGES = SCALES = ("this map", "all stages")
 class Drawn:
     """One head of one run. `maps` are whole (pooled beyond 256 tokens); limits are by unit.
 
-    `scale`: whether the large map has its own colour limit (`this map`) or the strip's.
+    `scale`: whether the large map has its own colour limit (`this map`) or the strip's. `spans` are
+    outlined on every map.
     """
 
     page: Page
     selected: Selected
     scale: str
+    spans: tuple[Span, ...] = ()
 
     @property
     def tokens(self) -> Tokens:
@@ -37,14 +41,15 @@ class Drawn:
         return self.page.trace.tokens
 
     @property
-    def _head(self) -> tuple[str, int, int]:
+    def head_key(self) -> tuple[str, int, int]:
+        """The run, layer and head: what most of what is drawn depends on."""
         return self.page.key, self.selected.layer, self.selected.head
 
     @property
     def maps(self) -> Mapping[Stage, AttentionMap]:
         """Every stage of the head."""
-        _, layer, head = self._head
-        return remember(lambda: head_maps(self.page.trace, layer, head, WHOLE_UP_TO), "maps", *self._head)
+        _, layer, head = self.head_key
+        return remember(lambda: head_maps(self.page.trace, layer, head, WHOLE_UP_TO), "maps", *self.head_key)
 
     @property
     def limits(self) -> Mapping[Unit, float]:
@@ -55,7 +60,7 @@ class Drawn:
             return shared_limit([m for stage, m in self.maps.items() if stage.value.unit == unit], first)
 
         return remember(
-            lambda: {"score": limit("score"), "weight": limit("weight")}, "limits", *self._head, first
+            lambda: {"score": limit("score"), "weight": limit("weight")}, "limits", *self.head_key, first
         )
 
     @property
@@ -64,7 +69,9 @@ class Drawn:
         stage, first = self.selected.stage, self.page.first_token
         if self.scale == ALL_STAGES:
             return self.limits[stage.value.unit]
-        return remember(lambda: shared_limit([self.maps[stage]], first), "limit", *self._head, stage, first)
+        return remember(
+            lambda: shared_limit([self.maps[stage]], first), "limit", *self.head_key, stage, first
+        )
 
     @property
     def stage_before(self) -> Stage | None:
@@ -74,12 +81,23 @@ class Drawn:
         place = same_unit.index(stage)
         return same_unit[place - 1] if place else None
 
+    @property
+    def part(self) -> Crop | None:
+        """The part of a long prompt that is shown exactly; None where the whole map is."""
+        n_tokens = len(self.tokens)
+        if n_tokens <= WHOLE_UP_TO:
+            return None
+        chosen = state.get("crop")
+        if chosen is None or chosen.query_stop > n_tokens or chosen.key_stop > n_tokens:
+            return around(self.selected.query, self.selected.key, n_tokens)
+        return chosen
+
     def crop(self, part: Crop, stage: Stage) -> AttentionMap:
         """A stage of the head, exactly, in a part of the prompt."""
         layer, head = self.selected.layer, self.selected.head
         return remember(
             lambda: exact_map(self.page.trace, layer, stage, head, part.queries, part.keys),
-            "crop", *self._head, stage, part,
+            "crop", *self.head_key, stage, part,
         )  # fmt: skip
 
     def strip_figure(self) -> Figure:
@@ -87,7 +105,7 @@ class Drawn:
         stage = self.selected.stage
         return remember(
             lambda: stage_strip(self.maps, self.tokens, self.limits, stage, size=STRIP_SIZE),
-            "strip", *self._head, stage, self.page.first_token,
+            "strip", *self.head_key, stage, self.page.first_token,
         )  # fmt: skip
 
     def map_figure(
@@ -114,9 +132,10 @@ class Drawn:
                 before=before,
                 selected=cell,
                 part=None if part is None else (part.queries, part.keys),
+                spans=self.spans,
             ),
-            "map", *self._head, attention.stage, attention.block, attention.query_start, attention.key_start,
-            tuple(attention.values.shape), limit, size, cell, part, self.page.numbering,
+            "map", *self.head_key, attention.stage, attention.block, attention.query_start, attention.key_start,
+            tuple(attention.values.shape), limit, size, cell, part, self.spans, self.page.numbering,
         )  # fmt: skip
 
     @property
@@ -128,7 +147,12 @@ class Drawn:
             ((_, rows),) = self.page.trace.stage_slabs(layer, range(query, query + 1))
             return {stage: float(rows[stage][head, 0, key]) for stage in Stage if stage in rows}
 
-        return remember(read, "cell", *self._head, query, key)
+        return remember(read, "cell", *self.head_key, query, key)
+
+
+def file_parts(drawn: Drawn) -> tuple[object, ...]:
+    """The first parts of file names; they count from 0 as the hook names do."""
+    return state.view().checkpoint, f"L{drawn.selected.layer}", f"H{drawn.selected.head}"
 
 
 def predictions(page: Page, position: int) -> tuple[Prediction, ...]:

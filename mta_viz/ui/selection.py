@@ -6,6 +6,7 @@ from mta_viz.analysis.interesting import largest_key, most_changed_head
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.tracing import Trace
+from mta_viz.ui import state
 from mta_viz.ui.state import View
 
 
@@ -55,3 +56,16 @@ def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
     present = layer_stages(config.kernels(layer))
     chosen = next((stage for stage in present if stage.value.key == key), None)
     return chosen or (Stage.KQ if Stage.KQ in present else Stage.PATTERN)
+
+
+def go_to(**changes: object) -> None:
+    """Select parts of the view from elsewhere than the map; the exact part follows the cell."""
+    now = state.select(**changes)
+    part = state.get("crop")
+    if (
+        part is not None
+        and now.query is not None
+        and now.key is not None
+        and not part.holds(now.query, now.key)
+    ):
+        state.put("crop", None)

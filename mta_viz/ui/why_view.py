@@ -16,6 +16,7 @@ from mta_viz.ui import state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.drawn import Drawn
 from mta_viz.ui.numbering import head_label
+from mta_viz.ui.selection import go_to
 from mta_viz.ui.widgets import caption, caption_with_save, chart, picked, plain
 
 FIGURE_PX = 540
@@ -103,7 +104,9 @@ def _draw_terms(found: Decomposition, drawn: Drawn) -> None:
     rows = [_row(found, term, drawn) for term in found.terms if term.state == "inside"]
     terms = [term for term in found.terms if term.state == "inside"]
     hidden = len(found.terms) - len(terms)
-    key = f"terms.{drawn.page.key}.{found.stage.value.key}.{found.layer}.{found.head}.{found.query}.{found.key}"
+    key = (
+        f"terms.{drawn.page.key}.{found.stage.value.key}.{found.layer}.{found.head}.{found.query}.{found.key}"
+    )
     st.dataframe(
         rows,
         height=38 + 35 * min(len(rows), 6),
@@ -132,4 +135,4 @@ def _follow(row: int | None, terms: Sequence[Term], found: Decomposition) -> Non
     if row is None or not 0 <= row < len(terms):
         return
     term, before = terms[row], found.stage_before or Stage.RAW
-    state.select(head=term.head, query=term.query, key=term.key, stage=before.value.key)
+    go_to(head=term.head, query=term.query, key=term.key, stage=before.value.key)

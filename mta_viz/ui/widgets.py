@@ -76,6 +76,18 @@ def caption_with_save(
         save_menu(name, figure, csv, key)
 
 
+def save_csv(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
+    """One button that saves a table's numbers."""
+    _download("CSV", name, "csv", lambda: csv().encode(), key=key, stretch=False)
+
+
+def picked(widget: str) -> int | None:
+    """The row chosen in a table, None when the choice was taken back."""
+    selection = dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
+    rows = selection.get("rows") or []
+    return int(rows[0]) if rows else None
+
+
 def save_menu(name: tuple[object, ...], figure: Figure, csv: Callable[[], str], key: str) -> None:
     """One button with PNG, SVG and CSV of a chart; `name` are the parts of the file's name.
 
@@ -95,7 +107,13 @@ def _picture(figure: Figure, format: Literal["png", "svg"]) -> bytes:
 
 
 def _download(
-    label: str, name: tuple[object, ...], suffix: str, make: Callable[[], bytes], *, key: str
+    label: str,
+    name: tuple[object, ...],
+    suffix: str,
+    make: Callable[[], bytes],
+    *,
+    key: str,
+    stretch: bool = True,
 ) -> None:
     st.download_button(
         label,
@@ -104,5 +122,5 @@ def _download(
         mime=MIME_TYPES[suffix],
         key=f"save.{key}.{suffix}",
         on_click="ignore",
-        width="stretch",
+        width="stretch" if stretch else "content",
     )

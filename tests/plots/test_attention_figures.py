@@ -9,6 +9,7 @@ import torch
 
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.analysis.pooling import Pooler
+from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import attention_map, stage_strip
@@ -177,7 +178,9 @@ def test_all_cells_take_clicks_but_one_marker_is_drawn() -> None:
 
 
 def test_the_selection_is_labelled_and_framed() -> None:
-    figure = attention_map(random_map(100), tokens(100), limit=2.0, selected=(57, 33), marks=(71,))
+    figure = attention_map(
+        random_map(100), tokens(100), limit=2.0, selected=(57, 33), spans=[Span("x", "A", 71, 74)]
+    )
     assert {57, 71} <= set(figure.layout.yaxis2.tickvals)
     assert {33, 71} <= set(figure.layout.xaxis2.tickvals)
     boxes = [shape for shape in figure.layout.shapes if shape.type == "rect"]

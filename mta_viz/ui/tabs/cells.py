@@ -7,6 +7,7 @@ from mta_viz.exporting.tables import cells_csv
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.drawn import Drawn, file_parts
+from mta_viz.ui.selection import go_to
 from mta_viz.ui.widgets import caption, picked, save_csv
 
 COUNT = 50
@@ -19,7 +20,11 @@ def draw(drawn: Drawn) -> None:
     before = stage_before(drawn.page.trace, selected.layer, selected.stage)
     orders = ORDERS if before else ORDERS[:1]
     by = st.segmented_control(
-        "Largest", orders, required=True, format_func=lambda name: f"by |{name}|", **state.kept("cells by", "value", orders)
+        "Largest",
+        orders,
+        required=True,
+        format_func=lambda name: f"by |{name}|",
+        **state.kept("cells by", "value", orders),
     )
     first = drawn.page.first_token
     found: tuple[TopCell, ...] = remember(
@@ -41,7 +46,11 @@ def draw(drawn: Drawn) -> None:
         f"The {len(found)} cells of largest |{by}| at {selected.stage.value.long} ({selected.stage.value.unit})"
         f"{'' if first else ', query 0 and key 0 left out'}.{words} Choose a row to select the cell."
     )
-    save_csv((*file_parts(drawn), selected.stage.value.key, "cells"), lambda: cells_csv(found, drawn.tokens), "cells")
+    save_csv(
+        (*file_parts(drawn), selected.stage.value.key, "cells"),
+        lambda: cells_csv(found, drawn.tokens),
+        "cells",
+    )
 
 
 def _row(one: TopCell, drawn: Drawn) -> dict[str, object]:
@@ -58,4 +67,4 @@ def _row(one: TopCell, drawn: Drawn) -> dict[str, object]:
 
 def _select(row: int | None, cells: tuple[TopCell, ...]) -> None:
     if row is not None and 0 <= row < len(cells):
-        state.select(query=cells[row].query, key=cells[row].key)
+        go_to(query=cells[row].query, key=cells[row].key)

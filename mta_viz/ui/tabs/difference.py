@@ -27,7 +27,9 @@ WIDTH = 460
 def draw(drawn: Drawn) -> None:
     """One map a step, two beside each other, then the facts of every stage."""
     found = remember(
-        lambda: differences(drawn.page.trace, *drawn.head_key[1:], crops.WHOLE_UP_TO), "differences", *drawn.head_key
+        lambda: differences(drawn.page.trace, *drawn.head_key[1:], crops.WHOLE_UP_TO),
+        "differences",
+        *drawn.head_key,
     )
     if not found:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
@@ -59,9 +61,9 @@ def _draw_step(drawn: Drawn, stage: Stage, whole: DifferenceMap, change: Change)
     figure = remember(
         lambda: difference_map(
             shown, drawn.tokens, limit=limit, numbering_from=drawn.page.numbering, size=(WIDTH, WIDTH),
-            selected=cell,
+            selected=cell, spans=drawn.spans,
         ),
-        "difference map", *drawn.head_key, stage, limit, part, cell, drawn.page.numbering,
+        "difference map", *drawn.head_key, stage, limit, part, cell, drawn.spans, drawn.page.numbering,
     )  # fmt: skip
     chart(figure, f"difference.{drawn.page.key}.{stage.value.key}.{part}", on_cell)
     caption_with_save(

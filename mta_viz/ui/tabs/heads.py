@@ -130,7 +130,9 @@ def _draw_tiles(drawn: Drawn) -> None:
         ),
         "tiles", drawn.page.key, stage, limit, own, numbering, place,
     )  # fmt: skip
-    chart(figure, f"tiles.{drawn.page.key}.{stage.value.key}.{place}", on_head, alt="Every head's map, pooled")
+    chart(
+        figure, f"tiles.{drawn.page.key}.{stage.value.key}.{place}", on_head, alt="Every head's map, pooled"
+    )
     colours = "each on its own scale" if own else f"all on one scale, limit {limit:g}"
     caption_with_save(
         f"Every head at {stage.value.long}, the largest |x| of a block in each cell, {colours}. Click one to open it.",

@@ -47,7 +47,11 @@ def _draw_lens(drawn: Drawn, query: int) -> None:
     first = drawn.page.numbering
     for name, make in (("lens", lens_lines), ("lens.tokens", lens_tokens)):
         figure = remember(
-            lambda make=make: make(found, numbering_from=first, width=WIDTH), name, drawn.page.key, query, first
+            lambda make=make: make(found, numbering_from=first, width=WIDTH),
+            name,
+            drawn.page.key,
+            query,
+            first,
         )
         chart(figure, name, alt="What the residual stream would predict after each layer")
     caption_with_save(

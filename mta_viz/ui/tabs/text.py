@@ -20,7 +20,11 @@ FROM, TO = SIDES = ("from the query", "to the key")
 def draw(drawn: Drawn) -> None:
     """One picture of the whole prompt; a click makes a token the query, or the key."""
     side = st.segmented_control(
-        "Attention", SIDES, required=True, label_visibility="collapsed", **state.kept("text side", FROM, SIDES)
+        "Attention",
+        SIDES,
+        required=True,
+        label_visibility="collapsed",
+        **state.kept("text side", FROM, SIDES),
     )
     section, field = (row_of(drawn), "query") if side == FROM else (column_of(drawn), "key")
     stage, first, numbering = drawn.selected.stage, drawn.page.first_token, drawn.page.numbering

@@ -1,0 +1,81 @@
+"""The large map of the selected stage with its caption; for long prompts an overview and an exact part."""
+
+from collections.abc import Callable
+from functools import partial
+
+import streamlit as st
+
+from mta_viz.analysis.maps import AttentionMap
+from mta_viz.exporting.data import map_csv
+from mta_viz.model.stages import Stage
+from mta_viz.ui import clicks
+from mta_viz.ui.crops import Crop
+from mta_viz.ui.drawn import Drawn, file_parts
+from mta_viz.ui.numbering import head_label, layer_label
+from mta_viz.ui.widgets import caption_with_save, chart
+
+MAP_PX = 600
+PAIR_PX = 460  # overview and crop side by side
+
+
+def draw_whole(drawn: Drawn) -> None:
+    """All cells of a prompt short enough for it."""
+    with st.container(key="exact"):
+        _draw_map(drawn, drawn.maps.__getitem__, MAP_PX)
+
+
+def draw_pair(drawn: Drawn, part: Crop) -> None:
+    """Pooled overview with a box to choose from, and the exact part beside it."""
+    n_tokens = len(drawn.tokens)
+    overview = drawn.maps[drawn.selected.stage]
+    with st.container():
+        figure = drawn.map_figure(overview, PAIR_PX, None, part=part)
+        chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), modes=("points", "box"))
+        caption_with_save(
+            f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
+            (*file_parts(drawn), overview.stage.value.key, "overview"),
+            figure,
+            lambda: map_csv(overview, drawn.tokens),
+            "overview",
+        )
+    with st.container(key="exact"):
+        _draw_map(drawn, partial(drawn.crop, part), PAIR_PX)
+
+
+def _draw_map(drawn: Drawn, exact: Callable[[Stage], AttentionMap], size: int) -> None:
+    """The exact map of the selected stage with its caption; a click selects a cell."""
+    attention = exact(drawn.selected.stage)
+    before = exact(drawn.stage_before) if drawn.stage_before else None
+    cell = (drawn.selected.query, drawn.selected.key)
+    figure = drawn.map_figure(attention, size, cell, before)
+    name = f"map.{drawn.page.key}.{attention.query_start}.{attention.key_start}"
+    words = _map_caption(drawn, attention)
+    chart(figure, name, clicks.on_cell, alt=words)
+    file = (*file_parts(drawn), attention.stage.value.key)
+    caption_with_save(words, file, figure, lambda: map_csv(attention, drawn.tokens), "map")
+
+
+def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:
+    info, limit = attention.stage.value, drawn.limit
+    numbering = drawn.page.numbering
+    where = f"{layer_label(attention.layer, numbering)} {head_label(attention.head, numbering)}"
+    left_out = "" if drawn.page.first_token else " (first token left out)"
+    low = "0" if attention.distribution else f"-{limit:g}"
+    counted = "blocks" if attention.block > 1 else "cells"
+    parts = [
+        f"{where}, {info.long}, {len(drawn.tokens):,} tokens. Rows: query, columns: key.",
+        f"Colour: {info.unit}, {low} to {limit:g}: 99.5 % of the {counted} and the largest one of half "
+        f"of the rows lie within{left_out}. Hatched: masked.",
+    ]
+    if attention.n_bad:
+        parts.append(f"{attention.n_bad:,} cells are NaN or inf, marked x.")
+    if attention.block > 1:
+        parts.append(
+            f"Each cell is the value of largest size in a {attention.block} x {attention.block} block, "
+            "sign kept; it overstates rare peaks."
+        )
+    if info.unit == "weight" and not attention.distribution:
+        parts.append("These rows are not probabilities: they may be negative and need not sum to 1.")
+    if attention.negative_share > 0 and info.unit == "weight":
+        parts.append(f"Negative: {attention.negative_share:.0%} of all |weight|.")
+    return " ".join(parts)

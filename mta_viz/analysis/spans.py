@@ -146,3 +146,10 @@ def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
         places = find(tokens, question[0])
         found.append(Span("question", _SIGNS["question"], places[-1].start, places[-1].stop))
     return tuple(found)
+
+
+def _holding(tokens: Tokens, hits: Iterable[range], character: int) -> range:
+    """The hit whose characters hold that one."""
+    return next(
+        hit for hit in hits if tokens.spans[hit.start][0] <= character < tokens.spans[hit.stop - 1][1]
+    )

@@ -27,7 +27,8 @@ def gate_map(
     """
     values = gate.float().mean(-1).T.cpu().numpy()
     n_heads, n_tokens = values.shape
-    parts = Parts((width, _ROW_PX * n_heads + _TOP + _BOTTOM), dict(l=_LEFT, r=_RIGHT, t=_TOP, b=_BOTTOM))
+    margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM}
+    parts = Parts((width, _ROW_PX * n_heads + _TOP + _BOTTOM), margin)
     parts.traces.append(_cells(values, tokens, numbering_from))
     rows, columns = np.nonzero(~np.isfinite(values))
     if rows.size:

@@ -17,7 +17,7 @@ _NEAR_PX, _FAR_PX = 2, 8
 def add_spans(
     parts: Parts, spans: Sequence[Span], queries: range, keys: range, query: int | None = None
 ) -> None:
-    """Mark every span's part inside the drawn `queries` and `keys`, with its letter above.
+    """Mark every span's part inside the drawn `queries` and `keys`, with its letter at the upper edge.
 
     `query`: the selected row, in which the span's keys are outlined.
     """
@@ -45,5 +45,5 @@ def _add_bar(parts: Parts, color: str, where: dict[str, object]) -> None:
 
 def _add_letter(parts: Parts, letter: str, color: str, x: float) -> None:
     font = {"size": 11, "color": color, "weight": 700}
-    above = {"x": x, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": -3}
+    above = {"x": x, "xref": "x", "y": 1, "yref": "paper", "yanchor": "top", "yshift": 2}
     parts.annotations.append({"text": theme.escape(letter), "showarrow": False, "font": font} | above)

@@ -124,7 +124,7 @@ def _cell_lines(drawn: Drawn) -> list[str]:
     kernels, found = drawn.page.trace.model.config.kernels(drawn.selected.layer), []
     for stage, value in drawn.values.items():
         text = score_text(value) if stage.value.unit == "score" else weight_text(value)
-        mark = ">" if stage is drawn.selected.stage else " "
+        mark = "▸" if stage is drawn.selected.stage else "·"
         kind = "probability" if is_distribution(stage, kernels) else stage.value.unit
         found.append(f"{mark} {stage.value.short:<6}{text:>9} {kind}")
     return found

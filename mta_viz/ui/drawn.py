@@ -134,8 +134,8 @@ class Drawn:
                 part=None if part is None else (part.queries, part.keys),
                 spans=self.spans,
             ),
-            "map", *self.head_key, attention.stage, attention.block, attention.query_start, attention.key_start,
-            tuple(attention.values.shape), limit, size, cell, part, self.spans, self.page.numbering,
+            "map", *self.head_key, attention.stage, attention.block, attention.query_start,
+            attention.key_start, tuple(attention.values.shape), limit, size, cell, part, self.spans, self.page.numbering,
         )  # fmt: skip
 
     @property

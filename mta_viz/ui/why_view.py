@@ -20,7 +20,6 @@ from mta_viz.ui.selection import go_to
 from mta_viz.ui.widgets import caption, caption_with_save, chart, picked, plain
 
 FIGURE_PX = 540
-SHOWN = 8  # terms named in the sentence; the table has all
 
 
 def draw_why(drawn: Drawn) -> None:
@@ -58,12 +57,11 @@ def _sentence(found: Decomposition, drawn: Drawn) -> str:
     """What the value is made of, in words."""
     if isinstance(found, Convolved):
         before = found.stage_before
-        return (
-            f"Sum of {len(found.terms)} products: kernel tap x {before.value.long if before else 'source'} "
-            f"at that place. The {SHOWN} largest and the rest ({found.rest(SHOWN):+.3g}) add up to it."
-        )
+        source = before.value.long if before else "source"
+        return f"Sum of {len(found.terms)} products: kernel tap x {source} there.{_cause_words(found, drawn)}"
     if isinstance(found, Mixed):
-        return "Sum over source heads: mixing weight x the same cell in that head."
+        mixed = "Sum over source heads: mixing weight x the same cell in that head."
+        return mixed + _cause_words(found, drawn)
     if isinstance(found, Softmaxed):
         return _softmax_words(found, drawn)
     if isinstance(found, Scored):
@@ -73,6 +71,19 @@ def _sentence(found: Decomposition, drawn: Drawn) -> str:
         )
     before = found.stage_before
     return f"The same as {before.value.long if before else 'before'}: nothing happens at this step."
+
+
+def _cause_words(found: Decomposition, drawn: Drawn) -> str:
+    """What the step did here: before, after, and what moved it most besides the cell itself."""
+    cause = found.cause
+    if cause.before is None or cause.largest is None:
+        return ""
+    term = cause.largest
+    place = f"query {term.query}, key {term.key}"
+    if isinstance(found, Mixed):
+        place = head_label(term.head, drawn.page.numbering)
+    before, after = _number(found, cause.before), _number(found, cause.after)
+    return f" It was {before} before this step and is {after} now; largest other term {term.product:+.3g} ({place})."
 
 
 def _softmax_words(found: Softmaxed, drawn: Drawn) -> str:

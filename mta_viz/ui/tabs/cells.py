@@ -42,8 +42,9 @@ def draw(drawn: Drawn) -> None:
         selection_mode="single-row",
     )
     words = f" Change: less {before.value.long}." if before else ""
+    info = selected.stage.value
     caption(
-        f"The {len(found)} cells of largest |{by}| at {selected.stage.value.long} ({selected.stage.value.unit})"
+        f"The {len(found)} cells of largest |{by}| at {info.long} ({info.unit})"
         f"{'' if first else ', query 0 and key 0 left out'}.{words} Choose a row to select the cell."
     )
     save_csv(

@@ -33,9 +33,7 @@ def draw(drawn: Drawn) -> None:
     )
     if not found:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
-    facts: HeadStatistics = remember(
-        lambda: head_statistics(drawn.page.trace, *drawn.head_key[1:]), "statistics", *drawn.head_key
-    )
+    facts: HeadStatistics = remember(lambda: head_statistics(trace, *head), "statistics", *drawn.head_key)
     changes = {change.after: change for change in facts.changes}
     with st.container(horizontal=True, gap="medium"):
         for stage, difference in found.items():
@@ -85,8 +83,8 @@ def _draw_facts(drawn: Drawn, facts: HeadStatistics) -> None:
     st.dataframe([_fact_row(one) for one in facts.stages.values()], hide_index=True)
     caption(
         "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells. Cancelled: "
-        "1 - |sum| / sum of |x|. Effective keys: (sum |x|)² / sum x² of a row, over the number of keys it sees. "
-        "At score stages as if the softmax came there. Entropy only at the softmax, where rows are "
+        "1 - |sum| / sum of |x|. Effective keys: (sum |x|)² / sum x² of a row, over the number of keys it "
+        "sees. At score stages as if the softmax came there. Entropy only at the softmax, where rows are "
         "probabilities, over log of the number of keys. The last two are medians over rows."
     )
     st.download_button(

@@ -1,6 +1,7 @@
 """Heads: all heads at a glance, and ranked by what they do on this prompt."""
 
 import math
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -29,7 +30,7 @@ def draw(drawn: Drawn) -> None:
     span = chosen_span(drawn)
     query = drawn.selected.query
     scores: HeadScores = remember(
-        lambda: _with_progress("Scoring all heads", lambda report: head_scores(drawn.page.trace, span, query, progress=report)),
+        lambda: _with_progress("Scoring all heads", partial(head_scores, drawn.page.trace, span, query)),
         "scores", drawn.page.key, span, query,
     )  # fmt: skip
     score = _pick_score(scores)
@@ -55,7 +56,7 @@ def _wanted(drawn: Drawn) -> bool:
 def _with_progress(words: str, work: Any) -> Any:
     place = st.empty()
     try:
-        return work(lambda share: place.progress(share, text=f"{words} ..."))
+        return work(progress=lambda share: place.progress(share, text=f"{words} ..."))
     finally:
         place.empty()
 
@@ -118,7 +119,7 @@ def _open(row: int | None, ranked: list[Any]) -> None:
 def _draw_tiles(drawn: Drawn) -> None:
     stage, place = drawn.selected.stage, (drawn.selected.layer, drawn.selected.head)
     found: Thumbnails = remember(
-        lambda: _with_progress("Pooling the maps of all heads", lambda report: all_thumbnails(drawn.page.trace, stage, progress=report)),
+        lambda: _with_progress("Pooling the maps of all heads", partial(all_thumbnails, drawn.page.trace, stage)),
         "thumbnails", drawn.page.key, stage,
     )  # fmt: skip
     first, numbering = drawn.page.first_token, drawn.page.numbering
@@ -135,7 +136,8 @@ def _draw_tiles(drawn: Drawn) -> None:
     )
     colours = "each on its own scale" if own else f"all on one scale, limit {limit:g}"
     caption_with_save(
-        f"Every head at {stage.value.long}, the largest |x| of a block in each cell, {colours}. Click one to open it.",
+        f"Every head at {stage.value.long}, the largest |x| of a block in each cell, {colours}. Click one to "
+        "open it.",
         (state.view().checkpoint, "heads", stage.value.key),
         figure,
         lambda: tiles_csv(found),

@@ -37,16 +37,16 @@ def _draw_section(drawn: Drawn, section: CrossSection, field: str, selected: int
     first, numbering = drawn.page.first_token, drawn.page.numbering
     figure = remember(
         lambda: section_bars(
-            section, drawn.tokens, limits=section_limits(section, first_token=first), numbering_from=numbering,
-            selected=selected, width=WIDTH,
+            section, drawn.tokens, limits=section_limits(section, first_token=first),
+            numbering_from=numbering, selected=selected, width=WIDTH,
         ),
         "bars", section.along, *drawn.head_key, section.position, selected, first, numbering,
     )  # fmt: skip
     name = f"bars.{drawn.page.key}.{section.along}.{section.position}"
     chart(figure, name, on_position(field), alt="Bars over the tokens, one row a stage")
     caption_with_save(
-        f"Red above 0, blue below. Score stages share one limit, weight stages another. Click a bar to select "
-        f"that {field}.",
+        "Red above 0, blue below. Score stages share one limit, weight stages another. Click a bar to "
+        f"select that {field}.",
         (*file_parts(drawn), section.along, section.position),
         figure,
         lambda: section_csv(section, drawn.tokens),

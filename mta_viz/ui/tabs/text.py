@@ -32,15 +32,16 @@ def draw(drawn: Drawn) -> None:
     mass = is_distribution(stage, drawn.page.trace.model.config.kernels(drawn.selected.layer))
     figure = remember(
         lambda: token_text(
-            drawn.tokens, section, stage, limit=limit, distribution=mass, numbering_from=numbering, width=WIDTH
+            drawn.tokens, section, stage, limit=limit, distribution=mass, numbering_from=numbering,
+            width=WIDTH,
         ),
         "text", side, *drawn.head_key, stage, section.position, first, numbering,
     )  # fmt: skip
     name = f"text.{drawn.page.key}.{side}.{stage.value.key}.{section.position}"
     chart(figure, name, on_token(field), alt="The prompt coloured by attention")
     caption_with_save(
-        f"Each token has the colour of its {stage.value.unit} at this stage, {side}; limits of this row alone: "
-        f"{'0 to ' if mass else '±'}{limit:g}. Hatched: masked. Dotted underneath: negative. "
+        f"Each token has the colour of its {stage.value.unit} at this stage, {side}; limits of this row "
+        f"alone: {'0 to ' if mass else '±'}{limit:g}. Hatched: masked. Dotted underneath: negative. "
         f"Click a token to make it the {field}.",
         (*file_parts(drawn), "text", section.along, section.position),
         figure,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mta_viz.analysis.maps import AttentionMap, Facts, exact_map, head_maps
 from mta_viz.analysis.pooling import Pooler
-from mta_viz.analysis.steps import difference_pairs
+from mta_viz.analysis.steps import difference_steps
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.tracing import Trace
@@ -56,7 +56,7 @@ def exact_difference(
 
     Raises PromptError where the layer has no such step, or one that changes the unit.
     """
-    befores = {after: before for before, after in difference_pairs(trace.model.config.kernels(layer))}
+    befores = {after: before for before, after in difference_steps(trace.model.config.kernels(layer))}
     if stage not in befores:
         there = ", ".join(after.value.hook for after in befores) or "none"
         raise PromptError(
@@ -72,7 +72,7 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
 
     Exact when the prompt fits `max_cells`, else pooled slab by slab: memory grows with T.
     """
-    steps = difference_pairs(trace.model.config.kernels(layer))
+    steps = difference_steps(trace.model.config.kernels(layer))
     block = -(-len(trace.tokens) // max_cells)
     if block > 1:
         return _pooled(trace, layer, head, steps, block)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mta_viz.analysis.pattern_scores import TARGETS, PatternSums, effective_keys, target_sets
 from mta_viz.analysis.span_mass import check_span, span_results
 from mta_viz.analysis.spans import Span
-from mta_viz.analysis.steps import Step, difference_steps
+from mta_viz.analysis.steps import difference_steps
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.tracing import Progress, Trace
@@ -200,12 +200,12 @@ def _layer(
     config, n_tokens = trace.model.config, len(trace.tokens)
     steps, device = difference_steps(config.kernels(layer)), trace.residuals.device
     ids = torch.tensor(trace.tokens.ids, device=device)
-    pattern, changes = PatternSums(config.n_heads, device), {step: _Change(step) for step in steps}
+    pattern, changes = PatternSums(config.n_heads, device), [_Change(*step) for step in steps]
     found: dict[str, Tensor] = {}
     for first, slabs in trace.stage_slabs(layer):
         rows = range(first, first + slabs[Stage.PATTERN].shape[1])
         pattern.add(slabs[Stage.PATTERN], target_sets(ids, rows))
-        for change in changes.values():
+        for change in changes:
             change.add(slabs)
         if query in rows:
             row = {stage: slab[:, query - first, : query + 1] for stage, slab in slabs.items()}
@@ -213,31 +213,29 @@ def _layer(
             found |= span_results(row, span, steps) if span else {}
         if progress:
             progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
-    found |= {f"change.{step.after.value.key}": change.result() for step, change in changes.items()}
+    found |= {f"change.{change.after.value.key}": change.result() for change in changes}
     return found | pattern.results(), pattern
 
 
 class _Change:
     """||after - before|| / ||before|| of a step while its slabs pass by, per head."""
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._difference: Tensor | float = 0.0
-        self._before: Tensor | float = 0.0
+    def __init__(self, before: Stage, after: Stage) -> None:
+        self.before, self.after = before, after
+        self._difference_energy: Tensor | float = 0.0
+        self._before_energy: Tensor | float = 0.0
 
     def add(self, slabs: Mapping[Stage, Float[Tensor, "head query key"]]) -> None:
-        if self._step.before is None:
-            return
-        before, after = slabs[self._step.before], slabs[self._step.after]
-        self._difference = self._difference + self._energy(after - before)
-        self._before = self._before + self._energy(before)
+        before, after = slabs[self.before], slabs[self.after]
+        self._difference_energy = self._difference_energy + self._energy(after - before)
+        self._before_energy = self._before_energy + self._energy(before)
 
     def result(self) -> Float[Tensor, " head"]:
-        return torch.as_tensor(self._difference).sqrt() / torch.as_tensor(self._before).sqrt()
+        return torch.as_tensor(self._difference_energy / self._before_energy).sqrt()
 
     def _energy(self, cells: Tensor) -> Tensor:
         """Sum of squares; of scores less their row's mean over the keys it sees."""
-        if self._step.after.value.unit == "score":
+        if self.after.value.unit == "score":
             n_queries, n_keys = cells.shape[1:]
             seen = torch.arange(n_keys - n_queries, n_keys, device=cells.device)[:, None] + 1
             future = torch.arange(n_keys, device=cells.device) >= seen

@@ -1,13 +1,12 @@
 """How much of one query's row lies on a span, at every stage, and what each step adds to it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.spans import Span
-from mta_viz.analysis.steps import Step
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 
@@ -44,7 +43,7 @@ def share_and_mass(
 
 
 def span_results(
-    rows: Mapping[Stage, Float[Tensor, "head key"]], span: Span, steps: tuple[Step, ...]
+    rows: Mapping[Stage, Float[Tensor, "head key"]], span: Span, steps: Sequence[tuple[Stage, Stage]]
 ) -> dict[str, Float[Tensor, " head"]]:
     """By score key: `span.STAGE` at each stage, `mass.STAGE` of weights, `gain.STAGE` of each step.
 
@@ -56,10 +55,9 @@ def span_results(
             found[f"span.{stage.value.key}"] = log_odds(row, span)
         else:
             found[f"span.{stage.value.key}"], found[f"mass.{stage.value.key}"] = share_and_mass(row, span)
-    for step in steps:
-        if step.before is not None:
-            before, after = (found[f"span.{stage.value.key}"] for stage in (step.before, step.after))
-            found[f"gain.{step.after.value.key}"] = after - before
+    for before, after in steps:
+        gain = found[f"span.{after.value.key}"] - found[f"span.{before.value.key}"]
+        found[f"gain.{after.value.key}"] = gain
     return found
 
 

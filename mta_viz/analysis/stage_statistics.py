@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.steps import difference_pairs
+from mta_viz.analysis.steps import difference_steps
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.tracing import Trace
@@ -120,7 +120,7 @@ class HeadStatistics:
 def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:
     """One pass over a layer. Raises PromptError for a layer or head that is not there."""
     trace.map(layer, Stage.RAW, head, slice(0, 0))  # checks both
-    steps = difference_pairs(trace.model.config.kernels(layer))
+    steps = difference_steps(trace.model.config.kernels(layer))
     rows: dict[Stage, list[StageStatistics]] = {}
     changes = [_Changing(*step) for step in steps]
     for first, slabs in trace.stage_slabs(layer):

@@ -42,11 +42,7 @@ def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
     )
 
 
-def difference_steps(kernels: LayerKernels) -> tuple[Step, ...]:
-    """The steps after which `after - before` can be looked at: convolutions and head mixing."""
-    return tuple(step for step in layer_steps(kernels) if step.same_unit)
-
-
-def difference_pairs(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
-    """(before, after) of each of `difference_steps`."""
-    return tuple((step.before, step.after) for step in difference_steps(kernels) if step.before is not None)
+def difference_steps(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
+    """(before, after) of each convolution and head mixing: the steps whose change can be looked at."""
+    steps = layer_steps(kernels)
+    return tuple((step.before, step.after) for step in steps if step.before is not None and step.same_unit)

@@ -34,7 +34,7 @@ class TopCell:
 def stage_before(trace: Trace, layer: int, stage: Stage) -> Stage | None:
     """The stage that a convolution or head mixing of this layer makes `stage` from, else None."""
     steps = difference_steps(trace.model.config.kernels(layer))
-    return next((step.before for step in steps if step.after is stage), None)
+    return next((before for before, after in steps if after is stage), None)
 
 
 def top_cells(

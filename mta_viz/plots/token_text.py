@@ -178,17 +178,13 @@ def _letters(text: _Text, limit: float, distribution: bool) -> list[go.Scatter]:
         lines = _lines(plain)
         style = {"mode": "text", "hoverinfo": "skip", "cliponaxis": False}
         font = {"family": FONT, "size": FONT_PX, "color": ink}
-        if lines:
-            x, y, words = zip(*lines, strict=True)
-            traces.append(
-                go.Scatter(x=x, y=y, text=words, textposition="middle right", textfont=font, **style)
-            )
-        if odd:
-            x = [glyph.column + (glyph.width - 1) / 2 for glyph in odd]
-            y, words = [glyph.line for glyph in odd], [theme.escape(glyph.text) for glyph in odd]
-            traces.append(
-                go.Scatter(x=x, y=y, text=words, textposition="middle center", textfont=font, **style)
-            )
+        places = [
+            (glyph.column + (glyph.width - 1) / 2, glyph.line, theme.escape(glyph.text)) for glyph in odd
+        ]
+        for found, anchor in ((lines, "middle right"), (places, "middle center")):
+            if found:
+                x, y, words = zip(*found, strict=True)
+                traces.append(go.Scatter(x=x, y=y, text=words, textposition=anchor, textfont=font, **style))
     return traces
 
 

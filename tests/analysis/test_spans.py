@@ -131,4 +131,5 @@ def test_the_spans_of_a_needle_sample() -> None:
     asked = next(span for span in spans if "(asked)" in span.name)
     assert asked.name == f"{sample.city} (asked)"
     whole = gold_spans(sample.spans, n_tokens + len(sample.answer_ids))
+    assert len(gold_spans(sample.spans, spans[0].stop - 1)) == 0  # a needle cut in two is none
     assert whole[-1].letter == "!" and whole[-1].start == n_tokens

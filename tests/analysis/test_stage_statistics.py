@@ -80,6 +80,13 @@ def test_signs_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert final.median_effective_keys == pytest.approx(9 / 6.375, abs=1e-6)  # the lower of two
 
 
+def test_rows_that_sum_to_less_than_zero_cancel_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    mirrored = [[0.0, 0, 0], [-0.75, 0.25, 0], [0.25, 0.25, 2.5]]
+    final = statistics_of(monkeypatch, MAPS | {Stage.SOFTMAX_KQ: mirrored}).stages[Stage.SOFTMAX_KQ]
+    assert final.negative_shares.tolist()[1:] == [0.75, 0]
+    assert final.cancelled_shares.tolist()[1:] == [0.5, 0] and final.cancelled_share == 0.5 / 4
+
+
 def test_effective_keys_of_scores_are_those_of_their_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = statistics_of(monkeypatch, MAPS).stages[Stage.RAW]
     odds = math.exp(2)

@@ -6,9 +6,10 @@ address can run before this file has.
 
 import streamlit as st
 
-PAGES = [
-    st.Page("pages/attention.py", title="Attention", icon=":material/grid_on:", default=True),
-    st.Page("pages/kernels.py", title="Kernels", icon=":material/apps:"),
-]
+from mta_viz.ui.site import ICON, PAGES
 
-st.navigation(PAGES).run()
+pages = [st.Page(path, title=title, icon=icon) for path, (title, icon) in PAGES.items()]
+
+# The browser tab's own icon, set first: a page's icon would be fetched for it from a host of fonts.
+st.set_page_config(page_icon=ICON)
+st.navigation(pages, position="hidden").run()

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from mta_viz.config import ModelConfig
-from mta_viz.model.attention import SLAB_CELLS
+from mta_viz.model.attention import slab_cells
 
 SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
 FLOAT_BYTES = 4
@@ -48,9 +48,12 @@ def set_threads(config: ModelConfig, n_tokens: int, batch: int = 1) -> None:
         torch.set_num_threads(wanted)
 
 
-def capture_bytes(config: ModelConfig, n_tokens: int) -> int:
-    """Bytes a capture needs above the weights: residuals, one layer's activations, one slab."""
+def capture_bytes(config: ModelConfig, n_tokens: int, device: str = "cpu") -> int:
+    """Bytes a capture needs above the weights: residuals, one layer's activations, one slab.
+
+    `device` is a torch device's type: a GPU's slabs are larger.
+    """
     residuals = (config.n_layers + 1) * n_tokens * config.d_model
     layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
-    slab = LIVE_MAPS * max(SLAB_CELLS["cpu"], 16 * config.n_heads * n_tokens)
+    slab = LIVE_MAPS * max(slab_cells(device), 16 * config.n_heads * n_tokens)
     return FLOAT_BYTES * (residuals + layer + min(slab, LIVE_MAPS * config.n_heads * n_tokens**2))

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+MOST_LISTED = 20  # problems of one kind that are told one by one
+
 
 class MtaVizError(Exception):
     """Base of all errors with a message meant for the user."""
@@ -41,3 +43,11 @@ def describe_problems(subject: str, problems: Sequence[str]) -> str:
         return f"{subject} cannot be used: {problems[0]}"
     lines = "\n".join(f"  - {problem}" for problem in problems)
     return f"{subject} cannot be used; {len(problems)} problems:\n{lines}"
+
+
+def first_problems(problems: Sequence[str], what: str) -> list[str]:
+    """At most `MOST_LISTED` problems of one kind, and how many more there are."""
+    rest = len(problems) - MOST_LISTED
+    if rest <= 0:
+        return list(problems)
+    return [*problems[:MOST_LISTED], f"and {rest:,} more {what}"]

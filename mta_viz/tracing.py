@@ -5,9 +5,10 @@ not own what results mean (analysis) or how a forward is computed (model).
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import SupportsIndex
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cost import multiply_adds, set_threads
-from mta_viz.errors import PromptError
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue, Rows
 from mta_viz.model.generation import Continuation
 from mta_viz.model.ops import future_cells
@@ -26,7 +27,7 @@ from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
 Progress = Callable[[float], None]
-Prompt = str | Tokens | Sequence[int]
+Prompt = str | Tokens | Iterable[SupportsIndex]
 EVERYTHING = slice(None)
 CALIBRATION = 4e9  # multiply-adds of the run that measures this machine, about 0.2 s
 _seconds: WeakKeyDictionary[HookedMTA, dict[int, float]] = WeakKeyDictionary()
@@ -203,7 +204,10 @@ def run_hooks(model: HookedMTA, prompt: Prompt, names: Sequence[str]) -> dict[st
 def generate(
     model: HookedMTA, prompt: Prompt, max_new_tokens: int, *, progress: Progress | None = None
 ) -> tuple[int, ...]:
-    """Greedy continuation: the new ids, up to (and without) the tokenizer's EOS."""
+    """Greedy continuation: the new ids, up to (and without) the tokenizer's EOS.
+
+    Raises MtaVizError when the logits hold NaN, of which none is the largest.
+    """
     tokens = tokenize(model, prompt)
     eos = model.tokenizer.eos_id if model.tokenizer else None
     new: list[int] = []
@@ -212,7 +216,7 @@ def generate(
     with model.lock, torch.no_grad():
         set_threads(model.config, len(tokens))
         run = Continuation(model, _batch(model, tokens.ids)[0])
-        while (token := int(run.logits.argmax())) != eos:
+        while (token := _likeliest(run.logits, len(new))) != eos:
             new.append(token)
             if progress:
                 progress(len(new) / max_new_tokens)
@@ -220,6 +224,15 @@ def generate(
                 break
             run.append(token)
     return tuple(new)
+
+
+def _likeliest(logits: Float[Tensor, " vocab"], n_new: int) -> int:
+    if logits.isnan().any():
+        raise MtaVizError(
+            f"the logits for new token {n_new + 1} hold NaN, so there is no next token; look for weights "
+            "that are NaN or infinite, or compute in float32"
+        )
+    return int(logits.argmax())
 
 
 def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:

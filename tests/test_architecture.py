@@ -23,7 +23,12 @@ LAYERS = (
     "plots",
     "exporting",
 )
-SHARED = {"errors": set(), "tokenizers": {"errors"}, "tasks": {"errors", "tokenizers"}}
+SHARED = {
+    "errors": set(),
+    "units": set(),
+    "tokenizers": {"errors", "units"},
+    "tasks": {"errors", "units", "tokenizers"},
+}
 LIBRARY = {*LAYERS, *SHARED}
 MAY_IMPORT: dict[str, set[str]] = {
     **SHARED,

@@ -68,6 +68,14 @@ def test_threads_are_left_alone_when_they_are_right(threads):
     assert threads.changes == 0
 
 
+def test_a_gpus_slabs_are_larger():
+    n_tokens = 4096  # more cells than any slab holds
+    maps = cost.FLOAT_BYTES * cost.LIVE_MAPS * (SLAB_CELLS["cuda"] - SLAB_CELLS["cpu"])
+    on_cpu = cost.capture_bytes(LARGE, n_tokens)
+    for device in ("cuda", "mps"):
+        assert cost.capture_bytes(LARGE, n_tokens, device) - on_cpu == maps
+
+
 def test_a_capture_grows_linearly_once_a_slab_is_full():
     def grows(n_tokens: int) -> int:
         return cost.capture_bytes(LARGE, 2 * n_tokens) - cost.capture_bytes(LARGE, n_tokens)

@@ -17,6 +17,12 @@ Place = Literal["pre", "post"]
 MixPlace = Literal["head_pre", "head_post"]
 
 NEAR_IDENTITY = 0.05
+WHERE: dict[Place | MixPlace, str] = {
+    "pre": "before the softmax",
+    "head_pre": "before the softmax",
+    "post": "after the softmax",
+    "head_post": "after the softmax",
+}
 
 
 @dataclass(frozen=True)

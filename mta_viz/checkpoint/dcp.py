@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mta_viz.checkpoint.dcp_metadata import CutTensor, Piece, read_metadata
+from mta_viz.checkpoint.pickle_limits import check_torch_file
 from mta_viz.checkpoint.stored import StoredTensor, StoredWeights
 from mta_viz.errors import CheckpointError
 
@@ -71,6 +72,7 @@ def _read_piece(folder: Path, key: str, piece: Piece, dtype: torch.dtype) -> Ten
         with (folder / piece.file).open("rb") as opened:
             opened.seek(piece.offset)
             content = io.BytesIO(opened.read(piece.length))
+        check_torch_file(content)
         value = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for damaged bytes
         raise CheckpointError(

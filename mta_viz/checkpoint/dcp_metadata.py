@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from mta_viz.checkpoint.pickle_limits import TooLargeError, check_pickle
 from mta_viz.checkpoint.printable import short_repr
 from mta_viz.errors import CheckpointError
 
@@ -122,11 +123,16 @@ def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], di
 
 def _unpickle(content: bytes) -> Record:
     try:
+        check_pickle(content)
         metadata = _Unpickler(io.BytesIO(content)).load()
     except _Refused as error:
         raise CheckpointError(
             [f".metadata names {error}, which no checkpoint needs; refused, and nothing of it was run"]
         ) from None
+    except TooLargeError as error:
+        raise CheckpointError(
+            [f".metadata cannot be read: {error}, which no checkpoint needs; refused"]
+        ) from error
     except Exception as error:  # a damaged pickle raises almost anything
         raise CheckpointError([".metadata is cut short or damaged; copy it again"]) from error
     return _record(metadata)

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mta_viz.errors import first_problems
+
 LARGEST = 2**31 - 1
 
 
@@ -77,12 +79,13 @@ class FieldReader:
 
     def refuse_unknown(self, ignored: frozenset[str]) -> None:
         """Every name that was neither asked for nor is known to be without effect is a fault."""
-        for name in self.block:
-            if name not in self.seen and name not in ignored:
-                self.problems.append(
-                    f"{self.where}.{show(name)[1:-1]} ({show(self.block[name])}) is not a field this program "
-                    "knows; it might change the computation. Remove it if it does not"
-                )
+        unknown = [name for name in self.block if name not in self.seen and name not in ignored]
+        told = [
+            f"{self.where}.{show(name)[1:-1]} ({show(self.block[name])}) is not a field this program "
+            "knows; it might change the computation. Remove it if it does not"
+            for name in unknown
+        ]
+        self.problems += first_problems(told, f"fields of {self.where} this program does not know")
 
     def _take(self, name: str, default: Any) -> Any:
         self.seen.add(name)

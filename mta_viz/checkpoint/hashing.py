@@ -29,7 +29,8 @@ def _weight_files(path: Path) -> list[Path]:
         return [path]
     location = locate(path)
     if location.format == "dcp":
-        return [location.folder / dcp.METADATA, *location.folder.glob("*.distcp")]
+        pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # reading a pipe would wait for ever
+        return [location.folder / dcp.METADATA, *pieces]
     names = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS}
     if location.format not in names:
         raise CheckpointError(["it holds no weights, so they have no sha256"], str(path))

@@ -14,12 +14,11 @@ from torch import Tensor
 from mta_viz.checkpoint.stored import FLOATS, StoredTensor, StoredWeights, dtype_name
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, first_problems
 
 Shape = tuple[int, ...]
 TIED_COPY = "output.tied_module.weight"
 EMBEDDING = "tok_embeddings.weight"
-MOST_LISTED = 20
 
 
 def kernel_from_file(tensor: Float[Tensor, "head 1 c_q c_k"]) -> Float[Tensor, "head c_q c_k"]:
@@ -144,19 +143,11 @@ def tensor_problems(config: ModelConfig, weights: StoredWeights) -> list[str]:
     ]
     present = {key: stored[key] for key in expected if key in stored}
     return [
-        *_first(_missing(config, absent, there), "missing tensors"),
-        *_first(unknown, "tensors the model does not have"),
-        *_first(list(weights.unreadable.values()), "tensors of no use"),
-        *_first(_misfits(expected, present), "tensors that do not fit"),
+        *first_problems(_missing(config, absent, there), "missing tensors"),
+        *first_problems(unknown, "tensors the model does not have"),
+        *first_problems(list(weights.unreadable.values()), "tensors of no use"),
+        *first_problems(_misfits(expected, present), "tensors that do not fit"),
     ]
-
-
-def _first(problems: list[str], what: str) -> list[str]:
-    """At most `MOST_LISTED` of one kind of problem, and how many more there are."""
-    rest = len(problems) - MOST_LISTED
-    if rest <= 0:
-        return problems
-    return [*problems[:MOST_LISTED], f"and {rest:,} more {what}"]
 
 
 def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object]) -> list[str]:

@@ -13,11 +13,11 @@ from torch import Tensor
 from mta_viz.checkpoint.atomic import write_folder
 from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes
 from mta_viz.checkpoint.layout import to_file
+from mta_viz.checkpoint.pickle_limits import ZIP_MAGIC, TooLargeError, check_torch_file
 from mta_viz.checkpoint.stored import StoredWeights, stored_in_memory
 from mta_viz.checkpoint.types import Checkpoint
 
 WEIGHTS = "consolidated.pth"
-_ZIP_MAGIC = b"PK\x03\x04"
 _UNSAFE = re.compile(r"GLOBAL ([\w.]+)")
 
 
@@ -54,7 +54,8 @@ def _is_plain(value: object) -> bool:
 def _load(file: Path) -> Any:
     """Weights-only; mapped unless the file has torch's old format, which cannot be."""
     with file.open("rb") as opened:
-        mappable = opened.read(4) == _ZIP_MAGIC
+        check_torch_file(opened)
+        mappable = opened.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     return torch.load(file, map_location="cpu", weights_only=True, mmap=mappable)
 
 
@@ -64,6 +65,8 @@ def _reason(error: Exception) -> str:
             f"it holds {unsafe[1]}, which is not a tensor; nothing of it was run. "
             'Save {"model": state_dict} with tensors only'
         )
+    if isinstance(error, TooLargeError):
+        return f"{error}, which no checkpoint needs; refused"
     if isinstance(error, PermissionError | FileNotFoundError | IsADirectoryError):
         return str(error.strerror)
     return "it is cut short or is no torch file. Copy it again, or consolidate the run again"

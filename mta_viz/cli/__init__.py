@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,11 +21,14 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | None = None) -> int:
+    """Run one command; returns the exit status. `ready` is called when the command is imported."""
     arguments = build_parser().parse_args(argv)
     try:
-        answer = import_module(f"mta_viz.cli.{arguments.command}").run(arguments)
+        command = import_module(f"mta_viz.cli.{arguments.command}")
+        if ready is not None:
+            ready()
+        answer = command.run(arguments)
         print(_json(answer), flush=True)
     except MtaVizError as error:
         return _fail(str(error))

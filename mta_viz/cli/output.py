@@ -13,6 +13,8 @@ from mta_viz.errors import MtaVizError
 
 def check_output(path: Path, force: bool) -> None:
     """Raise MtaVizError before any work when `path` cannot be written."""
+    if path.is_symlink() and not path.exists():
+        raise MtaVizError(f"{path} is a link to something that is not there; name a file, or remove the link")
     if path.is_dir():
         raise MtaVizError(f"{path} is a folder; name a file to write")
     if path.exists() and not force:

@@ -15,6 +15,7 @@ from mta_viz.cli.progress import note
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import run_hooks, tokenize
+from mta_viz.units import size_text
 
 ASK_ABOVE = 4 * 2**30  # bytes
 
@@ -41,8 +42,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def read_ids(path: Path) -> list[int]:
     """A JSON list of token ids. Raises PromptError for anything else."""
     try:
-        ids = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+        ids = json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise PromptError(f"{path} is no JSON ({error}); expected a list of token ids: [0, 17, 4]") from error
     if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
         raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
@@ -82,20 +83,13 @@ def stored_bytes(model: HookedMTA, n_tokens: int, names: Sequence[str]) -> int:
 
 def _state_size(model: HookedMTA, n_tokens: int, names: Sequence[str], agreed: bool) -> None:
     n_bytes = stored_bytes(model, n_tokens, names)
-    size = _readable(n_bytes)
+    size = size_text(n_bytes)
     if n_bytes > ASK_ABOVE and not agreed:
         raise MtaVizError(
             f"the trace would take {size}, in memory and on disk; narrow it with --layers and --stages, "
             "or add --yes"
         )
     note(f"{n_tokens} tokens, {len(names)} hooks: {size}")
-
-
-def _readable(n_bytes: int) -> str:
-    for power, unit in ((3, "GiB"), (2, "MiB")):
-        if n_bytes >= 1024**power:
-            return f"{n_bytes / 1024**power:.1f} {unit}"
-    return f"{n_bytes / 1024:.1f} KiB"
 
 
 def _check_layers(model: HookedMTA, layers: Sequence[int] | None) -> None:

@@ -211,7 +211,7 @@ class Attention(nn.Module):
         """Rows per slab. With gradients every slab would be kept anyway, so there is only one."""
         if torch.is_grad_enabled():
             return max(n_keys, 1)
-        cells = SLAB_CELLS.get(self.wq.weight.device.type, SLAB_CELLS["cuda"])
+        cells = slab_cells(self.wq.weight.device.type)
         return max(cells // (batch * self.config.n_heads * n_keys), 16)
 
     @property
@@ -234,6 +234,11 @@ class Attention(nn.Module):
 
     def _zero_future(self, maps: Tensor, first_row: int) -> Tensor:
         return maps.masked_fill(self._future(maps, first_row), 0.0)
+
+
+def slab_cells(device: str) -> int:
+    """Cells of one stage in a slab, by the device's type; every GPU counts as CUDA's."""
+    return SLAB_CELLS.get(device, SLAB_CELLS["cuda"])
 
 
 def _reach(kernel: Tensor | None) -> int:

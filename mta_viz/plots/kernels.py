@@ -9,19 +9,13 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Place
+from mta_viz.analysis.kernels import WHERE, LayerKernelSet, MixPlace, Place
 from mta_viz.analysis.maps import round_up
 from mta_viz.plots import cells, theme
 from mta_viz.plots.mosaic import LIMIT_FLOOR, Mosaic
 from mta_viz.plots.parts import Parts
 
 Scale = Literal["shared", "own"]
-PLACES = {
-    "pre": "before the softmax",
-    "post": "after the softmax",
-    "head_pre": "head mixing before the softmax",
-    "head_post": "head mixing after the softmax",
-}
 _NUMBER_CELL_PX = 30
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 64, 50
 
@@ -43,12 +37,12 @@ def kernel_grid(
     taps, offsets = kernels.taps(where), kernels.offsets(where)
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
-        return cells.empty_slot(f"{name} has no key-query kernel {PLACES[where]}", width)
+        return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
     mosaic = Mosaic(
         taps.numpy(), offsets, own_scale=scale == "own", width=width, numbering_from=numbering_from
     )
     size = f"{mosaic.c_q} x {mosaic.c_k}"
-    return mosaic.figure(f"{name} key-query kernels {PLACES[where]} ({size})")
+    return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
 
 
 def head_mixing(
@@ -65,14 +59,14 @@ def head_mixing(
     """
     mixing, name = kernels.mixing(where), f"L{layer + numbering_from}"
     if mixing is None:
-        return cells.empty_slot(f"{name} has no {PLACES[where]}", size[0])
+        return cells.empty_slot(f"{name} has no head mixing {WHERE[where]}", size[0])
     weights, n_groups = _full_matrix(mixing.numpy()), mixing.shape[0]
     parts = Parts(size, {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     cell_px = (size[0] - _LEFT - _RIGHT) / len(weights)
     parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_CELL_PX))
     _add_groups(parts, weights, n_groups)
     _add_head_axes(parts, len(weights), numbering_from)
-    parts.add_title(f"{name} {PLACES[where]}")
+    parts.add_title(f"{name} head mixing {WHERE[where]}")
     return parts.figure()
 
 

@@ -12,6 +12,7 @@ from mta_viz.errors import TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.units import size_text
 
 _MAX_FILE_BYTES = 1 << 28
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
@@ -73,7 +74,9 @@ def _find(name: str, wanted: str, candidates: list[Path]) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    looked = " and ".join(map(str, candidates)) or "nowhere, since params.json gives no path"
+    odd = {candidate: " (which is no regular file)" for candidate in candidates if candidate.exists()}
+    places = [f"{candidate}{odd.get(candidate, '')}" for candidate in candidates]
+    looked = " and ".join(places) or "nowhere, since params.json gives no path"
     raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {looked}. {_WHAT_TO_DO}')
 
 
@@ -82,7 +85,7 @@ def _read(file: Path) -> bytes:
     try:
         size = file.stat().st_size
         if size > _MAX_FILE_BYTES:
-            raise TokenizerError(f"it holds {size / 1e6:,.0f} MB, more than any tokenizer.")
+            raise TokenizerError(f"it holds {size_text(size)}, more than any tokenizer.")
         return file.read_bytes()
     except OSError as error:
         raise TokenizerError(f"it cannot be read ({error.strerror}).") from error

@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from operator import index
+from typing import Any
 
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -28,27 +30,31 @@ def ids_from_text(text: str) -> tuple[int, ...]:
     return tuple(int(entry) for entry in entries)
 
 
-def tokens_from_ids(ids: Sequence[object], *, vocab_size: int, tokenizer: Tokenizer | None = None) -> Tokens:
+def tokens_from_ids(ids: Iterable[Any], *, vocab_size: int, tokenizer: Tokenizer | None = None) -> Tokens:
     """Tokens of `ids` taken as they are (no BOS added), labelled by `tokenizer` or, without one, "<id 17>".
 
-    `ids` may come straight from a JSON file. `vocab_size` is the model's. There is no text, so
-    every span is empty. Raises PromptError for no ids, for entries that are no integers, and for
-    ids outside 0 .. vocab_size - 1, naming them.
+    `ids` may come straight from a JSON file, or be integers of numpy or torch. `vocab_size` is the
+    model's. There is no text, so every span is empty. Raises PromptError for no ids, for entries that are no
+    integers, and for ids outside 0 .. vocab_size - 1, naming them.
     """
-    if not ids:
+    entries = tuple(ids)
+    if not entries:
         raise PromptError("No token ids were given. Give at least one.")
-    wrong = [f"{entry!r} at {place}" for place, entry in enumerate(ids) if not _is_id(entry, vocab_size)]
+    plain = tuple(map(_whole, entries))
+    wrong = [f"{entries[at]!r} at {at}" for at, found in enumerate(plain) if not 0 <= found < vocab_size]
     if wrong:
         more = f" and {len(wrong) - _MAX_NAMED} more" if len(wrong) > _MAX_NAMED else ""
         raise PromptError(
             f"The model's token ids are whole numbers from 0 to {vocab_size - 1}; "
             f"given: {', '.join(wrong[:_MAX_NAMED])}{more} (positions count from 0). Correct them."
         )
-    plain = tuple(entry for entry in ids if isinstance(entry, int))
     pieces = tuple(map(unnamed, plain)) if tokenizer is None else tokenizer.pieces(plain)
     return Tokens(ids=plain, pieces=pieces, spans=tuple((0, 0) for _ in plain), text=None)
 
 
-def _is_id(entry: object, vocab_size: int) -> bool:
-    """Whether `entry` is an int (a bool is not, a JSON 3.0 is not) the model has a row for."""
-    return isinstance(entry, int) and not isinstance(entry, bool) and 0 <= entry < vocab_size
+def _whole(entry: Any) -> int:
+    """Any kind of integer as an int (a bool is none, a JSON 3.0 is none); -1, never an id, for the rest."""
+    try:
+        return -1 if isinstance(entry, bool) else index(entry)
+    except TypeError:
+        return -1

@@ -33,7 +33,10 @@ def draw_address(text: str) -> None:
         with st.container():
             st.text(text)
         with st.popover("Link", icon=":material/link:"):
-            st.caption("Copy with the button at the right of the line.")
+            st.caption(
+                "Copy with the button at the right of the line. "
+                "The prompt is not in it: send that along, and your settings."
+            )
             st.code(link(), language=None)
         with st.popover("?", width="content"):
             st.markdown(HELP)

@@ -17,10 +17,10 @@ from mta_viz.tracing import estimate_seconds
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember, stores
 from mta_viz.ui.open_page import Page
-from mta_viz.ui.registry import megabytes
 from mta_viz.ui.running import SHOW_SECONDS_FROM, Job, health_job
 from mta_viz.ui.sidebar import Request
 from mta_viz.ui.widgets import plain
+from mta_viz.units import size_text
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
@@ -34,7 +34,7 @@ def draw_estimate(request: Request, model: HookedMTA) -> None:
     seconds = estimate_seconds(model, request.n_tokens)
     if seconds > SHOW_SECONDS_FROM:
         parts.append(f"about {seconds:.0f} s")
-    parts.append(megabytes(capture_bytes(model.config, request.n_tokens)))
+    parts.append(size_text(capture_bytes(model.config, request.n_tokens, model.device.type)))
     if request.n_tokens > model.config.n_ctx:
         parts.append(f"beyond the trained length of {model.config.n_ctx:,}")
     request.estimate.caption(plain(" · ".join(parts)))
@@ -70,23 +70,23 @@ def health_lines(found: Health) -> list[str]:
     """The health card: one line a fact, trouble marked."""
     at_identity, kernels = found.kernels_at_identity
     lines = [
-        f"{'!' if found.n_nan or found.n_inf else ' '} NaN {found.n_nan:,}, infinite {found.n_inf:,}",
-        f"  kernels at identity: {at_identity} of {kernels}",
+        f"{'! ' if found.n_nan or found.n_inf else ''}NaN {found.n_nan:,}, infinite {found.n_inf:,}",
+        f"kernels at identity: {at_identity} of {kernels}",
     ]
     if found.largest_tap is not None:
-        lines.append(f"{_mark(found.largest_tap)} largest |tap|: {_number(found.largest_tap, '.3g')}")
+        lines.append(f"{_mark(found.largest_tap)}largest |tap|: {_number(found.largest_tap, '.3g')}")
     if found.gates_below_0_05 is not None:
         gates = found.gates_below_0_05
-        lines.append(f"{_mark(gates)} gates below 0.05: {_number(gates, '.0%')}")
+        lines.append(f"{_mark(gates)}gates below 0.05: {_number(gates, '.0%')}")
     if found.row_sum_range is not None:
         low, high = found.row_sum_range
         ends = f"{_number(low, '.3g')} to {_number(high, '.3g')}"
-        lines.append(f"{_mark(low, high)} row sums of the final weights: {ends}")
+        lines.append(f"{_mark(low, high)}row sums of the final weights: {ends}")
     return lines
 
 
 def _mark(*values: float) -> str:
-    return " " if all(map(isfinite, values)) else "!"
+    return "" if all(map(isfinite, values)) else "! "
 
 
 def _number(value: float, form: str) -> str:
@@ -99,7 +99,7 @@ def _digest(request: Request) -> str:
     asked = f"sha256.{key.path}.{key.step}"
     if request.summary.n_bytes > HASH_UP_TO and not state.get(asked):
         st.button("Compute sha256", key="sha256", on_click=state.put, args=(asked, True))
-        return f"not computed ({megabytes(request.summary.n_bytes)} to read)"
+        return f"not computed ({size_text(request.summary.n_bytes)} to read)"
     return _sha256(key.path, key.step, key.changed)
 
 
@@ -121,7 +121,7 @@ def draw_health(request: Request, page: Page, card: Any) -> None:
         line.empty()
         raise job.error
     found = remember(lambda: health(page.model, page.trace), *key)
-    card.code("\n".join(health_lines(found)), language=None)
+    card.code("\n".join(health_lines(found)), language=None, wrap_lines=True)
     if found.self_check is None:
         line.empty()
     else:

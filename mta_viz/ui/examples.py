@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mta_viz.errors import MtaVizError
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.ui.registry import ASSETS
+from mta_viz.ui.site import ASSETS
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Place, layer_kernels
+from mta_viz.analysis.kernels import WHERE, LayerKernelSet, MixPlace, Place, layer_kernels
 from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import kernels_csv
 from mta_viz.plots.kernels import Scale, head_mixing, kernel_grid
@@ -15,12 +15,6 @@ from mta_viz.ui.registry import VARIANTS
 from mta_viz.ui.steppers import pick_layer
 from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
-PLACES = {
-    "pre": "before the softmax",
-    "head_pre": "before the softmax",
-    "post": "after the softmax",
-    "head_post": "after the softmax",
-}
 READING = (
     "Each kernel reads the cells around the one it is read for: rows are earlier queries (0 = now), columns "
     "are keys to its left and right. The own tap is framed."
@@ -85,30 +79,28 @@ def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: Place, s
         lambda: kernel_grid(kernels, where, scale=scale, layer=layer, numbering_from=page.numbering),
         "kernel grid", page.key, layer, where, scale, page.numbering,
     )  # fmt: skip
-    chart(figure, f"kernels.{where}", alt=f"Kernels of all heads {PLACES[where]}")
+    chart(figure, f"kernels.{where}", alt=f"Kernels of all heads {WHERE[where]}")
     words = f"{taps.shape[0]} kernels of {taps.shape[1]} queries x {taps.shape[2]} keys. {READING}"
     caption_with_save(words, _name(layer, where), figure, lambda: kernels_csv(kernels), where)
 
 
-def _missing(page: Page, layer: int, where: str) -> str:
+def _missing(page: Page, layer: int, where: Place) -> str:
     config = page.model.config
     having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
-    return (
-        f"{layer_label(layer, page.numbering)} has no key-query kernel {PLACES[where]}. "
-        f"Layers that have one: {layer_list(having, page.numbering)}."
-    )
+    others = f"Layers that have one: {layer_list(having, page.numbering)}." if having else "No layer has one."
+    return f"{layer_label(layer, page.numbering)} has no key-query kernel {WHERE[where]}. {others}"
 
 
 def _draw_mixing(page: Page, layer: int, kernels: LayerKernelSet, where: MixPlace) -> None:
     matrix = kernels.mixing(where)
     if matrix is None:
-        caption(f"Heads are not mixed {PLACES[where]} in this model.")
+        caption(f"Heads are not mixed {WHERE[where]} in this model.")
         return
     figure = remember(
         lambda: head_mixing(kernels, where, layer=layer, numbering_from=page.numbering),
         "head mixing", page.key, layer, where, page.numbering,
     )  # fmt: skip
-    chart(figure, f"mixing.{where}", alt=f"Head mixing {PLACES[where]}: target heads down, sources across")
+    chart(figure, f"mixing.{where}", alt=f"Head mixing {WHERE[where]}: target heads down, sources across")
     words = "Rows: what this target head receives; columns: the source heads it takes from."
     caption_with_save(words, _name(layer, where), figure, lambda: kernels_csv(kernels), where)
 

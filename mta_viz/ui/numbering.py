@@ -16,5 +16,5 @@ def head_label(head: int, numbering: int) -> str:
 
 
 def layer_list(layers: Sequence[int], numbering: int) -> str:
-    """`1, 3, 5`, or `none`."""
-    return ", ".join(str(layer + numbering) for layer in layers) or "none"
+    """`1, 3, 5`."""
+    return ", ".join(str(layer + numbering) for layer in layers)

@@ -1,25 +1,26 @@
 """How every page begins: `with open_page("Attention") as page: ...`.
 
-Opens the layout, draws the shared sidebar, loads the model and runs the prompt with progress and
-Stop, and turns every error into a message. Pages start here because a page opened by its own
-address may run without app.py.
+Opens the layout, draws the shared sidebar, has the model and the run made ready by `preparing`, and
+turns every error into a message. Pages start here because a page opened by its own address may run
+without app.py. Importing this imports nothing heavy: the first visitor sees the page at once.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import streamlit as st
 
-from mta_viz.errors import Cancelled, MtaVizError
-from mta_viz.ui import cache, running, state
-from mta_viz.ui.registry import ASSETS
-from mta_viz.ui.sidebar import Request, draw_settings, draw_sidebar, request_run
+from mta_viz.errors import MtaVizError
+from mta_viz.ui import state
+from mta_viz.ui.first_paint import first_paint
+from mta_viz.ui.site import ASSETS, ICON, draw_links
 from mta_viz.ui.widgets import plain
 
-QUIET_SECONDS = 0.4  # a run shorter than this shows no progress bar
+if TYPE_CHECKING:
+    from mta_viz.ui.sidebar import Request
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,28 @@ class Page:
 
 
 @contextmanager
-def open_page(title: str) -> Iterator[Page]:
-    """Draw the frame around a page's body; the body does not run when there is nothing to draw."""
-    st.set_page_config(page_title=f"{title} · mta_viz", layout="wide")
+def open_page(title: str, *, needs_run: bool = False) -> Iterator[Page]:
+    """Draw the frame around a page's body; the body does not run when there is nothing to draw.
+
+    `needs_run`: without a run of the prompt there is nothing; the page then says what to do.
+    """
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
+    draw_links()
     state.enter(title)
     request, page = None, None
     with _errors_as_messages():
-        request = draw_sidebar()
-        page = _ready(request)
+        with first_paint():
+            from mta_viz.ui import preparing
+        request = preparing.draw_sidebar()
+        page = preparing.ready(request)
     if page is None:
         _close_without_model(request)
+    if needs_run and page.trace is None:
+        _close_without_run(request, page)
     with _errors_as_messages():
         yield page
-    state.mirror()
-    with _errors_as_messages():
-        _finish(request, page)
+    _close(request, page)
 
 
 @contextmanager
@@ -71,7 +78,9 @@ def _errors_as_messages() -> Iterator[None]:
         st.error(plain(f"The page failed with {type(error).__name__}: {error}. The log has the details."))
 
 
-def _close_without_model(request: Request | None) -> NoReturn:
+def _close_without_model(request: "Request | None") -> NoReturn:
+    from mta_viz.ui.preparing import draw_settings
+
     with _errors_as_messages():
         if request is not None:
             draw_settings(request, ["cpu"])
@@ -79,99 +88,19 @@ def _close_without_model(request: Request | None) -> NoReturn:
     st.stop()
 
 
-def _ready(request: Request) -> Page | None:
-    """Everything the page needs, after loading and running what is missing; None: it was said why not."""
-    if request.model is None:
-        (st.info if request.found is None else st.error)(plain(request.problem))
-        return None
-    wanted = request.run or request.model
-    result = _result(wanted)
-    if result is None:
-        result = _work(request, wanted)
-    _draw_run(request)
-    if result is None:
-        st.info("Stopped. Press Run to see this prompt.")
-        return None
-    trace = result if request.run else None
-    return Page(
-        model=trace.model if trace else result,
-        trace=trace,
-        key=request.run.text if request.run else repr(request.model),
-        empty=request.empty,
-        stale=request.stale,
-        numbering=state.get("numbering", 0),
-        first_token=state.get("first_token", False),
-    )
+def _close_without_run(request: "Request", page: Page) -> NoReturn:
+    from mta_viz.ui.address import draw_address
+
+    with _errors_as_messages():
+        draw_address(f"{state.view().checkpoint} · no run")
+        st.info(plain(page.empty))
+    _close(request, page)
+    st.stop()
 
 
-def _result(wanted: cache.RunKey | cache.ModelKey) -> Any | None:
-    stores = cache.stores()
-    store = stores.traces if isinstance(wanted, cache.RunKey) else stores.models
-    return store.get(wanted)
+def _close(request: "Request", page: Page) -> None:
+    from mta_viz.ui.preparing import finish
 
-
-def _work(request: Request, wanted: cache.RunKey | cache.ModelKey) -> Any | None:
-    """Wait for the job that makes `wanted`, showing it. None after Stop; raises what the job raised."""
-    job = _job(wanted)
-    if not job.wait(QUIET_SECONDS):
-        stop = {"icon": ":material/stop:", "width": "stretch", "on_click": job.cancel}
-        request.button.button("Stop", key="stop", **stop)
-        _show_progress(job)
-    if isinstance(job.error, Cancelled):
-        return None
-    if job.error is not None:
-        _draw_run(request)
-        raise job.error
-    return _result(wanted)
-
-
-def _job(wanted: cache.RunKey | cache.ModelKey) -> running.Job:
-    """This session's job for `wanted`; a job for something else is cancelled."""
-    current = state.get("job")
-    if current is not None:
-        if current[0] == wanted:
-            return current[1]
-        current[1].cancel()
-    if isinstance(wanted, cache.RunKey):
-        job = running.run_job(wanted, cache.stores())
-    else:
-        job = running.load_job(wanted, cache.stores())
-    state.put("job", (wanted, job))
-    return job
-
-
-def _show_progress(job: running.Job) -> None:
-    place = st.empty()
-    while not job.wait(0.1):
-        left = job.seconds_left
-        text = job.stage if left is None else f"{job.stage}: about {max(1, round(left))} s left"
-        place.progress(job.fraction, text=plain(text))
-    place.empty()
-
-
-def _draw_run(request: Request) -> None:
-    """The Run button. Never disabled: a disabled one would swallow the click that ends the typing."""
-    up_to_date = request.run is not None and not request.stale and not request.empty
-    request.button.button(
-        "Run",
-        key="run",
-        type="secondary" if up_to_date else "primary",
-        icon=":material/play_arrow:",
-        shortcut="Ctrl+Enter",
-        width="stretch",
-        on_click=request_run,
-        help="Up to date: what is shown is of this prompt." if up_to_date else None,
-    )
-
-
-def _finish(request: Request, page: Page) -> None:
-    """The parts of the sidebar that need a loaded model; drawn after the page's own content.
-
-    The check comes last: it runs the prompt once more, and everything else is on screen by then.
-    """
-    from mta_viz.ui.details import devices, draw_details, draw_estimate, draw_health
-
-    draw_estimate(request, page.model)
-    card = draw_details(request, page)
-    draw_settings(request, devices())
-    draw_health(request, page, card)
+    state.mirror()
+    with _errors_as_messages():
+        finish(request, page)

@@ -13,8 +13,9 @@ from pathlib import Path
 from mta_viz.checkpoint.discovery import Found
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
+from mta_viz.ui.site import ASSETS
+from mta_viz.units import size_text
 
-ASSETS = Path(__file__).parents[2] / "assets"
 VARIANTS = {
     "transformer": "Transformer",
     "talking_heads": "Talking heads",
@@ -60,7 +61,7 @@ def grey_line(found: Found, run_dtype: str) -> str:
     config, summary = found.summary.config, found.summary
     kernels = [config.kernels(layer) for layer in range(config.n_layers)]
     parts = [
-        f"{config.n_layers} layers x {config.n_heads} heads, {megabytes(summary.n_bytes)}",
+        f"{config.n_layers} layers x {config.n_heads} heads, {size_text(summary.n_bytes)}",
         _kernel_words("before softmax", config.mta.pre_kernel, [bool(k.pre) for k in kernels]),
         _kernel_words("after softmax", config.mta.post_kernel, [bool(k.post) for k in kernels]),
         "head mixing" if any(k.head_pre or k.head_post for k in kernels) else "",
@@ -92,13 +93,6 @@ def shape_lines(config: ModelConfig) -> list[str]:
         told = [f"{place} {'x'.join(map(str, shape))}" for place, shape in places.items() if shape]
         lines.append(f"L{layer}: {', '.join(told) or 'no kernels, no mixing'}")
     return lines
-
-
-def megabytes(n_bytes: int) -> str:
-    """`6.8 MB`, `1.2 GB`: decimal units, as file managers show them."""
-    if n_bytes >= 1e9:
-        return f"{n_bytes / 1e9:.1f} GB"
-    return f"{n_bytes / 1e6:.1f} MB"
 
 
 def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import streamlit as st
 
 from mta_viz.checkpoint.discovery import Found
 from mta_viz.checkpoint.reading import Summary
+from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
@@ -19,8 +20,6 @@ from mta_viz.ui.cache import ModelKey, RunKey
 from mta_viz.ui.examples import fitting, prompt_for
 from mta_viz.ui.uploads import keep_upload
 from mta_viz.ui.widgets import caption, plain
-
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass
@@ -211,7 +210,7 @@ def _draw_ids(request: Request) -> None:
     try:
         ids = ids_from_text(text)
     except MtaVizError as error:
-        request.empty = str(error)
+        _refuse(request, error)
         return
     vocab_size = request.summary.config.vocab_size
     _count(request, lambda: tokens_from_ids(ids, vocab_size=vocab_size))
@@ -222,13 +221,20 @@ def _count(request: Request, encode: Callable[[], Tokens]) -> None:
     try:
         request.n_tokens = len(encode())
     except MtaVizError as error:
-        request.empty = str(error)
-        st.error(plain(str(error)))
+        _refuse(request, error)
+
+
+def _refuse(request: Request, error: MtaVizError) -> None:
+    """Say what is wrong with the prompt beside it, and on the page only where to look."""
+    request.empty = "This prompt cannot be run. What is wrong with it stands under it, at the left."
+    st.error(plain(str(error)))
 
 
 def _want(request: Request, prompt: str | tuple[int, ...], kind: type[str] | type[tuple]) -> None:
     """The run to show is the last one asked for; the text in the box may be newer."""
     asked: Any = state.get("run")
+    if asked == prompt and request.empty:  # it was refused, and running it would only say so again
+        return
     if isinstance(asked, kind) and asked:
         request.run = RunKey(request.model_key, asked)
         request.stale = asked != prompt

@@ -49,13 +49,13 @@ def visit(browser, app_address):
     """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page."""
     contexts = []
 
-    def go(path, width=1280, theme="light"):
+    def go(path, width=1280, theme="light", address=app_address):
         size = {"width": width, "height": 1100}
         context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(180_000)
-        page.goto(app_address + path)
+        page.goto(address + path)
         return page
 
     yield go
@@ -219,6 +219,41 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
     page.get_by_role("link", name="Attention").click()
     wait_for_map(page, "L3 H2 · final weights")
     assert page.get_by_label("Prompt").input_value() == PROMPT
+
+
+def test_a_menu_opens_at_the_first_click_on_a_slow_machine(visit):
+    page = visit("/kernels?ck=tiny-mta&l=1")
+    page.get_by_text("kernels of all heads").wait_for()
+    settle(page)
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 20})
+    page.get_by_role("button", name="?", exact=True).click()  # in its middle, where the arrow is
+    page.wait_for_timeout(2000)
+    assert page.get_by_text("Rows are queries").count() == 1
+
+
+def test_nothing_is_fetched_from_another_host(visit, app_address):
+    page = visit("about:blank", address="")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{app_address}/?ck=tiny-mta&l=1&h=0&s=kq")
+    wait_for_map(page, "L1 H0")
+    page.get_by_role("link", name="Kernels").click()
+    page.get_by_text("kernels of all heads").wait_for()
+    settle(page)
+    assert asked and not [url for url in asked if not url.startswith((app_address, "data:", "blob:"))]
+
+
+def test_labels_and_controls_of_a_row_are_in_line(visit):
+    for path, controls in (("/?ck=tiny-mta&l=1&h=0&s=kq", 4), ("/kernels?ck=tiny-mta&l=1", 2)):
+        page = visit(path)
+        page.get_by_role("button", name="?", exact=True).wait_for()
+        settle(page)
+        row = page.locator(
+            ".stMain [data-testid=stHorizontalBlock]", has=page.locator(".st-key-step-layer-Up")
+        )
+        labels = row.first.locator("[data-testid=stWidgetLabel]").all()
+        tops = [label.bounding_box()["y"] for label in labels]
+        assert len(tops) == controls and max(tops) - min(tops) < 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

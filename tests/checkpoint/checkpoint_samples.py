@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -19,8 +20,11 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from mta_viz.checkpoint.layout import file_entries
+from mta_viz.checkpoint.params import params_from_config
+from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import CheckpointError
 
 ALL_OPTIONS = MTAOptions(
     pre_kernel=(2, 3),
@@ -66,6 +70,40 @@ def write_consolidated(folder: Path, params: object, tensors: Mapping[str, Any],
     torch.save({"model": dict(tensors), **more}, folder / "consolidated.pth")
     (folder / "params.json").write_text(json.dumps(params))
     return folder
+
+
+def write_sample(folder: Path, tokenizer: tuple[str | None, str | None] = ("char", None)) -> Path:
+    """A consolidated folder of `tiny_config()` with random tensors and the named tokenizer."""
+    config = tiny_config()
+    return write_consolidated(folder, params_from_config(config, *tokenizer), lingua_tensors(config))
+
+
+def edit_params(folder: Path, **model: object) -> Path:
+    file = folder / "params.json"
+    params = json.loads(file.read_text())
+    mta = model.pop("mta", {})
+    params["model"] |= model
+    params["model"]["mta"] |= mta
+    file.write_text(json.dumps(params))
+    return folder
+
+
+def edit_tensors(folder: Path, **changes: torch.Tensor | None) -> Path:
+    file = folder / "consolidated.pth"
+    model = torch.load(file, weights_only=True)["model"]
+    for key, value in changes.items():
+        if value is None:
+            del model[key]
+        else:
+            model[key] = value
+    torch.save({"model": model}, file)
+    return folder
+
+
+def problems_of(folder: Path) -> tuple[str, ...]:
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(folder)
+    return caught.value.problems
 
 
 def write_distributed(folder: Path, params: object, tensors: Mapping[str, torch.Tensor], ranks: int) -> Path:

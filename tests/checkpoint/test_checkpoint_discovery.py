@@ -98,6 +98,14 @@ def test_sha256_of_one_file_and_of_several(tmp_path: Path) -> None:
     assert sha256(several) == hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
+def test_sha256_waits_for_no_pipe(tmp_path: Path) -> None:
+    (tmp_path / ".metadata").write_bytes(b"m")
+    (tmp_path / "__0_0.distcp").write_bytes(b"x")
+    before = sha256(tmp_path)
+    os.mkfifo(tmp_path / "__1_0.distcp")
+    assert sha256(tmp_path) == before
+
+
 def test_sha256_needs_weights(tmp_path: Path) -> None:
     (tmp_path / "params.json").write_text("{}")
     with pytest.raises(CheckpointError, match="holds no weights"):

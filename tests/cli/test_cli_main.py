@@ -101,6 +101,35 @@ def test_a_real_interrupt_in_a_real_process(tmp_path: Path):
     assert process.returncode == 130 and said == "\ninterrupted\n"
 
 
+@pytest.mark.parametrize("module", ["mta_viz.cli.arguments", "torch", "transformer_lens"])
+def test_an_interrupt_while_modules_are_imported(module: str):
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting)\n"
+        "sys.argv = ['mta_viz', 'trace', 'x', '--prompt', 'a', '--out', 'y']\n"
+        "runpy.run_module('mta_viz', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
+
+
+def test_an_interrupt_stays_ignored_where_it_was():
+    code = (
+        "import signal, sys; from types import SimpleNamespace\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from mta_viz import __main__, cli\n"
+        "seen = lambda arguments: {'ignored': signal.getsignal(signal.SIGINT) is signal.SIG_IGN}\n"
+        "cli.import_module = lambda name: SimpleNamespace(run=seen)\n"
+        "sys.argv = ['mta_viz', 'info', 'x']\n"
+        "sys.exit(__main__.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout) == {"ignored": True}
+
+
 def test_a_closed_pipe_is_no_traceback():
     code = (
         "import sys; from types import SimpleNamespace; from mta_viz import cli\n"

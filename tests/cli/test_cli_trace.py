@@ -119,11 +119,19 @@ def test_what_does_not_exist_is_refused_with_what_does(run, folder, ids_file, tm
         ("[true]", "whole numbers"),
         ('"abc"', "whole numbers"),
         ("[0, 1", "no JSON"),
+        pytest.param("[" * 100_000, "no JSON", id="deep"),
     ],
 )
 def test_a_token_file_is_checked(run, folder, ids_file, tmp_path, text, said):
     ids_file.write_text(text)
     assert_refused(run("trace", folder, "--tokens", ids_file, "--out", tmp_path / "t"), said)
+
+
+def test_a_token_file_may_begin_with_a_byte_order_mark(run, folder, ids_file, tmp_path):
+    ids_file.write_bytes(b"\xef\xbb\xbf[0, 1, 27]")
+    out = tmp_path / "t"
+    assert run("trace", folder, "--tokens", ids_file, "--stages", "hook_z", "--out", out).status == 0
+    assert load_file(out)["tokens"].tolist() == [0, 1, 27]
 
 
 def test_a_missing_token_file_is_named(run, folder, tmp_path):
@@ -152,6 +160,14 @@ def test_the_output_must_have_a_place(run, folder, ids_file, tmp_path):
     )
 
 
+def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path):
+    out = tmp_path / "t"
+    out.symlink_to(tmp_path / "nowhere")
+    for flags in ((), ("--force",)):
+        assert_refused(run("trace", folder, "--tokens", ids_file, "--out", out, *flags), "link", str(out))
+    assert out.is_symlink() and not out.exists()
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):
     def fail(tensors, path):
         Path(path).write_text("half")
@@ -176,10 +192,10 @@ def test_the_stated_size_is_the_size_of_the_tensors(model, length):
 def test_more_than_the_limit_needs_yes(run, folder, ids_file, tmp_path, monkeypatch):
     monkeypatch.setattr(trace, "ASK_ABOVE", 1000)
     command = ("trace", folder, "--tokens", ids_file, "--out", tmp_path / "t.safetensors")
-    assert_refused(run(*command), "KiB", "--yes")
+    assert_refused(run(*command), "kB", "--yes")
     answer = run(*command, "--yes")
     assert answer.status == 0
-    assert re.search(r"note: 6 tokens, \d+ hooks: \d+\.\d KiB", answer.err)
+    assert re.search(r"note: 6 tokens, \d+ hooks: \d+\.\d kB", answer.err)
 
 
 def test_a_run_beyond_the_trained_length_says_so(run, folder, ids_file, tmp_path):

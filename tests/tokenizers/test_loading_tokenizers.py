@@ -1,5 +1,6 @@
 """Finding and opening tokenizer files, and what is said when that fails."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,14 @@ def test_a_missing_file_says_what_where_and_what_to_do(tmp_path: Path, name: str
     wanted = {"tiktoken": "tiktoken rank file", "sp": "SentencePiece model", "tokenizers": "tokenizer.json"}
     for part in (wanted[name], AUTHORS + file, str(tmp_path / file), "--tokenizer FILE", "paste token ids"):
         assert part in message
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["by the user", "by params.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, given: bool) -> None:
+    pipe = tmp_path / "tokenizer.model"
+    os.mkfifo(pipe)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.model \(which is no regular file\)"):
+        load_tokenizer("tiktoken", pipe.name, folder=tmp_path, override=pipe if given else None)
 
 
 def test_a_missing_path_says_that_none_is_given(tmp_path: Path) -> None:
@@ -108,7 +117,7 @@ def test_a_file_for_a_kind_without_file_is_refused(tmp_path: Path) -> None:
 def test_a_weights_file_chosen_by_mistake_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(TokenizerError, match="1,074 MB, more than any tokenizer"):
+    with pytest.raises(TokenizerError, match=r"1\.1 GB, more than any tokenizer"):
         load_tokenizer("sp", "model.safetensors", folder=tmp_path)
 
 

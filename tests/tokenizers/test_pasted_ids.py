@@ -1,6 +1,8 @@
 """Token ids instead of text."""
 
+import numpy as np
 import pytest
+import torch
 
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.bytes import BytesTokenizer
@@ -17,15 +19,29 @@ def test_ids_are_taken_as_they_are_and_labelled() -> None:
 
 
 @pytest.mark.parametrize(
+    "ids",
+    [np.array([3, 7]), [np.int16(3), np.uint8(7)], torch.tensor([3, 7]), (3, torch.tensor(7)), iter((3, 7))],
+    ids=repr,
+)
+def test_any_kind_of_integer_is_an_id(ids: object) -> None:
+    found = tokens_from_ids(ids, vocab_size=8).ids
+    assert found == (3, 7) and {type(one) for one in found} == {int}
+
+
+@pytest.mark.parametrize(
     ("ids", "said"),
     [
         ([], "No token ids"),
+        (np.array([]), "No token ids"),
+        (np.array([True]), "True"),
+        (np.array([1.0]), "1.0"),
+        (torch.tensor([[1, 2]]), "tensor"),
         ([0, 512, -1], r"0 to 511; given: 512 at 1, -1 at 2 \("),
         ([1.0, True, "3"], "1.0 at 0, True at 1, '3' at 2"),
         ([900] * 9, "900 at 4 and 4 more"),
     ],
 )
-def test_wrong_ids_are_named_with_their_place(ids: list, said: str) -> None:
+def test_wrong_ids_are_named_with_their_place(ids: object, said: str) -> None:
     with pytest.raises(PromptError, match=said):
         tokens_from_ids(ids, vocab_size=512)
 

@@ -1,15 +1,17 @@
 """Running a model: generation, scoring, hooks, cancelling, and two threads on one model."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from model_cases import Case, random_case, read_case
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
-from mta_viz.errors import Cancelled, PromptError
+from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.generation import Continuation
 from mta_viz.model.transformer import HookedMTA
@@ -109,6 +111,25 @@ def test_generation_counts_and_reports() -> None:
     assert generate(model, PROMPT, 0) == ()
     assert len(generate(model, PROMPT, 4, progress=shares.append)) == 4
     assert shares == [0.25, 0.5, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(("broken_after", "said"), [(0, "new token 1 hold NaN"), (2, "new token 3 hold NaN")])
+def test_generation_ends_with_an_error_where_the_logits_are_nan(
+    monkeypatch: pytest.MonkeyPatch, broken_after: int, said: str
+) -> None:
+    model, steps = random_case(GROUPED, seed=5).build(), iter(range(20))
+    whole = model.logits
+    bad = torch.full((13,), torch.nan)
+    monkeypatch.setattr(model, "logits", lambda resid: whole(resid) if next(steps) < broken_after else bad)
+    with pytest.raises(MtaVizError, match=said):
+        generate(model, PROMPT, 5)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_ids_may_be_an_array_or_a_tensor(kind: Callable[[list[int]], object]) -> None:
+    model = random_case(GROUPED, seed=5).build()
+    assert capture(model, kind(PROMPT)).tokens.ids == tuple(PROMPT)
+    assert generate(model, kind(PROMPT), 3) == generate(model, PROMPT, 3)
 
 
 def test_text_needs_a_tokenizer_and_ids_must_exist() -> None:

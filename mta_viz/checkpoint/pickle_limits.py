@@ -1,0 +1,107 @@
+"""A pickle's cost before it is loaded: what is hashed there must be small.
+
+A tuple of a tuple twice, forty times over, is a few bytes; as the key of a dict it takes hours to
+hash, in one step that nothing can interrupt. This walks the opcodes without making any value.
+Which names a pickle may use is for its unpickler to decide.
+"""
+
+from io import BufferedReader, BytesIO
+from pickletools import genops, markobject, opcodes
+
+import torch
+
+MOST_HASHED = 10_000  # values inside one key or one call's arguments; a tensor's call has about 20
+ZIP_MAGIC = b"PK\x03\x04"
+Size = list[int]  # one number, the values inside a value; a list, since containers grow in place
+
+_GET, _PUT = {"GET", "BINGET", "LONG_BINGET"}, {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GROWING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"}
+_LEAVES = {one.name for one in opcodes if not one.stack_before and one.stack_after} - {"MARK", *_GET}
+_CONSTANTS = {name for name in _LEAVES if not name.startswith("EMPTY_")}  # nothing is added to these
+# How many values an opcode takes (apart from those above the last mark), and whether it takes those too.
+_TAKES = {
+    one.name: (one.stack_before.index(markobject), True)
+    if markobject in one.stack_before
+    else (len(one.stack_before), False)
+    for one in opcodes
+}
+# Which of the values an opcode takes are hashed, or may be by the call it makes.
+_HASHED = {
+    **dict.fromkeys(("SETITEM", "SETITEMS"), slice(1, None, 2)),
+    **dict.fromkeys(("ADDITEMS", "REDUCE", "NEWOBJ", "NEWOBJ_EX"), slice(1, None)),
+    **dict.fromkeys(("OBJ", "INST", "FROZENSET"), slice(None)),
+    "DICT": slice(0, None, 2),
+}
+
+
+class TooLargeError(ValueError):
+    """A pickle that would take for ever to load."""
+
+
+def check_torch_file(file: BufferedReader | BytesIO) -> None:
+    """Raises TooLargeError for such a pickle in what torch.save wrote; leaves the file at its start.
+
+    Other damage is left for torch.load to find.
+    """
+    zipped = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+    file.seek(0)
+    try:
+        if zipped:
+            check_pickle(torch._C.PyTorchFileReader(file).get_record("data.pkl"))
+        else:  # the older format: a magic number, a version, the system, the object, its storages' keys
+            for _ in range(5):
+                check_pickle(file)
+    except TooLargeError:
+        raise
+    except Exception:  # torch, and a damaged pickle, raise many kinds
+        return
+    finally:
+        file.seek(0)
+
+
+def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
+    """Raises TooLargeError where a key or argument is too large to hash; almost anything when damaged.
+
+    An open file is read up to the end of its pickle.
+    """
+    stack: list[Size | None] = []  # None: a mark
+    memo: dict[int, Size | None] = {}
+    one: Size = [1]
+    for opcode, argument, _ in genops(content):
+        name = opcode.name
+        if name in _CONSTANTS:
+            stack.append(one)
+        elif name in _PUT:
+            memo[len(memo) if argument is None else argument] = stack[-1]
+        elif name in _GET:
+            stack.append(memo[argument])
+        elif name in ("MARK", "DUP"):
+            stack.append(stack[-1] if name == "DUP" else None)
+        elif name not in ("PROTO", "FRAME"):
+            taken = _taken(stack, *_TAKES[name])
+            for size in taken[_HASHED[name]] if name in _HASHED else ():
+                if size[0] > MOST_HASHED:
+                    raise TooLargeError("it holds a key made of too many values")
+            total = min(sum([size[0] for size in taken]), 2 * MOST_HASHED)
+            if name in _GROWING:
+                taken[0][0] = total
+                stack.append(taken[0])
+            elif opcode.stack_after:
+                stack.append([1 + total])
+
+
+def _taken(stack: list[Size | None], count: int, to_mark: bool) -> list[Size]:
+    """Take from the stack what an opcode does: so many values, below all those above the last mark."""
+    if to_mark:
+        mark = len(stack) - 1
+        while stack[mark] is not None:
+            mark -= 1
+        del stack[mark]
+        count += len(stack) - mark
+    if count > len(stack):
+        raise ValueError("the pickle takes more values than it has")
+    taken = stack[len(stack) - count :]
+    del stack[len(stack) - count :]
+    if None in taken:
+        raise ValueError("the pickle takes a mark for a value")
+    return taken  # type: ignore[return-value]

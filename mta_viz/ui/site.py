@@ -1,0 +1,22 @@
+"""What the site is made of: its pages, and where its own files are. Imports only streamlit."""
+
+from pathlib import Path
+
+import streamlit as st
+
+ASSETS = Path(__file__).parents[2] / "assets"
+ICON = ASSETS / "icon.svg"
+PAGES = {
+    "pages/attention.py": ("Attention", ":material/grid_on:"),
+    "pages/kernels.py": ("Kernels", ":material/apps:"),
+}
+
+
+def draw_links() -> None:
+    """Links to all pages, in the sidebar.
+
+    Streamlit's own navigation lists files by their names when a page was opened by its address.
+    """
+    with st.sidebar:
+        for path, (title, icon) in PAGES.items():
+            st.page_link(path, label=title, icon=icon)

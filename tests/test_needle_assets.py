@@ -196,6 +196,14 @@ def test_the_best_of_three_rates_is_shipped_and_all_are_told():
     assert table("model | learning rate") == expected
 
 
+def test_the_readme_says_how_many_are_right():
+    text = (ASSETS.parent / "README.md").read_text("utf-8")
+    for folder in (MTA, TWIN):
+        score = card(folder / "card.json")["needles"]["total"]["all"]
+        (right,) = re.findall(rf"^\| `assets/{folder.name}` .* \| (.*?) \|$", text, re.M)
+        assert right == f"{score['right']:,} of {score['n']:,}"
+
+
 def test_the_table_of_layers_is_what_the_shipped_kernels_say():
     kernels, expected = kernels_of("as shipped"), []
     named_rows = kernel_table(*kernels)

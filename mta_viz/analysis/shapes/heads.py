@@ -56,7 +56,7 @@ def off_diagonal_ratio(mixing: Mixing) -> float:
     """Mean |off-diagonal| / mean |diagonal|; NaN for one head."""
     size = len(mixing)
     off = np.abs(mixing).sum() - np.abs(np.diag(mixing)).sum()
-    return _ratio(_ratio(off, size * (size - 1)), mean_diagonal(mixing))
+    return _ratio(_ratio(off, float(size * (size - 1))), mean_diagonal(mixing))
 
 
 def permutation_match(mixing: Mixing) -> tuple[Int[Array, " target"], float]:
@@ -160,7 +160,7 @@ def name_head_rows(mixing: Mixing) -> tuple[HeadShape, ...]:
             shape, source_of, scores = NOT_FINITE, -1, dict.fromkeys(scores, np.nan)
         else:
             shape, source_of = _row_name(clean, target, int(match[target]), scores), int(source[target])
-        shapes.append(HeadShape(target, source_of, shape, _verdict(shape, scores, source_of), scores))
+        shapes.append(HeadShape(target, source_of, shape, _verdict(shape, scores), scores))
     return tuple(shapes)
 
 
@@ -184,13 +184,14 @@ def _row_name(mixing: Mixing, target: int, matched: int, scores: dict[str, float
     return "averaging" if scores["common_mode"] >= random_common_mode(size) else NONE
 
 
-def _verdict(shape: str, scores: dict[str, float], source: int) -> str:
+def _verdict(shape: str, scores: dict[str, float]) -> str:
     """One line; `{source}` is filled in by whoever knows how heads are counted."""
-    if shape == "contrast" and source >= 0:
-        return f"contrast: itself minus {scores['subtracted_fraction']:.2f} x head {{source}}"
+    text = shape
+    if shape == "contrast":
+        text += f": itself minus {scores['subtracted_fraction']:.2f} x head {{source}}"
     if np.isfinite(scores["angle"]) and shape not in (ALL_ZERO, NOT_FINITE):
-        return f"{shape}, angle {scores['angle']:+.0f} degrees"
-    return shape
+        text += f", angle {scores['angle']:+.0f} degrees"
+    return text
 
 
 def _ratio(above: float, below: float) -> float:

@@ -23,7 +23,7 @@ from mta_viz.analysis.shapes.measures import (
     own_tap,
 )
 from mta_viz.analysis.shapes.significance import dominant_threshold, permutation_p, size_threshold
-from mta_viz.analysis.shapes.templates import coherent, library, template_scores
+from mta_viz.analysis.shapes.templates import NAMES, coherent, library, template_scores
 
 LARGEST_P = 0.005
 EDGE = 0.5
@@ -31,7 +31,6 @@ FEWEST_EDGE_TAPS = 8  # besides the own tap: with fewer there is no noise to tel
 FAINT = 0.02  # of the kernel's energy
 NOT_FINITE, ALL_ZERO, IDENTITY, NONE = "not finite", "all zero", "near identity", "none of these"
 UNNAMED = (NOT_FINITE, ALL_ZERO, IDENTITY, NONE)
-TEMPLATE_SCORES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " 
     by_template = template_scores(kernels, offsets)
     names = [template.name for template in library(offsets)]
     scores = {name: measure(kernels, offsets) for name, measure in MEASURES.items()}
-    for name in TEMPLATE_SCORES:
+    for name in NAMES:
         found = by_template[:, [index for index, known in enumerate(names) if known == name]]
         best = np.abs(found).argmax(-1)[:, None] if found.shape[1] else None
         nothing = np.full(len(kernels), np.nan)

@@ -14,7 +14,7 @@ from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.shapes.measures import Kernels, PerKernel, without_own_tap
 from mta_viz.analysis.shapes.templates import unit_templates
 
-SEED = 20250401
+SEED = 0
 SIMULATED = 200_000
 SIZE_QUANTILE = 0.995
 TAP_QUANTILE = 0.999

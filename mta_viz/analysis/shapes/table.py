@@ -15,8 +15,9 @@ from torch import Tensor
 from mta_viz.analysis.kernels import MixPlace, Offsets, Place, layer_kernels
 from mta_viz.analysis.shapes.heads import HeadShape, name_head_rows
 from mta_viz.analysis.shapes.measures import MEASURES
-from mta_viz.analysis.shapes.naming import LARGEST_P, TEMPLATE_SCORES, KernelShape, name_kernels
+from mta_viz.analysis.shapes.naming import LARGEST_P, KernelShape, name_kernels
 from mta_viz.analysis.shapes.significance import at_least, benjamini_hochberg
+from mta_viz.analysis.shapes.templates import NAMES
 from mta_viz.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ MIXING: tuple[MixPlace, ...] = ("head_pre", "head_post")
 FIRST_COLUMNS = ("layer", "head", "where", "shape", "faint", "verdict", "evidence", "score", "p", "survives")
 KEY_QUERY_SCORES = (
     *MEASURES,
-    *(name.replace("-", "_") for name in TEMPLATE_SCORES),
+    *(name.replace("-", "_") for name in NAMES),
     "edge_first",
     "edge_last",
     "dominant_share",
@@ -50,6 +51,9 @@ HEAD_SCORES = (
     "angle",
 )
 COLUMNS = (*FIRST_COLUMNS, "c_q", "c_k", "first_key", *KEY_QUERY_SCORES, *HEAD_SCORES)
+
+WHOLE = ("layer", "head", "c_q", "c_k", "first_key", "dominant_query", "dominant_key", "dominant_sign")
+WHOLE_OF_HEADS = ("group", "source")
 
 Row = dict[str, Any]
 
@@ -92,10 +96,11 @@ def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple
 
 
 def kernel_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
-    """The rows as a DataFrame with `COLUMNS`."""
+    """The rows as a DataFrame with `COLUMNS`; what is a whole number stays one beside missing values."""
     import pandas
 
-    return pandas.DataFrame(list(rows), columns=list(COLUMNS))
+    frame = pandas.DataFrame(list(rows), columns=list(COLUMNS))
+    return frame.astype(dict.fromkeys([*WHOLE, *WHOLE_OF_HEADS], "Int64"))
 
 
 def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
@@ -184,7 +189,11 @@ def _row(**values: Any) -> Row:
     """All columns, None where there is no value: neither NaN nor infinity leaves here."""
     row: Row = dict.fromkeys(COLUMNS)
     row.update(values)
+    known = {name: _known(value) for name, value in row.items()}
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
+        name: value if value is None or name not in WHOLE else int(value) for name, value in known.items()
     }
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -14,6 +14,7 @@ from numpy import ndarray as Array
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.shapes.measures import Kernels, own_sign, without_own_tap
 
+NAMES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")
 FEWEST_TAPS = 2  # besides the own tap
 SAME_SIGN = 2 / 3  # of a template's taps, at least
 LARGEST_TAP = 0.6  # of the energy along a template, at most
@@ -64,6 +65,12 @@ def library(offsets: Offsets) -> tuple[Template, ...]:
         if FEWEST_TAPS <= taps.sum() < own.size - 1 and not known:
             kept.append(Template(name, taps))
     return tuple(kept)
+
+
+def cannot_show(offsets: Offsets) -> tuple[str, ...]:
+    """Names of templates a kernel of these offsets has no room for: a two-row kernel cannot show a diagonal."""
+    shown = {template.name for template in library(offsets)}
+    return tuple(name for name in NAMES if name not in shown)
 
 
 def unit_templates(offsets: Offsets) -> Float[Array, "template tap"]:

@@ -65,7 +65,7 @@ def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
     An open file is read up to the end of its pickle.
     """
     stack: list[Size | None] = []  # None: a mark
-    memo: dict[int, Size | None] = {}
+    memo: dict[object, Size | None] = {}
     one: Size = [1]
     for opcode, argument, _ in genops(content):
         name = opcode.name

@@ -69,3 +69,10 @@ class Parts:
         (row, column), (rows, columns) = top_left, shape
         corners = {"x0": column - 0.5, "x1": column + columns - 0.5, "y0": row - 0.5, "y1": row + rows - 0.5}
         self.shapes.append({"type": "rect", **corners, "line": {"color": color, "width": width}})
+
+
+def nothing_yet(height: int) -> go.Figure:
+    """A figure with a heat map and nothing to see."""
+    clear, hidden = "rgba(0,0,0,0)", {"visible": False}
+    layout = {"paper_bgcolor": clear, "plot_bgcolor": clear, "xaxis": hidden, "yaxis": hidden}
+    return go.Figure(go.Heatmap(z=[[None]], showscale=False), {"height": height, **layout})

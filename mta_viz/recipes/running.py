@@ -37,6 +37,8 @@ def prepare_folder(out: Path, resume: bool) -> None:
     """Make the folder of a new run. Raises `MtaVizError` when something is there already."""
     if resume:
         return
+    if out.is_symlink() and not out.exists():
+        raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
     if _is_taken(out):
         raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
     out.mkdir(parents=True, exist_ok=True)

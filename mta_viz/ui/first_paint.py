@@ -1,10 +1,12 @@
-"""What the first visitor sees while torch is imported. Imports only streamlit and plotly."""
+"""What the first visitor sees while torch is imported. Imports nothing heavier than plotly."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import streamlit as st
+
+from mta_viz.plots.parts import nothing_yet
 
 
 @contextmanager
@@ -17,7 +19,6 @@ def first_paint() -> Iterator[None]:
     if "torch" not in sys.modules:
         with place.container():
             st.progress(0.0, text="Loading the libraries (first time only)")
-            blank = {"layout": {"height": 460, "paper_bgcolor": "rgba(0,0,0,0)", "template": "none"}}
-            st.plotly_chart(blank, key="first.paint", theme=None, config={"staticPlot": True})
+            st.plotly_chart(nothing_yet(300), key="first.paint", theme=None, config={"staticPlot": True})
     yield
     place.empty()

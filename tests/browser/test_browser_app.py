@@ -248,9 +248,8 @@ def test_labels_and_controls_of_a_row_are_in_line(visit):
         page = visit(path)
         page.get_by_role("button", name="?", exact=True).wait_for()
         settle(page)
-        row = page.locator(
-            ".stMain [data-testid=stHorizontalBlock]", has=page.locator(".st-key-step-layer-Up")
-        )
+        arrow = page.locator(".st-key-step-layer-Up")
+        row = page.locator(".stMain [data-testid=stHorizontalBlock]", has=arrow)
         labels = row.first.locator("[data-testid=stWidgetLabel]").all()
         tops = [label.bounding_box()["y"] for label in labels]
         assert len(tops) == controls and max(tops) - min(tops) < 1

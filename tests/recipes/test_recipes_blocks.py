@@ -20,7 +20,7 @@ from mta_viz.recipes.blocks import STATE_FILE, block_batches, block_task, comman
 from mta_viz.recipes.blocks_config import BlocksConfig, blocks_config
 from mta_viz.recipes.blocks_evaluation import evaluate_blocks
 from mta_viz.recipes.initial import initial_model
-from mta_viz.recipes.running import checked_device
+from mta_viz.recipes.running import checked_device, prepare_folder
 from mta_viz.recipes.trainer import Trainer, TrainingError, TrainingProgress
 from mta_viz.tasks.blocks import BlockTask
 
@@ -279,6 +279,13 @@ def test_a_folder_with_something_in_it_is_left_alone(twenty: Path) -> None:
     with pytest.raises(MtaVizError, match="nothing to resume"):
         train_blocks(TWENTY, twenty, resume=True)
     assert before == {path.name: os.stat(path).st_mtime_ns for path in twenty.iterdir()}
+
+
+def test_a_link_to_nothing_is_no_folder_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(MtaVizError, match="link to something that is not there"):
+        prepare_folder(tmp_path / "out", resume=False)
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_file_overrides_defaults_and_flags_override_the_file(tmp_path: Path) -> None:

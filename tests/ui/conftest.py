@@ -23,7 +23,9 @@ def open_app(models_folder, monkeypatch):
     monkeypatch.setenv("MTA_VIZ_MODELS", str(models_folder))
 
     def start(checkpoint=None, prompt=None, page="app.py", **view):
-        app = AppTest.from_file(ROOT / page, default_timeout=120)
+        app = AppTest.from_file(ROOT / "app.py", default_timeout=120)
+        if page != "app.py":
+            app.switch_page(page)  # runs the page without app.py, as its own address does
         app.session_state["view"] = View(checkpoint=checkpoint, **view)
         if prompt is not None:
             app.session_state["kept.prompt"] = app.session_state["kept.run"] = prompt

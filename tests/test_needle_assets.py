@@ -176,9 +176,8 @@ def test_the_table_of_settings_is_what_the_cards_say():
     assert [row[1:] for row in table("all settings")] == [
         [f"{ours['n']:,}", with_interval(ours), with_interval(twin)] for ours, twin in totals
     ]
-    assert [row[1:] for row in table("perplexity")] == [
-        list(pair) for pair in zip(perplexities(MTA / "card.json"), perplexities(TWIN / "card.json"), strict=True)
-    ]
+    ours, twin = (perplexities(folder / "card.json") for folder in (MTA, TWIN))
+    assert [row[1:] for row in table("perplexity")] == [list(pair) for pair in zip(ours, twin, strict=True)]
 
 
 def test_the_best_of_three_rates_is_shipped_and_all_are_told():

@@ -1,8 +1,9 @@
 """The command line: the same calls as the app and a notebook, without a browser.
 
-stdout is the answer as JSON and nothing else; notes and progress go to stderr. What the user got
-wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported before the
-arguments are understood: each command is a module with `run(arguments) -> dict`.
+stdout is the answer as JSON (CSV where asked for) and nothing else; notes and progress go to stderr.
+What the user got wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported
+before the arguments are understood: each command is a module with `run(arguments)`, which returns a
+dict, or a text that is printed as it is.
 """
 
 import json
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
         if ready is not None:
             ready()
         answer = command.run(arguments)
-        print(_json(answer), flush=True)
+        print(answer if isinstance(answer, str) else _json(answer), flush=True)
     except MtaVizError as error:
         return _fail(str(error))
     except KeyboardInterrupt:

@@ -27,6 +27,7 @@ def build_parser() -> Parser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_info(commands)
+    _add_kernels(commands)
     _add_trace(commands)
     _add_generate(commands)
     _add_train(commands)
@@ -38,6 +39,14 @@ def _add_info(commands: argparse._SubParsersAction) -> None:
     info = commands.add_parser("info", help="what a checkpoint is: shapes, kernels, parameters")
     info.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder or a params.json")
     info.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
+
+
+def _add_kernels(commands: argparse._SubParsersAction) -> None:
+    kernels = commands.add_parser("kernels", help="what every kernel learned: shapes, scores, significance")
+    kernels.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    kernels.add_argument(
+        "--format", choices=("json", "csv"), default="json", help="json (default): rows and counts; csv: rows"
+    )
 
 
 def _add_trace(commands: argparse._SubParsersAction) -> None:

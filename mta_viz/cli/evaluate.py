@@ -2,12 +2,15 @@
 
 import json
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from mta_viz import tracing
 from mta_viz.cli.loading import open_model
-from mta_viz.cli.progress import ProgressLine
+from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.errors import MtaVizError, TokenizerError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.recipes.blocks import block_task
@@ -40,6 +43,7 @@ def _blocks(model: HookedMTA, folder: Path, samples: int) -> dict[str, Any]:
     """Block finding as the checkpoint's card says it was trained, else with the recipe's defaults."""
     config = _recipe(folder)
     task = block_task(config)
+    _say_seconds(model, [task.n_tokens] * samples)
     with ProgressLine("evaluating") as progress:
         evaluation = evaluate_blocks(model, task, n=samples, seed=config.evaluation_seed, progress=progress)
     return {"task": "blocks", **asdict(task), **asdict(evaluation)}
@@ -48,6 +52,7 @@ def _blocks(model: HookedMTA, folder: Path, samples: int) -> dict[str, Any]:
 def _needle(model: HookedMTA, tokenizer: Tokenizer, samples: int) -> dict[str, Any]:
     """Needles at half of and at the whole trained length, `samples` for each setting."""
     plan = full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
+    _say_seconds(model, [length for _, length, _ in plan.settings] * samples)
     with ProgressLine("evaluating") as progress:
         evaluation = evaluate_needles(model, tokenizer, plan, progress=progress)
     return {"task": "needle", "samples": samples, **asdict(evaluation)}
@@ -59,10 +64,19 @@ def _text(model: HookedMTA, tokenizer: Tokenizer, books: tuple[Book, ...]) -> di
     if books:
         texts["books"] = flowing_text(paragraph for book in books for paragraph in book.held_out)
     window, scores = min(WINDOW, model.config.n_ctx), {}
+    tokens = sum(len(tokenizer.encode(text)) for text in texts.values())
+    _say_seconds(model, [window] * (tokens // window))
     for name, text in texts.items():
         with ProgressLine(name) as progress:
             scores[name] = perplexity(model, tokenizer, text, window=window, progress=progress)
     return {"task": "text", "window": window, "perplexity": scores}
+
+
+def _say_seconds(model: HookedMTA, lengths: Iterable[int]) -> None:
+    """How long scoring one sequence of each length will take here, from a short run timed now."""
+    counts = Counter(lengths)
+    seconds = sum(n * tracing.estimate_seconds(model, length) for length, n in counts.items())
+    note(f"{counts.total():,} sequences, about {max(seconds, 1):,.0f} s here")
 
 
 def _recipe(folder: Path) -> BlocksConfig:

@@ -27,7 +27,7 @@ def loss_curve(losses: Sequence[float], points: int = CURVE_POINTS) -> list[tupl
 
 
 def write_card(folder: Path, card: dict[str, Any], title: str, summary: str) -> None:
-    """Write `card.json` and a readable `README.md` of the same facts (the curve in its ends only)."""
+    """Write `card.json` and a readable `README.md` of it: the curve's ends only, and `cells` left out."""
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     facts = {name: value for name, value in card.items() if name != "loss_curve"}
     lines = [f"# {title}", "", summary, "", "| | |", "|---|---|"]
@@ -43,7 +43,7 @@ def write_card(folder: Path, card: dict[str, Any], title: str, summary: str) -> 
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
+        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items() if name != "cells")
     if isinstance(value, list | tuple):
         return " ".join(map(_cell, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz import tracing
+from mta_viz.cost import multiply_adds
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
@@ -90,19 +91,22 @@ def evaluate_needles(
     The greedy answer up to the first non-digit must equal the number. One pass over prompt and gold
     answer decides it: while all digits so far are right, greedy decoding would feed back the same
     ids, and at the first wrong one both say "wrong". Raises `PromptError` when the task does not
-    fit the model's vocabulary or the samples' length, before anything is scored.
+    fit the model's vocabulary or the samples' length, before anything is scored. `progress` gets
+    the share of the work done: a sequence twice as long is more than twice the work.
     """
     logits_of = _scorer(model, tokenizer)
     for n_needles, length, depth in plan.settings:
         make_needle_sample(tokenizer, NeedleTask(n_needles, length, depth), plan.seed)
-    outcomes, done = [], 0
+    work = {length: _work(model, length) for _, length, _ in plan.settings}
+    total = plan.samples * sum(work[length] for _, length, _ in plan.settings)
+    outcomes, done = [], 0.0
     for setting in plan.settings:
         pairs = []
         for samples in _batches(tokenizer, setting, plan):
             pairs += list(zip(samples, right_answers(logits_of, tokenizer, samples), strict=True))
-            done += len(samples)
+            done += len(samples) * work[setting[1]]
             if progress is not None:
-                progress(done / (plan.samples * len(plan.settings)))
+                progress(done / total)
         outcomes.append(pairs)
     cells = tuple(
         NeedleCell(*setting, _groups(pairs)) for setting, pairs in zip(plan.settings, outcomes, strict=True)
@@ -182,6 +186,10 @@ def _scorer(model: HookedMTA | LogitsOf, tokenizer: Tokenizer) -> LogitsOf:
             "choose the tokenizer the model was trained with."
         )
     return partial(tracing.score, model)
+
+
+def _work(model: HookedMTA | LogitsOf, length: int) -> float:
+    return multiply_adds(model.config, length) if isinstance(model, HookedMTA) else float(length)
 
 
 def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:

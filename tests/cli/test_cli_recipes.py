@@ -1,6 +1,7 @@
 """`train` and `evaluate`: a small run, then its numbers again from its files."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def reader(tmp_path_factory) -> Path:
 def test_needles_are_measured_at_half_and_the_whole_length(run, reader):
     answer = run("evaluate", reader, "--task", "needle", "--samples", 1)
     assert answer.status == 0, answer.err
+    assert re.match(r"note: 18 sequences, about \d+ s here\n", answer.err)  # before anything is scored
     cells = answer.json["cells"]
     assert [cell["length"] for cell in cells] == [512] * 4 + [1024] * 4 + [512] * 5 + [1024] * 5
     total = answer.json["total"]

@@ -1,0 +1,109 @@
+"""The shapes that are drawn by many taps (diagonals, columns, boxes) and how much of each a kernel holds.
+
+Owns which templates a kernel's size allows, their scores and what coherent means; not whether a score could
+be chance (`significance.py`). Notation: `measures.py`.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+
+from mta_viz.analysis.kernels import Offsets
+from mta_viz.analysis.shapes.measures import Kernels, own_sign, without_own_tap
+
+NAMES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")
+FEWEST_TAPS = 2  # besides the own tap
+SAME_SIGN = 2 / 3  # of a template's taps, at least
+LARGEST_TAP = 0.6  # of the energy along a template, at most
+OPPOSED = {"priming": "inhibition of return", "smoothing": "sharpening"}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A set of taps of equal weight, the own tap left out; `taps` is True there. Several may share a name."""
+
+    name: str
+    taps: Bool[Array, "c_q c_k"]
+
+    def called(self, score: float) -> str:
+        """The shape's name for a score of that sign."""
+        return self.name if score > 0 else OPPOSED.get(self.name, f"negative {self.name}")
+
+
+@lru_cache(maxsize=64)
+def library(offsets: Offsets) -> tuple[Template, ...]:
+    """The templates a kernel of these offsets can show.
+
+    - diagonal (n, -n): a sequence of queries matches a sequence of keys (paper, section 6)
+    - induction (n, -1 - n): the key after such a match
+    - anti-diagonal (n, n): the reversed order, a control
+    - priming (n, 0), n >= 1: earlier queries attended the same key; negative: inhibition of return
+    - smoothing: boxes of 1 x 3, 3 x 3 and c_q x 5 around the own tap; negative: sharpening
+
+    Clipped at the border of the kernel. Left out are those with fewer than two taps besides the own one, a
+    repetition of another, and one that covers the whole kernel (its score is no evidence for a place).
+    """
+    lag, key = -np.array(offsets.query)[:, None], np.array(offsets.key)[None, :]
+    own = (lag == 0) & (key == 0)
+    near = np.abs(key)
+    drawn = (
+        ("diagonal", key == -lag),
+        ("induction", key == -1 - lag),
+        ("anti-diagonal", key == lag),
+        ("priming", (key == 0) & (lag >= 1)),
+        ("smoothing", (lag == 0) & (near <= 1)),
+        ("smoothing", (lag <= 2) & (near <= 1)),
+        ("smoothing", (lag >= 0) & (near <= 2)),
+    )
+    kept: list[Template] = []
+    for name, drawing in drawn:
+        taps = drawing & ~own
+        known = any(np.array_equal(taps, template.taps) for template in kept)
+        if FEWEST_TAPS <= taps.sum() < own.size - 1 and not known:
+            kept.append(Template(name, taps))
+    return tuple(kept)
+
+
+def cannot_show(offsets: Offsets) -> tuple[str, ...]:
+    """Names of templates a kernel of these offsets has no room for: a two-row kernel cannot show a diagonal."""
+    shown = {template.name for template in library(offsets)}
+    return tuple(name for name in NAMES if name not in shown)
+
+
+def unit_templates(offsets: Offsets) -> Float[Array, "template tap"]:
+    """The library as rows of length 1."""
+    rows = [template.taps.ravel() / np.sqrt(template.taps.sum()) for template in library(offsets)]
+    return np.array(rows).reshape(len(rows), len(offsets.query) * len(offsets.key))
+
+
+def template_scores(kernels: Kernels, offsets: Offsets) -> Float[Array, "kernel template"]:
+    """rho(t) = s <r, t> / (||r|| ||t||), -1..1: positive adds to what the own tap does, negative opposes it.
+
+    Unchanged by any positive factor, by a negative one too where there is an own tap, and by the size of
+    the own tap. 0 for a kernel without other taps.
+    """
+    rest = without_own_tap(kernels, offsets).reshape(len(kernels), -1)
+    length = np.sqrt(np.square(rest).sum(-1))
+    along = rest @ unit_templates(offsets).T
+    scores = along / np.where(length > 0, length, 1)[:, None]
+    return np.clip(scores, -1, 1) * own_sign(kernels, offsets)[:, None]
+
+
+def coherent(kernels: Kernels, offsets: Offsets) -> Bool[Array, "kernel template"]:
+    """Whether a template is really drawn, and not one big tap on its line.
+
+    At least two thirds of its taps have the sign of their sum, and none holds more than 60 % of the energy
+    along it.
+    """
+    answers = np.zeros((len(kernels), len(library(offsets))), bool)
+    for index, template in enumerate(library(offsets)):
+        along = kernels[:, template.taps]
+        same = (np.sign(along) == np.sign(along.sum(-1, keepdims=True))) & (along != 0)
+        energy = np.square(along)
+        answers[:, index] = (same.mean(-1) >= SAME_SIGN - 1e-9) & (
+            energy.max(-1) <= LARGEST_TAP * energy.sum(-1)
+        )
+    return answers

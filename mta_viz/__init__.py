@@ -11,12 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "capture", "load"]
+__all__ = ["__version__", "capture", "kernels", "load"]
 
-_HOME = {"capture": "mta_viz.tracing", "load": "mta_viz.tracing"}
+_HOME = {
+    "capture": "mta_viz.tracing",
+    "kernels": "mta_viz.analysis.shapes.notebook",
+    "load": "mta_viz.tracing",
+}
 
 
 def __getattr__(name: str) -> Any:

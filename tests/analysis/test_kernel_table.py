@@ -6,10 +6,12 @@ import pytest
 import torch
 from shape_cases import drawing, row
 
+import mta_viz
 from mta_viz.analysis.kernels import kernel_offsets
 from mta_viz.analysis.shapes.table import COLUMNS, kernel_frame, kernel_table, shape_counts
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.model.transformer import HookedMTA
 
 
 def config(**mta) -> ModelConfig:
@@ -128,6 +130,14 @@ def test_the_frame_holds_the_rows():
     frame = kernel_frame(rows)
     assert list(frame.columns) == list(COLUMNS) and len(frame) == len(rows)
     assert frame.query("where == 'pre' and layer >= 1")["own_tap"].tolist() == [1.0] * 4
+
+
+def test_the_notebook_call_reads_a_model():
+    model = HookedMTA(config())
+    model.load_state_dict(weights(config()), strict=False)
+    frame = mta_viz.kernels(model)
+    assert list(frame.columns) == list(COLUMNS) and len(frame) == 24
+    assert set(frame["shape"]) == {"near identity"}
 
 
 def test_a_model_without_kernels_has_no_rows():

@@ -65,6 +65,7 @@ def test_the_best_match_is_the_best_of_all_permutations(size, seed):
 
 def test_a_tie_keeps_heads_where_they_are():
     assert best_match(np.ones((6, 6))).tolist() == list(range(6))
+    assert best_match(np.array([[1.0, 2.0], [1.0, 2.0]])).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("scale", [1.0, -1.0, 1e-6, 1e6])

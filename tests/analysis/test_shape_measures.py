@@ -89,6 +89,7 @@ def test_the_gaps_in_a_template_library():
     assert cannot_show(offsets(6, 11, "left")) == ("anti-diagonal",)
     assert cannot_show(offsets(6, 11, "right")) == ("diagonal", "induction")
     assert library(offsets(1, 1)) == library(offsets(1, 3)) == ()  # a box over the whole kernel says nothing
+    assert len(library(offsets(1, 11))) == 2  # two of the boxes are the same kernel
     narrow = [template.name for template in library(offsets(6, 3))]
     assert narrow == [
         "priming",

@@ -67,7 +67,7 @@ def test_a_dominant_tap_needs_more_where_taps_are_few():
     assert dominant_threshold(offsets(1, 2)) == np.inf
 
 
-@pytest.mark.parametrize("scale", [1, -1, 1e-6, 1e30])
+@pytest.mark.parametrize("scale", [1, -1, 1e-6, 1e30, 1e-200])
 def test_exact_kernels_get_their_names(scale):
     exact = {
         "near identity": row(AT, own=1),
@@ -207,6 +207,8 @@ def test_permutation_p_counts_orders_at_least_as_good():
     p = permutation_p(pair, at)[0]
     assert p == pytest.approx(1 / 595, abs=0.004)
     assert permutation_p(pair * 1e-6, at)[0] == p
+    single = row(at, before=1)[None]  # as good at 2 of 35 places: orders as good as the kernel's count
+    assert permutation_p(single, at)[0] == pytest.approx(2 / 35, abs=0.03)
     uniform = permutation_p(np.random.default_rng(1).laplace(size=(1000, 4, 9)), at)
     assert np.mean(uniform <= 0.05) == pytest.approx(0.05, abs=0.02)  # exact for heavy tails too
 
@@ -218,6 +220,13 @@ def test_many_tests_and_rare_events():
     assert at_least(1, [0.5, 0.5]) == pytest.approx(0.75)
     assert at_least(2, [0.5, 0.1]) == pytest.approx(0.05)
     assert at_least(0, []) == 1
+
+
+def test_a_large_score_that_chance_reaches_is_no_template_name():
+    at = offsets(2, 9)
+    found = name_kernel(row(at, before=-1, own=2, after=-1), at)  # 1 of 136 places of two taps
+    assert found.scores["smoothing"] == pytest.approx(-1) and found.p > 0.005
+    assert found.shape == "both edges"
 
 
 def test_a_two_row_kernel_never_shows_a_diagonal():

@@ -16,6 +16,7 @@ def test_json_holds_rows_and_counts(run, folder, model):
     assert len(rows) == 6 * CONFIG.n_heads  # mixing before and after in both layers, kernels in one
     assert counts["kernels"] == 2 * CONFIG.n_heads and sum(counts["shapes"].values()) == counts["kernels"]
     taps = model.state_dict()["blocks.1.attn.kernel_pre"]
+    assert "a kernel of 2 x 3 cannot show: diagonal, induction, anti-diagonal, priming" in answer.err
     found = [row["own_tap"] for row in rows if row["where"] == "pre"]
     assert found == [float(tap) for tap in taps[:, -1, 1]]
 

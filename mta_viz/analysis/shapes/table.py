@@ -52,8 +52,10 @@ HEAD_SCORES = (
 )
 COLUMNS = (*FIRST_COLUMNS, "c_q", "c_k", "first_key", *KEY_QUERY_SCORES, *HEAD_SCORES)
 
-WHOLE = ("layer", "head", "c_q", "c_k", "first_key", "dominant_query", "dominant_key", "dominant_sign")
-WHOLE_OF_HEADS = ("group", "source")
+WHOLE = (
+    *("layer", "head", "group", "source"),
+    *("c_q", "c_k", "first_key", "dominant_query", "dominant_key", "dominant_sign"),
+)
 
 Row = dict[str, Any]
 
@@ -100,7 +102,7 @@ def kernel_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
     import pandas
 
     frame = pandas.DataFrame(list(rows), columns=list(COLUMNS))
-    return frame.astype(dict.fromkeys([*WHOLE, *WHOLE_OF_HEADS], "Int64"))
+    return frame.astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 def shape_counts(rows: Sequence[Row]) -> ShapeCounts:

@@ -68,7 +68,7 @@ def library(offsets: Offsets) -> tuple[Template, ...]:
 
 
 def cannot_show(offsets: Offsets) -> tuple[str, ...]:
-    """Names of templates a kernel of these offsets has no room for: a two-row kernel cannot show a diagonal."""
+    """Names of templates a kernel has no room for: a two-row kernel cannot show a diagonal."""
     shown = {template.name for template in library(offsets)}
     return tuple(name for name in NAMES if name not in shown)
 

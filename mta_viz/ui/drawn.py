@@ -135,7 +135,8 @@ class Drawn:
                 spans=self.spans,
             ),
             "map", *self.head_key, attention.stage, attention.block, attention.query_start,
-            attention.key_start, tuple(attention.values.shape), limit, size, cell, part, self.spans, self.page.numbering,
+            attention.key_start, tuple(attention.values.shape), limit, size, cell, part, self.spans,
+            self.page.numbering,
         )  # fmt: skip
 
     @property

@@ -83,7 +83,8 @@ def _cause_words(found: Decomposition, drawn: Drawn) -> str:
     if isinstance(found, Mixed):
         place = head_label(term.head, drawn.page.numbering)
     before, after = _number(found, cause.before), _number(found, cause.after)
-    return f" It was {before} before this step and is {after} now; largest other term {term.product:+.3g} ({place})."
+    largest = f"largest other term {term.product:+.3g} ({place})"
+    return f" It was {before} before this step and is {after} now; {largest}."
 
 
 def _softmax_words(found: Softmaxed, drawn: Drawn) -> str:

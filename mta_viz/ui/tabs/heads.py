@@ -119,7 +119,7 @@ def _open(row: int | None, ranked: list[Any]) -> None:
 def _draw_tiles(drawn: Drawn) -> None:
     stage, place = drawn.selected.stage, (drawn.selected.layer, drawn.selected.head)
     found: Thumbnails = remember(
-        lambda: _with_progress("Pooling the maps of all heads", partial(all_thumbnails, drawn.page.trace, stage)),
+        lambda: _with_progress("Pooling all maps", partial(all_thumbnails, drawn.page.trace, stage)),
         "thumbnails", drawn.page.key, stage,
     )  # fmt: skip
     first, numbering = drawn.page.first_token, drawn.page.numbering

@@ -89,6 +89,13 @@ class StageStatistics:
         """Median over rows of effective keys / keys the row has, 0..1."""
         return float((self.effective_keys / torch.arange(1, len(self.effective_keys) + 1)).nanmedian())
 
+    @property
+    def median_entropy_share(self) -> float:
+        """Median over rows of entropy / log(keys the row has), 0..1; NaN where there is no entropy."""
+        if self.entropy is None or len(self.entropy) < 2:
+            return math.nan
+        return float((self.entropy[1:] / torch.arange(2, len(self.entropy) + 1).log()).nanmedian())
+
 
 @dataclass(frozen=True)
 class Change:

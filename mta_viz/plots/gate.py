@@ -3,7 +3,6 @@
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
-from torch import Tensor
 
 from mta_viz.plots import theme
 from mta_viz.plots.parts import Parts
@@ -13,7 +12,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM, _ROW_PX = 48, 16, 66, 84, 16
 
 
 def gate_map(
-    gate: Float[Tensor, "position head gate"],
+    gate: Float[np.ndarray, "head position"],
     tokens: Tokens,
     *,
     layer: int,
@@ -21,16 +20,15 @@ def gate_map(
     numbering_from: int = 0,
     width: int = 460,
 ) -> go.Figure:
-    """Heads down, positions across, colour the gate from 0 to 1 (its mean over a head's dimensions).
+    """Heads down, positions across, colour the gate from 0 to 1.
 
     `selected`: (head, position) framed. A NaN is left blank and crossed.
     """
-    values = gate.float().mean(-1).T.cpu().numpy()
-    n_heads, n_tokens = values.shape
+    n_heads, n_tokens = gate.shape
     margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM}
     parts = Parts((width, _ROW_PX * n_heads + _TOP + _BOTTOM), margin)
-    parts.traces.append(_cells(values, tokens, numbering_from))
-    rows, columns = np.nonzero(~np.isfinite(values))
+    parts.traces.append(_cells(gate, tokens, numbering_from))
+    rows, columns = np.nonzero(~np.isfinite(gate))
     if rows.size:
         cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 6}
         parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))

@@ -12,9 +12,9 @@ from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import clicks, state
 from mta_viz.ui.address import draw_address
 from mta_viz.ui.drawn import SCALES, THIS_MAP, Drawn, file_parts
-from mta_viz.ui.map_view import draw_pair, draw_whole
+from mta_viz.ui.map_view import draw_map
 from mta_viz.ui.numbering import head_label, layer_label
-from mta_viz.ui.open_page import Page
+from mta_viz.ui.open_page import Page, errors_as_messages
 from mta_viz.ui.selection import Selected, resolve
 from mta_viz.ui.spans_view import draw_spans, spans_of
 from mta_viz.ui.steppers import pick_head, pick_layer, pick_position, pick_stage
@@ -23,16 +23,47 @@ from mta_viz.ui.why_view import draw_why
 from mta_viz.ui.widgets import caption, caption_with_save, chart, lines
 
 
+@st.fragment
 def draw_attention(page: Page) -> None:
-    """The page's body."""
+    """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
+    with errors_as_messages():
+        _draw(page)
+    state.mirror()
+
+
+def _draw(page: Page) -> None:
+    """Top to bottom in places made first; the map a visitor waits for is filled in, and sent, first."""
     selected = resolve(state.view(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
+    drawn = Drawn(page, selected, state.get("scale", THIS_MAP), spans_of(page))
+    top = st.container()
+    with st.container(key="stale" if page.stale else "fresh"):
+        strip, search = st.container(), st.container()
+        with st.container(key="single" if drawn.part is None else "pair"):
+            draw_map(drawn)
+            cell, why = st.container(), st.container()
+        tabs = st.container()
+    with top:
+        _draw_top(page, selected)
+    with cell:
+        _draw_cell(drawn)
+    with strip:
+        _draw_strip(drawn)
+    with search:
+        draw_spans(drawn)
+    with why:
+        draw_why(drawn)
+    with tabs:
+        draw_tabs(drawn)
+
+
+def _draw_top(page: Page, selected: Selected) -> None:
     draw_address(_place(page, selected))
-    scale = _draw_pickers(page, selected)
+    _draw_pickers(page, selected)
     if page.stale:
         st.warning("Prompt changed. These maps are of the previous run.")
-    with st.container(key="stale" if page.stale else "fresh"):
-        _draw_body(Drawn(page, selected, scale, spans_of(page)))
+    if len(page.trace.tokens) == 1:
+        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
 
 
 def _place(page: Page, selected: Selected) -> str:
@@ -49,14 +80,14 @@ def _place(page: Page, selected: Selected) -> str:
     )
 
 
-def _draw_pickers(page: Page, selected: Selected) -> str:
-    """Layer, head, stage; returns the scale."""
+def _draw_pickers(page: Page, selected: Selected) -> None:
+    """Layer, head, stage, scale."""
     config = page.trace.model.config
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, selected.layer, page.numbering)
         pick_head(config, selected.head, page.numbering)
         pick_stage(config, selected.layer, selected.stage)
-        scale = st.selectbox(
+        st.selectbox(
             "Scale",
             SCALES,
             width=120,
@@ -68,26 +99,6 @@ def _draw_pickers(page: Page, selected: Selected) -> str:
     opened = state.get("why")
     if opened is not None and opened[:3] == (page.key, selected.layer, selected.head):
         caption(f"Opened at this head: {opened[3]}.")
-    return scale
-
-
-def _draw_body(drawn: Drawn) -> None:
-    if len(drawn.tokens) == 1:
-        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
-    strip = st.container()  # filled last: the map a visitor waits for is sent first
-    draw_spans(drawn)
-    with st.container(key="single" if drawn.part is None else "pair"):
-        if drawn.part is None:
-            draw_whole(drawn)
-        else:
-            draw_pair(drawn, drawn.part)
-        with st.container():
-            _draw_cell(drawn)
-        with st.container():
-            draw_why(drawn)
-    with strip:
-        _draw_strip(drawn)
-    draw_tabs(drawn)
 
 
 def _draw_strip(drawn: Drawn) -> None:

@@ -18,13 +18,16 @@ MAP_PX = 600
 PAIR_PX = 460  # overview and crop side by side
 
 
-def draw_whole(drawn: Drawn) -> None:
-    """All cells of a prompt short enough for it."""
+def draw_map(drawn: Drawn) -> None:
+    """All cells of a prompt short enough for it; else an overview and the exact part."""
+    if drawn.part is not None:
+        _draw_pair(drawn, drawn.part)
+        return
     with st.container(key="exact"):
         _draw_map(drawn, drawn.maps.__getitem__, MAP_PX)
 
 
-def draw_pair(drawn: Drawn, part: Crop) -> None:
+def _draw_pair(drawn: Drawn, part: Crop) -> None:
     """Pooled overview with a box to choose from, and the exact part beside it."""
     n_tokens = len(drawn.tokens)
     overview = drawn.maps[drawn.selected.stage]

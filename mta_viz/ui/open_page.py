@@ -52,7 +52,7 @@ def open_page(title: str, *, needs_run: bool = False) -> Iterator[Page]:
     draw_links()
     state.enter(title)
     request, page = None, None
-    with _errors_as_messages():
+    with errors_as_messages():
         with first_paint():
             from mta_viz.ui import preparing
         request = preparing.draw_sidebar()
@@ -61,13 +61,13 @@ def open_page(title: str, *, needs_run: bool = False) -> Iterator[Page]:
         _close_without_model(request)
     if needs_run and page.trace is None:
         _close_without_run(request, page)
-    with _errors_as_messages():
+    with errors_as_messages():
         yield page
     _close(request, page)
 
 
 @contextmanager
-def _errors_as_messages() -> Iterator[None]:
+def errors_as_messages() -> Iterator[None]:
     """Errors meant for the user as they are; others by their name, with the traceback in the log."""
     try:
         yield
@@ -81,7 +81,7 @@ def _errors_as_messages() -> Iterator[None]:
 def _close_without_model(request: "Request | None") -> NoReturn:
     from mta_viz.ui.preparing import draw_settings
 
-    with _errors_as_messages():
+    with errors_as_messages():
         if request is not None:
             draw_settings(request, ["cpu"])
     state.mirror()
@@ -91,7 +91,7 @@ def _close_without_model(request: "Request | None") -> NoReturn:
 def _close_without_run(request: "Request", page: Page) -> NoReturn:
     from mta_viz.ui.address import draw_address
 
-    with _errors_as_messages():
+    with errors_as_messages():
         draw_address(f"{state.view().checkpoint} · no run")
         st.info(plain(page.empty))
     _close(request, page)
@@ -102,5 +102,5 @@ def _close(request: "Request", page: Page) -> None:
     from mta_viz.ui.preparing import finish
 
     state.mirror()
-    with _errors_as_messages():
+    with errors_as_messages():
         finish(request, page)

@@ -4,6 +4,7 @@ A `Job` is one thread. The page that started it shows its progress and may cance
 to the stores of `cache`, so a finished job is found by any later rerun. No drawing here.
 """
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -87,6 +88,9 @@ def _load(key: ModelKey, job: Job) -> object:
     from mta_viz.checkpoint.reading import read_checkpoint
     from mta_viz.model.transformer import build_model
 
+    # Streamlit looks for garbage after every run of a page: a third of a second if it had to look
+    # through what the libraries made, which stays anyway.
+    gc.freeze()
     job.begin(f"Reading {Path(key.path).name}")
     override = Path(key.tokenizer) if key.tokenizer else None
     checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=job.report)

@@ -37,7 +37,7 @@ def fine(app) -> None:
 def test_attention_draws_strip_map_and_predictions(open_app, page):
     app = open_app("tiny-mta", "Hello, hello", page)
     fine(app)
-    assert len(charts(app)) == 3
+    assert len(charts(app)) == 4
     assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
 
@@ -77,7 +77,7 @@ def test_a_model_without_kernels_says_so(open_app):
 def test_the_first_visit_runs_an_example(open_app):
     app = open_app("tiny-blocks")
     fine(app)
-    assert "#" in app.text_area[0].value and len(charts(app)) == 4  # an overview and the exact part
+    assert "#" in app.text_area[0].value and len(charts(app)) == 5  # an overview and the exact part
     assert "Opened at this head" in said(app)
 
 
@@ -131,7 +131,7 @@ def test_a_stage_the_next_layer_lacks_falls_back(open_app):
 def test_a_selection_outside_the_prompt_is_corrected(open_app):
     app = open_app("tiny-mta", "Hi", layer=99, head=99, query=999, key=999, stage="nonsense")
     fine(app)
-    assert len(charts(app)) == 3
+    assert len(charts(app)) == 4
 
 
 def test_a_broken_checkpoint_is_an_error_that_lists_its_faults(open_app):
@@ -184,7 +184,7 @@ def test_without_its_tokenizer_ids_can_be_pasted(open_app):
     app.text_area[0].set_value("[256, 72, 105]").run()
     app.button(key="run").click().run()
     fine(app)
-    assert len(charts(app)) == 3 and "3 tokens" in said(app)
+    assert len(charts(app)) == 4 and "3 tokens" in said(app)
 
 
 def test_ids_outside_the_vocabulary_are_refused(open_app):
@@ -197,7 +197,7 @@ def test_ids_outside_the_vocabulary_are_refused(open_app):
 def test_kernels_need_no_prompt(open_app):
     app = open_app("no-tokenizer", page="pages/kernels.py")
     fine(app)
-    assert len(charts(app)) == 4
+    assert len(charts(app)) == 5
 
 
 def test_a_one_token_prompt_says_there_is_nothing_to_see(open_app):
@@ -212,7 +212,7 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     prompt = "the magic number of Oslo is 88. " * 20  # 640 bytes
     app = open_app("tiny-mta", prompt, layer=1, head=0)
     fine(app)
-    assert len(charts(app)) == 4
+    assert len(charts(app)) == 5
     app.text_input(key="widget.search").set_value("OSLO").run()
     fine(app)
     assert "20 places" in [box.label for box in app.selectbox]
@@ -225,7 +225,7 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
     app = open_app("tiny-nan", "Hello", layer=1, head=0, stage="kq")
-    assert not app.exception and len(charts(app)) == 2  # strip and map; there is no next token
+    assert not app.exception and len(charts(app)) == 3  # strip, map and window; there is no next token
     words = said(app)
     assert "logits after position" in words and "21 cells are NaN or inf, marked x" in words
     assert "Self-check NaN" in words and "✓" not in words

@@ -1,7 +1,6 @@
 """Difference: what each convolution and head mixing changed in this head."""
 
 import streamlit as st
-import torch
 
 from mta_viz.analysis.differences import DifferenceMap, differences, exact_difference
 from mta_viz.analysis.maps import shared_limit
@@ -26,8 +25,9 @@ WIDTH = 460
 
 def draw(drawn: Drawn) -> None:
     """One map a step, two beside each other, then the facts of every stage."""
+    trace, head = drawn.page.trace, drawn.head_key[1:]
     found = remember(
-        lambda: differences(drawn.page.trace, *drawn.head_key[1:], crops.WHOLE_UP_TO),
+        lambda: differences(trace, *head, crops.WHOLE_UP_TO),
         "differences",
         *drawn.head_key,
     )
@@ -99,7 +99,6 @@ def _draw_facts(drawn: Drawn, facts: HeadStatistics) -> None:
 
 def _fact_row(one: StageStatistics) -> dict[str, object]:
     low, middle, high = one.row_sum_range
-    entropy = None if one.entropy is None else one.entropy[1:] / torch.arange(2, len(one.entropy) + 1).log()
     return {
         "stage": one.stage.value.long,
         "unit": one.stage.value.unit,
@@ -109,5 +108,5 @@ def _fact_row(one: StageStatistics) -> dict[str, object]:
         "negative": round(one.negative_share, 4),
         "cancelled": round(one.cancelled_share, 4),
         "effective keys / keys": round(one.median_effective_share, 4),
-        "entropy / log keys": None if entropy is None else round(float(entropy.nanmedian()), 4),
+        "entropy / log keys": None if one.entropy is None else round(one.median_entropy_share, 4),
     }

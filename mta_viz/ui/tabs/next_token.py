@@ -47,7 +47,7 @@ def _draw_lens(drawn: Drawn, query: int) -> None:
     first = drawn.page.numbering
     for name, make in (("lens", lens_lines), ("lens.tokens", lens_tokens)):
         figure = remember(
-            lambda make=make: make(found, numbering_from=first, width=WIDTH),
+            partial(make, found, numbering_from=first, width=WIDTH),
             name,
             drawn.page.key,
             query,
@@ -72,7 +72,8 @@ def _draw_gate(drawn: Drawn) -> None:
         return
     figure = remember(
         lambda: gate_map(
-            gate, drawn.tokens, layer=layer, selected=(drawn.selected.head, drawn.selected.query),
+            gate.float().mean(-1).T.cpu().numpy(), drawn.tokens, layer=layer,
+            selected=(drawn.selected.head, drawn.selected.query),
             numbering_from=drawn.page.numbering, width=WIDTH,
         ),
         "gate map", *drawn.head_key, drawn.selected.query, drawn.page.numbering,

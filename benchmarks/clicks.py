@@ -32,9 +32,8 @@ CLICK = """([selector, before]) => new Promise(done => {
         : requestAnimationFrame(look);
     look();
 })""".replace("TITLE", TITLE)
-# What the large map shows, as one number: it changes with the prompt, which the title does not.
-SHOWN = """[...JSON.stringify(document.querySelector('MAP').data.map(one => one.z))]
-    .reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) | 0, 0)""".replace("MAP", MAP)
+# Which run the large map is of: its place in the page is named after the run.
+SHOWN = "document.querySelector('.st-key-exact [class*=st-key-chart-map]').className"
 RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
 
 
@@ -81,7 +80,7 @@ def _run_prompt(page: Page, n_tokens: int, number: int) -> None:
     box.press("Control+Enter")
     page.get_by_text(re.compile(f"^{n_tokens} tokens")).first.wait_for()
     page.wait_for_function(
-        f"before => document.querySelector('{MAP}') && ({SHOWN}) !== before", arg=before, polling=300
+        f"before => document.querySelector('{MAP}') && {SHOWN} !== before", arg=before, polling=300
     )
     page.wait_for_function(RESTING)
     page.wait_for_timeout(LOOK_MS)

@@ -166,15 +166,12 @@ def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> flo
     scale. 1 if all is 0.
     """
     maps = tuple(maps)
-    rows = [row for one in maps for row in _rows(one, first_token)]
-    if not rows and not first_token:
-        return shared_limit(maps, first_token=True)
-    if not rows:
-        return 1.0
-    peaks = [row.max() for row in rows]
-    return round_up(
-        max(float(np.percentile(np.concatenate(rows), LIMIT_PERCENTILE)), float(np.median(peaks)))
-    )
+    counted = [_counted(one, first_token) for one in maps]
+    if not any(used.any() for _, used in counted):
+        return 1.0 if first_token else shared_limit(maps, first_token=True)
+    cells = np.concatenate([sizes[used] for sizes, used in counted])
+    peaks = np.concatenate([np.where(used, sizes, -1.0).max(1)[used.any(1)] for sizes, used in counted])
+    return round_up(max(float(np.percentile(cells, LIMIT_PERCENTILE)), float(np.median(peaks))))
 
 
 def round_up(value: float) -> float:
@@ -187,14 +184,15 @@ def round_up(value: float) -> float:
     return float(f"{step * power:.6g}")
 
 
-def _rows(attention: AttentionMap, first_token: bool) -> list[Float[np.ndarray, " cell"]]:
-    """|x| of the cells that count for the limit, row by row; rows without any are left out."""
+def _counted(
+    attention: AttentionMap, first_token: bool
+) -> tuple[Float[np.ndarray, "query key"], Bool[np.ndarray, "query key"]]:
+    """|x|, and which cells count for the limit."""
     used = attention.values.isfinite() & ~attention.masked
     if not first_token:
         used[attention.queries == 0, :] = False
         used[:, attention.keys == 0] = False
-    sizes, kept = attention.values.abs().numpy(), used.numpy()
-    return [row[here] for row, here in zip(sizes, kept, strict=True) if here.any()]
+    return attention.values.abs().numpy(), used.numpy()
 
 
 class Facts:

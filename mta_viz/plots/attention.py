@@ -183,7 +183,7 @@ def _label_axis(
 
 def _targets(attention: AttentionMap, told: tuple[str, np.ndarray], cell_px: float) -> list[go.Scatter]:
     text, numbers = told
-    kind = np.int16 if attention.block == 1 else np.float32
+    kind = _position_type(attention)
     x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)
     masked, traces = attention.masked.numpy(), []
@@ -193,6 +193,15 @@ def _targets(attention: AttentionMap, told: tuple[str, np.ndarray], cell_px: flo
             own = None if data is None else data[rows, columns]
             traces.append(cells.targets(x[columns], y[rows], cell_px, template, own))
     return traces
+
+
+def _position_type(attention: AttentionMap) -> type[np.number]:
+    """The smallest type that holds every coordinate: they are most of what a click target costs."""
+    if attention.block > 1:
+        return np.float32
+    rows, columns = attention.values.shape
+    last = max(attention.query_start + rows, attention.key_start + columns) - 1
+    return np.uint8 if last < 256 else np.int32
 
 
 def _draw_selection(parts: Parts, selected: Cell, block: int) -> None:

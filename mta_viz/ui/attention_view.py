@@ -4,8 +4,6 @@ Owns the page's order. The map is `map_view`'s, the sum behind a cell `why_view`
 look are in `tabs/`; what is computed and drawn comes from `drawn`.
 """
 
-import time
-
 import streamlit as st
 
 from mta_viz.exporting.data import stages_csv
@@ -23,8 +21,6 @@ from mta_viz.ui.steppers import pick_head, pick_layer, pick_position, pick_stage
 from mta_viz.ui.tab_bar import draw_tabs
 from mta_viz.ui.why_view import draw_why
 from mta_viz.ui.widgets import caption, caption_with_save, chart, lines
-
-MAP_FIRST_SECONDS = 0.1
 
 
 @st.fragment
@@ -45,7 +41,6 @@ def _draw(page: Page) -> None:
         strip, search = st.container(), st.container()
         with st.container(key="single" if drawn.part is None else "pair"):
             draw_map(drawn)
-            _let_it_be_drawn(drawn)
             cell, why = st.container(), st.container()
         tabs = st.container()
     with top:
@@ -60,14 +55,6 @@ def _draw(page: Page) -> None:
         draw_why(drawn)
     with tabs:
         draw_tabs(drawn)
-
-
-def _let_it_be_drawn(drawn: Drawn) -> None:
-    """Wait a moment after sending a new map: the browser would take in the rest before it draws the map."""
-    shown = (*drawn.head_key, drawn.selected.stage, drawn.part)
-    if state.get("map sent") != shown:
-        state.put("map sent", shown)
-        time.sleep(MAP_FIRST_SECONDS)
 
 
 def _draw_top(page: Page, selected: Selected) -> None:

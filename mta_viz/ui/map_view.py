@@ -1,5 +1,6 @@
 """The large map of the selected stage with its caption; for long prompts an overview and an exact part."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -8,7 +9,7 @@ import streamlit as st
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.exporting.data import map_csv
 from mta_viz.model.stages import Stage
-from mta_viz.ui import clicks
+from mta_viz.ui import clicks, state
 from mta_viz.ui.crops import Crop
 from mta_viz.ui.drawn import Drawn, file_parts
 from mta_viz.ui.numbering import head_label, layer_label
@@ -16,6 +17,7 @@ from mta_viz.ui.widgets import caption_with_save, chart
 
 MAP_PX = 600
 PAIR_PX = 460  # overview and crop side by side
+MAP_FIRST_SECONDS = 0.15
 
 
 def draw_map(drawn: Drawn) -> None:
@@ -28,21 +30,26 @@ def draw_map(drawn: Drawn) -> None:
 
 
 def _draw_pair(drawn: Drawn, part: Crop) -> None:
-    """Pooled overview with a box to choose from, and the exact part beside it."""
-    n_tokens = len(drawn.tokens)
-    overview = drawn.maps[drawn.selected.stage]
-    with st.container():
-        figure = drawn.map_figure(overview, PAIR_PX, None, part=part)
-        chart(figure, f"overview.{drawn.page.key}", clicks.on_overview(n_tokens), modes=("points", "box"))
-        caption_with_save(
-            f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
-            (*file_parts(drawn), overview.stage.value.key, "overview"),
-            figure,
-            lambda: map_csv(overview, drawn.tokens),
-            "overview",
-        )
+    """Pooled overview with a box to choose from, and beside it the exact part, which is sent first."""
+    left = st.container()
     with st.container(key="exact"):
         _draw_map(drawn, partial(drawn.crop, part), PAIR_PX)
+    with left:
+        _draw_overview(drawn, part)
+
+
+def _draw_overview(drawn: Drawn, part: Crop) -> None:
+    overview = drawn.maps[drawn.selected.stage]
+    figure = drawn.map_figure(overview, PAIR_PX, None, part=part)
+    name, chosen = f"overview.{drawn.page.key}", clicks.on_overview(len(drawn.tokens))
+    chart(figure, name, chosen, modes=("points", "box"))
+    caption_with_save(
+        f"Draw a box to see that part exactly. {_map_caption(drawn, overview)}",
+        (*file_parts(drawn), overview.stage.value.key, "overview"),
+        figure,
+        lambda: map_csv(overview, drawn.tokens),
+        "overview",
+    )
 
 
 def _draw_map(drawn: Drawn, exact: Callable[[Stage], AttentionMap], size: int) -> None:
@@ -54,8 +61,17 @@ def _draw_map(drawn: Drawn, exact: Callable[[Stage], AttentionMap], size: int) -
     name = f"map.{drawn.page.key}.{attention.query_start}.{attention.key_start}"
     words = _map_caption(drawn, attention)
     chart(figure, name, clicks.on_cell, alt=words)
+    _let_it_be_drawn(drawn)
     file = (*file_parts(drawn), attention.stage.value.key)
     caption_with_save(words, file, figure, lambda: map_csv(attention, drawn.tokens), "map")
+
+
+def _let_it_be_drawn(drawn: Drawn) -> None:
+    """Wait a moment after sending a new map: the browser would take in the rest before it draws the map."""
+    shown = (*drawn.head_key, drawn.selected.stage, drawn.part)
+    if state.get("map sent") != shown:
+        state.put("map sent", shown)
+        time.sleep(MAP_FIRST_SECONDS)
 
 
 def _map_caption(drawn: Drawn, attention: AttentionMap) -> str:

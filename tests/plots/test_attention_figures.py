@@ -117,7 +117,7 @@ def test_cells_beyond_the_limit_put_an_arrow_on_that_end_only() -> None:
 def test_click_targets_cover_every_cell_and_masked_ones_say_so() -> None:
     seen, masked = targets(attention_map(random_map(5), tokens(5), limit=2.0))
     assert len(seen.x) == 15 and len(masked.x) == 10
-    assert seen.x.dtype == seen.y.dtype == np.int16 and seen.customdata.dtype == np.float32
+    assert seen.x.dtype == seen.y.dtype == np.uint8 and seen.customdata.dtype == np.float32
     assert all(key <= query for key, query in zip(seen.x, seen.y, strict=True))
     assert masked.hovertemplate.startswith("masked: key %{x} is after query %{y}")
     assert targets(attention_map(random_map(257), tokens(257), limit=2.0)) == []
@@ -183,8 +183,20 @@ def test_the_selection_is_labelled_and_framed() -> None:
     )
     assert {57, 71} <= set(figure.layout.yaxis2.tickvals)
     assert {33, 71} <= set(figure.layout.xaxis2.tickvals)
-    boxes = [shape for shape in figure.layout.shapes if shape.type == "rect"]
-    assert {(box.x0, box.x1, box.y0, box.y1) for box in boxes} == {(32.5, 33.5, 56.5, 57.5)}
+    boxes = [shape for shape in figure.layout.shapes if shape.line.color in ("#000000", "#FFFFFF")]
+    assert [(box.x0, box.x1, box.y0, box.y1) for box in boxes] == 2 * [(32.5, 33.5, 56.5, 57.5)]
+
+
+def test_a_span_has_bars_along_both_axes_a_letter_and_an_outline_in_the_row() -> None:
+    spans = [Span("needle", "A", 71, 74), Span("elsewhere", "B", 200, 210)]
+    figure = attention_map(random_map(100), tokens(100), limit=2.0, selected=(57, 33), spans=spans)
+    bars = [shape for shape in figure.layout.shapes if shape.fillcolor]
+    assert [(bar.xref, bar.yref) for bar in bars] == [("paper", "y"), ("x", "paper")]
+    assert (bars[0].y0, bars[0].y1) == (bars[1].x0, bars[1].x1) == (70.5, 73.5)
+    (outline,) = [shape for shape in figure.layout.shapes if shape.line.color == bars[0].fillcolor]
+    assert (outline.x0, outline.x1, outline.y0, outline.y1) == (70.5, 73.5, 56.5, 57.5)
+    assert [note.x for note in figure.layout.annotations if note.text == "A"] == [72]
+    assert not [note for note in figure.layout.annotations if note.text == "B"]  # not in this part
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_ids_are_taken_as_they_are_and_labelled() -> None:
 @pytest.mark.parametrize(
     "ids",
     [np.array([3, 7]), [np.int16(3), np.uint8(7)], torch.tensor([3, 7]), (3, torch.tensor(7)), iter((3, 7))],
-    ids=repr,
+    ids=["array", "numpy numbers", "tensor", "mixed", "iterator"],
 )
 def test_any_kind_of_integer_is_an_id(ids: object) -> None:
     found = tokens_from_ids(ids, vocab_size=8).ids

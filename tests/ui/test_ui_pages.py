@@ -197,7 +197,7 @@ def test_ids_outside_the_vocabulary_are_refused(open_app):
 def test_kernels_need_no_prompt(open_app):
     app = open_app("no-tokenizer", page="pages/kernels.py")
     fine(app)
-    assert len(charts(app)) == 5
+    assert len(charts(app)) == 4
 
 
 def test_a_one_token_prompt_says_there_is_nothing_to_see(open_app):
@@ -218,9 +218,9 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     assert "20 places" in [box.label for box in app.selectbox]
     app.button(key="show.query").click().run()
     fine(app)
-    place = 1 + prompt.rindex("Oslo")  # BOS comes first
-    assert app.session_state["view"].query == place
-    assert app.session_state["kept.crop"].holds(place, place)
+    last = 1 + prompt.rindex("Oslo") + len("slo")  # BOS comes first; the last token sees the whole name
+    assert app.session_state["view"].query == last
+    assert app.session_state["kept.crop"].holds(last, last)
 
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
@@ -241,14 +241,14 @@ def test_a_tick_needs_finite_numbers(errors):
     assert "✓" not in check_line(SelfCheck(1e-6, 2e-3), exact=True)
 
 
-@pytest.mark.parametrize(("n_bytes", "n_charts"), [(255, 3), (256, 4)])
+@pytest.mark.parametrize(("n_bytes", "n_charts"), [(255, 4), (256, 5)])
 def test_every_map_takes_clicks_and_the_hover_tells_the_stage_before(open_app, n_bytes, n_charts):
     app = open_app("tiny-mta", "a" * n_bytes, layer=1, head=0, stage="kq")  # BOS comes first
     fine(app)
     drawn = charts(app)
     assert len(drawn) == n_charts
     maps = [one for one in drawn if any(trace.get("meta") == "targets" for trace in one["data"])]
-    assert len(maps) == n_charts - 1  # all but the predictions
+    assert len(maps) == n_charts - 2  # all but the window of the kernel and the predictions
     hovers = [trace.get("hovertemplate", "") for trace in maps[-1]["data"]]
     assert any("before: " in hover and "change " in hover for hover in hovers)
 

@@ -49,6 +49,18 @@ def on_token(field: str) -> Callable[[str], None]:
     return chosen
 
 
+def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:
+    """A click on a tap over the cell (query, key): its source, one stage earlier, is selected."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        source = (query + round(point["y"]), key + round(point["x"])) if point is not None else (-1, -1)
+        if 0 <= source[1] <= source[0]:
+            go_to(query=source[0], key=source[1], stage=stage.value.key)
+
+    return chosen
+
+
 def on_head(widget: str) -> None:
     """A click on a head's tile opens that head."""
     point = _point(widget)

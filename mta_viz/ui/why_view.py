@@ -14,6 +14,7 @@ from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.plots.window import convolution_window
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember
+from mta_viz.ui.clicks import on_offset
 from mta_viz.ui.drawn import Drawn
 from mta_viz.ui.numbering import head_label
 from mta_viz.ui.selection import go_to
@@ -37,7 +38,10 @@ def draw_why(drawn: Drawn) -> None:
     figure = _figure(found, drawn)
     if figure is not None:
         cell = (f"L{found.layer}", f"H{found.head}", "why", found.query, found.key)
-        chart(figure, "why", alt="The sum that makes this value")
+        where = (drawn.page.key, found.stage.value.key, *cell)
+        source = on_offset(found.query, found.key, found.stage_before or Stage.RAW)
+        then = source if isinstance(found, Convolved) else None
+        chart(figure, ".".join(map(str, ("why", *where))), then, alt="The sum that makes this value")
         caption_with_save(
             _residual(found),
             (state.view().checkpoint, *cell, found.stage.value.key),

@@ -248,8 +248,8 @@ def test_every_map_takes_clicks_and_the_hover_tells_the_stage_before(open_app, n
     drawn = charts(app)
     assert len(drawn) == n_charts
     maps = [one for one in drawn if any(trace.get("meta") == "targets" for trace in one["data"])]
-    assert len(maps) == n_charts - 2  # all but the window of the kernel and the predictions
-    hovers = [trace.get("hovertemplate", "") for trace in maps[-1]["data"]]
+    assert len(maps) == n_charts - 1  # all but the predictions
+    hovers = [trace.get("hovertemplate", "") for one in maps[1:] for trace in one["data"]]
     assert any("before: " in hover and "change " in hover for hover in hovers)
 
 

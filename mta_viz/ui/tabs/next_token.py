@@ -1,5 +1,7 @@
 """Next token: the likeliest tokens after the selected query, the logit lens, the gate."""
 
+from functools import partial
+
 import streamlit as st
 
 from mta_viz.analysis.predictions import LogitLens, lens_over_layers

@@ -39,3 +39,22 @@ def browser():
             pytest.fail(f"{HOW_TO} {error}", pytrace=False)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture
+def visit(browser, app_address):
+    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page."""
+    contexts = []
+
+    def go(path, width=1280, theme="light", address=app_address):
+        size = {"width": width, "height": 1100}
+        context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(180_000)
+        page.goto(address + path)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()

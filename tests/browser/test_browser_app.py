@@ -5,14 +5,11 @@ import re
 import pytest
 
 from mta_viz.tracing import load, run_hooks
+from tests.browser.looking import MAP, PROMPT, at, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
-PROMPT = "The cat sat on the mat."
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
-MAP = ".st-key-exact .js-plotly-plot"
-TITLE = """() => [...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
-    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || ''"""
 
 # What lies outside its chart, is wider than the window, is cut off, or covers a neighbour.
 PROBLEMS = """() => {
@@ -42,60 +39,6 @@ PROBLEMS = """() => {
   }
   return [...new Set(problems)];
 }"""
-
-
-@pytest.fixture
-def visit(browser, app_address):
-    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page."""
-    contexts = []
-
-    def go(path, width=1280, theme="light", address=app_address):
-        size = {"width": width, "height": 1100}
-        context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(180_000)
-        page.goto(address + path)
-        return page
-
-    yield go
-    for context in contexts:
-        context.close()
-
-
-def settle(page):
-    """Until the script has run and nothing is being loaded."""
-    page.wait_for_function(
-        """() => document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState === 'notRunning'
-             && !document.querySelector('[data-testid="stSkeleton"]')"""
-    )
-    page.wait_for_timeout(500)
-
-
-def wait_for_map(page, words):
-    """Until the large map's title holds the words."""
-    page.wait_for_function(f"words => ({TITLE})().includes(words)", arg=words)
-
-
-def run_prompt(page, text):
-    box = page.get_by_label("Prompt")
-    box.fill(text)
-    box.press("Control+Enter")
-    page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()
-
-
-def at(page, chart, x, y, axis=""):
-    """Where a point of a chart's axes (`axis` "3": x3 and y3) is on the screen."""
-    return page.evaluate(
-        """([chart, x, y, axis]) => {
-            const plot = document.querySelector(chart + ' .js-plotly-plot');
-            plot.scrollIntoView({block: 'center'});
-            const box = plot.getBoundingClientRect(), layout = plot._fullLayout;
-            const across = layout['xaxis' + axis], down = layout['yaxis' + axis];
-            return [box.left + across._offset + across.c2p(x), box.top + down._offset + down.c2p(y)];
-        }""",
-        [chart, x, y, axis],
-    )
 
 
 def hover(page, query, key):

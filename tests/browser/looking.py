@@ -1,0 +1,43 @@
+"""What every browser test does with a page: wait until it rests, run a prompt, find a point on a chart."""
+
+import re
+
+PROMPT = "The cat sat on the mat."
+MAP = ".st-key-exact .js-plotly-plot"
+TITLE = """() => [...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
+    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || ''"""
+
+
+def settle(page):
+    """Until the script has run and nothing is being loaded."""
+    page.wait_for_function(
+        """() => document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState === 'notRunning'
+             && !document.querySelector('[data-testid="stSkeleton"]')"""
+    )
+    page.wait_for_timeout(500)
+
+
+def wait_for_map(page, words):
+    """Until the large map's title holds the words."""
+    page.wait_for_function(f"words => ({TITLE})().includes(words)", arg=words)
+
+
+def run_prompt(page, text):
+    box = page.get_by_label("Prompt")
+    box.fill(text)
+    box.press("Control+Enter")
+    page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()
+
+
+def at(page, chart, x, y, axis=""):
+    """Where a point of a chart's axes (`axis` "3": x3 and y3) is on the screen."""
+    return page.evaluate(
+        """([chart, x, y, axis]) => {
+            const plot = document.querySelector(chart + ' .js-plotly-plot');
+            plot.scrollIntoView({block: 'center'});
+            const box = plot.getBoundingClientRect(), layout = plot._fullLayout;
+            const across = layout['xaxis' + axis], down = layout['yaxis' + axis];
+            return [box.left + across._offset + across.c2p(x), box.top + down._offset + down.c2p(y)];
+        }""",
+        [chart, x, y, axis],
+    )

@@ -99,6 +99,10 @@ def _pattern_places(text: str, pattern: str) -> list[tuple[int, int]]:
             f"the pattern {pattern!r} is no regular expression: {error.msg}{where}. "
             "Correct it, or search plain text"
         ) from error
+    except RecursionError as error:
+        raise PromptError(
+            "the pattern is nested too deeply. Make it simpler, or search plain text"
+        ) from error
     except TimeoutError as error:
         raise PromptError(
             f"the pattern {pattern!r} was not done after {SECONDS:g} s; it repeats what already repeats, "

@@ -26,13 +26,13 @@ def on_stage(widget: str) -> None:
             state.select(stage=name)
 
 
-def on_position(field: str) -> Callable[[str], None]:
-    """A click on a bar: its token is the new `field`, "query" or "key"."""
+def on_position(field: str, **other: int) -> Callable[[str], None]:
+    """A click on a bar: its token is the new `field`, "query" or "key"; `other` is whose bars they are."""
 
     def chosen(widget: str) -> None:
         point = _point(widget)
         if point is not None:
-            go_to(**{field: round(point["x"])})
+            go_to(**{field: round(point["x"])}, **other)
 
     return chosen
 

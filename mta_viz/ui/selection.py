@@ -61,11 +61,6 @@ def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
 def go_to(**changes: object) -> None:
     """Select parts of the view from elsewhere than the map; the exact part follows the cell."""
     now = state.select(**changes)
-    part = state.get("crop")
-    if (
-        part is not None
-        and now.query is not None
-        and now.key is not None
-        and not part.holds(now.query, now.key)
-    ):
+    part, cell = state.get("crop"), (now.query, now.key)
+    if part is not None and (None in cell or not part.holds(*cell)):
         state.put("crop", None)

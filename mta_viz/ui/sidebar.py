@@ -117,6 +117,7 @@ def _identity(found: Found, names: list[str]) -> str:
 def _forget_selection() -> None:
     """Another model: its heads and positions are others, so the page picks again."""
     state.select(checkpoint=state.get("checkpoint"), layer=None, head=None, stage=None, query=None, key=None)
+    state.put("crop", None)
 
 
 def _model_key(found: Found) -> ModelKey:

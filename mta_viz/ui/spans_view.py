@@ -4,7 +4,9 @@ import streamlit as st
 
 from mta_viz.analysis.spans import Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
-from mta_viz.ui import crops, state
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui import state
+from mta_viz.ui.cache import remember
 from mta_viz.ui.drawn import Drawn
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import caption, plain
@@ -57,10 +59,11 @@ def _draw_search(drawn: Drawn) -> None:
         "Find text", placeholder="a word of the prompt", width=240, **state.kept("search", "")
     )
     pattern = st.toggle("regex", **state.kept("search pattern", False))
-    try:
-        hits = find(drawn.tokens, text, pattern=pattern)
-    except PromptError as error:
-        caption(str(error))
+    hits, problem = remember(
+        lambda: _found(drawn.tokens, text, pattern), "hits", drawn.page.key, text, pattern
+    )
+    if problem:
+        caption(problem)
         return
     if not hits:
         caption("No such text in the prompt." if text else "")
@@ -73,22 +76,32 @@ def _draw_search(drawn: Drawn) -> None:
         width=200,
         **state.kept("hit", places[-1], places),
     )
-    n_tokens, query = len(drawn.tokens), drawn.selected.query
-    st.button("Show as key", key="show.key", on_click=_show, args=(query, start, n_tokens))
-    st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None, n_tokens))
+    st.button("Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, start))
+    st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
     st.button("Name it", key="span.add", on_click=_add, args=(drawn.page.key, drawn.spans, start, stop, text))
 
 
+def _found(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...], str]:
+    """Hits, and why there are none where the pattern is at fault."""
+    try:
+        return find(tokens, text, pattern=pattern), ""
+    except PromptError as error:
+        return (), str(error)
+
+
 def _name(span: Span) -> str:
-    return f"{span.letter} {span.name}"
+    place = f" {span.start}" if span.letter == "#" else ""  # no letters are left to tell them apart
+    return f"{span.letter} {span.name}{place}"
 
 
-def _show(query: int, key: int | None, n_tokens: int) -> None:
+def _show(query: int, key: int | None) -> None:
     state.select(query=query, key=key)
-    state.put("crop", crops.around(query, query if key is None else key, n_tokens))
+    state.put("crop", None)  # the exact part follows the cell
 
 
 def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) -> None:
+    if any((span.name, span.start, span.stop) == (text, start, stop) for span in spans):
+        return
     span = Span(text, next_letter(spans), start, stop)
     state.put("spans", (run, (*spans, span)))
     state.put("span", _name(span))
@@ -96,3 +109,4 @@ def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) ->
 
 def _remove(run: str, spans: tuple[Span, ...], gone: Span) -> None:
     state.put("spans", (run, tuple(span for span in spans if span != gone)))
+    state.put("span", NO_SPAN)

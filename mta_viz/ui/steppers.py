@@ -8,6 +8,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.ui import state
 from mta_viz.ui.numbering import head_label, layer_label
+from mta_viz.ui.selection import go_to
 
 
 def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
@@ -83,9 +84,7 @@ def pick_position(field: str, position: int, count: int) -> None:
     """A query or key by its position; a new query has its own largest key."""
 
     def take() -> None:
-        _take(field)
-        if field == "query":
-            state.select(key=None)
+        go_to(**{field: state.get(field)}, **({"key": None} if field == "query" else {}))
 
     state.put(field, position)
     st.number_input(

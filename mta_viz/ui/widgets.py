@@ -13,17 +13,16 @@ import streamlit as st
 from mta_viz.exporting.names import file_name
 from mta_viz.plots.theme import Figure
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=])")
-_EMOJI_CODE = re.compile(r":(?=[\w+/-]+:)")
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
+_CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
 MIME_TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
 def plain(text: str) -> str:
     """Text as markdown that shows exactly the text: no markup, no `:emoji:`, line breaks kept."""
-    escaped = _MARKUP.sub(r"\\\1", text)
-    joined = _EMOJI_CODE.sub(":\u2060", escaped)  # a word joiner, invisible, breaks the code
-    return joined.replace("\n", "  \n")
+    joined = _CODES.sub(lambda found: found[0] + "\u2060", text)  # a word joiner, invisible, breaks the code
+    return _MARKUP.sub(r"\\\1", joined).replace("\n", "  \n")
 
 
 def caption(text: str) -> None:

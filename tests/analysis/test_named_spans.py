@@ -133,3 +133,8 @@ def test_the_spans_of_a_needle_sample() -> None:
     whole = gold_spans(sample.spans, n_tokens + len(sample.answer_ids))
     assert len(gold_spans(sample.spans, spans[0].stop - 1)) == 0  # a needle cut in two is none
     assert whole[-1].letter == "!" and whole[-1].start == n_tokens
+
+
+def test_a_deeply_nested_pattern_is_refused_in_words():
+    with pytest.raises(PromptError, match="nested too deeply"):
+        find(BytesTokenizer().encode("hello"), "(" * 490 + "l" + ")" * 490, pattern=True)

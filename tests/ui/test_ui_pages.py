@@ -220,7 +220,7 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     fine(app)
     last = 1 + prompt.rindex("Oslo") + len("slo")  # BOS comes first; the last token sees the whole name
     assert app.session_state["view"].query == last
-    assert app.session_state["kept.crop"].holds(last, last)
+    assert app.session_state["kept.crop"] is None  # the exact part follows the selected cell
 
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
@@ -274,6 +274,7 @@ def test_numbering_changes_labels_only(open_app):
 
 
 def test_plain_escapes_all_markup():
-    assert plain("a:smile:b") == "a:\u2060smile:b"
-    assert plain("*x* $y$ :red[z]") == r"\*x\* \$y\$ :red\[z\]"
+    assert plain("a:smile:b: c") == "a:\u2060smile:\u2060b: c"
+    assert plain("*x* $y$ :red[z]") == r"\*x\* \$y\$ :" + "\u2060" + r"red\[z\]"
+    assert plain("&lt; www.x a@b") == r"\&lt; www" + "\u2060" + r"\.x a@" + "\u2060b"
     assert plain("one\ntwo") == "one  \ntwo"

@@ -93,7 +93,7 @@ def _draw_map(drawn: Drawn, scores: HeadScores, score: Score) -> None:
 
 def _draw_table(drawn: Drawn, scores: HeadScores, score: Score) -> None:
     ranked = [one for one in ranking(scores, score.key) if not math.isnan(one.value)]
-    key = f"ranking.{drawn.page.key}.{score.key}.{scores.query}"
+    key = f"ranking.{drawn.page.key}.{score.key}.{scores.query}.{scores.span}"
     st.dataframe(
         [
             {

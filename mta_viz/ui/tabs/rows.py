@@ -43,7 +43,8 @@ def _draw_section(drawn: Drawn, section: CrossSection, field: str, selected: int
         "bars", section.along, *drawn.head_key, section.position, selected, first, numbering,
     )  # fmt: skip
     name = f"bars.{drawn.page.key}.{section.along}.{section.position}"
-    chart(figure, name, on_position(field), alt="Bars over the tokens, one row a stage")
+    other = {"query" if field == "key" else "key": section.position}
+    chart(figure, name, on_position(field, **other), alt="Bars over the tokens, one row a stage")
     caption_with_save(
         "Red above 0, blue below. Score stages share one limit, weight stages another. Click a bar to "
         f"select that {field}.",

@@ -8,6 +8,8 @@ import torch
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import Trace, capture
 
 FULL = MTAOptions(
     pre_kernel=(6, 11),
@@ -18,6 +20,12 @@ FULL = MTAOptions(
     group_norm=True,
     gate="1d",
 )
+
+# One layer with four stages: raw, kq, softmax, final.
+TWO_HEADS = ModelConfig(
+    d_model=16, n_layers=1, n_heads=2, n_kv_heads=2, d_head=8, d_mlp=16, vocab_size=11,
+    mta=MTAOptions(pre_kernel=(2, 3), head_post_group=2),
+)  # fmt: skip
 
 NAN_AT = "blocks.1.attn.kernel_pre"  # where `tiny-nan` holds one NaN
 
@@ -78,3 +86,13 @@ def _lose_tokenizer(file: Path) -> None:
     params = json.loads(file.read_text())
     params["data"]["tokenizer"] = {"name": "sp", "path": "/home/author/tokenizer.model"}
     file.write_text(json.dumps(params))
+
+
+def two_head_trace() -> Trace:
+    """Nine tokens through `TWO_HEADS`, kernels and mixing far from the identity."""
+    torch.manual_seed(0)
+    model = HookedMTA(TWO_HEADS)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return capture(model, [1, 2, 3, 4, 5, 6, 7, 8, 9])

@@ -16,7 +16,6 @@ from torch.nn.functional import pad
 from mta_viz.analysis.kernels import kernel_offsets
 from mta_viz.analysis.steps import Step, layer_steps
 from mta_viz.analysis.terms import (
-    Cause,
     Convolved,
     Decomposition,
     Mixed,
@@ -54,14 +53,6 @@ def decompose(trace: Trace, layer: int, stage: Stage, head: int, query: int, key
     """
     step = _checked_step(trace, layer, stage, head, query, key)
     return _Cell(trace, layer, step, head, query, key).decompose()
-
-
-def largest_cause(trace: Trace, layer: int, stage: Stage, head: int, query: int, key: int) -> Cause:
-    """What the step to `stage` did at one cell: value before and after, and the largest other term.
-
-    Raises PromptError as `decompose`.
-    """
-    return decompose(trace, layer, stage, head, query, key).cause
 
 
 def chain(trace: Trace, layer: int, head: int, query: int, key: int) -> dict[Stage, float]:

@@ -15,13 +15,12 @@ from string import ascii_uppercase
 import regex
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks.needles import GoldSpan
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import label
 
+Characters = tuple[int, int]  # the first, and the one after the last
 MAX_PATTERN = 1000  # characters
 SECONDS = 1.0  # for one search; a sound pattern takes milliseconds on the longest prompts
-_SIGNS = {"question": "?", "answer": "!"}
 _NEEDLE = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is \d{1,6}\.")
 _QUESTION = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is$")
 
@@ -64,13 +63,17 @@ def find(tokens: Tokens, wanted: str, *, pattern: bool = False) -> tuple[range, 
     spans = tokens.spans if tokens.text is not None else tuple(_label_spans(tokens.pieces))
     text = tokens.text if tokens.text is not None else "".join(tokens.pieces)
     places = _pattern_places(text, wanted) if pattern else _plain_places(text, wanted, tokens.text is None)
+    return tuple(dict.fromkeys(_token_ranges(spans, places)))
+
+
+def _token_ranges(spans: Sequence[Characters], places: Iterable[Characters]) -> list[range]:
+    """The tokens, whose characters are `spans`, that hold each place."""
     owners = [(position, span) for position, span in enumerate(spans) if span[0] < span[1]]
     starts, stops = [span[0] for _, span in owners], [span[1] for _, span in owners]
-    hits = (
+    return [
         range(owners[bisect_right(stops, start)][0], owners[bisect_left(starts, stop) - 1][0] + 1)
         for start, stop in places
-    )
-    return tuple(dict.fromkeys(hits))
+    ]
 
 
 def _label_spans(pieces: Iterable[str]) -> Iterator[tuple[int, int]]:
@@ -116,44 +119,22 @@ def next_letter(spans: Sequence[Span]) -> str:
     return next((letter for letter in ascii_uppercase if letter not in taken), "#")
 
 
-def gold_spans(gold: Sequence[GoldSpan], n_tokens: int) -> tuple[Span, ...]:
-    """A needle sample's spans inside the first `n_tokens`: needles A, B, ..., question ?, answer !."""
-    found: list[Span] = []
-    for one in gold:
-        if one.start < one.stop <= n_tokens:
-            name = {"question": "question", "answer": "answer", "asked": f"{one.city} (asked)"}
-            letter = _SIGNS.get(one.kind) or next_letter(found)
-            found.append(Span(name.get(one.kind, one.city), letter, one.start, one.stop))
-    return tuple(found)
-
-
 def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
     """The needles a prompt's text holds, "The magic number of X is 12.", and its question at the end.
 
     The asked needle says so in its name. Empty for prompts without any, and for ids without text.
     """
-    if tokens.text is None:
+    needles = list(_NEEDLE.finditer(tokens.text or ""))
+    if not needles or tokens.text is None:
         return ()
     question = _QUESTION.search(tokens.text)
-    asked = question["city"] if question else None
     found: list[Span] = []
-    for needle in _NEEDLE.finditer(tokens.text):
-        hits = find(tokens, needle[0])
-        place = next(
-            hit
-            for hit in hits
-            if tokens.spans[hit.start][0] <= needle.start() < tokens.spans[hit.stop - 1][1]
-        )
-        name = f"{needle['city']} (asked)" if needle["city"] == asked else needle["city"]
-        found.append(Span(name, next_letter(found), place.start, place.stop))
-    if question and found:
-        places = find(tokens, question[0])
-        found.append(Span("question", _SIGNS["question"], places[-1].start, places[-1].stop))
+    for needle, place in zip(
+        needles, _token_ranges(tokens.spans, (one.span() for one in needles)), strict=True
+    ):
+        asked = " (asked)" if question and question["city"] == needle["city"] else ""
+        found.append(Span(needle["city"] + asked, next_letter(found), place.start, place.stop))
+    if question:
+        (place,) = _token_ranges(tokens.spans, [question.span()])
+        found.append(Span("question", "?", place.start, place.stop))
     return tuple(found)
-
-
-def _holding(tokens: Tokens, hits: Iterable[range], character: int) -> range:
-    """The hit whose characters hold that one."""
-    return next(
-        hit for hit in hits if tokens.spans[hit.start][0] <= character < tokens.spans[hit.stop - 1][1]
-    )

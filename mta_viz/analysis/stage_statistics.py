@@ -44,11 +44,6 @@ class StageStatistics:
         return float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
 
     @property
-    def as_if_softmax(self) -> bool:
-        """Whether `effective_keys` are those of the row's softmax."""
-        return self.stage.value.unit == "score"
-
-    @property
     def n_empty_rows(self) -> int:
         """Rows with sum |w| below 1e-8."""
         return int((self.absolute_sums < EMPTY_ROW).sum())
@@ -78,11 +73,6 @@ class StageStatistics:
         """1 - sum over rows of |sum w| / sum |w| over all rows together."""
         total = float(self.absolute_sums.sum())
         return _share(total - float(self.row_sums.abs().sum()), total)
-
-    @property
-    def median_effective_keys(self) -> float:
-        """Median over rows, of keys; grows with the prompt, since early rows have few keys."""
-        return float(self.effective_keys.nanmedian())
 
     @property
     def median_effective_share(self) -> float:

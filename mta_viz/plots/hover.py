@@ -2,9 +2,9 @@
 
 Tokens come through the data axes' `labelalias` (number -> 'position "token"'), 30 bytes a token
 instead of a string a cell; those axes carry no tick labels, so every position shows its token.
-Numbers come from one float32 array a map. Whole figures measured as JSON: 256 x 256 cells with the
-stage before and click targets 1.8 MB; 512 x 512, hover on the cells themselves, 1.8 MB; pooled to
-256 a side with peaks and means 1.9 MB.
+Numbers come from one float32 array a map. Whole figures of the needle model measured as JSON: 256 x
+256 cells with the stage before and click targets 1.7 MB; 512 x 512, hover on the cells themselves,
+1.9 MB; pooled to 256 a side with peaks and means 2.0 MB.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the Attention page draws: pickers, stage strip, the map, the selected cell, predictions.
+"""What the Attention page draws, in which order: pickers, strip, map, the selected cell, tabs.
 
 Owns the page's order. The map is `map_view`'s, the sum behind a cell `why_view`'s, the other ways to
 look are in `tabs/`; what is computed and drawn comes from `drawn`.
@@ -133,7 +133,7 @@ def _draw_cell(drawn: Drawn) -> None:
 
 def _cell_lines(drawn: Drawn) -> list[str]:
     kernels, found = drawn.page.trace.model.config.kernels(drawn.selected.layer), []
-    for stage, value in drawn.values.items():
+    for stage, value in reversed(drawn.values.items()):
         text = score_text(value) if stage.value.unit == "score" else weight_text(value)
         mark = "▸" if stage is drawn.selected.stage else "·"
         kind = "probability" if is_distribution(stage, kernels) else stage.value.unit

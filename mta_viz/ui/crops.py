@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from mta_viz.analysis.spans import find
-from mta_viz.tokenizers.base import Tokens
-
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
 CROP_SIZE = 256  # tokens a side of the largest box
 AROUND_SIZE = 128  # tokens a side around a cell: about 3 pixels a cell, enough to hit one
@@ -56,8 +53,3 @@ def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
         return _centred((low + high + 1) // 2, n_tokens, CROP_SIZE)
     low = min(max(0, low), n_tokens - 1)
     return low, max(low + 1, min(high + 1, n_tokens))
-
-
-def search(tokens: Tokens, text: str) -> tuple[int, ...]:
-    """Positions of the first token of every place where `text` occurs (plain text, case ignored)."""
-    return tuple(dict.fromkeys(hit.start for hit in find(tokens, text)))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mta_viz.analysis.decomposition import chain
 from mta_viz.analysis.maps import AttentionMap, exact_map, head_maps, shared_limit
 from mta_viz.analysis.predictions import Prediction, top_tokens
 from mta_viz.analysis.spans import Span
@@ -140,15 +141,12 @@ class Drawn:
         )  # fmt: skip
 
     @property
-    def values(self) -> Mapping[Stage, float]:
-        """The selected cell, which is not masked, at every stage of this head."""
-        layer, head, query, key = (getattr(self.selected, name) for name in ("layer", "head", "query", "key"))
-
-        def read() -> dict[Stage, float]:
-            ((_, rows),) = self.page.trace.stage_slabs(layer, range(query, query + 1))
-            return {stage: float(rows[stage][head, 0, key]) for stage in Stage if stage in rows}
-
-        return remember(read, "cell", *self.head_key, query, key)
+    def values(self) -> dict[Stage, float]:
+        """The selected cell, which is not masked, at every stage of this head, the last one first."""
+        query, key = self.selected.query, self.selected.key
+        return remember(
+            lambda: chain(self.page.trace, *self.head_key[1:], query, key), "cell", *self.head_key, query, key
+        )
 
 
 def file_parts(drawn: Drawn) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Hashable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,21 @@ def _load(key: ModelKey, job: Job) -> object:
     from mta_viz.checkpoint.reading import read_checkpoint
     from mta_viz.model.transformer import build_model
 
-    # Streamlit looks for garbage after every run of a page: a third of a second if it had to look
-    # through what the libraries made, which stays anyway.
-    gc.freeze()
+    _set_libraries_apart()
     job.begin(f"Reading {Path(key.path).name}")
     override = Path(key.tokenizer) if key.tokenizer else None
     checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=job.report)
     return build_model(checkpoint, device=key.device, dtype=torch_dtype(key.dtype))
+
+
+@cache
+def _set_libraries_apart() -> None:
+    """Leave what the libraries made out of the search for garbage.
+
+    Streamlit searches after every run of a page, which took 0.3 s with them. Once only: garbage
+    that is there at the moment stays for good.
+    """
+    gc.freeze()
 
 
 def _capture(model: Any, prompt: str | tuple[int, ...], job: Job) -> object:

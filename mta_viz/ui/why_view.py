@@ -12,10 +12,9 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.mixed_heads import mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.plots.window import convolution_window
-from mta_viz.ui import state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_offset
-from mta_viz.ui.drawn import Drawn
+from mta_viz.ui.drawn import Drawn, file_parts
 from mta_viz.ui.numbering import head_label
 from mta_viz.ui.selection import go_to
 from mta_viz.ui.widgets import caption, caption_with_save, chart, picked, plain
@@ -37,20 +36,24 @@ def draw_why(drawn: Drawn) -> None:
     st.markdown(f"**Why is it {plain(_number(found, found.value))}?** {plain(_sentence(found, drawn))}")
     figure = _figure(found, drawn)
     if figure is not None:
-        cell = (f"L{found.layer}", f"H{found.head}", "why", found.query, found.key)
-        where = (drawn.page.key, found.stage.value.key, *cell)
         source = on_offset(found.query, found.key, found.stage_before or Stage.RAW)
         then = source if isinstance(found, Convolved) else None
-        chart(figure, ".".join(map(str, ("why", *where))), then, alt="The sum that makes this value")
+        chart(figure, f"why.{_place(found, drawn)}", then, alt="The sum that makes this value")
         caption_with_save(
             _residual(found),
-            (state.view().checkpoint, *cell, found.stage.value.key),
+            (*file_parts(drawn), "why", found.query, found.key, found.stage.value.key),
             figure,
             lambda: decomposition_csv(found, drawn.tokens),
             "why",
         )
     if found.terms:
         _draw_terms(found, drawn)
+
+
+def _place(found: Decomposition, drawn: Drawn) -> str:
+    """Which cell of which run: keys widgets, so that an old choice is never taken for one here."""
+    cell = (found.stage.value.key, found.layer, found.head, found.query, found.key)
+    return ".".join(map(str, (drawn.page.key, *cell)))
 
 
 def _number(found: Decomposition, value: float) -> str:
@@ -117,15 +120,12 @@ def _residual(found: Decomposition) -> str:
 
 def _draw_terms(found: Decomposition, drawn: Drawn) -> None:
     """All terms, largest product first; a row leads to its source, one stage earlier."""
-    rows = [_row(found, term, drawn) for term in found.terms if term.state == "inside"]
     terms = [term for term in found.terms if term.state == "inside"]
     hidden = len(found.terms) - len(terms)
-    key = (
-        f"terms.{drawn.page.key}.{found.stage.value.key}.{found.layer}.{found.head}.{found.query}.{found.key}"
-    )
+    key = f"terms.{_place(found, drawn)}"
     st.dataframe(
-        rows,
-        height=38 + 35 * min(len(rows), 6),
+        [_row(found, term, drawn) for term in terms],
+        height=38 + 35 * min(len(terms), 6),
         hide_index=True,
         key=key,
         on_select=lambda: _follow(picked(key), terms, found),

@@ -31,7 +31,7 @@ def caption(text: str) -> None:
 
 
 def lines(text: str, key: str) -> None:
-    """Lines of equally wide letters. `st.code` would load a syntax highlighter, a second on a laptop."""
+    """Lines of equally wide letters; `st.code` would load a syntax highlighter before the map is drawn."""
     with st.container(key=f"mono-{key}"):
         st.text(text)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, blocks, prompts, random_case
 from torch import Tensor
 
-from mta_viz.analysis.decomposition import chain, decompose, largest_cause
+from mta_viz.analysis.decomposition import chain, decompose
 from mta_viz.analysis.terms import Convolved, Decomposition, Mixed, Passed, Scored, Softmaxed, largest_first
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
@@ -119,16 +119,16 @@ def test_a_raw_score_by_hand(convolved: Trace) -> None:
 
 
 def test_the_largest_cause_is_not_the_own_tap(convolved: Trace) -> None:
-    cause = largest_cause(convolved, 0, Stage.KQ, 0, 3, 1)
+    cause = decompose(convolved, 0, Stage.KQ, 0, 3, 1).cause
     assert cause.before == pytest.approx(math.cos(2) / ROOT, abs=1e-6)
     assert cause.after == pytest.approx((1.5 * math.cos(2) + 0.25 * math.cos(1)) / ROOT, abs=1e-6)
     assert cause.own is not None and (cause.own.query, cause.own.key) == (3, 1)
     assert cause.largest is not None and (cause.largest.query, cause.largest.key) == (2, 0)
-    mixed = largest_cause(convolved, 0, Stage.PATTERN, 0, 3, 1)
+    mixed = decompose(convolved, 0, Stage.PATTERN, 0, 3, 1).cause
     assert mixed.largest is not None and (mixed.largest.head, mixed.largest.weight) == (1, -0.5)
-    softmax = largest_cause(convolved, 0, Stage.SOFTMAX, 0, 3, 1)
+    softmax = decompose(convolved, 0, Stage.SOFTMAX, 0, 3, 1).cause
     assert (softmax.before, softmax.own, softmax.largest) == (None, None, None)
-    alone = largest_cause(convolved, 0, Stage.PATTERN, 1, 3, 1)  # takes 0 x head 0
+    alone = decompose(convolved, 0, Stage.PATTERN, 1, 3, 1).cause  # takes 0 x head 0
     assert alone.largest is None and alone.before == alone.after
 
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_explained_is_said_in_the_pages_words() -> None:
     with pytest.raises(
         PromptError, match=r"no head mixing before the softmax; .*No layer of this model has one"
     ):
-        largest_cause(trace, 1, Stage.MIX, 0, 1, 1)
+        decompose(trace, 1, Stage.MIX, 0, 1, 1)
     with pytest.raises(PromptError, match="no key-query kernel after the softmax"):
         decompose(trace, 1, Stage.SOFTMAX_KQ, 0, 1, 1)
     for at, message in (

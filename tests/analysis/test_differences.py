@@ -5,27 +5,16 @@ import torch
 
 from mta_viz.analysis.differences import DifferenceMap, differences, exact_difference, subtract
 from mta_viz.analysis.maps import exact_map, pooled_map, shared_limit
-from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import Trace, capture
-
-CONFIG = ModelConfig(
-    d_model=16, n_layers=1, n_heads=2, n_kv_heads=2, d_head=8, d_mlp=16, vocab_size=11,
-    mta=MTAOptions(pre_kernel=(2, 3), head_post_group=2),
-)  # fmt: skip
+from tests.tiny_models import TWO_HEADS, two_head_trace
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """Raw, kq, softmax, final (mixed over two heads); kernels and mixing far from the identity."""
-    torch.manual_seed(0)
-    model = HookedMTA(CONFIG)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return capture(model, [1, 2, 3, 4, 5, 6, 7, 8, 9])
+    return two_head_trace()
 
 
 def after_minus_before(trace: Trace, after: Stage, before: Stage) -> torch.Tensor:
@@ -69,7 +58,7 @@ def test_limits_are_made_as_for_maps(trace: Trace) -> None:
 
 
 def test_bad_cells_are_counted(trace: Trace) -> None:
-    model = HookedMTA(CONFIG)
+    model = HookedMTA(TWO_HEADS)
     with torch.no_grad():
         model.blocks[0].attn.kernel_pre[0, 0, 0] = float("nan")
     broken = capture(model, [1, 2, 3])

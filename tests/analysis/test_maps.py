@@ -14,31 +14,15 @@ from mta_viz.analysis.maps import (
     shared_limit,
     shrink,
 )
-from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import Trace, capture
-
-CONFIG = ModelConfig(
-    d_model=16,
-    n_layers=1,
-    n_heads=2,
-    n_kv_heads=2,
-    d_head=8,
-    d_mlp=16,
-    vocab_size=11,
-    mta=MTAOptions(pre_kernel=(2, 3), head_post_group=2),
-)
+from tests.tiny_models import TWO_HEADS, two_head_trace
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    torch.manual_seed(0)
-    model = HookedMTA(CONFIG)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return capture(model, [1, 2, 3, 4, 5, 6, 7, 8, 9])
+    return two_head_trace()
 
 
 def square(values: list[list[float]], **options: object) -> AttentionMap:
@@ -81,7 +65,7 @@ def test_a_pooled_map_is_the_exact_map_pooled(trace: Trace) -> None:
 
 
 def test_bad_cells_are_counted_where_they_are_not_masked(trace: Trace) -> None:
-    broken = HookedMTA(CONFIG)
+    broken = HookedMTA(TWO_HEADS)
     with torch.no_grad():
         broken.blocks[0].attn.kernel_pre[0, 0, 0] = float("nan")
     one = exact_map(capture(broken, [1, 2, 3]), 0, Stage.KQ, 0)
@@ -91,7 +75,7 @@ def test_bad_cells_are_counted_where_they_are_not_masked(trace: Trace) -> None:
 
 def test_the_negative_share() -> None:
     torch.manual_seed(1)
-    one = exact_map(capture(HookedMTA(CONFIG), [1, 2]), 0, Stage.RAW, 0)
+    one = exact_map(capture(HookedMTA(TWO_HEADS), [1, 2]), 0, Stage.RAW, 0)
     cells = one.values[torch.ones(2, 2).tril() > 0]
     assert one.negative_share == pytest.approx(float(cells[cells < 0].abs().sum() / cells.abs().sum()))
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as some
 from model_cases import EXAMPLES
 
-from mta_viz.analysis.spans import MAX_PATTERN, Span, find, gold_spans, next_letter
+from mta_viz.analysis.spans import MAX_PATTERN, Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokens
@@ -48,6 +48,10 @@ def test_hits_are_token_ranges(wanted: str, pattern: bool, hits: list[tuple[int,
 def test_several_hits_in_a_token_are_one() -> None:
     one = Tokens((1,), ("aaaa",), ((0, 4),), "aaaa")
     assert find(one, "a") == find(one, "a", pattern=True) == (range(0, 1),)
+
+
+def test_letters_whose_case_changes_their_length_move_no_place() -> None:
+    assert len(find(BytesTokenizer().encode("İİ needle"), "needle")) == 1
 
 
 def test_plain_hits_may_overlap() -> None:
@@ -123,16 +127,26 @@ def test_letters_are_given_in_order() -> None:
     assert next_letter([Span("x", chr(65 + n), 0, 1) for n in range(26)]) == "#"
 
 
-def test_the_spans_of_a_needle_sample() -> None:
-    sample = make_needle_sample(BytesTokenizer(), NeedleTask(n_needles=3, length=400), 1)
-    n_tokens = len(sample.tokens)
-    spans = gold_spans(sample.spans, n_tokens)
-    assert [span.letter for span in spans] == ["A", "B", "C", "?"]  # the answer comes after the prompt
-    asked = next(span for span in spans if "(asked)" in span.name)
-    assert asked.name == f"{sample.city} (asked)"
-    whole = gold_spans(sample.spans, n_tokens + len(sample.answer_ids))
-    assert len(gold_spans(sample.spans, spans[0].stop - 1)) == 0  # a needle cut in two is none
-    assert whole[-1].letter == "!" and whole[-1].start == n_tokens
+@pytest.mark.parametrize("seed", range(4))
+def test_the_needles_of_a_prompt_are_those_it_was_made_of(seed: int) -> None:
+    sample = make_needle_sample(BytesTokenizer(), NeedleTask(n_needles=3, length=400), seed)
+    gold = [one for one in sample.spans if one.kind != "answer"]
+    spans = needle_spans(sample.tokens)
+    assert [(one.start, one.stop) for one in spans] == [(one.start, one.stop) for one in gold]
+    assert [one.letter for one in spans] == ["A", "B", "C", "?"]
+    asked = [one.city + (" (asked)" if one.kind == "asked" else "") for one in gold[:-1]]
+    assert [one.name for one in spans] == [*asked, "question"]
+
+
+def test_prompts_without_needles_have_no_spans() -> None:
+    for text in ("", "The magic number of Oslo is", "The magic number is 3."):
+        assert needle_spans(BytesTokenizer().encode(text)) == ()
+    assert needle_spans(Tokens(ids=(5,), pieces=("<id 5>",), spans=((0, 0),), text=None)) == ()
+
+
+def test_a_needle_named_twice_is_two_spans() -> None:
+    spans = needle_spans(BytesTokenizer().encode("The magic number of A is 1. " * 2))
+    assert [(one.letter, one.start, one.stop) for one in spans] == [("A", 1, 28), ("B", 29, 56)]
 
 
 def test_a_deeply_nested_pattern_is_refused_in_words():

@@ -30,7 +30,9 @@ def app_address(models_folder):
 @pytest.fixture(scope="session")
 def browser():
     """A headless chromium."""
-    from playwright.sync_api import Error, sync_playwright
+    from playwright.sync_api import Error, expect, sync_playwright
+
+    expect.set_options(timeout=180_000)
 
     with sync_playwright() as playwright:
         try:

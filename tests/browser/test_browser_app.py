@@ -3,12 +3,17 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from mta_viz.tracing import load, run_hooks
 from tests.browser.looking import MAP, PROMPT, at, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
+RANGES = """() => {
+    const layout = document.querySelector('.st-key-exact .js-plotly-plot')._fullLayout;
+    return [layout.xaxis.range, layout.yaxis.range];
+}"""
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
 # What lies outside its chart, is wider than the window, is cut off, or covers a neighbour.
@@ -71,7 +76,7 @@ def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit
     wait_for_map(page, "L2 H1")
     page.get_by_role("radio", name="raw", exact=True).click()
     wait_for_map(page, "raw scores")
-    page.wait_for_url(re.compile("l=2.*h=1.*s=raw"))
+    expect(page).to_have_url(re.compile("l=2.*h=1.*s=raw"))
 
     page.locator(".st-key-save-map button").first.click()
     with page.expect_download() as download:
@@ -89,8 +94,8 @@ def test_a_click_selects_query_and_key(visit):
     hover(page, 12, 5)
     page.mouse.down()
     page.mouse.up()
-    page.wait_for_url(re.compile("q=12.*k=5"))
-    page.get_by_text('query 12 "').first.wait_for()
+    expect(page).to_have_url(re.compile("q=12.*k=5"))
+    expect(page.get_by_text('query 12 "').first).to_be_visible()
 
 
 def test_a_click_on_the_strip_opens_that_stage(visit):
@@ -105,7 +110,7 @@ def test_a_click_on_the_strip_opens_that_stage(visit):
         page.mouse.down()
         page.mouse.up()
         wait_for_map(page, words)
-        page.wait_for_url(re.compile(f"s={stage}"))
+        expect(page).to_have_url(re.compile(f"s={stage}"))
         settle(page)
 
 
@@ -114,17 +119,15 @@ def test_a_box_on_the_overview_chooses_the_exact_part(visit):
     wait_for_map(page, "L1 H0")
     run_prompt(page, "abcdefgh" * 40)
     settle(page)
+    before = page.evaluate(RANGES)
     page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 41, 200))
     page.mouse.down()
     page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 90, 250), steps=8)
     page.mouse.up()
-    page.wait_for_function(
-        """() => {
-            const layout = document.querySelector('.st-key-exact .js-plotly-plot')._fullLayout;
-            const near = (range, low, high) => Math.abs(range[0] - low) < 4 && Math.abs(range[1] - high) < 4;
-            return near(layout.xaxis.range, 41, 90) && near(layout.yaxis.range, 250, 200);
-        }"""
-    )
+    page.wait_for_function(f"before => ({RANGES})()[0][0] !== before", arg=before[0][0])
+    (left, right), (bottom, top) = page.evaluate(RANGES)
+    assert (left, right) == (pytest.approx(41, abs=3), pytest.approx(90, abs=3))
+    assert (top, bottom) == (pytest.approx(200, abs=3), pytest.approx(250, abs=3))
 
 
 def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
@@ -135,10 +138,12 @@ def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
     box.fill("a lot of text. " * 800)
     box.press("Control+Enter")
     page.get_by_role("button", name="Stop").click()
-    page.get_by_text("Stopped. Press Run to see this prompt.").wait_for()
+    expect(page.get_by_text("Stopped. Press Run to see this prompt.")).to_be_visible()
+    assert page.locator(MAP).count() == 0
     box.fill(PROMPT)
     box.press("Control+Enter")
     wait_for_map(page, "L1 H0")
+    assert len(page.evaluate(RANGES)) == 2
 
 
 def test_letters_typed_in_the_prompt_are_no_shortcuts(visit):

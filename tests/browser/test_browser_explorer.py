@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.looking import PROMPT, at, run_prompt, settle, wait_for_map
 
@@ -55,21 +56,21 @@ def test_a_click_on_a_bar_selects_its_token(explorer):
     explorer.mouse.move(x, y)
     explorer.mouse.down()
     explorer.mouse.up()
-    explorer.wait_for_url(re.compile("k=7"))
+    expect(explorer).to_have_url(re.compile("k=7"))
 
 
 def test_a_click_on_a_letter_makes_its_token_the_query(explorer):
     open_tab(explorer, "Text")
     click_target(explorer, "[class*='st-key-chart-text']", [9])
-    explorer.wait_for_url(re.compile("q=9"))
-    explorer.get_by_text('query 9 "').first.wait_for()
+    expect(explorer).to_have_url(re.compile("q=9"))
+    expect(explorer.get_by_text('query 9 "').first).to_be_visible()
 
 
 def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, visit):
     open_tab(explorer, "Heads")
     click_target(explorer, "[class*='st-key-chart-tiles']", [2, 3])
     wait_for_map(explorer, "L2 H3")
-    explorer.wait_for_url(re.compile("l=2.*h=3"))
+    expect(explorer).to_have_url(re.compile("l=2.*h=3"))
     other = visit("/" + explorer.url.split("/", 3)[3])
     wait_for_map(other, "L2 H3")
 
@@ -80,16 +81,14 @@ def test_a_tap_of_the_window_leads_to_its_source(explorer):
     explorer.mouse.move(x, y)
     explorer.mouse.down()
     explorer.mouse.up()
-    explorer.wait_for_url(re.compile("s=raw"))
+    expect(explorer).to_have_url(re.compile("s=raw"))
     wait_for_map(explorer, "raw scores")
 
 
-def test_a_named_span_is_outlined_and_scored(explorer):
+def test_a_named_span_is_chosen_and_outlined(explorer):
     explorer.get_by_label("Find text").fill("mat")
     explorer.get_by_label("Find text").press("Enter")
     explorer.get_by_role("button", name="Name it").click()
-    explorer.get_by_role("radio", name="A mat").wait_for()
-    explorer.wait_for_function(
-        """() => [...document.querySelectorAll('.st-key-exact .infolayer .annotation-text')]
-            .some(text => text.textContent === 'A')"""
-    )
+    expect(explorer.get_by_role("radio", name="A mat")).to_be_checked()
+    letter = explorer.locator(".st-key-exact .infolayer .annotation-text", has_text=re.compile("^A$"))
+    expect(letter).to_have_count(1)

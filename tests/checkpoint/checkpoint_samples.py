@@ -20,11 +20,11 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from mta_viz.checkpoint.layout import file_entries
-from mta_viz.checkpoint.params import params_from_config
+from mta_viz.checkpoint.params import config_from_params, params_from_config
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, ConfigError
 
 ALL_OPTIONS = MTAOptions(
     pre_kernel=(2, 3),
@@ -171,3 +171,15 @@ def configs(draw: st.DrawFn) -> ModelConfig:
         tied=draw(st.booleans()),
         mta=mta,
     )
+
+
+def config_of(params: object, vocab_size: int | None = None) -> ModelConfig:
+    """The configuration a params.json object describes."""
+    return config_from_params(params, vocab_size=vocab_size)[0]
+
+
+def params_problems_of(params: object) -> tuple[str, ...]:
+    """What is wrong with one."""
+    with pytest.raises(ConfigError) as caught:
+        config_of(params)
+    return caught.value.problems

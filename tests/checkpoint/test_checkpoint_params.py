@@ -5,23 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_samples import configs, tiny_params
+from checkpoint_samples import config_of, configs, params_problems_of, tiny_params
 from hypothesis import given, settings
 
 from mta_viz.checkpoint.params import config_from_params, params_from_config
 from mta_viz.checkpoint.types import parameter_count, parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import ConfigError
-
-
-def config_of(params: object, vocab_size: int | None = None) -> ModelConfig:
-    return config_from_params(params, vocab_size=vocab_size)[0]
-
-
-def problems_of(params: object) -> tuple[str, ...]:
-    with pytest.raises(ConfigError) as caught:
-        config_of(params)
-    return caught.value.problems
 
 
 def mta_of(**mta: Any) -> MTAOptions:
@@ -128,7 +117,7 @@ def test_feed_forward_width(dim: int, factor: float | None, multiple_of: int, wi
 def test_vocabulary_of_minus_one_is_the_tokenizers() -> None:
     assert config_of(tiny_params(vocab_size=-1), vocab_size=77).vocab_size == 77
     assert config_of(tiny_params(vocab_size=50), vocab_size=77).vocab_size == 50
-    (problem,) = problems_of(tiny_params(vocab_size=-1))
+    (problem,) = params_problems_of(tiny_params(vocab_size=-1))
     assert "model.vocab_size is -1" in problem
 
 

@@ -6,23 +6,12 @@ import sys
 from typing import Any
 
 import pytest
-from checkpoint_samples import tiny_params
+from checkpoint_samples import config_of, params_problems_of, tiny_params
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.checkpoint.params import config_from_params, params_from_config
-from mta_viz.config import ModelConfig
+from mta_viz.checkpoint.params import params_from_config
 from mta_viz.errors import ConfigError
-
-
-def config_of(params: object, vocab_size: int | None = None) -> ModelConfig:
-    return config_from_params(params, vocab_size=vocab_size)[0]
-
-
-def problems_of(params: object) -> tuple[str, ...]:
-    with pytest.raises(ConfigError) as caught:
-        config_of(params)
-    return caught.value.problems
 
 
 @pytest.mark.parametrize(
@@ -61,22 +50,22 @@ def problems_of(params: object) -> tuple[str, ...]:
     ],
 )
 def test_a_fault_says_what_came_and_what_was_expected(fields: dict[str, Any], words: str) -> None:
-    (problem,) = problems_of(tiny_params(**fields))
+    (problem,) = params_problems_of(tiny_params(**fields))
     assert words in problem
 
 
 @pytest.mark.parametrize("params", [None, 3, [], "x", {}, {"model": None}, {"model": [1]}])
 def test_what_is_no_params_file_says_so(params: object) -> None:
-    assert 'no "model" object' in problems_of(params)[0]
+    assert 'no "model" object' in params_problems_of(params)[0]
 
 
 def test_all_faults_are_listed_together() -> None:
     params = tiny_params(n_layers=-1, rope_theta=0, foo=1, mta={"use_mta": "yes", "bar": 2})
-    assert len(problems_of(params)) == 5
+    assert len(params_problems_of(params)) == 5
 
 
 def test_thousands_of_unknown_fields_are_counted_not_listed() -> None:
-    problems = problems_of(tiny_params(**{f"x{i}": i for i in range(5000)}, mta={"y": 1}))
+    problems = params_problems_of(tiny_params(**{f"x{i}": i for i in range(5000)}, mta={"y": 1}))
     assert len(problems) == 22
     assert problems[20] == "and 4,980 more fields of model this program does not know"
     assert "model.mta.y (1)" in problems[21]

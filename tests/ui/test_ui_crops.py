@@ -3,9 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mta_viz.tokenizers.base import Tokens
-from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.ui.crops import AROUND_SIZE, CROP_SIZE, Crop, around, from_box, search
+from mta_viz.ui.crops import AROUND_SIZE, CROP_SIZE, Crop, around, from_box
 
 N = some.integers(1, 3000)
 
@@ -28,24 +26,3 @@ def test_a_crop_of_a_box_is_never_empty_nor_outside(n, a, b, c, d):
 
 def test_a_small_box_is_taken_as_it_is():
     assert from_box((20.2, 9.8), (0.0, 4.0), 600) == Crop(10, 21, 0, 5)
-
-
-def test_search_names_the_first_token_of_each_place():
-    tokens = BytesTokenizer().encode("Aba aba [x]")
-    assert search(tokens, "ABA") == (1, 5)  # BOS is token 0
-    assert search(tokens, "[x]") == (9,)
-    assert search(tokens, "nothing") == () and search(tokens, "") == ()
-
-
-def test_overlapping_places_are_all_found():
-    assert search(BytesTokenizer().encode("aaa"), "aa") == (1, 2)
-
-
-def test_search_without_text_reads_the_labels():
-    tokens = Tokens(ids=(5, 6), pieces=("<id 5>", "<id 6>"), spans=((0, 0), (0, 0)), text=None)
-    assert search(tokens, "id 6") == (1,)
-
-
-def test_search_survives_letters_whose_case_changes_length():
-    tokens = BytesTokenizer().encode("İİ needle")
-    assert len(search(tokens, "needle")) == 1

@@ -14,11 +14,11 @@ from mta_viz.exporting.data import map_csv
 from mta_viz.exporting.tables import statistics_csv
 from mta_viz.model.stages import Stage
 from mta_viz.plots.difference import difference_caption, difference_map
-from mta_viz.ui import crops, state
+from mta_viz.ui import crops
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_cell
 from mta_viz.ui.drawn import Drawn, file_parts
-from mta_viz.ui.widgets import caption, caption_with_save, chart
+from mta_viz.ui.widgets import caption, caption_with_save, chart, save_csv
 
 WIDTH = 460
 
@@ -82,19 +82,13 @@ def _draw_facts(drawn: Drawn, facts: HeadStatistics) -> None:
     """A row a stage: what its rows are like."""
     st.dataframe([_fact_row(one) for one in facts.stages.values()], hide_index=True)
     caption(
-        "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells. Cancelled: "
-        "1 - |sum| / sum of |x|. Effective keys: (sum |x|)² / sum x² of a row, over the number of keys it "
-        "sees. At score stages as if the softmax came there. Entropy only at the softmax, where rows are "
-        "probabilities, over log of the number of keys. The last two are medians over rows."
+        "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells; in rows: how "
+        "many rows hold any. Cancelled: 1 - |sum| / sum of |x|. Effective keys: (sum |x|)² / sum x² of a "
+        "row, over the number of keys it sees. At score stages as if the softmax came there. Entropy only at "
+        "the softmax, where rows are probabilities, over log of the number of keys. The last two are medians "
+        "over rows."
     )
-    st.download_button(
-        "CSV of all rows",
-        lambda: statistics_csv(facts, drawn.tokens),
-        file_name=f"{state.view().checkpoint}-L{facts.layer}-H{facts.head}-rows.csv",
-        mime="text/csv",
-        on_click="ignore",
-        key="save.facts",
-    )
+    save_csv((*file_parts(drawn), "rows"), lambda: statistics_csv(facts, drawn.tokens), "facts")
 
 
 def _fact_row(one: StageStatistics) -> dict[str, object]:
@@ -106,6 +100,7 @@ def _fact_row(one: StageStatistics) -> dict[str, object]:
         "median": round(middle, 4),
         "largest": round(high, 4),
         "negative": round(one.negative_share, 4),
+        "in rows": one.n_negative_rows,
         "cancelled": round(one.cancelled_share, 4),
         "effective keys / keys": round(one.median_effective_share, 4),
         "entropy / log keys": None if one.entropy is None else round(one.median_entropy_share, 4),

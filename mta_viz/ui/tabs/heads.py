@@ -8,9 +8,11 @@ import streamlit as st
 
 from mta_viz.analysis.head_scores import SCORES, HeadScores, Score, head_scores, ranking
 from mta_viz.analysis.maps import shared_limit
-from mta_viz.analysis.thumbnails import Thumbnails, all_thumbnails
+from mta_viz.analysis.thumbnails import Thumbnails, all_thumbnails, layer_thumbnails
 from mta_viz.exporting.tables import scores_csv, tiles_csv
+from mta_viz.model.stages import Stage
 from mta_viz.plots.head_tiles import head_tiles, score_map, value_text
+from mta_viz.tracing import Trace
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_head
@@ -21,6 +23,7 @@ from mta_viz.ui.widgets import caption, caption_with_save, chart, picked
 
 ASK_FROM = 1024  # tokens: one pass over all layers takes long enough to be asked for
 MAP_PX, TILES_PX = 460, 900
+ALL, ONE = GRIDS = ("all layers", "this layer")
 
 
 def draw(drawn: Drawn) -> None:
@@ -44,8 +47,8 @@ def draw(drawn: Drawn) -> None:
 
 
 def _wanted(drawn: Drawn) -> bool:
-    """Whether to work: always for short prompts, after a button for long ones."""
-    asked = ("asked for heads", drawn.page.key)
+    """Whether to work: always for short prompts, after a button for long ones, once for each pass."""
+    asked = (drawn.page.key, chosen_span(drawn), drawn.selected.query, drawn.selected.stage)
     if len(drawn.tokens) <= ASK_FROM or state.get("heads") == asked:
         return True
     caption(f"Scoring all heads passes over every layer of {len(drawn.tokens):,} tokens once.")
@@ -116,28 +119,39 @@ def _open(row: int | None, ranked: list[Any]) -> None:
         state.select(layer=ranked[row].layer, head=ranked[row].head)
 
 
+def _thumbnails(trace: Trace, stage: Stage, layer: int | None) -> Thumbnails:
+    if layer is not None:
+        return layer_thumbnails(trace, layer, stage)
+    return _with_progress("Pooling all maps", partial(all_thumbnails, trace, stage))
+
+
 def _draw_tiles(drawn: Drawn) -> None:
     stage, place = drawn.selected.stage, (drawn.selected.layer, drawn.selected.head)
-    found: Thumbnails = remember(
-        lambda: _with_progress("Pooling all maps", partial(all_thumbnails, drawn.page.trace, stage)),
-        "thumbnails", drawn.page.key, stage,
-    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="center"):
+        kept = state.kept("tiles of", ALL, GRIDS)
+        grid = st.segmented_control("Maps of", GRIDS, required=True, label_visibility="collapsed", **kept)
+        own = st.toggle("Own colour scale for each head", **state.kept("tiles own", True))
+    layer = None if grid == ALL else drawn.selected.layer
+    found = remember(
+        lambda: _thumbnails(drawn.page.trace, stage, layer), "thumbnails", drawn.page.key, stage, layer
+    )
     first, numbering = drawn.page.first_token, drawn.page.numbering
-    own = st.toggle("Own colour scale for each head", **state.kept("tiles own", True))
-    limit = remember(lambda: shared_limit(found.maps(), first), "tiles limit", drawn.page.key, stage, first)
+    limit = remember(
+        lambda: shared_limit(found.maps(), first), "tiles limit", drawn.page.key, stage, layer, first
+    )
     figure = remember(
         lambda: head_tiles(
             found, limit=limit, own_scale=own, numbering_from=numbering, selected=place, width=TILES_PX
         ),
-        "tiles", drawn.page.key, stage, limit, own, numbering, place,
+        "tiles", drawn.page.key, stage, layer, limit, own, numbering, place,
     )  # fmt: skip
     chart(
         figure, f"tiles.{drawn.page.key}.{stage.value.key}.{place}", on_head, alt="Every head's map, pooled"
     )
     colours = "each on its own scale" if own else f"all on one scale, limit {limit:g}"
     caption_with_save(
-        f"Every head at {stage.value.long}, the largest |x| of a block in each cell, {colours}. Click one to "
-        "open it.",
+        f"Every head of {grid} at {stage.value.long}, the largest |x| of a block in each cell, {colours}. "
+        "Click one to open it.",
         (state.view().checkpoint, "heads", stage.value.key),
         figure,
         lambda: tiles_csv(found),

@@ -3,6 +3,6 @@
 from mta_viz.ui.open_page import open_page
 
 with open_page("Kernels") as page:
-    from mta_viz.ui.kernels_view import draw_kernels  # after opening: it imports the model's libraries
+    from mta_viz.ui.atlas.view import draw_kernels  # after opening: it imports the model's libraries
 
     draw_kernels(page)

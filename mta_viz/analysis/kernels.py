@@ -25,6 +25,15 @@ WHERE: dict[Place | MixPlace, str] = {
 }
 
 
+@dataclass(frozen=True, order=True)
+class KernelId:
+    """Which kernel of a model: for head mixing `head` is the target whose row is meant. Counts from 0."""
+
+    layer: int
+    head: int
+    where: Place | MixPlace
+
+
 @dataclass(frozen=True)
 class Offsets:
     """What the taps of a [c_q, c_k] kernel read, relative to the cell they are read for.

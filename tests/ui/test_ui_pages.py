@@ -7,8 +7,8 @@ import pytest
 
 from mta_viz.analysis.self_check import SelfCheck
 from mta_viz.tokenizers.bytes import BytesTokenizer
+from mta_viz.ui.atlas.layer import layers_with_kernels
 from mta_viz.ui.details import check_line
-from mta_viz.ui.kernels_view import layers_with_kernels
 from mta_viz.ui.widgets import plain
 from tests.tiny_models import FULL, config
 

@@ -1,4 +1,4 @@
-"""What the Kernels page draws: all key-query kernels of a layer, and its head-mixing matrices."""
+"""One layer's key-query kernels of all heads, and its head-mixing matrices, with their offsets."""
 
 import streamlit as st
 
@@ -21,8 +21,8 @@ READING = (
 )
 
 
-def draw_kernels(page: Page) -> None:
-    """The page's body."""
+def draw_layer(page: Page) -> None:
+    """The layer's pickers, kernels and matrices."""
     config = page.model.config
     layers = layers_with_kernels(config)
     if not any(config.kernels(layer).any for layer in range(config.n_layers)):

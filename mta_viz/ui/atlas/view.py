@@ -1,0 +1,23 @@
+"""What the Kernels page draws: a bar of its parts, and the chosen part under it."""
+
+import streamlit as st
+
+from mta_viz.errors import MtaVizError
+from mta_viz.ui import state
+from mta_viz.ui.atlas import layer
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.widgets import plain
+
+PARTS = {"One layer": layer.draw_layer}
+
+
+def draw_kernels(page: Page) -> None:
+    """The page's body: only the chosen part is computed."""
+    names = list(PARTS)
+    chosen = st.segmented_control(
+        "Part", names, required=True, label_visibility="collapsed", **state.kept("part", names[0], names)
+    )
+    try:
+        PARTS[chosen](page)
+    except MtaVizError as error:
+        st.error(plain(str(error)))

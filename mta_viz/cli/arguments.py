@@ -32,6 +32,7 @@ def build_parser() -> Parser:
     _add_generate(commands)
     _add_train(commands)
     _add_evaluate(commands)
+    _add_effects(commands)
     return parser
 
 
@@ -97,6 +98,21 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument(
         "--corpus", type=Path, metavar="DIR", help="text: books (*.txt), measured on the end of each"
     )
+
+
+def _add_effects(commands: argparse._SubParsersAction) -> None:
+    effects = commands.add_parser("effects", help="what a task loses without each kernel")
+    _add_model(effects, dtype="float32")
+    effects.add_argument("--task", choices=("needle", "blocks"), required=True, help="what to measure it at")
+    effects.add_argument("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    effects.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    effects.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="default: effects.json beside the weights (the app reads it)",
+    )
+    effects.add_argument("--force", action="store_true", help="overwrite a file of another measurement")
 
 
 def _add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:

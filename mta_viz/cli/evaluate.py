@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _blocks(model: HookedMTA, folder: Path, samples: int) -> dict[str, Any]:
     """Block finding as the checkpoint's card says it was trained, else with the recipe's defaults."""
-    config = _recipe(folder)
+    config = recipe_of(folder)
     task = block_task(config)
     _say_seconds(model, [task.n_tokens] * samples)
     with ProgressLine("evaluating") as progress:
@@ -79,7 +79,11 @@ def _say_seconds(model: HookedMTA, lengths: Iterable[int]) -> None:
     note(f"{counts.total():,} sequences, about {max(seconds, 1):,.0f} s here")
 
 
-def _recipe(folder: Path) -> BlocksConfig:
+def recipe_of(folder: Path) -> BlocksConfig:
+    """How the card in a folder says its block-finding model was trained; without a card the defaults.
+
+    Raises MtaVizError for a file that is no card.
+    """
     try:
         given = json.loads((folder / CARD).read_text("utf-8"))["config"]
         unknown = set(given) - {field.name for field in fields(BlocksConfig)}

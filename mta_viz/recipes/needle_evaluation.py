@@ -116,16 +116,29 @@ def evaluate_needles(
 
 def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:
     """Whether each sample is answered right. The prompts of all samples have one length."""
+    ids = with_answers(samples)
+    greedy = logits_of(ids)[:, len(samples[0].tokens) - 1 :].argmax(-1)
+    return judge(greedy, tokenizer, samples)
+
+
+def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample position"]:
+    """Prompts of one length and their gold answers, filled up with id 0 after the shorter ones."""
     length = len(samples[0].tokens)
     longest = max(len(sample.answer_ids) for sample in samples)
     ids = torch.zeros(len(samples), length + longest, dtype=torch.long)
     for row, sample in enumerate(samples):
         ids[row, : length + len(sample.answer_ids)] = torch.tensor(sample.tokens.ids + sample.answer_ids)
-    greedy = logits_of(ids)[:, length - 1 :].argmax(-1).tolist()
+    return ids
+
+
+def judge(
+    greedy: Int[Tensor, "sample position"], tokenizer: Tokenizer, samples: Sequence[NeedleSample]
+) -> list[bool]:
+    """Whether the likeliest tokens from the prompt's last position on are the answer and then no digit."""
     return [
         tuple(row[: len(sample.answer_ids)]) == sample.answer_ids
         and not tokenizer.decode((row[len(sample.answer_ids)],))[:1].isdigit()
-        for row, sample in zip(greedy, samples, strict=True)
+        for row, sample in zip(greedy.tolist(), samples, strict=True)
     ]
 
 

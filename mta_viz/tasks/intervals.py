@@ -1,8 +1,12 @@
-"""How sure a measured share is: the Wilson interval. Owns no task."""
+"""How sure a measured number is: the intervals of shares, means and paired changes. Owns no task."""
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+RESAMPLES = 2000
 
 
 def wilson_interval(hits: int, n: int) -> tuple[float, float]:
@@ -17,3 +21,52 @@ def wilson_interval(hits: int, n: int) -> tuple[float, float]:
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+def paired_change_interval(before: Sequence[bool], after: Sequence[bool]) -> tuple[float, float]:
+    """95 % interval of mean(after) - mean(before), both measured on the same samples.
+
+    Newcombe's (1998) method 10: the Wilson intervals of both shares, joined by their correlation
+    phi. Like them it is not empty where all samples agree. Raises ValueError for unequal lengths
+    or no sample.
+    """
+    pairs = list(zip(before, after, strict=True))
+    n = len(pairs)
+    both, lost = pairs.count((True, True)), pairs.count((True, False))
+    gained, neither = pairs.count((False, True)), pairs.count((False, False))
+    low_before, high_before = wilson_interval(both + lost, n)
+    low_after, high_after = wilson_interval(both + gained, n)
+    share_before, share_after = (both + lost) / n, (both + gained) / n
+    down = share_after - low_after, high_before - share_before
+    up = high_after - share_after, share_before - low_before
+    phi = _phi(both, lost, gained, neither)
+    change = share_after - share_before
+    return max(-1.0, change - _joined(*down, phi)), min(1.0, change + _joined(*up, phi))
+
+
+def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the mean: 2,000 resamples of `values`, drawn from `seed`.
+
+    Raises ValueError without values.
+    """
+    if not len(values):
+        raise ValueError("no values: expected at least one to take the mean of")
+    rng, known = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
+    means = known[rng.integers(len(known), size=(RESAMPLES, len(known)))].mean(1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def _joined(one: float, other: float, phi: float) -> float:
+    return math.sqrt(max(one**2 - 2 * phi * one * other + other**2, 0.0))
+
+
+def _phi(both: int, lost: int, gained: int, neither: int) -> float:
+    """Correlation of the pairs, its continuity correction included; 0 where one side never changes."""
+    sides = (both + lost) * (gained + neither) * (both + gained) * (lost + neither)
+    if sides == 0:
+        return 0.0
+    product: float = both * neither - lost * gained
+    if product > 0:
+        product = max(product - (both + lost + gained + neither) / 2, 0.0)
+    return product / math.sqrt(sides)

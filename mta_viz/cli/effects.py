@@ -1,0 +1,97 @@
+"""`effects PATH --task TASK`: what the task loses when each kernel, one at a time, is the identity."""
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mta_viz import __version__
+from mta_viz.analysis.effects import FILE, Effect, Effects, read_effects, write_effects
+from mta_viz.checkpoint.hashing import sha256
+from mta_viz.cli.evaluate import recipe_of
+from mta_viz.cli.loading import open_model
+from mta_viz.cli.output import check_output
+from mta_viz.cli.progress import ProgressLine, note
+from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.recipes.blocks import block_task
+from mta_viz.recipes.effects import (
+    GoldBatch,
+    blocks_batches,
+    effect_plans,
+    measure_effects,
+    needle_batches,
+    needle_setting,
+)
+
+SAMPLES = {"needle": 120, "blocks": 500}
+LISTED = 5  # of the largest effects, in the answer
+SAME = ("sha256", "task", "samples", "seed", "setting")
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Measure what the file does not hold yet; it is written anew after every kernel."""
+    model = open_model(arguments)
+    if not effect_plans(model.config):
+        raise MtaVizError("this checkpoint has no kernels and mixes no heads: nothing can be set to identity")
+    file = arguments.out or _folder(model, arguments.path) / FILE
+    check_output(file, force=True)
+    samples = arguments.samples or SAMPLES[arguments.task]
+    setting, batches = _samples(model, arguments, samples)
+    wanted = Effects(
+        sha256(arguments.path), arguments.task, samples, arguments.seed, setting, __version__, 0.0, 0.0
+    )
+    table = _begun(file, wanted, arguments.force)
+    try:
+        with ProgressLine("measuring") as progress:
+            table = measure_effects(
+                model, batches, table, keep=lambda found: write_effects(file, found), progress=progress
+            )
+    except KeyboardInterrupt:
+        note(f"what is measured is kept in {file}; the same command goes on from there")
+        raise
+    return _answer(file, table)
+
+
+def _folder(model: HookedMTA, path: Path) -> Path:
+    folder = model.source.path if model.source else path
+    return folder if folder.is_dir() else folder.parent
+
+
+def _samples(model: HookedMTA, arguments: Namespace, samples: int) -> tuple[str, list[GoldBatch]]:
+    """What a sample is, and all of them."""
+    if arguments.task == "blocks":
+        task = block_task(recipe_of(arguments.path))
+        setting = f"{task.n_blocks} blocks of {task.n_letters} letters, answered with {task.output}"
+        return setting, blocks_batches(model, task, samples, arguments.seed)
+    if model.tokenizer is None:
+        raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
+    return needle_setting(model.config), needle_batches(model, model.tokenizer, samples, arguments.seed)
+
+
+def _begun(file: Path, wanted: Effects, force: bool) -> Effects:
+    """The table to go on with: the file's where it is of the same measurement, else an empty one."""
+    if force or not file.exists():
+        return wanted
+    there = read_effects(file)
+    differing = [name for name in SAME if getattr(there, name) != getattr(wanted, name)]
+    if differing:
+        raise MtaVizError(
+            f"{file} is of another measurement ({', '.join(differing)} differ); name another file with "
+            "--out, or replace it with --force"
+        )
+    note(f"{len(there.effects)} effects are in {file} already and stay")
+    return there
+
+
+def _answer(file: Path, table: Effects) -> dict[str, Any]:
+    """The table's head, and the kernels that matter most."""
+    largest = sorted(table.effects, key=lambda effect: effect.log_probability_change.value)[:LISTED]
+    head = {name: value for name, value in asdict(table).items() if name != "effects"}
+    return {"out": str(file), **head, "n_effects": len(table.effects), "largest": list(map(_row, largest))}
+
+
+def _row(effect: Effect) -> dict[str, Any]:
+    names = [one.text() for one in effect.plan]
+    told = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings -> identity"
+    return {"plan": told, **{name: value for name, value in asdict(effect).items() if name != "plan"}}

@@ -1,0 +1,1 @@
+"""What can be changed in a model, as values: kinds of interventions, and plans made of them."""

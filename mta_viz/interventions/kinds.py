@@ -1,0 +1,237 @@
+"""What can be changed in a model, as values, one intervention each.
+
+Owns what an intervention says and whether a model has what it names; `model.editing` applies it.
+Layers and heads count from 0. A kernel cannot be transposed: its rows reach back
+only, its columns to both sides, so the transpose of one is in general no kernel.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mta_viz.config import ModelConfig
+from mta_viz.errors import ConfigError
+
+KernelPlace = Literal["pre", "post"]
+MixingPlace = Literal["head_pre", "head_post"]
+Taps = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """One change of a layer. `kind` names it in JSON; `places` are the values `where` may take."""
+
+    layer: int
+
+    kind: ClassVar[str]
+    places: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError listing every value out of range whatever the model is."""
+        problems = self._own_problems()
+        if problems:
+            raise ConfigError(problems, subject=f"The intervention {self.kind!r}")
+
+    def text(self, numbering_from: int = 0) -> str:
+        """In words, such as `L2 H1 pre -> identity`; labels count from `numbering_from`."""
+        return f"{self._place(numbering_from)} -> {self._change(numbering_from)}"
+
+    def problems(self, config: ModelConfig) -> list[str]:
+        """Why it cannot be done to a model: every reason, each with what the model has."""
+        if self.layer >= config.n_layers:
+            return [f"layer {self.layer} does not exist; the model has {config.n_layers}, counted from 0"]
+        return [*self._head_problems(config), *self._layer_problems(config)]
+
+    def _own_problems(self) -> list[str]:
+        problems = [
+            f"{name} is {getattr(self, name)!r}; expected a whole number of at least 0"
+            for name in ("layer", "head", "source")
+            if hasattr(self, name) and not (self._may_lack(name) or _is_index(getattr(self, name)))
+        ]
+        if self.places and getattr(self, "where", None) not in self.places:
+            problems.append(f"where is {getattr(self, 'where', None)!r}; expected {' or '.join(self.places)}")
+        return problems
+
+    def _may_lack(self, name: str) -> bool:
+        return False
+
+    def _head_problems(self, config: ModelConfig) -> list[str]:
+        heads = [getattr(self, name, None) for name in ("head", "source")]
+        return [
+            f"head {head} does not exist; the model has {config.n_heads}, counted from 0"
+            for head in heads
+            if head is not None and head >= config.n_heads
+        ]
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        where = getattr(self, "where", None)
+        if where is None or getattr(config.kernels(self.layer), where) is not None:
+            return []
+        what = "kernel" if where in ("pre", "post") else "mixing"
+        having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
+        there = f"layers {', '.join(map(str, having))} have one" if having else "no layer has one"
+        return [f"layer {self.layer} has no {where} {what}; {there}"]
+
+    def _place(self, numbering_from: int) -> str:
+        head = getattr(self, "head", None)
+        parts = [f"L{self.layer + numbering_from}", "" if head is None else f"H{head + numbering_from}"]
+        return " ".join(part for part in [*parts, getattr(self, "where", "")] if part)
+
+    def _change(self, numbering_from: int) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _OfKernel(Intervention):
+    """A change of one head's key-query kernel, before (`pre`) or after (`post`) the softmax."""
+
+    head: int
+    where: KernelPlace
+
+    places = ("pre", "post")
+
+
+@dataclass(frozen=True)
+class KernelToIdentity(_OfKernel):
+    """The own tap 1, all others 0: each map passes unchanged."""
+
+    kind = "kernel_to_identity"
+
+    def _change(self, numbering_from: int) -> str:
+        return "identity"
+
+
+@dataclass(frozen=True)
+class KernelToZero(_OfKernel):
+    """Every tap 0. Before the softmax the row becomes uniform, after it the head attends to nothing."""
+
+    kind = "kernel_to_zero"
+
+    def _change(self, numbering_from: int) -> str:
+        return "zero"
+
+
+@dataclass(frozen=True)
+class ReplaceKernel(_OfKernel):
+    """Other taps, [c_q][c_k] as the kernel's own: rows from the earliest query to the query itself."""
+
+    taps: Taps
+
+    kind = "replace_kernel"
+
+    def _own_problems(self) -> list[str]:
+        problems = super()._own_problems()
+        rows = self.taps
+        if not rows or not rows[0] or len({len(row) for row in rows}) > 1:
+            return [*problems, "the taps are no table; expected rows of one length, at least one tap"]
+        if not all(_is_finite(tap) for row in rows for tap in row):
+            problems.append("the taps hold something else than finite numbers")
+        return problems
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        problems = super()._layer_problems(config)
+        if problems:
+            return problems
+        _, c_q, c_k = getattr(config.kernels(self.layer), self.where)
+        if (len(self.taps), len(self.taps[0])) == (c_q, c_k):
+            return []
+        return [
+            f"{len(self.taps)} x {len(self.taps[0])} taps are given; "
+            f"layer {self.layer}'s {self.where} kernels are {c_q} x {c_k}"
+        ]
+
+    def _change(self, numbering_from: int) -> str:
+        return f"given {len(self.taps)} x {len(self.taps[0])} taps"
+
+
+@dataclass(frozen=True)
+class KernelFrom(_OfKernel):
+    """The kernel that head `source` of the same layer has at the same place."""
+
+    source: int
+
+    kind = "kernel_from"
+
+    def _change(self, numbering_from: int) -> str:
+        return f"kernel of H{self.source + numbering_from}"
+
+
+@dataclass(frozen=True)
+class ScaleTowardsIdentity(_OfKernel):
+    """(1 - strength) x kernel + strength x identity; 0 changes nothing, 1 is the identity."""
+
+    strength: float
+
+    kind = "scale_towards_identity"
+
+    def _own_problems(self) -> list[str]:
+        problems = super()._own_problems()
+        if not (_is_finite(self.strength) and 0 <= self.strength <= 1):
+            problems.append(f"strength is {self.strength!r}; expected a number from 0 to 1")
+        return problems
+
+    def _change(self, numbering_from: int) -> str:
+        return f"{self.strength:.0%} towards identity"
+
+
+@dataclass(frozen=True)
+class MixingToIdentity(Intervention):
+    """Head `head` receives itself only (its row of the mixing), or every head does (None)."""
+
+    where: MixingPlace
+    head: int | None = None
+
+    kind = "mixing_to_identity"
+    places = ("head_pre", "head_post")
+
+    def _may_lack(self, name: str) -> bool:
+        return name == "head" and self.head is None
+
+    def _change(self, numbering_from: int) -> str:
+        return "identity"
+
+
+@dataclass(frozen=True)
+class AblateHead(Intervention):
+    """Nothing of the head's output reaches the residual stream; its maps are computed all the same."""
+
+    head: int
+
+    kind = "ablate_head"
+
+    def _change(self, numbering_from: int) -> str:
+        return "off"
+
+
+@dataclass(frozen=True)
+class BypassGroupNorm(Intervention):
+    """The weighted values go on as they are: no norm, no weight, no depth scale."""
+
+    kind = "bypass_group_norm"
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        return [] if config.mta.group_norm else ["the model has no group norm to bypass"]
+
+    def _change(self, numbering_from: int) -> str:
+        return "no group norm"
+
+
+@dataclass(frozen=True)
+class BypassGate(Intervention):
+    """The gate is held open: every head's output passes whole."""
+
+    kind = "bypass_gate"
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        return [] if config.mta.gate else ["the model has no gate to bypass"]
+
+    def _change(self, numbering_from: int) -> str:
+        return "gate open"
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_finite(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]

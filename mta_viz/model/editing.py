@@ -1,0 +1,149 @@
+"""A model with interventions: a module of its own that shares every tensor it does not change.
+
+Owns how an intervention changes weights; what it says is `mta_viz.interventions`. The original is
+never written to, so a forward that fails half-way can leave nothing on it, and hooks, lock and
+tracing work on the new model as on any other.
+"""
+
+from collections.abc import Sequence
+from functools import singledispatch
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.config import ModelConfig
+from mta_viz.interventions.kinds import (
+    AblateHead,
+    BypassGate,
+    BypassGroupNorm,
+    Intervention,
+    KernelFrom,
+    KernelToIdentity,
+    KernelToZero,
+    MixingToIdentity,
+    ReplaceKernel,
+    ScaleTowardsIdentity,
+)
+from mta_viz.interventions.plans import check_plan
+from mta_viz.model.attention import Attention
+from mta_viz.model.transformer import HookedMTA
+
+Weights = dict[str, Tensor]
+
+
+def edited(model: HookedMTA, plan: Sequence[Intervention]) -> HookedMTA:
+    """`model` with the interventions of `plan`, in their order, ready to run; for inference only.
+
+    Only changed tensors take memory. With an empty plan its outputs are bit-equal. `config` is the
+    original's, also where a norm or gate is bypassed: that layer then lacks the parameter and its
+    hook point. Raises ConfigError listing all that the plan asks of the model in vain.
+    """
+    check_plan(plan, model.config)
+    weights: Weights = dict(model.state_dict())
+    for intervention in plan:
+        weights |= _changed(intervention, weights, model.config)
+    with torch.device("meta"):
+        made = HookedMTA(model.config)
+    made.load_state_dict(weights, assign=True)
+    for intervention in plan:
+        _take_out(intervention, made.blocks[intervention.layer].attn)
+    made.setup()  # hook points may be gone
+    made.tokenizer, made.source = model.tokenizer, model.source
+    return made.requires_grad_(False).eval()
+
+
+@singledispatch
+def _changed(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
+    """New tensors, by name, for those the intervention changes."""
+    raise NotImplementedError(f"{intervention.kind} has no rule")
+
+
+@_changed.register
+def _identity(intervention: KernelToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    return {name: _with_row(kernels, intervention.head, _identity_taps(kernels, config))}
+
+
+@_changed.register
+def _zero(intervention: KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    return {name: _with_row(kernels, intervention.head, torch.zeros_like(kernels[0]))}
+
+
+@_changed.register
+def _replace(intervention: ReplaceKernel, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    return {name: _with_row(kernels, intervention.head, kernels.new_tensor(intervention.taps))}
+
+
+@_changed.register
+def _other_head(intervention: KernelFrom, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    return {name: _with_row(kernels, intervention.head, kernels[intervention.source])}
+
+
+@_changed.register
+def _towards_identity(intervention: ScaleTowardsIdentity, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    own, target = kernels[intervention.head], _identity_taps(kernels, config)
+    scaled = own * (1 - intervention.strength) + target * intervention.strength
+    return {name: _with_row(kernels, intervention.head, scaled)}
+
+
+@_changed.register
+def _unmixed(intervention: MixingToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+    name = f"blocks.{intervention.layer}.attn.{intervention.where}"
+    mixing = weights[name]
+    identity = torch.eye(mixing.shape[-1], dtype=mixing.dtype, device=mixing.device).expand_as(mixing)
+    if intervention.head is None:
+        return {name: identity.clone()}
+    rows = mixing.flatten(0, 1)  # one row a target head
+    return {
+        name: _with_row(rows, intervention.head, identity.flatten(0, 1)[intervention.head]).view_as(mixing)
+    }
+
+
+@_changed.register
+def _ablated(intervention: AblateHead, weights: Weights, config: ModelConfig) -> Weights:
+    """The output projection's columns of the head to 0."""
+    name = f"blocks.{intervention.layer}.attn.wo.weight"
+    wo = weights[name].clone()
+    wo.unflatten(1, (config.n_heads, config.d_head))[:, intervention.head] = 0
+    return {name: wo}
+
+
+@_changed.register(BypassGroupNorm)
+@_changed.register(BypassGate)
+def _same(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
+    return {}
+
+
+def _take_out(intervention: Intervention, attention: Attention) -> None:
+    """Bypasses: the layer goes on without the part and its hook point."""
+    if isinstance(intervention, BypassGroupNorm) and attention.group_norm is not None:
+        attention.group_norm = None
+        del attention.hook_z_normed
+    if isinstance(intervention, BypassGate) and attention.gate is not None:
+        attention.gate = None
+        del attention.hook_gate
+
+
+def _kernels(
+    intervention: KernelToIdentity | KernelToZero | ReplaceKernel | KernelFrom | ScaleTowardsIdentity,
+    weights: Weights,
+) -> tuple[str, Float[Tensor, "head c_q c_k"]]:
+    name = f"blocks.{intervention.layer}.attn.kernel_{intervention.where}"
+    return name, weights[name]
+
+
+def _identity_taps(kernels: Float[Tensor, "head c_q c_k"], config: ModelConfig) -> Float[Tensor, "c_q c_k"]:
+    taps = torch.zeros_like(kernels[0])
+    taps[-1, config.key_pad_left(kernels.shape[2])] = 1
+    return taps
+
+
+def _with_row(rows: Float[Tensor, "row ..."], row: int, values: Tensor) -> Float[Tensor, "row ..."]:
+    changed = rows.clone()
+    changed[row] = values
+    return changed

@@ -83,9 +83,11 @@ class Absent:
 
 def to_identity(kernel: KernelId) -> KernelToIdentity | MixingToIdentity:
     """The intervention that takes one kernel out."""
-    if kernel.where == "pre" or kernel.where == "post":
-        return KernelToIdentity(kernel.layer, kernel.head, kernel.where)
-    return MixingToIdentity(kernel.layer, kernel.where, kernel.head)
+    match kernel.where:
+        case "pre" | "post" as where:
+            return KernelToIdentity(kernel.layer, kernel.head, where)
+        case where:
+            return MixingToIdentity(kernel.layer, where, kernel.head)
 
 
 def kernel_of(effect: Effect) -> KernelId | None:
@@ -157,7 +159,7 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(inner) for inner in value]
     if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
+        return round(value, 6) + 0.0 if math.isfinite(value) else None  # no -0.0
     return value
 
 

@@ -6,8 +6,9 @@ only, its columns to both sides, so the transpose of one is in general no kernel
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
@@ -19,18 +20,36 @@ Taps = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class Intervention:
-    """One change of a layer. `kind` names it in JSON; `places` are the values `where` may take."""
+    """One change of a layer. `kind` names it in JSON.
+
+    `places` are the values `where` may take, `optional` the fields that may be None.
+    """
 
     layer: int
 
     kind: ClassVar[str]
     places: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError listing every value out of range whatever the model is."""
-        problems = self._own_problems()
+        problems = self.value_problems(vars(self))
         if problems:
             raise ConfigError(problems, subject=f"The intervention {self.kind!r}")
+
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """What is wrong with values for the fields, which may come from a file or an address."""
+        problems = [
+            f"{name} is {values[name]!r}; expected a whole number of at least 0"
+            for name in ("layer", "head", "source")
+            if name in values
+            and not _is_index(values[name])
+            and not (values[name] is None and name in cls.optional)
+        ]
+        if cls.places and values["where"] not in cls.places:
+            problems.append(f"where is {values['where']!r}; expected {' or '.join(cls.places)}")
+        return problems
 
     def text(self, numbering_from: int = 0) -> str:
         """In words, such as `L2 H1 pre -> identity`; labels count from `numbering_from`."""
@@ -41,19 +60,6 @@ class Intervention:
         if self.layer >= config.n_layers:
             return [f"layer {self.layer} does not exist; the model has {config.n_layers}, counted from 0"]
         return [*self._head_problems(config), *self._layer_problems(config)]
-
-    def _own_problems(self) -> list[str]:
-        problems = [
-            f"{name} is {getattr(self, name)!r}; expected a whole number of at least 0"
-            for name in ("layer", "head", "source")
-            if hasattr(self, name) and not (self._may_lack(name) or _is_index(getattr(self, name)))
-        ]
-        if self.places and getattr(self, "where", None) not in self.places:
-            problems.append(f"where is {getattr(self, 'where', None)!r}; expected {' or '.join(self.places)}")
-        return problems
-
-    def _may_lack(self, name: str) -> bool:
-        return False
 
     def _head_problems(self, config: ModelConfig) -> list[str]:
         heads = [getattr(self, name, None) for name in ("head", "source")]
@@ -69,7 +75,7 @@ class Intervention:
             return []
         what = "kernel" if where in ("pre", "post") else "mixing"
         having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
-        there = f"layers {', '.join(map(str, having))} have one" if having else "no layer has one"
+        there = f"layers with one: {', '.join(map(str, having))}" if having else "no layer has one"
         return [f"layer {self.layer} has no {where} {what}; {there}"]
 
     def _place(self, numbering_from: int) -> str:
@@ -119,14 +125,10 @@ class ReplaceKernel(_OfKernel):
 
     kind = "replace_kernel"
 
-    def _own_problems(self) -> list[str]:
-        problems = super()._own_problems()
-        rows = self.taps
-        if not rows or not rows[0] or len({len(row) for row in rows}) > 1:
-            return [*problems, "the taps are no table; expected rows of one length, at least one tap"]
-        if not all(_is_finite(tap) for row in rows for tap in row):
-            problems.append("the taps hold something else than finite numbers")
-        return problems
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """As of every intervention; the taps must be a table of finite numbers."""
+        return [*super().value_problems(values), *_table_problems(values["taps"])]
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
         problems = super()._layer_problems(config)
@@ -164,10 +166,12 @@ class ScaleTowardsIdentity(_OfKernel):
 
     kind = "scale_towards_identity"
 
-    def _own_problems(self) -> list[str]:
-        problems = super()._own_problems()
-        if not (_is_finite(self.strength) and 0 <= self.strength <= 1):
-            problems.append(f"strength is {self.strength!r}; expected a number from 0 to 1")
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """As of every intervention; the strength must lie in 0..1."""
+        problems, strength = super().value_problems(values), values["strength"]
+        if not (_is_finite(strength) and 0 <= strength <= 1):
+            problems.append(f"strength is {strength!r}; expected a number from 0 to 1")
         return problems
 
     def _change(self, numbering_from: int) -> str:
@@ -183,9 +187,7 @@ class MixingToIdentity(Intervention):
 
     kind = "mixing_to_identity"
     places = ("head_pre", "head_post")
-
-    def _may_lack(self, name: str) -> bool:
-        return name == "head" and self.head is None
+    optional = ("head",)
 
     def _change(self, numbering_from: int) -> str:
         return "identity"
@@ -235,3 +237,12 @@ def _is_index(value: object) -> bool:
 
 def _is_finite(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _table_problems(taps: Any) -> list[str]:
+    is_table = isinstance(taps, tuple) and taps and all(isinstance(row, tuple) and row for row in taps)
+    if not is_table or len(set(map(len, taps))) > 1:
+        return ["the taps are no table; expected rows of one length, at least one tap"]
+    if not all(_is_finite(tap) for row in taps for tap in row):
+        return ["the taps hold something else than finite numbers"]
+    return []

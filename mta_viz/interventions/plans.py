@@ -107,8 +107,9 @@ def _from_entry(entry: object) -> Intervention:
     values: dict[str, Any] = {name: _hashable(value) for name, value in entry.items() if name != "kind"}
     known = {field.name for field in fields(kind)}
     problems = [f"{kind.kind} has no field {name!r}" for name in values if name not in known]
-    missing = known - set(values) - ({"head"} if kind is MixingToIdentity else set())
+    missing = known - set(values) - set(kind.optional)
     problems += [f"{kind.kind} lacks {name!r}" for name in sorted(missing)]
+    problems = problems or kind.value_problems(values)
     if problems:
         raise ConfigError(problems)
     return kind(**values)

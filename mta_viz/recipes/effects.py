@@ -190,5 +190,5 @@ def _work(model: HookedMTA, plan: Plan) -> int:
     return model.config.n_layers - _first_layer(plan)
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[bool] | Sequence[float]) -> float:
     return math.fsum(values) / len(values)

@@ -1,0 +1,116 @@
+"""The table of effects: what it is keyed by, its file, and files that are none."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from mta_viz.analysis.effects import (
+    FILE,
+    Absent,
+    Effect,
+    Effects,
+    Estimate,
+    find_effects,
+    kernel_of,
+    read_effects,
+    to_identity,
+    write_effects,
+)
+from mta_viz.analysis.kernels import KernelId
+from mta_viz.checkpoint.hashing import sha256
+from mta_viz.errors import MtaVizError
+from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
+
+PRE, ROW = KernelId(1, 0, "pre"), KernelId(0, 3, "head_post")
+NO_CHANGE, FALL = Estimate(0.0, -0.5, 0.5), Estimate(-3.0, -4.0, -2.0)
+BROKEN = Estimate(math.nan, math.nan, math.nan)
+
+
+def table(digest: str) -> Effects:
+    effects = (
+        Effect(
+            (KernelToIdentity(1, 0, "pre"),), 0.25, Estimate(-0.75, -0.9, -0.5), Estimate(-3.0, -4.0, -2.0)
+        ),
+        Effect(
+            (MixingToIdentity(0, "head_post", 3),), 1.0, NO_CHANGE, Estimate(math.nan, math.nan, math.nan)
+        ),
+        Effect((MixingToIdentity(0, "head_post"), AblateHead(0, 0)), 1.0, NO_CHANGE, NO_CHANGE),
+    )
+    return Effects(digest, "needle", 4, 7, "four needles", "0.1.0", 1.0, -0.125, effects)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Weights and the effects measured on them."""
+    (tmp_path / "params.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    write_effects(tmp_path / FILE, table(sha256(tmp_path)))
+    return tmp_path
+
+
+def test_the_file_gives_back_the_table(folder: Path):
+    found = find_effects(folder)
+    assert repr(found) == repr(table(sha256(folder)))  # by words: NaN is not equal to itself
+    assert [file.name for file in folder.iterdir() if file.name.startswith(".")] == []
+
+
+def test_effects_are_found_by_kernel_and_told_apart_from_plans_of_more():
+    found = table("x")
+    assert found.of(PRE).accuracy == 0.25 and found.of(ROW) is found.effects[1]
+    assert found.of(KernelId(1, 0, "post")) is None
+    assert [kernel_of(effect) for effect in found.effects] == [PRE, ROW, None]
+    assert kernel_of(Effect((MixingToIdentity(0, "head_post"),), 1.0, NO_CHANGE, NO_CHANGE)) is None
+    assert kernel_of(Effect((AblateHead(0, 0),), 1.0, NO_CHANGE, NO_CHANGE)) is None
+    assert to_identity(ROW) == MixingToIdentity(0, "head_post", 3)
+
+
+def test_without_a_file_the_effects_are_absent(folder: Path):
+    (folder / FILE).unlink()
+    assert find_effects(folder) == Absent(
+        "The effect of each kernel on a task has not been measured for this checkpoint."
+    )
+
+
+def test_of_other_weights_they_are_absent(folder: Path):
+    (folder / "model.safetensors").write_bytes(b"weights, trained on")
+    assert "other weights" in find_effects(folder).reason
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda data: data.pop("task"), "'task' is missing"),
+        (lambda data: data.update(format="mta_viz effects 2"), "format"),
+        (lambda data: data.update(task="chess"), "chess"),
+        (lambda data: data.update(samples="4"), "samples is '4'"),
+        (lambda data: data.update(accuracy=True), "accuracy is True"),
+        (lambda data: data.update(effects={}), "effects is {}"),
+        (lambda data: data["effects"].append(3), "no table"),
+        (lambda data: data["effects"][0].pop("plan"), "'plan' is missing"),
+        (lambda data: data["effects"][0].update(plan=[{"kind": "x"}]), "number 1"),
+        (lambda data: data["effects"][0]["accuracy_change"].pop("low"), "'low' is missing"),
+        (lambda data: data["effects"][0].update(accuracy_change=[1, 2, 3]), "no table"),
+    ],
+)
+def test_foreign_tables_are_refused_and_shown_as_absent(folder: Path, change, word: str):
+    data = json.loads((folder / FILE).read_text())
+    change(data)
+    (folder / FILE).write_text(json.dumps(data))
+    with pytest.raises(MtaVizError, match="move it away and measure again") as raised:
+        read_effects(folder / FILE)
+    assert word in str(raised.value)
+    assert find_effects(folder) == Absent(str(raised.value))
+
+
+@pytest.mark.parametrize("content", [b"", b'{"format": ', b"\xff\xfe", b"[" * 100_000, b"null", b"[]"])
+def test_damaged_files_are_refused(folder: Path, content: bytes):
+    (folder / FILE).write_bytes(content)
+    with pytest.raises(MtaVizError, match="move it away"):
+        read_effects(folder / FILE)
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path):
+    with pytest.raises(MtaVizError, match="cannot be written"):
+        write_effects(tmp_path / "none" / FILE, table("x"))

@@ -1,0 +1,177 @@
+"""Interventions as values: words, JSON there and back, and what a model does not have."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model_cases import EXAMPLES
+
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import ConfigError
+from mta_viz.interventions.kinds import (
+    AblateHead,
+    BypassGate,
+    BypassGroupNorm,
+    Intervention,
+    KernelFrom,
+    KernelToIdentity,
+    KernelToZero,
+    MixingToIdentity,
+    ReplaceKernel,
+    ScaleTowardsIdentity,
+)
+from mta_viz.interventions.plans import (
+    KINDS,
+    check_plan,
+    everything_to_identity,
+    plan_as_text,
+    plan_from_data,
+    plan_from_text,
+)
+
+# Layer 0 mixes heads before the softmax only, layer 1 has kernels before it as well.
+CONFIG = ModelConfig(
+    d_model=8, n_layers=2, n_heads=2, n_kv_heads=2, d_head=4, d_mlp=8, vocab_size=5,
+    mta=MTAOptions(pre_kernel=(2, 3), mta_layers=(1,), head_pre=True),
+)  # fmt: skip
+
+index, finite = st.integers(0, 99), st.floats(allow_nan=False, allow_infinity=False, width=32)
+kernel = (index, index, st.sampled_from(("pre", "post")))
+table = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.tuples(*[finite] * width), min_size=1, max_size=3).map(tuple)
+)
+interventions = st.one_of(
+    st.builds(KernelToIdentity, *kernel),
+    st.builds(KernelToZero, *kernel),
+    st.builds(ReplaceKernel, *kernel, table),
+    st.builds(KernelFrom, *kernel, index),
+    st.builds(ScaleTowardsIdentity, *kernel, st.floats(0, 1)),
+    st.builds(MixingToIdentity, index, st.sampled_from(("head_pre", "head_post")), st.none() | index),
+    st.builds(AblateHead, index, index),
+    st.builds(BypassGroupNorm, index),
+    st.builds(BypassGate, index),
+)
+
+
+@EXAMPLES
+@given(st.lists(interventions, max_size=5).map(tuple))
+def test_a_plan_survives_its_text_and_can_key_a_cache(plan: tuple[Intervention, ...]):
+    again = plan_from_text(plan_as_text(plan))
+    assert again == plan and hash(again) == hash(plan)
+    assert " " not in plan_as_text(plan)
+    assert {type(one) for one in plan} <= set(KINDS.values())
+
+
+@pytest.mark.parametrize(
+    ("intervention", "words"),
+    [
+        (KernelToIdentity(2, 1, "pre"), "L2 H1 pre -> identity"),
+        (KernelToZero(0, 3, "post"), "L0 H3 post -> zero"),
+        (ReplaceKernel(1, 0, "pre", ((0.0, 1.0, 0.5),)), "L1 H0 pre -> given 1 x 3 taps"),
+        (KernelFrom(1, 0, "pre", 5), "L1 H0 pre -> kernel of H5"),
+        (ScaleTowardsIdentity(1, 0, "pre", 0.25), "L1 H0 pre -> 25% towards identity"),
+        (MixingToIdentity(3, "head_pre"), "L3 head_pre -> identity"),
+        (MixingToIdentity(3, "head_post", 7), "L3 H7 head_post -> identity"),
+        (AblateHead(4, 2), "L4 H2 -> off"),
+        (BypassGroupNorm(0), "L0 -> no group norm"),
+        (BypassGate(0), "L0 -> gate open"),
+    ],
+)
+def test_each_says_itself_in_words(intervention: Intervention, words: str):
+    assert intervention.text() == words
+
+
+def test_words_may_count_from_one():
+    assert KernelFrom(1, 0, "pre", 5).text(1) == "L2 H1 pre -> kernel of H6"
+
+
+def test_a_plan_is_refused_with_everything_the_model_lacks():
+    plan = (
+        KernelToIdentity(0, 0, "pre"),
+        KernelToZero(1, 2, "post"),
+        AblateHead(2, 0),
+        KernelFrom(1, 0, "pre", 9),
+        ReplaceKernel(1, 0, "pre", ((1.0, 0.0),)),
+        MixingToIdentity(1, "head_post"),
+        BypassGroupNorm(0),
+        BypassGate(1),
+        KernelToIdentity(1, 1, "pre"),  # this one is all right
+    )
+    with pytest.raises(ConfigError) as raised:
+        check_plan(plan, CONFIG)
+    assert raised.value.problems == (
+        "L0 H0 pre -> identity: layer 0 has no pre kernel; layers with one: 1",
+        "L1 H2 post -> zero: head 2 does not exist; the model has 2, counted from 0",
+        "L1 H2 post -> zero: layer 1 has no post kernel; no layer has one",
+        "L2 H0 -> off: layer 2 does not exist; the model has 2, counted from 0",
+        "L1 H0 pre -> kernel of H9: head 9 does not exist; the model has 2, counted from 0",
+        "L1 H0 pre -> given 1 x 2 taps: 1 x 2 taps are given; layer 1's pre kernels are 2 x 3",
+        "L1 head_post -> identity: layer 1 has no head_post mixing; no layer has one",
+        "L0 -> no group norm: the model has no group norm to bypass",
+        "L1 -> gate open: the model has no gate to bypass",
+    )
+
+
+KERNEL = {"layer": 0, "head": 0, "where": "pre"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        ({"kind": "kernel_to_identity"} | KERNEL | {"layer": -1}, "layer is -1"),
+        ({"kind": "kernel_to_identity"} | KERNEL | {"head": True}, "head is True"),
+        ({"kind": "kernel_to_identity"} | KERNEL | {"head": None}, "head is None"),
+        ({"kind": "kernel_to_identity"} | KERNEL | {"where": "head_pre"}, "expected pre or post"),
+        ({"kind": "kernel_to_identity"} | KERNEL | {"where": ["pre"]}, "expected pre or post"),
+        ({"kind": "mixing_to_identity"} | KERNEL, "expected head_pre or head_post"),
+        ({"kind": "kernel_from"} | KERNEL | {"source": "1"}, "source is '1'"),
+        ({"kind": "scale_towards_identity"} | KERNEL | {"strength": 1.01}, "strength is 1.01"),
+        ({"kind": "scale_towards_identity"} | KERNEL | {"strength": float("nan")}, "strength is nan"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": [[1.0], [1.0, 2.0]]}, "no table"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": []}, "no table"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": [[]]}, "no table"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": [[float("inf")]]}, "finite"),
+    ],
+)
+def test_what_fits_no_model_is_refused_at_once(entry: dict, word: str):
+    with pytest.raises(ConfigError, match=word.replace("[", ".")):
+        plan_from_data([entry])
+
+
+def test_values_out_of_range_are_refused_without_json_too():
+    with pytest.raises(ConfigError, match="2 problems"):
+        ScaleTowardsIdentity(-1, 0, "pre", 2.0)
+
+
+def test_foreign_data_is_refused_with_the_number_of_each_fault():
+    good = {"kind": "ablate_head", "layer": 0, "head": 0}
+    data = [good, {"kind": "explode"}, 7, good | {"where": "pre"}, {"kind": "ablate_head", "layer": "x"}]
+    with pytest.raises(ConfigError) as raised:
+        plan_from_data(data)
+    assert [problem.split(":")[0] for problem in raised.value.problems] == [
+        "number 2", "number 3", "number 4", "number 5",
+    ]  # fmt: skip
+    assert "no field 'where'" in str(raised.value) and "lacks 'head'" in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", json.dumps({"kind": "ablate_head"}), "[" * 100_000])
+def test_text_that_is_no_plan_is_refused(text: str):
+    with pytest.raises(ConfigError):
+        plan_from_text(text)
+
+
+@pytest.mark.parametrize("taps", [5, [5], "ab", [["a"]], None])
+def test_taps_that_are_no_table_are_refused(taps: object):
+    entry = {"kind": "replace_kernel", "layer": 0, "head": 0, "where": "pre", "taps": taps}
+    with pytest.raises(ConfigError, match="taps"):
+        plan_from_data([entry])
+
+
+def test_everything_to_identity_names_each_kernel_and_matrix_once():
+    assert everything_to_identity(CONFIG) == (
+        MixingToIdentity(0, "head_pre"),
+        KernelToIdentity(1, 0, "pre"),
+        KernelToIdentity(1, 1, "pre"),
+        MixingToIdentity(1, "head_pre"),
+    )

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mta_viz.analysis.kernels import KernelId
+from mta_viz.analysis.kernels import KernelId, MixPlace, Place
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.errors import ConfigError, MtaVizError
 from mta_viz.interventions.kinds import KernelToIdentity, MixingToIdentity
@@ -69,6 +69,15 @@ class Effects:
         """The effect of setting one kernel (a target's row of head mixing) to identity."""
         return self.of_plan((to_identity(kernel),))
 
+    def of_each(self, where: Place | MixPlace | None = None) -> dict[KernelId, Effect]:
+        """The effects of single kernels, of those at `where` or of all, the most harmful first.
+
+        Harm: how far the answer's log-probability falls; not finite comes first.
+        """
+        found = [(kernel_of(effect), effect) for effect in self.effects]
+        kept = [(one, effect) for one, effect in found if one and where in (None, one.where)]
+        return dict(sorted(kept, key=lambda pair: _harm(pair[1])))
+
     def of_plan(self, plan: Plan) -> Effect | None:
         """The effect of a plan, None where it was not measured."""
         return next((effect for effect in self.effects if effect.plan == plan), None)
@@ -98,6 +107,11 @@ def kernel_of(effect: Effect) -> KernelId | None:
     if isinstance(one, KernelToIdentity | MixingToIdentity) and one.head is not None:
         return KernelId(one.layer, one.head, one.where)
     return None
+
+
+def _harm(effect: Effect) -> float:
+    change = effect.log_probability_change.value
+    return change if math.isfinite(change) else -math.inf
 
 
 def find_effects(folder: Path) -> Effects | Absent:

@@ -34,13 +34,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     model = open_model(arguments)
     if not effect_plans(model.config):
         raise MtaVizError("this checkpoint has no kernels and mixes no heads: nothing can be set to identity")
-    file = arguments.out or _folder(model, arguments.path) / FILE
+    folder = model.source.path if model.source else arguments.path
+    file = arguments.out or folder / FILE
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
     setting, batches = _samples(model, arguments, samples)
-    wanted = Effects(
-        sha256(arguments.path), arguments.task, samples, arguments.seed, setting, __version__, 0.0, 0.0
-    )
+    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, __version__, 0.0, 0.0)
     table = _begun(file, wanted, arguments.force)
     try:
         with ProgressLine("measuring") as progress:
@@ -53,16 +52,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return _answer(file, table)
 
 
-def _folder(model: HookedMTA, path: Path) -> Path:
-    folder = model.source.path if model.source else path
-    return folder if folder.is_dir() else folder.parent
-
-
 def _samples(model: HookedMTA, arguments: Namespace, samples: int) -> tuple[str, list[GoldBatch]]:
     """What a sample is, and all of them."""
     if arguments.task == "blocks":
         task = block_task(recipe_of(arguments.path))
-        setting = f"{task.n_blocks} blocks of {task.n_letters} letters, answered with {task.output}"
+        answer = "the whole block" if task.output == "all" else f"its {task.output} letter"
+        setting = f"{task.n_blocks} blocks of {task.n_letters} letters, to be answered with {answer}"
         return setting, blocks_batches(model, task, samples, arguments.seed)
     if model.tokenizer is None:
         raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")

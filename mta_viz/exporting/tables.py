@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from mta_viz.analysis.cross_sections import CrossSection
+from mta_viz.analysis.effects import Effects, kernel_of
 from mta_viz.analysis.head_scores import SCORES, HeadScores
 from mta_viz.analysis.predictions import LogitLens
 from mta_viz.analysis.stage_statistics import HeadStatistics
@@ -90,3 +91,16 @@ def tiles_csv(found: Thumbnails) -> str:
         for column, value in enumerate(values[: row + 1])
     ]
     return table(("layer", "head", "stage", "first_query", "first_key", "largest"), rows)
+
+
+def effects_csv(effects: Effects) -> str:
+    """One line a kernel (a target's row of head mixing): accuracy, and both changes with their intervals."""
+    rows = []
+    for effect in effects.effects:
+        kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
+        if kernel is not None:
+            ends = [number(end) for change in changes for end in (change.value, change.low, change.high)]
+            rows.append((kernel.layer, kernel.head, kernel.where, number(effect.accuracy), *ends))
+    measured = ("accuracy_change", "log_probability_change")
+    names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
+    return table(("layer", "head", "where", "accuracy", *names), rows)

@@ -199,19 +199,33 @@ def score_map(
     selected: tuple[int, int] | None = None,
     width: int = 460,
 ) -> go.Figure:
-    """One score of all heads as a layer x head map, with numbers where they fit.
-
-    The scale goes to the largest size, about 0 for scores that may be negative. Heads without a
-    value are hatched. The event's customdata is (layer, head), x the head and y the layer.
-    """
+    """One score of all heads: `value_map` of it."""
     score = next(one for one in scores.scores if one.key == key)
     values = scores.values[key].numpy()
+    return value_map(score, values, numbering_from=numbering_from, selected=selected, width=width)
+
+
+def value_map(
+    score: Score,
+    values: Float[np.ndarray, "layer head"],
+    *,
+    limit: float | None = None,
+    numbering_from: int = 0,
+    selected: tuple[int, int] | None = None,
+    width: int = 460,
+) -> go.Figure:
+    """One number a head as a layer x head map, with numbers where they fit.
+
+    The scale goes to `limit` (None: the largest size), about 0 for scores that may be negative.
+    Heads without a value are hatched. The event's customdata is (layer, head), x the head and y the
+    layer.
+    """
     n_layers, n_heads = values.shape
     column_px = min((width - _LEFT - _RIGHT) / n_heads, _MAX_COLUMN_PX)
     spare = width - _LEFT - _RIGHT - round(column_px * n_heads)
     margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
     parts = Parts((width, n_layers * _ROW_PX + _TOP + _BOTTOM), margin)
-    parts.traces.append(_score_cells(score, values, numbers=column_px >= _NUMBER_PX))
+    parts.traces.append(_score_cells(score, values, limit, numbers=column_px >= _NUMBER_PX))
     without = np.argwhere(~np.isfinite(values)).tolist()
     if without:
         corners = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (np.nan, np.nan))
@@ -241,9 +255,12 @@ def value_text(score: Score, value: float) -> str:
     return theme.weight_text(value) if score.unit in ("share", "of norm") else f"{value:.3g}"
 
 
-def _score_cells(score: Score, values: Float[np.ndarray, "layer head"], *, numbers: bool) -> go.Heatmap:
-    finite = values[np.isfinite(values)]
-    limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
+def _score_cells(
+    score: Score, values: Float[np.ndarray, "layer head"], limit: float | None, *, numbers: bool
+) -> go.Heatmap:
+    if limit is None:
+        finite = values[np.isfinite(values)]
+        limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
     return go.Heatmap(
         z=np.where(np.isfinite(values), values, np.nan),
         zmin=-limit if score.signed else 0.0,

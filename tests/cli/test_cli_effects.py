@@ -38,7 +38,7 @@ def test_it_leaves_the_table_where_the_app_looks(run, small, model):
     found = find_effects(small)
     assert answer.json["n_effects"] == len(found.effects) == len(effect_plans(model.config))
     assert (found.task, found.samples, found.seed) == ("blocks", 4, 0)
-    assert found.setting == "3 blocks of 5 letters, answered with all"
+    assert found.setting == "3 blocks of 5 letters, to be answered with the whole block"
     assert answer.json["out"] == str(small / "effects.json")
     assert answer.json["largest"][0]["plan"].endswith("-> identity")
 

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections.abc import Hashable
 from functools import partial
 
 import numpy as np
@@ -22,7 +23,7 @@ from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tokenizers.labels import label
 from mta_viz.tracing import estimate_seconds
 from mta_viz.ui import state
-from mta_viz.ui.cache import changed, remember
+from mta_viz.ui.cache import changed, remember, stores
 from mta_viz.ui.clicks import on_head
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
@@ -169,20 +170,27 @@ def _draw_prompt(page: Page, kernel: KernelId) -> None:
     if page.trace is None:
         caption("Press Run to measure it on a prompt.")
         return
-    seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
-    if seconds > ASK_FROM and state.get("kernel effect") != (page.key, kernel):
-        asked = (page.key, kernel)
-        st.button(
-            f"Measure it on this prompt, about {math.ceil(seconds)} s",
-            key="kernel-effect",
-            on_click=lambda: state.put("kernel effect", asked),
-        )
-        return
     span = next((span for span in spans_of(page) if span.name.endswith("(asked)")), None)
-    effect = remember(
-        lambda: kernel_effect(page.trace, kernel, span), "kernel effect", page.key, kernel, span
-    )
+    key = ("kernel effect", page.key, kernel, span)
+    if not _wanted(page, key):
+        return
+    with st.spinner("Running the prompt with the kernel at identity ..."):
+        effect = remember(lambda: kernel_effect(page.trace, kernel, span), *key)
     st.markdown("\n".join(f"- {plain(sentence)}" for sentence in prompt_sentences(effect, page, span)))
+
+
+def _wanted(page: Page, key: tuple[Hashable, ...]) -> bool:
+    """Whether to measure: what is measured already or quick, the rest after its button."""
+    seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
+    if seconds <= ASK_FROM or state.get("kernel effect") == key or stores().drawn.get(key) is not None:
+        return True
+    st.button(
+        f"Measure it on this prompt, about {math.ceil(seconds)} s",
+        key="kernel-effect",
+        on_click=state.put,
+        args=("kernel effect", key),
+    )
+    return False
 
 
 def prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> list[str]:

@@ -119,7 +119,7 @@ def moved_mass(
 def _mass_moved(trace: Trace, other: Trace, kernel: KernelId) -> tuple[float, int]:
     slabs = (one.slabs(kernel.layer, Stage.PATTERN) for one in (trace, other))
     rows = [
-        moved_mass(with_kernel[kernel.head].double(), without[kernel.head].double()).cpu()
+        moved_mass(with_kernel[kernel.head].cpu().double(), without[kernel.head].cpu().double())
         for (_, with_kernel), (_, without) in zip(*slabs, strict=True)
     ]
     moved = torch.cat(rows)

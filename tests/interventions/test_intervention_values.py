@@ -63,6 +63,13 @@ def test_a_plan_survives_its_text_and_can_key_a_cache(plan: tuple[Intervention, 
     assert {type(one) for one in plan} <= set(KINDS.values())
 
 
+def test_the_text_is_short():
+    plan = (MixingToIdentity(0, "head_pre"), AblateHead(1, 2))
+    assert plan_as_text(plan) == (
+        '[{"kind":"mixing_to_identity","layer":0,"where":"head_pre"},{"kind":"ablate_head","layer":1,"head":2}]'
+    )
+
+
 @pytest.mark.parametrize(
     ("intervention", "words"),
     [

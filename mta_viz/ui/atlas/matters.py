@@ -205,9 +205,11 @@ def prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> lis
         f"attention lies on other keys (mean over {len(page.trace.tokens):,} queries).",
     ]
     if effect.gain is not None and span is not None:
+        gain = effect.gain.gain
         told.append(
             f"Of the last token's attention, “{span.name}” gets {weight_text(effect.gain.with_kernel)} "
-            f"with it and {weight_text(effect.gain.without)} without: it adds {_signed(effect.gain.gain)}."
+            f"with it and {weight_text(effect.gain.without)} without: "
+            f"it {'adds' if gain >= 0 else 'takes'} {weight_text(abs(gain))}."
         )
     return [*told, _answer_sentence(effect, page)]
 

@@ -85,7 +85,7 @@ def test_the_bootstrap_interval_is_repeatable_and_near_the_normal_one() -> None:
     low, high = bootstrap_interval(values)
     assert bootstrap_interval(values) == (low, high)
     mean, half = statistics.fmean(values), Z_95 * statistics.stdev(values) / math.sqrt(len(values))
-    assert (low, high) == (pytest.approx(mean - half, abs=0.03), pytest.approx(mean + half, abs=0.03))
+    assert (low, high) == (pytest.approx(mean - half, abs=0.015), pytest.approx(mean + half, abs=0.015))
     assert bootstrap_interval([3.0]) == (3.0, 3.0)
 
 

@@ -105,7 +105,8 @@ def chance_marks(offsets: Offsets) -> Mapping[str, float]:
     values: dict[str, list[Array]] = {}
     for template, scores in zip(library(offsets), np.abs(template_scores(kernels, offsets)).T, strict=True):
         values.setdefault(template.name.replace("-", "_"), []).append(scores)
-    values["edge_first"], values["edge_last"] = ([one] for one in edge_indices(denoised(kernels, offsets), offsets))
+    edges = edge_indices(denoised(kernels, offsets), offsets)
+    values["edge_first"], values["edge_last"] = [edges[0]], [edges[1]]
     values["dominant_share"] = [dominant_tap(kernels, offsets)[0]]
     return {
         name: float(np.quantile(np.max(found, axis=0), CHANCE_QUANTILE)) for name, found in values.items()

@@ -155,7 +155,7 @@ def _add_frames(parts: Parts, offsets: Offsets) -> None:
 
 
 def _axes(
-    offsets: Offsets, cell: float, row: float, share: tuple[float, float], px: tuple[float, float]
+    offsets: Offsets, cell: float, row: float, share: tuple[float, float], px: tuple[int, int]
 ) -> dict[str, object]:
     keys, queries = offset_ticks(offsets, cell, row)
     names = {query: "0 (now)" if query == 0 else name for query, name in queries.items()}

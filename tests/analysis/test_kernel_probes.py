@@ -58,7 +58,7 @@ def test_a_planted_shape_passes_its_probe(claim, size):
         return
     shape, sign = DRAWN[claim]
     at = offsets(*size)
-    taps = planted(shape, at, sd=6, sign=sign, count=8)
+    taps = planted(shape, at, sd=6, sign=sign, count=2)
     passed = [run_probe(own * one, at, claim).acts for own in (1, -1, 1e-6) for one in taps]
     assert all(passed)
 
@@ -73,11 +73,11 @@ def test_an_exact_edge_or_tap_passes_its_probe(claim):
 def test_identity_and_random_kernels_stay_below(claim):
     assert not run_probe(IDENTITY, AT, claim).acts
     random = np.random.default_rng(7)
-    noise = random.standard_normal((300, 6, 11))
-    near = 0.05 * random.standard_normal((300, 6, 11)) + IDENTITY
+    noise = random.standard_normal((40, 6, 11))
+    near = 0.05 * random.standard_normal((40, 6, 11)) + IDENTITY
     for kernels in (noise, near):
         passed = sum(run_probe(one, AT, claim).acts for one in kernels)
-        assert passed <= 10  # 3 expected; 11 or more have a chance of 3 in 10,000
+        assert passed <= 4  # 0.4 expected; 5 or more have a chance of 1 in 10,000
 
 
 def test_numbers_of_a_kernel_of_two_rows_redone_by_hand():

@@ -7,6 +7,7 @@ all come before its queries, so that no cell is masked; what lies beyond its bor
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -83,7 +84,7 @@ def probe_of(shape: str) -> str | None:
     return _OF_SHAPE.get(shape.removeprefix("negative "))
 
 
-def claims_of(probe: str, scores: Mapping[str, float | None]) -> str:
+def claims_of(probe: str, scores: Mapping[str, Any]) -> str:
     """The shape to test with a probe when none is claimed: the one of its shapes the scores speak for.
 
     `scores` has the columns of the kernel table; a missing score counts as 0.

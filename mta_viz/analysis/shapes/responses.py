@@ -36,6 +36,15 @@ def _at(answers: Array, cell: tuple[int, int]) -> PerKernel:
     return answers[:, cell[0], cell[1]]
 
 
+def _answer_at(kernels: Kernels, offsets: Offsets, stimulus: Stimulus) -> PerKernel:
+    """The answer where the map is read; only the cells a kernel reads for it are convolved."""
+    row, column = stimulus.read_at[0]
+    top, left = row + offsets.query[0], column + offsets.key[0]
+    window = stimulus.scores[top : row + 1, left : left + len(offsets.key)]
+    found = answers(kernels, offsets, Stimulus(window, (), ""))
+    return _at(found, (row - top, column - left))
+
+
 def _peak(kernels: Kernels, offsets: Offsets) -> PerKernel:
     """The largest answer, in size, that a single score gives anywhere."""
     return np.abs(answers(kernels, offsets, stimuli.spike(offsets))).max((-2, -1))
@@ -45,10 +54,9 @@ def gain_parts(
     kernels: Kernels, offsets: Offsets, stimulus: Stimulus
 ) -> tuple[PerKernel, PerKernel, PerKernel]:
     """Answer where the map is read, the same with only that cell's own score, and a single score's peak."""
-    cell = stimulus.read_at[0]
     return (
-        _at(answers(kernels, offsets, stimulus), cell),
-        _at(answers(kernels, offsets, stimulus.only_own()), cell),
+        _answer_at(kernels, offsets, stimulus),
+        _answer_at(kernels, offsets, stimulus.only_own()),
         _peak(kernels, offsets),
     )
 
@@ -59,25 +67,32 @@ def gain_null(kernels: Kernels, offsets: Offsets, probe: str, box: Array | None)
     Answers are sums over taps: those to the own tap and to the rest are found apart, and added.
     """
     key = None if box is None else tuple(map(tuple, box.tolist()))
-    full, _, peak = _random_gains(offsets, probe, key)
+    full, peak = _random_gains(offsets, probe, key), _random_peaks(offsets)
     own = float(own_tap(kernels, offsets)[0])
     length = float(np.linalg.norm(without_own_tap(kernels, offsets)))
     unit = np.zeros_like(kernels)
     unit[(slice(None), *offsets.own)] = 1
-    own_full, _, _ = gain_parts(unit, offsets, stimuli.gain(probe, offsets, box))
+    own_full = _answer_at(unit, offsets, stimuli.gain(probe, offsets, box))
     largest = np.maximum(abs(own), length * peak)
     sign = float(own_sign(kernels, offsets)[0])
     return sign * (own * own_full + length * full) / np.where(largest > 0, largest, 1)
 
 
 @lru_cache(maxsize=64)
-def _random_gains(
-    offsets: Offsets, probe: str, box: tuple[tuple[bool, ...], ...] | None
-) -> tuple[PerKernel, PerKernel, PerKernel]:
-    rest = without_own_tap(_gaussian(offsets), offsets)
-    rest /= np.linalg.norm(rest, axis=(-2, -1))[:, None, None]
+def _random_gains(offsets: Offsets, probe: str, box: tuple[tuple[bool, ...], ...] | None) -> PerKernel:
     taps = None if box is None else np.array(box)
-    return gain_parts(rest, offsets, stimuli.gain(probe, offsets, taps))
+    return _answer_at(_random_rest(offsets), offsets, stimuli.gain(probe, offsets, taps))
+
+
+@lru_cache(maxsize=64)
+def _random_peaks(offsets: Offsets) -> PerKernel:
+    return _peak(_random_rest(offsets), offsets)
+
+
+def _random_rest(offsets: Offsets) -> Kernels:
+    """Gaussian taps of length 1, the own tap 0."""
+    rest = without_own_tap(_gaussian(offsets), offsets)
+    return rest / np.linalg.norm(rest, axis=(-2, -1))[:, None, None]
 
 
 def _gaussian(offsets: Offsets) -> Kernels:

@@ -8,7 +8,7 @@ from mta_viz.analysis.kernels import WHERE, KernelId, Offsets
 from mta_viz.analysis.shapes.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.shapes.probes import ProbeResult
 from mta_viz.analysis.shapes.table import KEY_QUERY, Row
-from mta_viz.analysis.shapes.templates import NAMES, cannot_show
+from mta_viz.analysis.shapes.templates import NAMES, OPPOSED, cannot_show
 from mta_viz.ui.numbering import head_label, layer_label
 
 MEANING = {
@@ -50,11 +50,13 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:
 def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
     """What the taps look like, with the next best template; what a kernel of this size cannot show."""
     told = row["verdict"].replace(" (?)", "" if acts else " (?)")
-    others = {name: row[name.replace("-", "_")] for name in NAMES if name != row["shape"]}
+    own = next((name for name, other in OPPOSED.items() if other == row["shape"]), row["shape"])
+    own = own.removeprefix("negative ")
+    others = {name: row[name.replace("-", "_")] for name in NAMES if name != own}
     known = {name: value for name, value in others.items() if value is not None}
     if known and row["shape"] not in (NOT_FINITE, ALL_ZERO):
         name = max(known, key=lambda one: abs(known[one]))
-        told += f"; next: {name} {known[name]:+.2f}"
+        told += f"; next template: {name} {known[name]:+.2f}"
     return f"Looks like: {told}.{_no_room(offsets)}"
 
 
@@ -63,7 +65,7 @@ def _no_room(offsets: Offsets) -> str:
     if not missing:
         return ""
     rows = {1: "one-row", 2: "two-row"}.get(len(offsets.query), f"{len(offsets.query)} x {len(offsets.key)}")
-    return f" A {rows} kernel cannot show a {' or a '.join(missing)}: too few taps lie on its line."
+    return f" A {rows} kernel cannot show a {' or '.join(missing)}: too few taps lie on its line."
 
 
 def broken(row: Row, kernel_taps: np.ndarray) -> str:
@@ -97,9 +99,8 @@ def threshold(result: ProbeResult) -> str:
     """The measured number beside what random kernels reach."""
     side = "below" if result.lowers else "above"
     verb = "is" if result.acts else "is not"
-    return (
-        f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}, which 1 in 100 random kernels passes."
-    )
+    found = f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}"
+    return f"{found}, which at most 1 in 100 random kernels passes."
 
 
 def ranked(result: ProbeResult, rank: float, count: int) -> str:

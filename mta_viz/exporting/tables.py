@@ -1,12 +1,17 @@
 """The numbers behind the explorer's tables and lines as CSV; maps and kernels are `data.py`'s."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
 
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.effects import Effects, kernel_of
 from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.predictions import LogitLens
+from mta_viz.analysis.shapes.probes import ProbeResult
 from mta_viz.analysis.stage_statistics import HeadStatistics
 from mta_viz.analysis.thumbnails import Thumbnails
 from mta_viz.analysis.top_cells import TopCell
@@ -104,3 +109,29 @@ def effects_csv(effects: Effects) -> str:
     measured = ("accuracy_change", "log_probability_change")
     names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
     return table(("layer", "head", "where", "accuracy", *names), rows)
+
+
+def taps_csv(taps: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> str:
+    """One line a tap of one kernel."""
+    rows = [
+        (query, key, number(float(taps[a, b])))
+        for a, query in enumerate(offsets.query)
+        for b, key in enumerate(offsets.key)
+    ]
+    return table(("query_offset", "key_offset", "value"), rows)
+
+
+def kernel_scores_csv(row: Mapping[str, object]) -> str:
+    """One line a column of the kernel table that means something for this kernel."""
+    return table(("name", "value"), [(name, value) for name, value in row.items() if value is not None])
+
+
+def probe_csv(result: ProbeResult) -> str:
+    """One line a cell of a probe's map: the score before and after the kernel."""
+    rows = [
+        (query, key, number(float(before)), number(float(after)))
+        for (query, key), before, after in zip(
+            np.ndindex(result.before.shape), result.before.flat, result.after.flat, strict=True
+        )
+    ]
+    return table(("row", "column", "before", "after"), rows)

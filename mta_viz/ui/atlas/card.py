@@ -1,0 +1,217 @@
+"""One kernel's card: what it looks like, how it acts on synthetic maps, what it resembles.
+
+Owns the order of the card and its widgets; the words are `card_words.py`'s, a head-mixing row
+`card_mixing.py`'s.
+"""
+
+import numpy as np
+import streamlit as st
+
+from mta_viz.analysis.kernels import KernelId
+from mta_viz.analysis.shapes.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
+from mta_viz.analysis.shapes.profiles import (
+    KernelStack,
+    chance_marks,
+    frequency_response,
+    kernel_stacks,
+    nearest_kernels,
+    probe_percentile,
+)
+from mta_viz.analysis.shapes.table import KEY_QUERY, Row, kernel_table
+from mta_viz.exporting.tables import kernel_scores_csv, probe_csv, taps_csv
+from mta_viz.plots.kernel_card import ScoreBar, frequency_picture, kernel_picture, score_bars
+from mta_viz.plots.kernel_probe import neighbour_tiles, probe_picture
+from mta_viz.ui import state
+from mta_viz.ui.atlas import card_words as words
+from mta_viz.ui.atlas.card_mixing import draw_mixing_card
+from mta_viz.ui.atlas.card_parts import file_parts, open_in_attention
+from mta_viz.ui.cache import remember
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
+
+WIDTH, WIDE = 440, 900
+MATTERS = "Matters: not tested yet."
+SHAPES = (
+    "diagonal",
+    "induction",
+    "anti_diagonal",
+    "priming",
+    "smoothing",
+    "edge_first",
+    "edge_last",
+    "dominant_share",
+)
+
+
+def draw_card(page: Page, kernel: KernelId) -> None:
+    """The card of one kernel of the page's model; says so when the model has no such kernel."""
+    weights, config = page.model.state_dict(), page.model.config
+    rows = remember(lambda: kernel_table(weights, config), "kernel table", page.key)
+    row = next((one for one in rows if (one["layer"], one["head"], one["where"]) == _place(kernel)), None)
+    if row is None:
+        name = words.kernel_name(kernel, page.numbering)
+        st.info(plain(f"This model has no kernel {name}. Choose another one above."))
+        return
+    if kernel.where not in KEY_QUERY:
+        draw_mixing_card(page, kernel, row)
+        return
+    stacks = remember(lambda: kernel_stacks(weights, config), "kernel stacks", page.key)
+    stack = next(one for one in stacks if kernel in one.ids)
+    _Card(page, kernel, row, stack).draw()
+
+
+def _place(kernel: KernelId) -> tuple[int, int, str]:
+    return kernel.layer, kernel.head, kernel.where
+
+
+class _Card:
+    """A key-query kernel's card."""
+
+    def __init__(self, page: Page, kernel: KernelId, row: Row, stack: KernelStack) -> None:
+        self.page, self.kernel, self.row, self.stack = page, kernel, row, stack
+        self.taps = stack.taps[stack.ids.index(kernel)]
+        self.offsets = stack.offsets
+        self.key = (page.key, *_place(kernel))
+        self.name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
+        self.trouble = words.broken(row, self.taps)
+
+    def draw(self) -> None:
+        claim = self.row["shape"]
+        result = None if self.trouble or probe_of(claim) is None else self._probe(claim)
+        acts = None if result is None else result.acts
+        st.markdown(f"#### {plain(words.title(self.kernel, self.row, acts, self.page.numbering))}")
+        self._draw_verdict(result, acts)
+        with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
+            with st.container(width=WIDTH):
+                self._draw_picture()
+            if not self.trouble:
+                with st.container(width=WIDTH):
+                    self._draw_scores()
+        if not self.trouble:
+            self._draw_probe(result)
+            self._draw_neighbours()
+            self._draw_frequencies()
+        open_in_attention(self.kernel)
+
+    def _draw_verdict(self, result: ProbeResult | None, acts: bool | None) -> None:
+        if self.trouble:
+            st.warning(plain(self.trouble))
+        else:
+            st.markdown(plain(words.looks(self.row, acts, self.offsets)))
+            rank = 0.0 if result is None else self._rank(result.probe)
+            st.markdown(plain(words.acts_like(self.row, result, rank, int(self.stack.usable().sum()))))
+        # The measured effect of setting the kernel to the identity goes here: draw_matters(page, kernel).
+        st.markdown(plain(MATTERS))
+
+    def _probe(self, claim: str) -> ProbeResult:
+        return remember(lambda: run_probe(self.taps, self.offsets, claim), "probe", *self.key, claim)
+
+    def _rank(self, probe: str) -> float:
+        return remember(
+            lambda: probe_percentile(self.stack, self.kernel, probe), "probe rank", *self.key, probe
+        )
+
+    def _draw_picture(self) -> None:
+        hide = st.toggle(
+            "Hide own tap",
+            help="The own tap is the weight of the cell itself; without it the small structure shows.",
+            **state.kept("hide_own_tap", False),
+        )
+        figure = remember(
+            lambda: kernel_picture(self.taps, self.offsets, hide_own=hide, width=WIDTH),
+            "kernel picture", *self.key, hide,
+        )  # fmt: skip
+        chart(figure, f"card.{self.name}", alt="The kernel's taps by query and key offset")
+        told = (
+            "Rows: query offsets, columns: key offsets; bars: sums of columns and rows. Framed: the own tap."
+        )
+        caption_with_save(
+            told,
+            file_parts(self.kernel, "taps"),
+            figure,
+            lambda: taps_csv(self.taps, self.offsets),
+            "card.taps",
+        )
+
+    def _draw_scores(self) -> None:
+        marks = remember(lambda: chance_marks(self.offsets), "chance marks", self.offsets)
+        values = {name: self.row[name] for name in SHAPES if self.row[name] is not None}
+        if not values:
+            caption("This kernel is too small for any shape score.")
+            return
+        bars = [ScoreBar(name.replace("_", " "), value, marks.get(name)) for name, value in values.items()]
+        figure = remember(lambda: score_bars(bars, width=WIDTH), "kernel scores", *self.key)
+        chart(figure, f"card.scores.{self.name}", alt="Shape scores beside what random kernels reach")
+        told = (
+            "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
+            "A bar beyond its ticks is rare by chance."
+        )
+        parts = file_parts(self.kernel, "scores")
+        caption_with_save(told, parts, figure, lambda: kernel_scores_csv(self.row), "card.scores")
+
+    def _draw_probe(self, result: ProbeResult | None) -> None:
+        own = PROBES[0] if result is None else result.probe
+        chosen = st.selectbox(
+            "Probe",
+            PROBES,
+            index=PROBES.index(own),
+            key=f"card.probe.{self.name}",
+            width=WIDTH,
+            help="A synthetic score map run through this kernel's convolution.",
+        )
+        if result is None or chosen != own:
+            result = self._probe(claims_of(chosen, self.row))
+            rank = words.ranked(result, self._rank(chosen), int(self.stack.usable().sum()))
+            st.markdown(plain(f"{result.sentence} {words.threshold(result)} {rank}"))
+        figure = remember(lambda: probe_picture(result, width=WIDE), "probe picture", *self.key, result.claim)
+        chart(figure, f"card.probe picture.{self.name}", alt="The probe's map before and after the kernel")
+        told = (
+            f"Probe “{result.probe}” for the shape “{result.claim}”: a part of a map whose keys all come "
+            "before its queries. Rows: queries, columns: keys. Framed: where the number is read. "
+            "Beyond the border the kernel reads 0."
+        )
+        caption_with_save(
+            told, file_parts(self.kernel, "probe"), figure, lambda: probe_csv(result), "card.probe"
+        )
+
+    def _draw_neighbours(self) -> None:
+        found = remember(lambda: nearest_kernels(self.stack, self.kernel), "nearest", *self.key)
+        if not found:
+            caption("No other kernel of this size to compare with, or this one has no tap besides its own.")
+            return
+        taps = np.stack([self.stack.taps[self.stack.ids.index(other)] for other, _ in found])
+        labels = [
+            f"{words.kernel_name(other, self.page.numbering).replace(' · ', ' ')} · cosine {cosine:+.2f}"
+            for other, cosine in found
+        ]
+        figure = remember(
+            lambda: neighbour_tiles(
+                taps, self.offsets, [label.replace(" · ", "<br>") for label in labels], width=WIDE
+            ),
+            "nearest tiles", *self.key, self.page.numbering,
+        )  # fmt: skip
+        chart(figure, f"card.nearest.{self.name}", alt="The most similar kernels of this model")
+        caption("The kernels most like this one, each on its own colour scale. Open one:")
+        with st.container(horizontal=True):
+            for place, ((other, _), label) in enumerate(zip(found, labels, strict=True)):
+                st.button(plain(label), key=f"card.open.{place}", on_click=_select, args=(other,))
+
+    def _draw_frequencies(self) -> None:
+        with st.expander("Frequency response"):
+            figure = remember(
+                lambda: frequency_picture(*frequency_response(self.taps), width=WIDTH),
+                "frequency picture", *self.key,
+            )  # fmt: skip
+            chart(
+                figure, f"card.frequency.{self.name}", alt="The kernel's answer to waves of every frequency"
+            )
+            caption(
+                "How strongly the kernel answers waves over queries and keys. Large in the middle: it "
+                "smooths; large away from it: it sharpens or finds edges; even: it passes scores as they are."
+            )
+
+
+def _select(kernel: KernelId) -> None:
+    """Make another kernel the chosen one, here and on the other pages."""
+    state.select(layer=kernel.layer, head=kernel.head)
+    state.put("kernel_where", kernel.where)

@@ -21,7 +21,7 @@ HELP = """
 Hatched: masked, a key after its query. Red: positive, blue: negative, white: zero.
 Magenta x: NaN or infinite.
 
-**Keys** (outside text fields): ← → head, ↑ ↓ layer, Ctrl+Enter run.
+**Keys** (outside text fields): ← → head, ↑ ↓ layer, Q W stage, N M query, J K key; Ctrl+Enter run.
 Click a cell to select its query and key: beside the map stands the sum that makes its value, and a click on
 a tap or a row of the table goes to its source, one stage earlier. The tabs under the map show the same head
 in other ways. Find text to name a part of the prompt; named spans have a letter and bars along both axes.

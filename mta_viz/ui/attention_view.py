@@ -118,8 +118,8 @@ def _draw_cell(drawn: Drawn) -> None:
     """The selected query and key, and the cell's value at every stage of this head."""
     selected, tokens = drawn.selected, drawn.tokens
     with st.container(horizontal=True):
-        pick_position("query", selected.query, len(tokens))
-        pick_position("key", selected.key, len(tokens))
+        pick_position("query", selected.query, len(tokens), ("n", "m"))
+        pick_position("key", selected.key, len(tokens), ("j", "k"))
     pieces = tokens.pieces
     st.text(f'query {selected.query} "{pieces[selected.query]}"\nkey {selected.key} "{pieces[selected.key]}"')
     if selected.key > selected.query:

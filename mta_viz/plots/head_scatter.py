@@ -108,6 +108,6 @@ def _colors(values: Float[np.ndarray, " point"], score: Score) -> dict[str, obje
 def _axis(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:
     """All points with room around them; a line at 0 where a score may go below it."""
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    room = 0.08 * (high - low) or 0.5 * abs(high) or 0.5
+    room = 0.12 * (high - low) or 0.5 * abs(high) or 0.5
     zero = {"zeroline": score.signed, "zerolinecolor": theme.MASKED_LINE}
     return theme.axis(range=(low - room, high + room), nticks=6, fixedrange=True, **zero)

@@ -31,7 +31,8 @@ def add_spans(
             side = {"xref": "paper", "xsizemode": "pixel", "xanchor": 0, "x0": -_FAR_PX, "x1": -_NEAR_PX}
             _add_bar(parts, color, side | {"yref": "y", "y0": down.start - 0.5, "y1": down.stop - 0.5})
         if across:
-            _add_lower(parts, span, color, across)
+            _add_bar_below(parts, color, across)
+            _add_letter(parts, span.letter, color, across, {"yanchor": "top", "yshift": 2})
         if across and query is not None and query in queries:
             parts.add_box((query, across.start), (1, len(across)), color=color, width=1.5)
 
@@ -41,7 +42,8 @@ def add_spans_across(parts: Parts, spans: Sequence[Span], positions: range) -> N
     for span, color in _colored(spans):
         inside = _inside(span, positions)
         if inside:
-            _add_lower(parts, span, color, inside)
+            _add_bar_below(parts, color, inside)
+            _add_letter(parts, span.letter, color, inside, {"yanchor": "bottom", "yshift": -2})
             ends = {"xref": "x", "x0": inside.start - 0.5, "x1": inside.stop - 0.5}
             frame = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": color, "width": 1}}
             parts.shapes.append(frame | ends)
@@ -63,11 +65,9 @@ def _colored(spans: Sequence[Span]) -> Iterator[tuple[Span, str]]:
     return zip(spans, cycle(COLORS), strict=False)
 
 
-def _add_lower(parts: Parts, span: Span, color: str, across: range) -> None:
-    """A bar under the plot, and the letter at its upper edge."""
+def _add_bar_below(parts: Parts, color: str, across: range) -> None:
     side = {"yref": "paper", "ysizemode": "pixel", "yanchor": 0, "y0": -_FAR_PX, "y1": -_NEAR_PX}
     _add_bar(parts, color, side | {"xref": "x", "x0": across.start - 0.5, "x1": across.stop - 0.5})
-    _add_letter(parts, span.letter, color, (across.start + across.stop - 1) / 2)
 
 
 def _inside(span: Span, drawn: range) -> range:
@@ -78,7 +78,8 @@ def _add_bar(parts: Parts, color: str, where: dict[str, object]) -> None:
     parts.shapes.append({"type": "rect", "fillcolor": color, "line": {"width": 0}} | where)
 
 
-def _add_letter(parts: Parts, letter: str, color: str, x: float) -> None:
+def _add_letter(parts: Parts, letter: str, color: str, across: range, at: dict[str, object]) -> None:
+    """Over the middle of the span, at the upper edge of the plot; `at` says which side of it."""
     font = {"size": 11, "color": color, "weight": 700}
-    above = {"x": x, "xref": "x", "y": 1, "yref": "paper", "yanchor": "top", "yshift": 2}
-    parts.annotations.append({"text": theme.escape(letter), "showarrow": False, "font": font} | above)
+    place = {"x": (across.start + across.stop - 1) / 2, "xref": "x", "y": 1, "yref": "paper"} | at
+    parts.annotations.append({"text": theme.escape(letter), "showarrow": False, "font": font} | place)

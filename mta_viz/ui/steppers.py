@@ -19,7 +19,7 @@ def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
         kernels = config.kernels(index)
         return layer_label(index, numbering) + (" · kernel" if kernels.pre or kernels.post else "")
 
-    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=250)
+    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=222)
 
 
 def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
@@ -28,7 +28,7 @@ def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
     def label(index: int) -> str:
         return head_label(index, numbering)
 
-    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=200)
+    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=182)
 
 
 def _step(
@@ -100,7 +100,7 @@ def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, s
     def move(target: int) -> None:
         go_to(**{field: target}, **({"key": None} if field == "query" else {}))
 
-    row = st.container(horizontal=True, wrap=False, gap="xsmall", vertical_alignment="bottom")
+    row = st.container(horizontal=True, wrap=False, width=220, gap="xsmall", vertical_alignment="bottom")
     with row:
         _arrow(field, position - 1, count, ":material/chevron_left:", shortcuts[0], move)
         state.put(field, position)

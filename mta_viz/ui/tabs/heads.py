@@ -50,7 +50,7 @@ def draw(drawn: Drawn) -> None:
         score = _pick_score(scores, "Score", "score", next(iter(scores.values)))
         x = _pick_score(scores, "Across", "scatter x", "distance")
         y = _pick_score(scores, "Up", "scatter y", _default_up(scores))
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True):
         with st.container(width=MAP_PX):
             _draw_map(drawn, scores, score)
         with st.container(width=MAP_PX):
@@ -77,7 +77,7 @@ def _default_up(scores: HeadScores) -> str:
 def _draw_definitions(*scores: Score) -> None:
     """What the chosen scores are, each once."""
     for score in dict.fromkeys(scores):
-        caption(f"{score.name} ({score.unit}), at {score.stage.value.long}: {score.definition}")
+        caption(f"{score.name} ({score.unit}; {score.stage.value.long}): {score.definition}")
 
 
 def _wanted(drawn: Drawn) -> bool:

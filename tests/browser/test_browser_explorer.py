@@ -162,7 +162,9 @@ DATA = "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot')].m
 
 def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit):
     explorer.get_by_role("button", name="Link").click()
-    link = explorer.locator(".stCode code").last.inner_text()
+    link = explorer.locator(
+        ".stMain code, [data-testid=stPopoverBody] code", has_text="http"
+    ).first.inner_text()
     explorer.keyboard.press("Escape")
     settle(explorer)
     other = visit("/" + link.split("/", 3)[3])

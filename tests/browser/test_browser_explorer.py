@@ -167,7 +167,7 @@ def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit
     ).first.inner_text()
     explorer.keyboard.press("Escape")
     settle(explorer)
-    other = visit("/" + link.split("/", 3)[3])
+    other = visit("/?" + link.split("?", 1)[1])
     wait_for_map(other, "L1 H0")
     settle(other)
     assert other.get_by_label("Prompt").input_value() == PROMPT

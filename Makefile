@@ -1,5 +1,6 @@
 # make app    start the app          make app MODELS=DIR PORT=8600
 # make test   everything that is checked: style, types, the whole suite with its browser tests
+# make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
 # make lint   style and types only
 # make bench  time and memory, printed as tables
 #
@@ -13,7 +14,7 @@ TEST_READY := .venv/.test-ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app test lint bench
+.PHONY: help app test soak lint bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -24,6 +25,10 @@ app: $(APP_READY)
 test: lint
 	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
 		$(RUN) -m pytest -q -n 2 --dist loadfile
+
+soak: $(TEST_READY)
+	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
+		$(RUN) -m pytest -q -s -m slow
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

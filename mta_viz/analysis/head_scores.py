@@ -4,7 +4,7 @@ One pass a layer over slabs of rows, so memory grows with the prompt's length. O
 there are and how heads are ranked by them; the sums are in `pattern_scores` and `span_mass`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.analysis.pattern_scores import TARGETS, PatternSums, effective_keys, target_sets
-from mta_viz.analysis.span_mass import check_span, span_results
+from mta_viz.analysis.span_mass import check_span, selectivity, span_results
 from mta_viz.analysis.spans import Span
 from mta_viz.analysis.steps import difference_steps
 from mta_viz.errors import PromptError
@@ -37,7 +37,7 @@ _SETS = {
 class Score:
     """One number a head gets. `definition` is a sentence or two; `stage` is where it is measured.
 
-    `signed`: whether it may be below zero.
+    `signed`: whether it may be below zero. `unit` "sd": standard deviations.
     """
 
     key: str
@@ -50,6 +50,7 @@ class Score:
 
 def _target_scores() -> list[Score]:
     chance = "the mean over the same queries of |S| times the row's mean w"
+    varies = "sqrt(sum over queries of |S| (n - |S|) / (n - 1) times the variance of w in the row)"
     found = []
     for key, (name, which) in _SETS.items():
         score = (
@@ -58,13 +59,21 @@ def _target_scores() -> list[Score]:
         )
         by_chance = f"What keys in random order would give: {chance}."
         lift = f"The score {name} less what keys in random order would give, {chance}."
-        for suffix, more, words in (
-            ("", "", score),
-            ("chance", " by chance", by_chance),
-            ("lift", " lift", lift),
+        z = (
+            f"Sum over queries of the score less chance / {varies}, n keys in the row: exact when the keys "
+            "of each row are in random order. Rows hang together, so z ranks heads and proves nothing."
+        )
+        part = f"The same as the score {name}, only its weights"
+        for suffix, more, words, unit, signed in (
+            ("", "", score, "share", True),
+            ("chance", " by chance", by_chance, "share", True),
+            ("lift", " lift", lift, "share", True),
+            ("z", " z", z, "sd", True),
+            ("positive", ", positive part", f"{part} above 0.", "share", False),
+            ("negative", ", negative part", f"{part} below 0, by size.", "share", False),
         ):
             full = f"{key}.{suffix}" if suffix else key
-            found.append(Score(full, f"{name}{more}", "share", words, Stage.PATTERN))
+            found.append(Score(full, f"{name}{more}", unit, words, Stage.PATTERN, signed))
     return found
 
 
@@ -113,7 +122,11 @@ def _span_scores() -> list[Score]:
         found.append(
             Score(f"gain.{stage.value.key}", f"gain on span, {stage.value.short}", unit, words, stage)
         )
-    return found
+    chosen = (
+        "Share of this needle / sum of the shares of all needles the query sees, final weights: 1 when no "
+        "other needle gets any, 1 / their number when all get the same."
+    )
+    return [*found, Score("selectivity", "selectivity", "share", chosen, Stage.PATTERN, signed=False)]
 
 
 SCORES = (*_target_scores(), *_row_scores(), *_change_scores(), *_span_scores())
@@ -124,7 +137,8 @@ class HeadScores:
     """Scores of all heads. `values[key]` [layer, head] float32 on the CPU, keys of `SCORES`.
 
     NaN where a layer lacks the stage or step, where no row counts, or where the head's map holds
-    NaN. Scores of a span are there only with a `span`. `query` is the row of the scores that look
+    NaN. Scores of a span are there only with a `span`, its selectivity only if it is one of several
+    `needles`. `query` is the row of the scores that look
     at one row. `rows_left_out`: rows of the final weights whose sizes sum to less than 1e-8.
     `rows_counted`: how many queries have a non-empty target set.
     """
@@ -151,10 +165,16 @@ class Ranked:
 
 
 def head_scores(
-    trace: Trace, span: Span | None = None, query: int | None = None, *, progress: Progress | None = None
+    trace: Trace,
+    span: Span | None = None,
+    query: int | None = None,
+    *,
+    needles: Sequence[Span] = (),
+    progress: Progress | None = None,
 ) -> HeadScores:
     """Every score of every head; one query's row is that of `query`, the last one by default.
 
+    `needles`: spans of one kind; where `span` is one of several its selectivity among them is there.
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop.
     Raises PromptError for a query outside the prompt and for a span `query` cannot weigh.
     """
@@ -164,11 +184,12 @@ def head_scores(
         raise PromptError(f"query {query} is not in the prompt; it has 0..{n_tokens - 1}")
     if span is not None:
         check_span(span, query)
-    keys = [score.key for score in SCORES if span is not None or not _needs_span(score)]
+    rivals = tuple(one for one in needles if one.start <= query) if span in needles else ()
+    keys = [score.key for score in SCORES if _measured(score, span, rivals)]
     values = {key: torch.full((config.n_layers, config.n_heads), torch.nan) for key in keys}
     counts = []
     for layer in range(config.n_layers):
-        found, sums = _layer(trace, layer, span, query, progress)
+        found, sums = _layer(trace, layer, (span, rivals), query, progress)
         counts.append(sums)
         for key, per_head in found.items():
             values[key][layer] = per_head.float().cpu()
@@ -189,14 +210,22 @@ def ranking(scores: HeadScores, key: str) -> tuple[Ranked, ...]:
     return tuple(sorted(rows, key=lambda row: (row.value != row.value, -row.value)))
 
 
-def _needs_span(score: Score) -> bool:
-    return score.key.startswith(("span.", "mass.", "gain."))
+def _measured(score: Score, span: Span | None, rivals: Sequence[Span]) -> bool:
+    """Whether there is what the score is about."""
+    if score.key == "selectivity":
+        return len(rivals) > 1
+    return span is not None or not score.key.startswith(("span.", "mass.", "gain."))
 
 
 def _layer(
-    trace: Trace, layer: int, span: Span | None, query: int, progress: Progress | None
+    trace: Trace,
+    layer: int,
+    spans: tuple[Span | None, tuple[Span, ...]],
+    query: int,
+    progress: Progress | None,
 ) -> tuple[dict[str, Tensor], PatternSums]:
-    """One pass over a layer."""
+    """One pass over a layer. `spans`: the one scores are about, and all its rivals with itself."""
+    span, rivals = spans
     config, n_tokens = trace.model.config, len(trace.tokens)
     steps, device = difference_steps(config.kernels(layer)), trace.residuals.device
     ids = torch.tensor(trace.tokens.ids, device=device)
@@ -211,6 +240,8 @@ def _layer(
             row = {stage: slab[:, query - first, : query + 1] for stage, slab in slabs.items()}
             found["keys"] = effective_keys(row[Stage.PATTERN])
             found |= span_results(row, span, steps) if span else {}
+            if span and len(rivals) > 1:
+                found["selectivity"] = selectivity(row[Stage.PATTERN], span, rivals)
         if progress:
             progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
     found |= {f"change.{change.after.value.key}": change.result() for change in changes}

@@ -34,7 +34,8 @@ def target_sets(ids: Int[Tensor, " position"], rows: range) -> Bool[Tensor, "tar
 class PatternSums:
     """Sums over the rows of one layer's final weights, per head: rows in float32, over rows in float64.
 
-    `score` and `chance` [target, head]: sums of sum_S w and |S| mean w; `counted`: rows in them.
+    `score`, `on_size` and `chance` [target, head]: sums of sum_S w, sum_S |w| and |S| mean w;
+    `variance`: of sum_S w when the keys of every row are permuted; `counted`: rows in them.
     `non_empty`: rows with a non-empty S, per target.
     """
 
@@ -43,7 +44,9 @@ class PatternSums:
 
     def __post_init__(self) -> None:
         zeros = torch.zeros(self.n_heads, dtype=torch.float64, device=self.device)
-        self.score = self.chance = self.counted = zeros.expand(len(TARGETS), -1)
+        self.score = self.on_size = self.chance = self.variance = self.counted = zeros.expand(
+            len(TARGETS), -1
+        )
         self.non_empty = [0] * len(TARGETS)
         self.distance = self.even = self.rows = self.left_out = self.negative = self.size = zeros
 
@@ -61,7 +64,9 @@ class PatternSums:
         per_row = (sizes * back).sum(-1).double() / safe
         n_eff = total.square() / torch.where(used, sizes.square().sum(-1).double(), 1.0)
         self.non_empty = [n + int(s.any(-1).sum()) for n, s in zip(self.non_empty, targets, strict=True)]
-        self._add_targets(pattern, targets, sums / safe / (queries + 1), safe, used)
+        mean = sums / safe / (queries + 1)
+        spread = sizes.square().sum(-1).double() / safe.square() / (queries + 1) - mean.square()
+        self._add_targets(pattern, targets, (mean, spread), safe, used)
         self.distance = self.distance + _sum(per_row, used)
         self.even = self.even + _sum(n_eff / (queries + 1), used)
         self.rows, self.left_out = self.rows + used.sum(-1), self.left_out + (~used).sum(-1)
@@ -71,20 +76,35 @@ class PatternSums:
         self,
         pattern: Tensor,
         targets: Tensor,
-        mean: Float[Tensor, "head query"],
+        moments: tuple[Tensor, Tensor],
         total: Float[Tensor, "head query"],
         used: Bool[Tensor, "head query"],
     ) -> None:
-        on_targets = torch.einsum("hqk,tqk->thq", pattern, targets.to(pattern.dtype)).double() / total
-        sizes = targets.sum(-1)[:, None]
-        counted = used & (sizes > 0)
-        self.score = self.score + _sum(on_targets, counted)
-        self.chance = self.chance + _sum(sizes * mean, counted)
+        """`moments` [head, query]: mean and variance of each row of w over the keys it sees."""
+        (mean, spread), chosen = moments, targets.to(pattern.dtype)
+        on_targets, on_size = (
+            torch.einsum("hqk,tqk->thq", cells, chosen).double() / total for cells in (pattern, pattern.abs())
+        )
+        n_chosen, n_keys = targets.sum(-1)[:, None], pattern.shape[2] - pattern.shape[1] + 1
+        seen = torch.arange(n_keys, pattern.shape[2] + 1, device=pattern.device)
+        permuted = n_chosen * (seen - n_chosen) / (seen - 1).clamp(min=1) * spread
+        counted = used & (n_chosen > 0)
+        self.score, self.on_size = (
+            self.score + _sum(on_targets, counted),
+            self.on_size + _sum(on_size, counted),
+        )
+        self.chance = self.chance + _sum(n_chosen * mean, counted)
+        self.variance = self.variance + _sum(permuted, counted)
         self.counted = self.counted + counted.sum(-1)
 
     def results(self) -> dict[str, Float[Tensor, " head"]]:
-        """Means by score key: a target's name, `.chance`, `.lift`; NaN where no row counts."""
-        score, chance = self.score / self.counted, self.chance / self.counted
+        """By score key: a target's name, `.chance`, `.lift`, `.z`, `.positive`, `.negative`.
+
+        NaN where no row counts; z also where no order of the keys would change anything.
+        """
+        score, chance, size = (one / self.counted for one in (self.score, self.chance, self.on_size))
+        varies = self.variance > 1e-12 * self.counted  # less is what rounding leaves of an even row
+        z = (self.score - self.chance) / torch.where(varies, self.variance, torch.nan).sqrt()
         found = {"distance": self.distance / self.rows, "even": self.even / self.rows}
         found["negative"] = self.negative / self.size
         for row, name in enumerate(TARGETS):
@@ -92,6 +112,9 @@ class PatternSums:
                 name: score[row],
                 f"{name}.chance": chance[row],
                 f"{name}.lift": score[row] - chance[row],
+                f"{name}.z": z[row],
+                f"{name}.positive": (size[row] + score[row]) / 2,
+                f"{name}.negative": (size[row] - score[row]) / 2,
             }
         return found
 

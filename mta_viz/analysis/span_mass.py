@@ -42,6 +42,17 @@ def share_and_mass(
     return on_span.abs().sum(-1) / weights.double().abs().sum(-1), on_span.sum(-1)
 
 
+def selectivity(
+    weights: Float[Tensor, "head key"], asked: Span, needles: Sequence[Span]
+) -> Float[Tensor, " head"]:
+    """Share of `asked` over the sum of the shares of all `needles`, it among them; NaN when all are 0.
+
+    A head that lights every needle is no finder: its selectivity is 1 / their number.
+    """
+    shares = torch.stack([share_and_mass(weights, needle)[0] for needle in needles])
+    return share_and_mass(weights, asked)[0] / shares.sum(0)
+
+
 def span_results(
     rows: Mapping[Stage, Float[Tensor, "head key"]], span: Span, steps: Sequence[tuple[Stage, Stage]]
 ) -> dict[str, Float[Tensor, " head"]]:

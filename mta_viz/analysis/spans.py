@@ -19,6 +19,7 @@ from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import label
 
 Characters = tuple[int, int]  # the first, and the one after the last
+QUESTION = "?"  # its letter
 MAX_PATTERN = 1000  # characters
 SECONDS = 1.0  # for one search; a sound pattern takes milliseconds on the longest prompts
 _NEEDLE = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is \d{1,6}\.")
@@ -136,5 +137,5 @@ def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
         found.append(Span(needle["city"] + asked, next_letter(found), place.start, place.stop))
     if question:
         (place,) = _token_ranges(tokens.spans, [question.span()])
-        found.append(Span("question", "?", place.start, place.stop))
+        found.append(Span("question", QUESTION, place.start, place.stop))
     return tuple(found)

@@ -1,7 +1,7 @@
-"""The cells of one head's map that stand out: the largest values, or the largest changes by a step."""
+"""The cells of one head's map that stand out: by value, by a step's change, or by what they contribute."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -13,17 +13,21 @@ from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.tracing import Trace
 
-By = Literal["value", "change"]
+By = Literal["value", "change", "contribution"]
 
 
 @dataclass(frozen=True)
 class TopCell:
-    """A cell and its value; `before`: its value one stage earlier where the unit is the same."""
+    """A cell and its value; `before`: its value one stage earlier where the unit is the same.
+
+    `contribution`: size of its part of the head's output at the query, |P| ||v||, where asked for.
+    """
 
     query: int
     key: int
     value: float
     before: float | None = None
+    contribution: float | None = None
 
     @property
     def change(self) -> float | None:
@@ -47,8 +51,11 @@ def top_cells(
     by: By = "value",
     first_token: bool = True,
 ) -> tuple[TopCell, ...]:
-    """The `k` cells of largest |value|, or of largest |change| by the step before, largest first.
+    """The `k` cells of largest |value|, of largest |change| by the step before, or of largest
+    contribution |P_ij| ||v_j|| (final weights only), largest first.
 
+    v_j is the value vector of key j in this head: P_ij v_j is what the key adds to the head's output
+    at query i, before any norm, gate and output projection.
     Masked, NaN and infinite cells are left out, without `first_token` query 0 and key 0 too. Rows
     pass by in slabs: no whole map exists. Raises PromptError for what is not there.
     """
@@ -60,12 +67,29 @@ def top_cells(
             f"{stage.value.long} of layer {layer} has no stage before it in the same unit, so no change; "
             "rank its cells by value"
         )
+    if by == "contribution" and stage is not Stage.PATTERN:
+        raise PromptError(
+            f"only the final weights multiply the values; {stage.value.long} contributes nothing by itself. "
+            "Rank the final weights, or these cells by value"
+        )
+    norms = value_norms(trace, layer, head) if by == "contribution" else None
     best: list[tuple[float, TopCell]] = []
     for first_row, values, earlier in _rows(trace, layer, head, stage, before):
         size = (values - earlier).abs() if earlier is not None and by == "change" else values.abs()
+        if norms is not None:
+            size = size * norms[: size.shape[1]]
         best += _largest(size, values, earlier, first_row, k, first_token)
         best = sorted(best, key=lambda one: (-one[0], one[1].query, one[1].key))[:k]
-    return tuple(cell for _, cell in best)
+    if norms is None:
+        return tuple(cell for _, cell in best)
+    return tuple(replace(cell, contribution=size) for size, cell in best)
+
+
+def value_norms(trace: Trace, layer: int, head: int) -> Float[Tensor, " key"]:
+    """||v_j|| of every key j in a head (in its group's values, where heads share them), float32."""
+    values = trace.project(layer).v[0]
+    shared = trace.model.config.n_heads // values.shape[1]
+    return values[:, head // shared].float().norm(dim=-1)
 
 
 def _rows(

@@ -57,11 +57,12 @@ def cells_csv(cells: Sequence[TopCell], tokens: Tokens) -> str:
     rows = [
         (
             one.query, tokens.pieces[one.query], one.key, tokens.pieces[one.key], number(one.value),
-            "" if one.before is None else number(one.before),
+            *("" if fact is None else number(fact) for fact in (one.before, one.contribution)),
         )
         for one in cells
     ]  # fmt: skip
-    return table(("query", "query_token", "key", "key_token", "value", "value_before"), rows)
+    header = ("query", "query_token", "key", "key_token", "value", "value_before", "contribution")
+    return table(header, rows)
 
 
 def scores_csv(scores: HeadScores) -> str:

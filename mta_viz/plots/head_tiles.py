@@ -255,6 +255,11 @@ def value_text(score: Score, value: float) -> str:
     return theme.weight_text(value) if score.unit in ("share", "of norm") else f"{value:.3g}"
 
 
+def said(score: Score, value: float) -> str:
+    """A score's value with its unit, for hovers."""
+    return f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
+
+
 def _score_cells(
     score: Score, values: Float[np.ndarray, "layer head"], limit: float | None, *, numbers: bool
 ) -> go.Heatmap:
@@ -281,8 +286,7 @@ def _score_targets(score: Score, values: Float[np.ndarray, "layer head"], number
     for layer, head in places.tolist():
         value = float(values[layer, head])
         name = f"L{layer + numbering_from} H{head + numbering_from}"
-        said = f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
-        texts.append(f"{name}<br>{theme.escape(score.name)}: {said}")
+        texts.append(f"{name}<br>{theme.escape(score.name)}: {said(score, value)}")
     return cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places).update(
         text=texts
     )

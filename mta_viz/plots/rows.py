@@ -8,9 +8,11 @@ from jaxtyping import Float, Int
 
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.maps import round_up
+from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots import cells, hover, theme
 from mta_viz.plots.parts import Parts
+from mta_viz.plots.spans import BAR_PX, add_spans_across
 from mta_viz.tokenizers.base import Tokens
 
 POSITIVE, NEGATIVE = "rgb(178,24,43)", "rgb(33,102,172)"  # of the signed scale
@@ -32,13 +34,14 @@ def section_bars(
     numbering_from: int = 0,
     selected: int | None = None,
     marks: Sequence[int] = (),
+    spans: Sequence[Span] = (),
     width: int = 940,
 ) -> go.Figure:
     """A row of bars for each stage over one shared token axis, red above 0 and blue below.
 
     `limits`: where the bars of each unit end; what goes beyond has a triangle. `selected`: the
-    token a line is drawn at; `marks`: positions always labelled. Only tokens with a value are
-    there. Clicks: the event's x is the token position.
+    token a line is drawn at; `marks`: positions always labelled; `spans` have bars and letters along
+    the token axis. Only tokens with a value are there. Clicks: the event's x is the token position.
     """
     stages = list(section.values)
     start, stop = section.start, section.stop
@@ -46,7 +49,7 @@ def section_bars(
     always = [section.position, *([] if selected is None else [selected]), *marks]
     ticks = theme.tick_positions(start, stop, width - _LEFT - _RIGHT, always)
     labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
-    parts.margin["b"] = round(theme.text_px(labels)) + 34
+    parts.margin["b"] = round(theme.text_px(labels)) + 34 + BAR_PX
     plot_px = len(stages) * (_ROW_PX + _GAP_PX)
     parts.size = (width, plot_px + _TOP + parts.margin["b"])
     for index, stage in enumerate(stages):
@@ -57,6 +60,7 @@ def section_bars(
     if selected is not None:
         line = {"type": "line", "line": {"color": theme.INK, "width": 1, "dash": "dot"}}
         parts.shapes.append(line | {"x0": selected, "x1": selected, "y0": 0, "y1": 1, "yref": "paper"})
+    add_spans_across(parts, spans, range(start, stop))
     parts.add_axis_titles("key" if section.along == "keys" else "query")
     parts.add_title(_title(section, tokens, numbering_from))
     return parts.figure()
@@ -169,7 +173,7 @@ def _add_token_axes(
         ),
         "xaxis2": theme.axis(
             range=span, overlaying="x", matches="x", anchor=last, side="bottom", tickvals=ticks[0],
-            ticktext=ticks[1], tickangle=-90,
+            ticktext=ticks[1], tickangle=-90, ticklabelstandoff=BAR_PX,
         ),
         "hoverdistance": _ROW_PX,
     }  # fmt: skip

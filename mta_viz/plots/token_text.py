@@ -4,7 +4,7 @@ One heat map over (line, column) carries the colours, so that text of any length
 letters lie on it, most of a line as one string.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -13,9 +13,11 @@ from jaxtyping import Float
 from plotly.colors import get_colorscale, sample_colorscale, unlabel_rgb
 
 from mta_viz.analysis.cross_sections import CrossSection
+from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
+from mta_viz.plots.spans import add_spans_in_text
 from mta_viz.plots.text_layout import SPACE, Glyph, lay_out
 from mta_viz.tokenizers.base import Tokens
 
@@ -37,11 +39,13 @@ def token_text(
     limit: float,
     distribution: bool = False,
     numbering_from: int = 0,
+    spans: Sequence[Span] = (),
     width: int = 760,
 ) -> go.Figure:
     """The prompt in monospaced lines, each token on the colour of its value at `stage`.
 
-    The frame is blue from a query, orange to a key; that token is boxed, masked tokens are hatched.
+    The frame is blue from a query, orange to a key; that token is boxed, masked tokens are hatched;
+    `spans` are outlined and have their letters.
     Negative values are blue and dotted underneath. Spaces are drawn as brackets, newlines end a
     line. Numbers at the left are the first token of each line. Every character takes clicks: the
     event's customdata is (token position, value).
@@ -58,6 +62,9 @@ def token_text(
     parts.traces += _targets(text, tokens, section, stage, distribution)
     for line, left, right in text.runs(text.token == section.position):
         parts.add_box((line, left + 0.5), (1, round(right - left)), color=theme.INK, width=2)
+    add_spans_in_text(
+        parts, spans, lambda span: text.runs((text.token >= span.start) & (text.token < span.stop))
+    )
     _add_axes(parts, text, theme.SELECTED_COLOR if section.along == "keys" else INCOMING_COLOR)
     parts.add_title(_title(tokens, section, stage, numbering_from))
     return parts.figure()

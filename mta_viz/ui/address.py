@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from mta_viz.ui import state
+from mta_viz.ui.link import MAX_CHARACTERS
 
 HELP = """
 **Rows are queries, columns are keys.** A cell is what a query token gives a key token at the chosen stage.
@@ -21,7 +22,7 @@ HELP = """
 Hatched: masked, a key after its query. Red: positive, blue: negative, white: zero.
 Magenta x: NaN or infinite.
 
-**Keys** (outside text fields): ← → head, ↑ ↓ layer, Ctrl+Enter run.
+**Keys** (outside text fields): ← → head, ↑ ↓ layer, Q W stage, N M query, J K key; Ctrl+Enter run.
 Click a cell to select its query and key: beside the map stands the sum that makes its value, and a click on
 a tap or a row of the table goes to its source, one stage earlier. The tabs under the map show the same head
 in other ways. Find text to name a part of the prompt; named spans have a letter and bars along both axes.
@@ -35,16 +36,26 @@ def draw_address(text: str) -> None:
         with st.container():
             st.text(text)
         with st.popover("Link", icon=":material/link:"):
-            st.caption(
-                "Copy with the button at the right of the line. "
-                "The prompt is not in it: send that along, and your settings."
-            )
+            st.caption(_what_is_in_it())
             st.code(link(), language=None)
         with st.popover("?", width="content"):
             st.markdown(HELP)
 
 
+def _what_is_in_it() -> str:
+    """Whether the link holds the prompt, in words."""
+    words = "Copy with the button at the right of the line. It opens this selection"
+    if state.get("in link"):
+        return f"{words} on this prompt; your settings are not in it."
+    if not state.get("run"):
+        return f"{words}; there is no prompt yet."
+    return (
+        f"{words}, but the prompt is too long to be in it (more than {MAX_CHARACTERS:,} characters): "
+        "send that along, and your settings."
+    )
+
+
 def link() -> str:
-    """The address of this page with the current selection."""
+    """The address of this page with the current selection and, if it is short, the prompt."""
     base = (st.context.url or "").split("?")[0]
-    return f"{base}?{urlencode(state.url_from_view(state.view()))}"
+    return f"{base}?{urlencode(state.url_from_view(state.view()) | state.get('in link', {}))}"

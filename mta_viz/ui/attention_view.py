@@ -90,7 +90,7 @@ def _draw_pickers(page: Page, selected: Selected) -> None:
         st.selectbox(
             "Scale",
             SCALES,
-            width=120,
+            width=110,
             help="Colour limits of the large map: its own, or those all stages of the strip share.",
             **state.kept("scale", THIS_MAP, SCALES),
         )
@@ -117,9 +117,9 @@ def _draw_strip(drawn: Drawn) -> None:
 def _draw_cell(drawn: Drawn) -> None:
     """The selected query and key, and the cell's value at every stage of this head."""
     selected, tokens = drawn.selected, drawn.tokens
-    with st.container(horizontal=True):
-        pick_position("query", selected.query, len(tokens))
-        pick_position("key", selected.key, len(tokens))
+    with st.container(gap="xsmall"):
+        pick_position("query", selected.query, len(tokens), ("n", "m"))
+        pick_position("key", selected.key, len(tokens), ("j", "k"))
     pieces = tokens.pieces
     st.text(f'query {selected.query} "{pieces[selected.query]}"\nkey {selected.key} "{pieces[selected.key]}"')
     if selected.key > selected.query:

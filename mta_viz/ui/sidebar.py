@@ -12,10 +12,11 @@ import streamlit as st
 from mta_viz.checkpoint.discovery import Found
 from mta_viz.checkpoint.reading import Summary
 from mta_viz.config import DTYPES
+from mta_viz.cost import multiply_adds
 from mta_viz.errors import MtaVizError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
-from mta_viz.ui import cache, registry, state
+from mta_viz.ui import cache, link, registry, state
 from mta_viz.ui.cache import ModelKey, RunKey
 from mta_viz.ui.examples import fitting, prompt_for
 from mta_viz.ui.uploads import keep_upload
@@ -61,10 +62,12 @@ class Request:
 def draw_sidebar() -> Request:
     """Draw the sidebar and say what is wanted."""
     request = Request()
+    link.restore()
     with st.sidebar:
         _draw_checkpoint(request)
         if request.model is not None:
             _draw_prompt(request)
+        state.put("in link", link.parameters(request.run.prompt if request.run else None))
         request.settings = st.expander("Settings", icon=":material/tune:")
         request.check = st.container()
     return request
@@ -178,7 +181,9 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
         placeholder="Type something, or choose an example.",
         **state.kept("prompt", text),
     )
+    state.put("box", "prompt")
     _draw_examples(tokenizer)
+    _say(link.problem(text))
     if not text:
         request.empty = "Type something, or choose an example."
         return
@@ -205,6 +210,8 @@ def _use_example(text: str) -> None:
 
 def _draw_ids(request: Request) -> None:
     text = st.text_area("Token ids", height=120, placeholder="256, 72, 105", **state.kept("ids", ""))
+    state.put("box", "ids")
+    _say(link.problem(_boxed_prompt()))
     if not text.strip():
         request.empty = "Paste token ids, or choose the tokenizer file."
         return
@@ -216,6 +223,11 @@ def _draw_ids(request: Request) -> None:
     vocab_size = request.summary.config.vocab_size
     _count(request, lambda: tokens_from_ids(ids, vocab_size=vocab_size))
     _want(request, ids, tuple)
+
+
+def _say(problem: str) -> None:
+    if problem:
+        st.warning(plain(problem))
 
 
 def _count(request: Request, encode: Callable[[], Tokens]) -> None:
@@ -233,6 +245,8 @@ def _refuse(request: Request, error: MtaVizError) -> None:
 
 def _want(request: Request, prompt: str | tuple[int, ...], kind: type[str] | type[tuple]) -> None:
     """The run to show is the last one asked for; the text in the box may be newer."""
+    if link.take(prompt, multiply_adds(request.summary.config, request.n_tokens)):
+        state.put("run", prompt)
     asked: Any = state.get("run")
     if asked == prompt and request.empty:  # it was refused, and running it would only say so again
         return
@@ -249,13 +263,15 @@ def request_run(prompt: str | tuple[int, ...] | None = None) -> None:
         prompt = _boxed_prompt()
     state.put("run", prompt)
     state.put("job", None)
+    state.put("link problem", "")
     state.select(query=None, key=None)
     state.put("crop", None)
 
 
 def _boxed_prompt() -> str | tuple[int, ...]:
-    if "widget.prompt" in st.session_state:
-        return st.session_state["widget.prompt"]
+    """What is in the box that is on the page; a box of another model may still have its text."""
+    if state.get("box") != "ids":
+        return st.session_state.get("widget.prompt", "")
     try:
         return ids_from_text(st.session_state.get("widget.ids", ""))
     except MtaVizError:

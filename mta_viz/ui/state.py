@@ -62,8 +62,8 @@ def url_from_view(current: View) -> dict[str, str]:
 
 
 def mirror() -> None:
-    """Write the selection to the address bar, if it differs."""
-    wanted = url_from_view(view())
+    """Write the selection and the prompt (the kept value "in link") to the address bar, if they differ."""
+    wanted = url_from_view(view()) | get("in link", {})
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
 

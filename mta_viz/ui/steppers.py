@@ -1,6 +1,7 @@
-"""Pickers for layer, head, stage, query and key."""
+"""Pickers for layer, head, stage, query and key, each with a pair of keys that step along it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
@@ -18,7 +19,7 @@ def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
         kernels = config.kernels(index)
         return layer_label(index, numbering) + (" · kernel" if kernels.pre or kernels.post else "")
 
-    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=250)
+    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=222)
 
 
 def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
@@ -27,7 +28,7 @@ def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
     def label(index: int) -> str:
         return head_label(index, numbering)
 
-    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=200)
+    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=182)
 
 
 def _step(
@@ -47,14 +48,17 @@ def _step(
         _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1])
 
 
-def _arrow(field: str, target: int, count: int, icon: str, shortcut: str) -> None:
+def _arrow(
+    field: str, target: int, count: int, icon: str, shortcut: str, then: Callable[[int], None] | None = None
+) -> None:
+    """A button with a key; `then` takes the target where the view's field alone would not do."""
     st.button(
         icon,
         key=f"step.{field}.{shortcut}",
         shortcut=shortcut,
         disabled=not 0 <= target < count,
-        on_click=_move,
-        args=(field, target),
+        on_click=then or partial(_move, field),
+        args=(target,),
     )
 
 
@@ -70,23 +74,41 @@ def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
     """The stages this layer computes, by their short names."""
     stages = layer_stages(config.kernels(layer))
     options = [one.value.key for one in stages]
+    place = options.index(stage.value.key)
+
+    def move(target: int) -> None:
+        state.select(stage=options[target])
+
     state.put("stage", stage.value.key)
-    st.segmented_control(
-        "Stage",
-        options,
-        required=True,
-        format_func=lambda key: Stage.from_key(key).value.short,
-        **state.kept("stage", options[0], options, then=lambda: _take("stage")),
-    )
+    with st.container(
+        horizontal=True, wrap=False, width="content", gap="xsmall", vertical_alignment="bottom"
+    ):
+        _arrow("stage", place - 1, len(options), ":material/chevron_left:", "q", move)
+        st.segmented_control(
+            "Stage",
+            options,
+            required=True,
+            format_func=lambda key: Stage.from_key(key).value.short,
+            **state.kept("stage", options[0], options, then=lambda: _take("stage")),
+        )
+        _arrow("stage", place + 1, len(options), ":material/chevron_right:", "w", move)
 
 
-def pick_position(field: str, position: int, count: int) -> None:
+def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, str]) -> None:
     """A query or key by its position; a new query has its own largest key."""
 
-    def take() -> None:
-        go_to(**{field: state.get(field)}, **({"key": None} if field == "query" else {}))
+    def move(target: int) -> None:
+        go_to(**{field: target}, **({"key": None} if field == "query" else {}))
 
-    state.put(field, position)
-    st.number_input(
-        field.capitalize(), min_value=0, max_value=count - 1, step=1, **state.kept(field, position, then=take)
-    )
+    row = st.container(horizontal=True, wrap=False, width=220, gap="xsmall", vertical_alignment="bottom")
+    with row:
+        _arrow(field, position - 1, count, ":material/chevron_left:", shortcuts[0], move)
+        state.put(field, position)
+        st.number_input(
+            field.capitalize(),
+            min_value=0,
+            max_value=count - 1,
+            step=1,
+            **state.kept(field, position, then=lambda: move(state.get(field))),
+        )
+        _arrow(field, position + 1, count, ":material/chevron_right:", shortcuts[1], move)

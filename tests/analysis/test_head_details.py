@@ -17,6 +17,7 @@ from mta_viz.analysis.thumbnails import all_thumbnails, layer_thumbnails
 from mta_viz.analysis.top_cells import TopCell, top_cells
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.attention import QueryKeyValue
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import Trace, capture, score
@@ -57,6 +58,31 @@ def test_top_cells_by_change() -> None:
         top_cells(made, 0, 0, Stage.SOFTMAX, by="change")
     with pytest.raises(PromptError, match="head 2 does not exist; the model has 2"):
         top_cells(made, 0, 2, Stage.RAW)
+
+
+def test_top_cells_by_contribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [[0.5], [-0.5, 0.25], [0.25, 0.5, 0.125]]
+    made = planted([{Stage.PATTERN: heads(weights, weights)}])
+    values = torch.zeros(1, 3, 2, 4)
+    values[0, :, 1] = torch.tensor([[0.0, 3, 4, 0], [1, 0, 0, 0], [0, 8, 0, 0]])  # lengths 5, 1, 8
+    monkeypatch.setattr(type(made), "project", lambda self, layer: QueryKeyValue(values, values, values))
+    found = top_cells(made, 0, 1, Stage.PATTERN, 4, by="contribution")
+    assert [(one.query, one.key, one.value, one.contribution) for one in found] == [
+        (0, 0, 0.5, 2.5),
+        (1, 0, -0.5, 2.5),
+        (2, 0, 0.25, 1.25),
+        (2, 2, 0.125, 1.0),
+    ]
+    with pytest.raises(PromptError, match="only the final weights"):
+        top_cells(made, 0, 1, Stage.SOFTMAX, by="contribution")
+
+
+def test_contributions_are_the_sizes_of_what_a_key_adds(trace: Trace) -> None:
+    values = trace.project(1).v[0]
+    weights = trace.map(1, Stage.PATTERN, 0)
+    for one in top_cells(trace, 1, 0, Stage.PATTERN, 3, by="contribution"):
+        added = weights[one.query, one.key] * values[one.key, 0]
+        assert one.contribution == pytest.approx(float(added.norm()), rel=1e-5)
 
 
 def test_top_cells_leave_out_the_future_and_what_is_no_number() -> None:

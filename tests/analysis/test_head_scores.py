@@ -1,6 +1,8 @@
 """Scores of all heads: every definition in a case small enough to redo by hand, and on random maps."""
 
 import math
+import statistics
+from itertools import permutations, product
 
 import pytest
 import torch
@@ -49,6 +51,52 @@ def of_pattern(rows: list[list[float]], ids: tuple[int, ...], **options: object)
 )
 def test_pattern_scores_by_hand(key: str, value: float) -> None:
     assert of_pattern(HAND, IDS).values[key][0].tolist() == pytest.approx([value] * 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("ids", [(1, 2, 3), (1, 1, 1)])
+@pytest.mark.parametrize("target", ["previous", "self", "sink", "duplicate"])
+def test_z_is_that_of_all_orders_of_the_keys(ids: tuple[int, ...], target: str) -> None:
+    rows = [[2.0], [1.0, -0.5], [0.5, -0.25, 0.25]]
+    places = {
+        "previous": [{}, {0}, {1}],
+        "self": [{0}, {1}, {2}],
+        "sink": [{}, {0}, {0}],
+        "duplicate": [{}, {0}, {0, 1}] if len(set(ids)) == 1 else [{}, {}, {}],
+    }[target]
+
+    def total(order: tuple[tuple[float, ...], ...]) -> float:
+        return sum(
+            sum(row[key] for key in keys) / sum(map(abs, row))
+            for row, keys in zip(order, places, strict=True)
+        )
+
+    orders = [total(order) for order in product(*(list(permutations(row)) for row in rows))]
+    spread = statistics.pstdev(orders)
+    z = (total(tuple(map(tuple, rows))) - statistics.mean(orders)) / spread if spread else math.nan
+    found = of_pattern(rows, ids).values[f"{target}.z"][0]
+    assert found.tolist() == pytest.approx([z] * 2, rel=1e-5, nan_ok=True)
+
+
+def test_the_parts_of_a_score_add_up_to_it() -> None:
+    values = of_pattern(HAND, IDS).values  # sink, sizes summing to 2, 1, 2: 1/2, 0.5/1, -0.4/2
+    assert values["sink.positive"][0, 0] == pytest.approx((0.5 + 0.5) / 3)
+    assert values["sink.negative"][0, 0] == pytest.approx(0.2 / 3)
+    for name in TARGETS:
+        both = values[f"{name}.positive"] - values[f"{name}.negative"]
+        assert torch.allclose(both, values[name], equal_nan=True), name
+
+
+def test_an_even_row_has_no_z() -> None:
+    assert of_pattern([[1.0], [0.5, 0.5], [0.1, 0.1, 0.1]], (1, 2, 3)).values["previous.z"].isnan().all()
+
+
+def test_selectivity_by_hand() -> None:
+    rows = [[9.0], [9.0, 9.0], [9.0] * 3, [0.4, -0.3, 0.1, 0.2]]
+    needles = (Span("a", "A", 0, 1), Span("b", "B", 1, 3), Span("late", "C", 4, 5))
+    found = of_pattern(rows, IDS, span=needles[1], needles=needles)
+    assert found.values["selectivity"][0].tolist() == pytest.approx([0.4 / 0.8] * 2)  # 0.3 + 0.1 of 0.4 more
+    for span, others in ((needles[0], needles[:1]), (needles[0], needles[1:]), (None, needles)):
+        assert "selectivity" not in of_pattern(rows, IDS, span=span, needles=others).values
 
 
 def test_queries_without_targets_are_left_out_and_counted() -> None:
@@ -219,9 +267,11 @@ def test_every_score_is_defined_once_and_measured() -> None:
     keys = [score.key for score in SCORES]
     assert len(set(keys)) == len(keys)
     assert all(score.definition.endswith(".") and score.unit and score.name for score in SCORES)
-    with_span = of_pattern(HAND, IDS, span=Span("x", "A", 1, 2))
+    span = Span("x", "A", 1, 2)
+    with_span = of_pattern(HAND, IDS, span=span, needles=(span, Span("y", "B", 2, 3)))
     assert list(with_span.values) == keys and with_span.scores == SCORES
-    assert not any(key.startswith(("span", "gain", "mass")) for key in of_pattern(HAND, IDS).values)
+    about_spans = ("span", "gain", "mass", "selectivity")
+    assert not any(key.startswith(about_spans) for key in of_pattern(HAND, IDS).values)
 
 
 def test_ranking_is_by_value_then_place() -> None:

@@ -75,6 +75,105 @@ def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, v
     wait_for_map(other, "L2 H3")
 
 
+def test_a_click_on_a_point_of_the_scatter_opens_that_head(explorer):
+    open_tab(explorer, "Heads")
+    click_target(explorer, "[class*='st-key-chart-scatter']", [3, 1])
+    wait_for_map(explorer, "L3 H1")
+    expect(explorer).to_have_url(re.compile("l=3.*h=1"))
+
+
+def test_a_click_on_a_cell_of_the_score_map_opens_that_head(explorer):
+    open_tab(explorer, "Heads")
+    click_target(explorer, "[class*='st-key-chart-score']", [2, 2])
+    wait_for_map(explorer, "L2 H2")
+
+
+def choose_row(page, table, row):
+    """Click the box at the left of a table's row; tables are drawn on a canvas."""
+    canvas = page.locator(f"{table} canvas").first
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.click(box["x"] + 17, box["y"] + 35 * (row + 1.5))
+
+
+def test_a_row_of_the_ranking_opens_its_head(explorer):
+    open_tab(explorer, "Heads")
+    choose_row(explorer, "[class*='st-key-ranking']", 3)
+    explorer.wait_for_function("() => !/l=1&h=0/.test(location.search)")
+    where = re.search(r"l=(\d)&h=(\d)", explorer.url)
+    wait_for_map(explorer, f"L{where[1]} H{where[2]}")
+
+
+def test_a_row_of_the_largest_cells_selects_its_cell(explorer):
+    open_tab(explorer, "Cells")
+    before = explorer.url
+    choose_row(explorer, "[class*='st-key-cells']", 4)
+    explorer.wait_for_function("before => location.href !== before", arg=before)
+    where = re.search(r"q=(\d+)&k=(\d+)", explorer.url)
+    expect(explorer.get_by_text(f'query {where[1]} "').first).to_be_visible()
+
+
+def test_a_row_of_the_sum_leads_to_its_source(explorer):
+    choose_row(explorer, "[class*='st-key-terms']", 1)
+    expect(explorer).to_have_url(re.compile("s=raw"))
+    wait_for_map(explorer, "raw scores")
+
+
+KEYS = (
+    ("w", "s=mix"),
+    ("q", "s=kq&"),
+    ("n", "q=22"),
+    ("m", "q=23"),
+    ("ArrowRight", "h=1"),
+    ("ArrowDown", "l=2"),
+)
+
+
+def test_keys_step_and_stop_at_the_ends(explorer):
+    explorer.locator(".st-key-exact").click(position={"x": 5, "y": 5})
+    for key, now in KEYS:
+        explorer.keyboard.press(key)
+        expect(explorer).to_have_url(re.compile(now))
+        settle(explorer)
+    key_at = int(re.search(r"k=(\d+)", explorer.url)[1]) if "k=" in explorer.url else None
+    explorer.keyboard.press("m")  # the last query already
+    settle(explorer)
+    assert "q=23" in explorer.url
+    explorer.keyboard.press("j")
+    explorer.wait_for_function("() => /k=/.test(location.search)")
+    at_key = int(re.search(r"k=(\d+)", explorer.url)[1])
+    assert key_at is None or at_key == key_at - 1
+    explorer.keyboard.press("k")
+    expect(explorer).to_have_url(re.compile(f"k={at_key + 1}"))
+
+
+@pytest.mark.parametrize("box", ["Prompt", "Find text"])
+def test_letters_typed_in_a_box_do_not_step(explorer, box):
+    before = explorer.url
+    explorer.get_by_label(box).click()
+    explorer.keyboard.type("qwnmjk", delay=30)
+    settle(explorer)
+    assert explorer.url == before
+    assert explorer.get_by_label(box).input_value().endswith("qwnmjk")
+
+
+DATA = "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data))"
+
+
+def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit):
+    explorer.get_by_role("button", name="Link").click()
+    link = explorer.locator(
+        ".stMain code, [data-testid=stPopoverBody] code", has_text="http"
+    ).first.inner_text()
+    explorer.keyboard.press("Escape")
+    settle(explorer)
+    other = visit("/?" + link.split("?", 1)[1])
+    wait_for_map(other, "L1 H0")
+    settle(other)
+    assert other.get_by_label("Prompt").input_value() == PROMPT
+    assert other.evaluate(DATA) == explorer.evaluate(DATA)
+
+
 def test_a_tap_of_the_window_leads_to_its_source(explorer):
     x, y = at(explorer, "[class*='st-key-chart-why']", -1, -1)
     explorer.mouse.move(x - 1, y)

@@ -12,12 +12,14 @@ import torch
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.head_scores import SCORES, HeadScores
 from mta_viz.analysis.predictions import LogitLens, Prediction
+from mta_viz.analysis.spans import Span
 from mta_viz.analysis.thumbnails import MAX_CELLS, Thumbnails
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.head_tiles import head_tiles, score_map, value_text
 from mta_viz.plots.lens import depth_names, lens_lines, lens_tokens
 from mta_viz.plots.rows import MAX_BARS, NEGATIVE, POSITIVE, section_bars, section_limits
+from mta_viz.plots.spans import COLORS
 from mta_viz.tokenizers.base import Tokens
 
 
@@ -244,3 +246,12 @@ def test_the_most_probable_tokens_of_every_depth() -> None:
     grid = heat(lens_tokens(lens()))
     assert list(map(list, grid.text)) == [["&lt;b&gt;", "␣c"], ["␣c", "&lt;b&gt;"]]
     np.testing.assert_allclose(grid.z, [[0.5, 0.2], [0.9, 0.05]])
+
+
+def test_spans_are_outlined_over_the_bars_with_their_letters() -> None:
+    spans = (Span("first", "A", 0, 2), Span("gone", "B", 5, 7))
+    figure = section_bars(BOTH, tokens(3), limits={"score": 10.0, "weight": 1.0}, spans=spans)
+    frames = [shape for shape in figure.layout.shapes if shape.type == "rect" and shape.line.width == 1]
+    assert [(frame.x0, frame.x1, frame.line.color) for frame in frames] == [(-0.5, 1.5, COLORS[0])]
+    letters = [one for one in figure.layout.annotations if one.text in ("A", "B")]
+    assert [(letter.text, letter.x) for letter in letters] == [("A", 0.5)]

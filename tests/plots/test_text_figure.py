@@ -9,8 +9,10 @@ from hypothesis import strategies as some
 from model_cases import EXAMPLES
 
 from mta_viz.analysis.cross_sections import Along, CrossSection
+from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
+from mta_viz.plots.spans import COLORS
 from mta_viz.plots.text_layout import Glyph, lay_out
 from mta_viz.plots.token_text import CHAR_PX, FONT, token_text
 from mta_viz.tokenizers.base import Tokens
@@ -196,3 +198,11 @@ def test_a_long_prompt_is_a_few_traces_under_two_megabytes() -> None:
     figure = drawn(ids, np.linspace(-1, 1, 4096).tolist(), width=760)
     assert len(figure.to_json()) < 2_000_000 and targets(figure)[0].text[-1] == "4095"
     assert sum(len(trace.text) for trace in letters(figure)) < 1000  # whole lines, in two inks
+
+
+def test_spans_are_outlined_line_by_line_with_one_letter() -> None:
+    pieces = ["abcdefgh", "ijklmnop", "qrstuvwx"]  # two tokens fill the first line of 20 columns
+    figure = drawn(pieces, [0.1, 0.2, 0.3], spans=(Span("x", "A", 1, 3),))
+    boxes = [shape for shape in figure.layout.shapes if shape.line.color == COLORS[0]]
+    assert [(box.x0, box.x1, box.y0) for box in boxes] == [(7.5, 15.5, -0.5), (-0.5, 7.5, 0.5)]
+    assert [(one.x, one.y) for one in figure.layout.annotations if one.text == "A"] == [(7.5, -0.5)]

@@ -187,6 +187,15 @@ def test_without_its_tokenizer_ids_can_be_pasted(open_app):
     assert len(charts(app)) == 4 and "3 tokens" in said(app)
 
 
+def test_run_after_a_change_of_model_takes_the_box_of_that_model(open_app):
+    app = open_app("tiny-mta", "Hello")
+    app.selectbox(key="widget.checkpoint").select("no-tokenizer").run()
+    app.text_area[0].set_value("256, 72, 105").run()
+    app.button(key="run").click().run()
+    fine(app)
+    assert app.session_state["kept.run"] == (256, 72, 105) and "3 tokens" in said(app)
+
+
 def test_ids_outside_the_vocabulary_are_refused(open_app):
     app = open_app("no-tokenizer")
     app.text_area[0].set_value("256, 9999").run()

@@ -35,7 +35,7 @@ def draw(drawn: Drawn) -> None:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
     facts: HeadStatistics = remember(lambda: head_statistics(trace, *head), "statistics", *drawn.head_key)
     changes = {change.after: change for change in facts.changes}
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True):
         for stage, difference in found.items():
             with st.container(width=WIDTH):
                 _draw_step(drawn, stage, difference, changes[stage])

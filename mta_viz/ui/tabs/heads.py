@@ -1,4 +1,4 @@
-"""Heads: all heads at a glance, and ranked by what they do on this prompt."""
+"""Heads: all heads at a glance, ranked and scattered by what they do on this prompt."""
 
 import math
 from functools import partial
@@ -6,11 +6,13 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.head_scores import SCORES, HeadScores, Score, head_scores, ranking
+from mta_viz.analysis.head_scores import HeadScores, Score, head_scores, ranking
 from mta_viz.analysis.maps import shared_limit
+from mta_viz.analysis.spans import QUESTION, Span, needle_spans
 from mta_viz.analysis.thumbnails import Thumbnails, all_thumbnails, layer_thumbnails
 from mta_viz.exporting.tables import scores_csv, tiles_csv
 from mta_viz.model.stages import Stage
+from mta_viz.plots.head_scatter import head_scatter, n_without
 from mta_viz.plots.head_tiles import head_tiles, score_map, value_text
 from mta_viz.tracing import Trace
 from mta_viz.ui import state
@@ -22,28 +24,60 @@ from mta_viz.ui.spans_view import chosen_span
 from mta_viz.ui.widgets import caption, caption_with_save, chart, picked
 
 ASK_FROM = 1024  # tokens: one pass over all layers takes long enough to be asked for
-MAP_PX, TILES_PX = 460, 900
+MAP_PX, SCATTER_PX, TILES_PX = 460, 380, 900
+PICKERS = {
+    "Score": "Of the map, the table and the colour of the points.",
+    "Across": "The horizontal axis of the points.",
+    "Up": "The vertical axis of the points.",
+}
 ALL, ONE = GRIDS = ("all layers", "this layer")
 
 
 def draw(drawn: Drawn) -> None:
-    """A score of all heads as map and table, then every head's map as a thumbnail."""
+    """A score of all heads as map, scatter and table, then every head's map as a thumbnail."""
     if not _wanted(drawn):
         return
     span = chosen_span(drawn)
     query = drawn.selected.query
     scores: HeadScores = remember(
-        lambda: _with_progress("Scoring all heads", partial(head_scores, drawn.page.trace, span, query)),
+        lambda: _with_progress(
+            "Scoring all heads",
+            partial(head_scores, drawn.page.trace, span, query, needles=_needles(drawn)),
+        ),
         "scores", drawn.page.key, span, query,
     )  # fmt: skip
-    score = _pick_score(scores)
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        score = _pick_score(scores, "Score", "score", next(iter(scores.values)))
+        x = _pick_score(scores, "Across", "scatter x", "distance")
+        y = _pick_score(scores, "Up", "scatter y", _default_up(scores))
+    with st.container(horizontal=True):
         with st.container(width=MAP_PX):
             _draw_map(drawn, scores, score)
-        with st.container(width=420):
+        with st.container(width=MAP_PX):
+            _draw_scatter(drawn, scores, (x.key, y.key, score.key))
+        with st.container(width=MAP_PX):
             _draw_table(drawn, scores, score)
-    caption(f"{score.name} ({score.unit}), at {score.stage.value.long}: {score.definition}")
+        with st.container(width=MAP_PX):
+            _draw_definitions(score, x, y)
     _draw_tiles(drawn)
+
+
+def _needles(drawn: Drawn) -> tuple[Span, ...]:
+    """The needles the prompt holds, without its question."""
+    return tuple(span for span in needle_spans(drawn.tokens) if span.letter != QUESTION)
+
+
+def _default_up(scores: HeadScores) -> str:
+    """What a step adds on the span, where there are a span and a step; else induction."""
+    wanted = ("gain.kq", "gain.kq2", "gain.final", "span.final")
+    there = (key for key in wanted if key in scores.values and bool(scores.values[key].isfinite().any()))
+    return next(there, "induction")
+
+
+def _draw_definitions(*scores: Score) -> None:
+    """What the chosen scores are, each once."""
+    for score in dict.fromkeys(scores):
+        caption(f"{score.name} ({score.unit}; {score.stage.value.long}): {score.definition}")
 
 
 def _wanted(drawn: Drawn) -> bool:
@@ -64,14 +98,15 @@ def _with_progress(words: str, work: Any) -> Any:
         place.empty()
 
 
-def _pick_score(scores: HeadScores) -> Score:
-    there = {score.key: score for score in SCORES if score.key in scores.values}
+def _pick_score(scores: HeadScores, label: str, name: str, default: str) -> Score:
+    there = {score.key: score for score in scores.scores}
     key = st.selectbox(
-        "Score",
+        label,
         list(there),
         format_func=lambda key: f"{there[key].name} ({there[key].unit})",
-        width=320,
-        **state.kept("score", next(iter(there)), list(there)),
+        width=290,
+        help=PICKERS[label],
+        **state.kept(name, default, list(there)),
     )
     return there[key]
 
@@ -91,6 +126,27 @@ def _draw_map(drawn: Drawn, scores: HeadScores, score: Score) -> None:
         figure,
         lambda: scores_csv(scores),
         "scores",
+    )
+
+
+def _draw_scatter(drawn: Drawn, scores: HeadScores, axes: tuple[str, str, str]) -> None:
+    place, numbering = (drawn.selected.layer, drawn.selected.head), drawn.page.numbering
+    figure = remember(
+        lambda: head_scatter(
+            scores, axes, numbering_from=numbering, selected=place, size=(MAP_PX, SCATTER_PX)
+        ),
+        "scatter", drawn.page.key, scores.query, scores.span, axes, place, numbering,
+    )  # fmt: skip
+    name = f"scatter.{drawn.page.key}.{'.'.join(axes)}.{place}"
+    chart(figure, name, on_head, alt="All heads as points: one score across, one up, one as colour")
+    without = n_without(scores, axes)
+    left_out = f" {without} heads have no such value and are not drawn." if without else ""
+    caption_with_save(
+        f"A point is a head. Point at one for its numbers, click to open it.{left_out}",
+        (state.view().checkpoint, "heads", "scatter", *axes),
+        figure,
+        lambda: scores_csv(scores),
+        "scatter",
     )
 
 

@@ -38,16 +38,16 @@ def _draw_section(drawn: Drawn, section: CrossSection, field: str, selected: int
     figure = remember(
         lambda: section_bars(
             section, drawn.tokens, limits=section_limits(section, first_token=first),
-            numbering_from=numbering, selected=selected, width=WIDTH,
+            numbering_from=numbering, selected=selected, spans=drawn.spans, width=WIDTH,
         ),
-        "bars", section.along, *drawn.head_key, section.position, selected, first, numbering,
+        "bars", section.along, *drawn.head_key, section.position, selected, first, numbering, drawn.spans,
     )  # fmt: skip
     name = f"bars.{drawn.page.key}.{section.along}.{section.position}"
     other = {"query" if field == "key" else "key": section.position}
     chart(figure, name, on_position(field, **other), alt="Bars over the tokens, one row a stage")
     caption_with_save(
         "Red above 0, blue below. Score stages share one limit, weight stages another. Click a bar to "
-        f"select that {field}.",
+        f"select that {field}.{' Outlined: the named spans.' if drawn.spans else ''}",
         (*file_parts(drawn), section.along, section.position),
         figure,
         lambda: section_csv(section, drawn.tokens),

@@ -33,16 +33,18 @@ def draw(drawn: Drawn) -> None:
     figure = remember(
         lambda: token_text(
             drawn.tokens, section, stage, limit=limit, distribution=mass, numbering_from=numbering,
-            width=WIDTH,
+            spans=drawn.spans, width=WIDTH,
         ),
-        "text", side, *drawn.head_key, stage, section.position, first, numbering,
+        "text", side, *drawn.head_key, stage, section.position, first, numbering, drawn.spans,
     )  # fmt: skip
     name = f"text.{drawn.page.key}.{side}.{stage.value.key}.{section.position}"
     chart(figure, name, on_token(field), alt="The prompt coloured by attention")
     caption_with_save(
         f"Each token has the colour of its {stage.value.unit} at this stage, {side}; limits of this row "
         f"alone: {'0 to ' if mass else '±'}{limit:g}. Hatched: masked. Dotted underneath: negative. "
-        f"Click a token to make it the {field}.",
+        f"{'Outlined: the named spans. ' if drawn.spans else ''}Point at a token to read its "
+        f"{stage.value.unit}; click it to make it the {field}: the colours of all tokens take a new row "
+        "from the model, so they change at a click and not while the pointer moves.",
         (*file_parts(drawn), "text", section.along, section.position),
         figure,
         lambda: section_csv(section, drawn.tokens),

@@ -1,0 +1,98 @@
+"""The prompt in a link: out and back the same, and what cannot be restored is said."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from streamlit.testing.v1 import AppTest
+
+from mta_viz.ui import link
+from mta_viz.ui.examples import examples
+from mta_viz.ui.link import MAX_CHARACTERS, Linked, parameters, read
+from tests.ui.conftest import ROOT
+from tests.ui.test_ui_pages import charts, fine, said
+
+ODD = "<b>$x$ :red[hi] \\ عربي 😀 & p=1#?"
+
+
+@given(some.text(min_size=1, max_size=50) | some.lists(some.integers(0, 99999), min_size=1).map(tuple))
+def test_a_short_prompt_comes_back_from_its_link(prompt):
+    found = parameters(prompt)
+    assert len(found) == 1 and read(found) == Linked(prompt)
+
+
+def test_an_example_goes_by_its_name_however_long():
+    for example in examples():
+        assert parameters(example.text) == {"ex": example.name}
+        assert read({"ex": example.name}) == Linked(example.text)
+
+
+def test_a_long_prompt_is_not_in_the_link():
+    assert parameters("x" * MAX_CHARACTERS) and not parameters("x" * (MAX_CHARACTERS + 1))
+    assert not parameters(tuple(range(1000))) and not parameters(None) and not parameters("")
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"ex": "no such example"}, "no such example"),
+        ({"p": "x" * (MAX_CHARACTERS + 1)}, "1,001 characters"),
+        ({"ids": "1,two"}, "could not be read"),
+        ({"ids": "1," * MAX_CHARACTERS}, "2,000 characters"),
+    ],
+)
+def test_what_a_link_cannot_restore_is_said(found, says):
+    linked = read(found)
+    assert linked.prompt is None and says in linked.problem
+
+
+def opened(open_app, checkpoint, **found):
+    """The app opened by a link with these parameters."""
+    open_app()  # sets where models are looked for
+    fresh = AppTest.from_file(ROOT / "app.py", default_timeout=120)
+    for name, value in ({"ck": checkpoint} | found).items():
+        fresh.query_params[name] = value
+    return fresh.run()
+
+
+def test_a_link_restores_prompt_selection_and_figures(open_app):
+    first = open_app("tiny-mta", ODD, layer=1, head=2, stage="kq", query=9, key=4)
+    fine(first)
+    found = {
+        name: "".join(values) if isinstance(values, list) else values
+        for name, values in first.query_params.items()
+    }
+    assert found == {"ck": "tiny-mta", "l": "1", "h": "2", "s": "kq", "q": "9", "k": "4", "p": ODD}
+    again = opened(open_app, **{"checkpoint" if name == "ck" else name: one for name, one in found.items()})
+    fine(again)
+    assert again.text_area[0].value == ODD and "on this prompt" in said(again)
+    assert charts(again) == charts(first)
+
+
+def test_a_long_prompt_is_said_not_to_be_in_the_link(open_app):
+    app = open_app("tiny-mta", "ab " * 400)
+    fine(app)
+    assert "too long to be in it (more than 1,000 characters)" in said(app) and "p" not in app.query_params
+
+
+def test_a_prompt_that_takes_long_waits_for_run(open_app, monkeypatch):
+    monkeypatch.setattr(link, "QUICK", 0)
+    app = opened(open_app, "tiny-mta", p="Hello")
+    assert app.text_area[0].value == "Hello" and not charts(app)
+    assert "Press Run to see this prompt." in said(app)
+    app.button(key="run").click().run()
+    assert charts(app)
+
+
+def test_a_wrong_link_says_so_until_something_is_run(open_app):
+    app = opened(open_app, "tiny-mta", ex="gone")
+    fine(app)
+    assert "names the example 'gone'" in said(app) and charts(app)
+    app.text_area[0].set_value("Hello").run()
+    app.button(key="run").click().run()
+    assert "gone" not in said(app)
+
+
+def test_ids_on_a_model_that_takes_text_are_said(open_app):
+    app = opened(open_app, "tiny-mta", ids="1,2,3")
+    fine(app)
+    assert "token ids, and this model takes a text" in said(app)

@@ -47,19 +47,19 @@ def _step(
         _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1])
 
 
-def _arrow(field: str, target: int, count: int, icon: str, shortcut: str) -> None:
+def arrow(name: str, icon: str, shortcut: str, target: dict[str, object] | None) -> None:
+    """A button with a key of the keyboard that selects `target`, parts of the view; None: nothing there."""
     st.button(
         icon,
-        key=f"step.{field}.{shortcut}",
+        key=f"step.{name}.{shortcut}",
         shortcut=shortcut,
-        disabled=not 0 <= target < count,
-        on_click=_move,
-        args=(field, target),
+        disabled=target is None,
+        on_click=lambda: state.select(**(target or {})),
     )
 
 
-def _move(field: str, target: int) -> None:
-    state.select(**{field: target})
+def _arrow(field: str, target: int, count: int, icon: str, shortcut: str) -> None:
+    arrow(field, icon, shortcut, {field: target} if 0 <= target < count else None)
 
 
 def _take(field: str) -> None:

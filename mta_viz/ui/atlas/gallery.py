@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from mta_viz.analysis.kernels import KernelId
-from mta_viz.analysis.shapes.query import QueryError, select_rows
+from mta_viz.analysis.shapes.query import select_rows
 from mta_viz.analysis.shapes.table import (
     HEAD_SCORES,
     KEY_QUERY,
@@ -89,7 +89,10 @@ def _kernels(page: Page) -> Kernels:
 def _draw_choice() -> Choice:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         query = st.text_input(
-            "Query", placeholder="diagonal > 0.5, layer >= 3, pre", width=340, **state.kept("query", "")
+            "Query",
+            placeholder="diagonal > 0.5, layer >= 3, pre",
+            width=340,
+            **state.kept("kernel_query", ""),
         )
         draw_help()
         sort = st.selectbox("Sort", SORTS, width=190, **state.kept("kernel_sort", NO_SORT, SORTS))
@@ -190,6 +193,3 @@ def _draw_table(page: Page, rows: Sequence[Row], choice: Choice) -> None:
 def _open(index: int | None, rows: Sequence[Row]) -> None:
     if index is not None and 0 <= index < len(rows):
         state.select(**vars(kernel_of(rows[index])))
-
-
-__all__ = ["QueryError", "chosen_rows", "draw_gallery"]

@@ -74,6 +74,6 @@ def draw_help() -> None:
         st.text(SYNTAX)
         for example in EXAMPLES:
             st.button(
-                f"`{example}`", key=f"query.{example}", on_click=state.put, args=("query", example),
+                f"`{example}`", key=f"query.{example}", on_click=state.put, args=("kernel_query", example),
                 width="stretch",
             )  # fmt: skip

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float
 
-from mta_viz.analysis.maps import round_up
 from mta_viz.plots import cells, theme
-from mta_viz.plots.mosaic import LIMIT_FLOOR
 from mta_viz.plots.parts import Parts
+from mta_viz.plots.tile import Tile
 
 NUMBERS_FROM_PX = 26
 _FRAMES_FROM_PX = 4
@@ -24,54 +22,6 @@ _LEFT, _RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX = 92, 12, 52, 8, 14, 13
 _CHAR_PX = 6.2
 
 Box = tuple[int, int, int, int]  # row, column of the top left cell, rows, columns
-
-
-@dataclass(frozen=True)
-class Target:
-    """Rows `first`..`last` of a tile as something to point at: `id` comes back with a click."""
-
-    id: str
-    hover: str
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One picture: `values` are taps or weights, `own` the cells of the own tap or weight.
-
-    `mark` is the letter under it, `note` what is said on it when nothing can be drawn.
-    """
-
-    name: str
-    values: Float[np.ndarray, "row column"]
-    own: tuple[tuple[int, int], ...]
-    mark: str
-    note: str
-    targets: tuple[Target, ...]
-
-    def others(self) -> Float[np.ndarray, "row column"]:
-        """The values without the own ones, which are NaN."""
-        rest = np.array(self.values, np.float32)
-        rest[tuple(np.array(self.own, int).T)] = np.nan
-        return rest
-
-    def limit(self) -> float:
-        """Colour limit from the values other than the own ones, at least 1 % of the largest."""
-        return common_limit([self])
-
-
-def common_limit(tiles: Iterable[Tile]) -> float:
-    """One round colour limit for all tiles, from what is not an own tap."""
-    others = own = 0.0
-    for tile in tiles:
-        others = max(others, _largest(tile.others()))
-        own = max(own, _largest(tile.values))
-    return round_up(max(others, LIMIT_FLOOR * own))
-
-
-def _largest(values: Float[np.ndarray, "row column"]) -> float:
-    return float(np.abs(np.where(np.isfinite(values), values, 0.0)).max(initial=0.0))
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from mta_viz.plots.gallery import (
     NUMBERS_FROM_PX,
     Look,
     Sheet,
-    Tile,
-    common_limit,
     gallery,
     numbers_fit,
     with_frame,
 )
+from mta_viz.plots.tile import Tile, common_limit
 from mta_viz.ui import state
 from mta_viz.ui.atlas.gallery_tiles import SHORT, Kernels, matrix_tiles, own_tiles, target_id
 from mta_viz.ui.cache import remember

@@ -10,8 +10,8 @@ from mta_viz.analysis.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, 
 from mta_viz.analysis.shapes.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.shapes.table import KEY_QUERY, MIXING, Row
 from mta_viz.config import ModelConfig
-from mta_viz.plots.gallery import Target, Tile
 from mta_viz.plots.kernels import full_matrix
+from mta_viz.plots.tile import Target, Tile
 from mta_viz.ui.numbering import head_label, layer_label
 
 SHORT = {"pre": "pre", "post": "post", "head_pre": "mix pre", "head_post": "mix post"}

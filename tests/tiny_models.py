@@ -96,3 +96,20 @@ def two_head_trace() -> Trace:
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return capture(model, [1, 2, 3, 4, 5, 6, 7, 8, 9])
+
+
+def write_wide(folder: Path) -> Path:
+    """A model with the kernels of the paper's 880M one (24 layers x 16 heads, 6 x 11) and tiny matrices."""
+    mta = MTAOptions(
+        pre_kernel=(6, 11), post_kernel=(6, 11), mta_layers=(3, 7, 11, 15, 19, 23), head_pre=True,
+        head_post_linear=True,
+    )  # fmt: skip
+    shapes = ModelConfig(
+        d_model=32, n_layers=24, n_heads=16, n_kv_heads=16, d_head=2, d_mlp=8, vocab_size=258, tied=True,
+        mta=mta,
+    )  # fmt: skip
+    write_native(
+        folder, shapes, random_weights(shapes), tokenizer_name="bytes", tokenizer_path=None,
+        dtype=torch.float32,
+    )  # fmt: skip
+    return folder

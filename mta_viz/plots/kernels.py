@@ -60,7 +60,7 @@ def head_mixing(
     mixing, name = kernels.mixing(where), f"L{layer + numbering_from}"
     if mixing is None:
         return cells.empty_slot(f"{name} has no head mixing {WHERE[where]}", size[0])
-    weights, n_groups = _full_matrix(mixing.numpy()), mixing.shape[0]
+    weights, n_groups = full_matrix(mixing.numpy()), mixing.shape[0]
     parts = Parts(size, {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     cell_px = (size[0] - _LEFT - _RIGHT) / len(weights)
     parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_CELL_PX))
@@ -70,7 +70,7 @@ def head_mixing(
     return parts.figure()
 
 
-def _full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
+def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
     """One matrix over all heads, 0 between groups."""
     groups, size, _ = mixing.shape
     full = np.zeros((groups * size, groups * size), np.float32)

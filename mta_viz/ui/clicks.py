@@ -69,6 +69,15 @@ def on_head(widget: str) -> None:
         state.select(layer=place[0], head=place[1])
 
 
+def on_kernel(widget: str) -> None:
+    """A click on a kernel's tile, or on a row of a mixing matrix, selects that kernel."""
+    point = _point(widget)
+    name = _first(point.get("customdata")) if point is not None else None
+    if isinstance(name, str) and name.count(" ") == 2:
+        where, layer, head = name.split(" ")
+        state.select(layer=int(layer), head=int(head), where=where)
+
+
 def on_overview(n_tokens: int) -> Callable[[str], None]:
     """A box on the overview chooses the exact crop; a click shows the surroundings of its block."""
 

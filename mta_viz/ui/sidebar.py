@@ -119,7 +119,10 @@ def _identity(found: Found, names: list[str]) -> str:
 
 def _forget_selection() -> None:
     """Another model: its heads and positions are others, so the page picks again."""
-    state.select(checkpoint=state.get("checkpoint"), layer=None, head=None, stage=None, query=None, key=None)
+    state.select(
+        **dict.fromkeys(("layer", "head", "stage", "query", "key", "where")),
+        checkpoint=state.get("checkpoint"),
+    )
     state.put("crop", None)
 
 

@@ -1,8 +1,8 @@
 """What a visitor has chosen: kept over page changes, mirrored to the URL.
 
 Streamlit forgets a widget's value when its page is left, so every value lives under a stable key
-and widgets only borrow it (`kept`). The view (checkpoint, layer, head, stage, query, key) is also
-written to the address: `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211`, always counted from 0.
+and widgets only borrow it (`kept`). The view (checkpoint, layer, head, stage, query, key, where) is also
+written to the address: `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211&w=pre`, always counted from 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,10 @@ _VIEW = "view"
 
 @dataclass(frozen=True)
 class View:
-    """The selection. None means: not chosen yet, the page takes its default. Counts from 0."""
+    """The selection. None means: not chosen yet, the page takes its default. Counts from 0.
+
+    `where` says which kernel of a head is meant: pre, post, head_pre or head_post.
+    """
 
     checkpoint: str | None = None
     layer: int | None = None
@@ -24,10 +27,15 @@ class View:
     stage: str | None = None
     query: int | None = None
     key: int | None = None
+    where: str | None = None
 
 
 _MAX_DIGITS = 9  # no prompt is longer; Python refuses to read thousands of digits
-_URL_NAMES = {"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"}
+_URL_NAMES = {
+    **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
+    "where": "w",
+}
+_WHERE = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has it, which imports torch
 
 
 def view() -> View:
@@ -50,6 +58,8 @@ def view_from_url(parameters: dict[str, str]) -> View:
         text = parameters.get(name)
         if text and field in ("checkpoint", "stage"):
             values[field] = text
+        elif field == "where":
+            values[field] = text if text in _WHERE else None
         elif text and text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
             values[field] = int(text)
     return View(**values)

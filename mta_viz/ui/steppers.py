@@ -35,9 +35,13 @@ def _step(
     field: str, value: int, count: int, *, label: Callable[[int], str], shortcuts: tuple[str, str], width: int
 ) -> None:
     """A list between two arrows for the view's `field`, over 0..count-1; arrows stop at the ends."""
+
+    def move(target: int) -> None:
+        state.select(**{field: target})
+
     row = st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom")
     with row:
-        _arrow(field, value - 1, count, ":material/chevron_left:", shortcuts[0])
+        _arrow(field, value - 1, count, ":material/chevron_left:", shortcuts[0], move)
         state.put(field, value)
         st.selectbox(
             field.capitalize(),
@@ -45,25 +49,24 @@ def _step(
             format_func=label,
             **state.kept(field, value, range(count), then=lambda: _take(field)),
         )
-        _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1])
+        _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1], move)
 
 
-def _arrow(
-    field: str, target: int, count: int, icon: str, shortcut: str, then: Callable[[int], None] | None = None
-) -> None:
-    """A button with a key; `then` takes the target where the view's field alone would not do."""
+def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) -> None:
+    """A button with a key of the keyboard that calls `go`; None: there is nothing that way."""
     st.button(
-        icon,
-        key=f"step.{field}.{shortcut}",
-        shortcut=shortcut,
-        disabled=not 0 <= target < count,
-        on_click=then or partial(_move, field),
-        args=(target,),
+        icon, key=f"step.{name}.{shortcut}", shortcut=shortcut, disabled=go is None, on_click=go or _stay
     )
 
 
-def _move(field: str, target: int) -> None:
-    state.select(**{field: target})
+def _stay() -> None:
+    """What a disabled arrow would do."""
+
+
+def _arrow(
+    field: str, target: int, count: int, icon: str, shortcut: str, move: Callable[[int], None]
+) -> None:
+    arrow(field, icon, shortcut, partial(move, target) if 0 <= target < count else None)
 
 
 def _take(field: str) -> None:

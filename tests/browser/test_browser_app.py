@@ -162,7 +162,7 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
     wait_for_map(page, "L3 H2")
     run_prompt(page, PROMPT)
     page.get_by_role("link", name="Kernels").click()
-    page.get_by_text("L3 · kernels of all heads").wait_for()
+    page.get_by_text("tiny-mta · L3 H2 pre").wait_for()
     assert page.get_by_label("Prompt").input_value() == PROMPT
     page.get_by_role("link", name="Attention").click()
     wait_for_map(page, "L3 H2 · final weights")
@@ -171,7 +171,7 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
 
 def test_a_menu_opens_at_the_first_click_on_a_slow_machine(visit):
     page = visit("/kernels?ck=tiny-mta&l=1")
-    page.get_by_text("kernels of all heads").wait_for()
+    page.get_by_text("Under each tile: D diagonal").wait_for()
     settle(page)
     page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 20})
     page.get_by_role("button", name="?", exact=True).click()  # in its middle, where the arrow is
@@ -186,7 +186,7 @@ def test_nothing_is_fetched_from_another_host(visit, app_address):
     page.goto(f"{app_address}/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
     page.get_by_role("link", name="Kernels").click()
-    page.get_by_text("kernels of all heads").wait_for()
+    page.get_by_text("Under each tile: D diagonal").wait_for()
     settle(page)
     assert asked and not [url for url in asked if not url.startswith((app_address, "data:", "blob:"))]
 
@@ -214,6 +214,6 @@ def test_nothing_overlaps_or_is_cut(visit, width, theme):
     settle(page)
     assert page.evaluate(PROBLEMS) == []
     page.get_by_role("link", name="Kernels").click()
-    page.get_by_text("kernels of all heads").wait_for()
+    page.get_by_text("Under each tile: D diagonal").wait_for()
     settle(page)
     assert page.evaluate(PROBLEMS) == []

@@ -84,7 +84,7 @@ def test_a_near_kernel_is_chosen_by_its_button(card):
     app = card("pre", 3)
     app.button(key="card.open.0").click().run()
     view = app.session_state["view"]
-    assert (view.layer, view.head, app.session_state["kept.kernel_where"]) != (1, 3, "pre")
+    assert (view.layer, view.head, view.where) != (1, 3, "pre")
 
 
 def test_kernels_of_zeros_and_with_nan_say_so_and_are_drawn(card):

@@ -66,23 +66,23 @@ def measured(folder: Path) -> None:
 
 def test_the_sentence_says_what_falls_how_sure_and_the_rank():
     assert matters_sentence(table("x"), PRE) == (
-        "Set to identity, accuracy on the needle task falls from 0.999 to 0.120 (−0.879, 95 % interval "
-        "−0.930 to −0.800, 120 samples); log-probability of the answer −3.20 nats: rank 1 of 2 kernels by "
+        "Matters: set to identity, accuracy on the needle task falls from 0.999 to 0.120 (−0.879, 95 % "
+        "interval −0.930 to −0.800, 120 samples); log-probability of the answer −3.20 nats: rank 1 of 2 kernels by "
         "that."
     )
 
 
 def test_a_change_within_chance_is_called_so():
     assert matters_sentence(table("x"), ROW) == (
-        "With its row at identity, accuracy on the needle task stays as it is within chance: 0.999, then "
-        "1.000 (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the answer "
+        "Matters: with its row at identity, accuracy on the needle task stays as it is within chance: 0.999, "
+        "then 1.000 (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the answer "
         "+0.000 nats: rank 2 of 2 kernels by that."
     )
 
 
 def test_without_a_measurement_the_verdict_is_not_tested():
-    assert matters_sentence(Absent("none"), PRE) == "Matters: not tested yet"
-    assert matters_sentence(table("x"), OTHER) == "Matters: not tested yet"
+    assert matters_sentence(Absent("none"), PRE) == "Matters: not tested yet."
+    assert matters_sentence(table("x"), OTHER) == "Matters: not tested yet."
 
 
 def test_the_section_shows_sentence_and_map_with_the_kernel_framed(draw):

@@ -45,6 +45,7 @@ def test_attention_draws_strip_map_and_predictions(open_app, page):
 @pytest.mark.parametrize("page", ["pages/kernels.py"])
 def test_kernels_draws_all_kinds_of_a_layer(open_app, page):
     app = open_app("tiny-mta", "Hello", page)
+    app.button_group(key="widget.part").set_value("One layer").run()
     fine(app)
     assert app.session_state["view"].layer == 1  # the first that has kernels
     assert len(charts(app)) == 4
@@ -63,6 +64,7 @@ def test_kernels_through_the_navigation_keeps_prompt_and_layer(open_app):
 
 def test_a_layer_without_kernels_says_which_have_them(open_app):
     app = open_app("tiny-mta", "Hello", "pages/kernels.py", layer=0)
+    app.button_group(key="widget.part").set_value("One layer").run()
     fine(app)
     assert "Layers that have one: 1, 3" in said(app)
     assert layers_with_kernels(config(FULL, 258)) == [1, 3]

@@ -17,7 +17,7 @@ from mta_viz.analysis.shapes.profiles import (
     nearest_kernels,
     probe_percentile,
 )
-from mta_viz.analysis.shapes.table import KEY_QUERY, Row, kernel_table
+from mta_viz.analysis.shapes.table import KEY_QUERY, Row
 from mta_viz.exporting.tables import kernel_scores_csv, probe_csv, taps_csv
 from mta_viz.plots.kernel_card import ScoreBar, frequency_picture, kernel_picture, score_bars
 from mta_viz.plots.kernel_probe import neighbour_tiles, probe_picture
@@ -25,12 +25,13 @@ from mta_viz.ui import state
 from mta_viz.ui.atlas import card_words as words
 from mta_viz.ui.atlas.card_mixing import draw_mixing_card
 from mta_viz.ui.atlas.card_parts import file_parts, open_in_attention
+from mta_viz.ui.atlas.matters import draw_matters, effects_of, matters_sentence
+from mta_viz.ui.atlas.model_kernels import rows_of, weights_key
 from mta_viz.ui.cache import remember
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
 WIDTH, WIDE = 440, 900
-MATTERS = "Matters: not tested yet."
 SHAPES = (
     "diagonal",
     "induction",
@@ -46,8 +47,9 @@ SHAPES = (
 def draw_card(page: Page, kernel: KernelId) -> None:
     """The card of one kernel of the page's model; says so when the model has no such kernel."""
     weights, config = page.model.state_dict(), page.model.config
-    rows = remember(lambda: kernel_table(weights, config), "kernel table", page.key)
-    row = next((one for one in rows if (one["layer"], one["head"], one["where"]) == _place(kernel)), None)
+    row = next(
+        (one for one in rows_of(page) if (one["layer"], one["head"], one["where"]) == _place(kernel)), None
+    )
     if row is None:
         name = words.kernel_name(kernel, page.numbering)
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
@@ -55,7 +57,7 @@ def draw_card(page: Page, kernel: KernelId) -> None:
     if kernel.where not in KEY_QUERY:
         draw_mixing_card(page, kernel, row)
         return
-    stacks = remember(lambda: kernel_stacks(weights, config), "kernel stacks", page.key)
+    stacks = remember(lambda: kernel_stacks(weights, config), "kernel stacks", *weights_key(page))
     stack = next(one for one in stacks if kernel in one.ids)
     _Card(page, kernel, row, stack).draw()
 
@@ -71,7 +73,7 @@ class _Card:
         self.page, self.kernel, self.row, self.stack = page, kernel, row, stack
         self.taps = stack.taps[stack.ids.index(kernel)]
         self.offsets = stack.offsets
-        self.key = (page.key, *_place(kernel))
+        self.key = (*weights_key(page), *_place(kernel))
         self.name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
         self.trouble = words.broken(row, self.taps)
 
@@ -91,6 +93,7 @@ class _Card:
             self._draw_probe(result)
             self._draw_neighbours()
             self._draw_frequencies()
+        draw_matters(self.page, self.kernel)
         open_in_attention(self.kernel)
 
     def _draw_verdict(self, result: ProbeResult | None, acts: bool | None) -> None:
@@ -100,8 +103,7 @@ class _Card:
             st.markdown(plain(words.looks(self.row, acts, self.offsets)))
             rank = 0.0 if result is None else self._rank(result.probe)
             st.markdown(plain(words.acts_like(self.row, result, rank, int(self.stack.usable().sum()))))
-        # The measured effect of setting the kernel to the identity goes here: draw_matters(page, kernel).
-        st.markdown(plain(MATTERS))
+        st.markdown(plain(matters_sentence(effects_of(self.page), self.kernel)))
 
     def _probe(self, claim: str) -> ProbeResult:
         return remember(lambda: run_probe(self.taps, self.offsets, claim), "probe", *self.key, claim)
@@ -213,5 +215,4 @@ class _Card:
 
 def _select(kernel: KernelId) -> None:
     """Make another kernel the chosen one, here and on the other pages."""
-    state.select(layer=kernel.layer, head=kernel.head)
-    state.put("kernel_where", kernel.where)
+    state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)

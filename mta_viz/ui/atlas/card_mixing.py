@@ -3,20 +3,21 @@
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.kernels import KernelId, LayerKernelSet, layer_kernels
+from mta_viz.analysis.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, layer_kernels
 from mta_viz.analysis.shapes.table import Row
+from mta_viz.errors import ConfigError
 from mta_viz.exporting.data import kernels_csv
 from mta_viz.plots.kernel_probe import mixing_row
 from mta_viz.plots.kernels import head_mixing
 from mta_viz.ui.atlas import card_words as words
 from mta_viz.ui.atlas.card_parts import file_parts, open_in_attention
+from mta_viz.ui.atlas.matters import draw_matters, effects_of, matters_sentence
 from mta_viz.ui.cache import remember
 from mta_viz.ui.numbering import head_label
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
 WIDTH = 440
-MATTERS = "Matters: not tested yet."
 ACTS = "Acts like it: no probe is needed, the weights below are what each head's map is multiplied by."
 SCALE_AFTER_SOFTMAX = (
     "After the softmax the group norm may divide a common factor out again, so the row is drawn at length 1: "
@@ -30,7 +31,11 @@ def draw_mixing_card(page: Page, kernel: KernelId, row: Row) -> None:
     kernels = remember(
         lambda: layer_kernels(weights, config, kernel.layer), "kernels", page.key, kernel.layer
     )
-    mixing = kernels.mixing(kernel.where).double().numpy()
+    place = _place(kernel)
+    found = kernels.mixing(place)
+    if found is None:
+        raise ConfigError(f"layer {kernel.layer} has no head mixing {WHERE[place]}")
+    mixing = found.double().numpy()
     group, own = divmod(kernel.head, mixing.shape[1])
     st.markdown(f"#### {plain(words.title(kernel, row, None, page.numbering))}")
     if trouble := words.broken(row, mixing[group]).replace("this head's map", "what this head receives"):
@@ -38,7 +43,7 @@ def draw_mixing_card(page: Page, kernel: KernelId, row: Row) -> None:
     else:
         st.markdown(plain(f"Looks like: {row['verdict']}. {_pair(mixing.shape[1])}"))
         st.markdown(plain(ACTS))
-    st.markdown(plain(MATTERS))
+    st.markdown(plain(matters_sentence(effects_of(page), kernel)))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):
             _draw_row(page, kernel, kernels, mixing[group, own], own, group * mixing.shape[1])
@@ -46,7 +51,12 @@ def draw_mixing_card(page: Page, kernel: KernelId, row: Row) -> None:
             _draw_matrix(page, kernel, kernels)
     if not trouble:
         st.table({"score": list(words.mixing_facts(row)), "value": list(words.mixing_facts(row).values())})
+    draw_matters(page, kernel)
     open_in_attention(kernel)
+
+
+def _place(kernel: KernelId) -> MixPlace:
+    return "head_post" if kernel.where == "head_post" else "head_pre"
 
 
 def _pair(size: int) -> str:
@@ -77,7 +87,7 @@ def _draw_row(
 def _draw_matrix(page: Page, kernel: KernelId, kernels: LayerKernelSet) -> None:
     figure = remember(
         lambda: head_mixing(
-            kernels, kernel.where, kernel.layer, numbering_from=page.numbering, size=(WIDTH, WIDTH)
+            kernels, _place(kernel), kernel.layer, numbering_from=page.numbering, size=(WIDTH, WIDTH)
         ),
         "card matrix", page.key, kernel.layer, kernel.where, page.numbering,
     )  # fmt: skip

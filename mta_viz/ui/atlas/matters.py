@@ -33,7 +33,7 @@ from mta_viz.ui.widgets import caption, caption_with_save, chart, lines, plain
 MAP_PX = 420
 ASK_FROM = 1.0  # seconds
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
-NOT_TESTED = "Matters: not tested yet"
+NOT_TESTED = "Matters: not tested yet."
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
 PLACES: dict[Place | MixPlace, str] = {
     "pre": "key-query kernels before the softmax",
@@ -50,7 +50,6 @@ def draw_matters(page: Page, kernel: KernelId) -> None:
     if isinstance(found, Absent) or found.of(kernel) is None:
         _draw_absent(page, found)
     else:
-        st.markdown(plain(matters_sentence(found, kernel)))
         caption(_setting(found))
         _draw_map(page, found, kernel)
     st.markdown("**On this prompt**")
@@ -71,13 +70,13 @@ def matters_sentence(found: Effects | Absent, kernel: KernelId) -> str:
     if isinstance(found, Absent) or effect is None:
         return NOT_TESTED
     change, logs = effect.accuracy_change, effect.log_probability_change
-    what = "Set to identity" if kernel.where in ("pre", "post") else "With its row at identity"
+    what = "set to identity" if kernel.where in ("pre", "post") else "with its row at identity"
     ends = f"{_signed(change.value)}, 95 % interval {_signed(change.low)} to {_signed(change.high)}"
     nats = f"{_signed(logs.value)} nats" if math.isfinite(logs.value) else "not a finite number"
     ranked = list(found.of_each())
     return (
-        f"{what}, accuracy on {TASKS[found.task]} {_moves(found.accuracy, effect)} ({ends}, "
-        f"{found.samples:,} samples); log-probability of the answer {nats}: "
+        f"Matters: {what}, accuracy on {TASKS[found.task]} {_moves(found.accuracy, effect)} "
+        f"({ends}, {found.samples:,} samples); log-probability of the answer {nats}: "
         f"rank {ranked.index(kernel) + 1} of {len(ranked)} kernels by that."
     )
 
@@ -108,7 +107,7 @@ def _draw_absent(page: Page, found: Effects | Absent) -> None:
         why = found.reason
     else:
         why = f"{len(found.effects)} effects are measured so far, this kernel's is not among them."
-    st.info(plain(f"{NOT_TESTED}. {why} This command measures every kernel, and goes on where it stopped:"))
+    st.info(plain(f"{why} This command measures every kernel, and goes on where it stopped:"))
     lines(effects_command(page), "effects-command")
 
 

@@ -4,11 +4,11 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.ui import state
-from mta_viz.ui.atlas import layer
+from mta_viz.ui.atlas import gallery, layer
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import plain
 
-PARTS = {"One layer": layer.draw_layer}
+PARTS = {"Gallery": gallery.draw_gallery, "One layer": layer.draw_layer}
 
 
 def draw_kernels(page: Page) -> None:

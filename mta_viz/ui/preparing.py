@@ -10,7 +10,8 @@ import streamlit as st
 from mta_viz.errors import Cancelled
 from mta_viz.ui import cache, running, state
 from mta_viz.ui.open_page import Page
-from mta_viz.ui.sidebar import Request, draw_settings, draw_sidebar, request_run
+from mta_viz.ui.settings import draw_settings
+from mta_viz.ui.sidebar import Request, draw_sidebar, request_run
 from mta_viz.ui.widgets import plain
 
 __all__ = ["Request", "draw_settings", "draw_sidebar", "finish", "ready"]

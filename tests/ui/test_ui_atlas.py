@@ -60,7 +60,7 @@ def test_the_address_opens_a_kernel_and_frames_it(open_app):
     app = open_app("tiny-mta", "Hello", PAGE, layer=3, head=2, where="post")
     fine(app)
     assert "L3 H2 post" in said(app)
-    frames = [len(chart["layout"].get("shapes", [])) for chart in charts(app)]
+    frames = [len(chart["layout"].get("shapes", [])) for chart in charts(app)[:2]]
     assert frames == [2, 0]
 
 

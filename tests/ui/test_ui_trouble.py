@@ -40,13 +40,14 @@ def test_wrong_ids_are_told_once(open_app, ids):
 
 def test_a_place_without_kernels_in_any_layer_says_so(open_app):
     app = open_app("tiny-blocks", page="pages/kernels.py")
+    app.segmented_control(key="widget.part").set_value("One layer").run()
     assert "has no key-query kernel after the softmax. No layer has one." in said(app)
     assert "none" not in said(app)
 
 
 def test_the_link_says_what_it_does_not_carry(open_app):
     app = open_app("tiny-mta", "Hello")
-    assert "The prompt is not in it" in said(app)
+    assert "your settings are not in it" in said(app)
 
 
 def test_long_lines_of_the_health_card_are_wrapped(open_app):

@@ -183,12 +183,12 @@ class _Card:
             return
         taps = np.stack([self.stack.taps[self.stack.ids.index(other)] for other, _ in found])
         labels = [
-            f"{words.kernel_name(other, self.page.numbering).replace(' · ', ' ')} · cosine {cosine:+.2f}"
+            f"{words.short_name(other, self.page.numbering)} · cosine {cosine:+.2f}"
             for other, cosine in found
         ]
         figure = remember(
             lambda: neighbour_tiles(
-                taps, self.offsets, [label.replace(" · ", "<br>") for label in labels], width=WIDE
+                taps, self.offsets, [label.replace(" · ", "<br>") for label in labels], width=WIDTH
             ),
             "nearest tiles", *self.key, self.page.numbering,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from mta_viz.analysis.shapes.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.shapes.probes import ProbeResult
 from mta_viz.analysis.shapes.table import KEY_QUERY, Row
 from mta_viz.analysis.shapes.templates import NAMES, OPPOSED, cannot_show
+from mta_viz.ui.atlas.gallery_tiles import SHORT
 from mta_viz.ui.numbering import head_label, layer_label
 
 MEANING = {
@@ -34,6 +35,12 @@ def kernel_name(kernel: KernelId, numbering: int) -> str:
         f"{layer_label(kernel.layer, numbering)} {head_label(kernel.head, numbering)} · {WHERE[kernel.where]}"
     )
     return place if kernel.where in KEY_QUERY else f"{place} · head mixing"
+
+
+def short_name(kernel: KernelId, numbering: int) -> str:
+    """`L2 H1 pre`, in the visitor's counting."""
+    layer, head = layer_label(kernel.layer, numbering), head_label(kernel.head, numbering)
+    return f"{layer} {head} {SHORT[kernel.where]}"
 
 
 def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:

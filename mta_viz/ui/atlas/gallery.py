@@ -69,7 +69,7 @@ def draw_gallery(page: Page) -> None:
         with st.container(width=920):
             draw_mosaics(page, kernels, rows, choice.reordered, selected)
             caption(MARKS)
-        with st.container(width=440):
+        with st.container(width=440, key="card"):
             _draw_walk(rows, selected, 1 if choice.reordered else config.n_heads)
             if selected is None:
                 caption("Click a tile or a row of the table to open that kernel.")

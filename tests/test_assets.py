@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from mta_viz import tracing
+from mta_viz.analysis.effects import read_effects
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.cli import main
 from mta_viz.recipes.blocks_evaluation import evaluate_blocks
@@ -113,3 +114,23 @@ def test_the_table_of_models_is_what_the_cards_say():
         spread = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
         expected[model] = [*(f"{value:.1f}" for value in values), spread]
     assert table_rows() == expected
+
+
+@pytest.mark.parametrize("name", ["needle-mta", "blocks-n5-mta"])
+def test_models_md_tells_the_largest_effects_as_measured(name):
+    rows = [[cell.strip() for cell in line.split("|")[2:5]] for line in models_text().splitlines()
+            if line.startswith(f"| {name} |")]  # fmt: skip
+    found = read_effects(ASSETS / name / "effects.json")
+    effects = sorted(found.effects, key=lambda effect: effect.log_probability_change.value)
+    largest = [effect for effect in effects if len(effect.plan) == 1][: len(rows) - 2]
+    everything = max(effects, key=lambda effect: len(effect.plan))
+    told = [(row[1], row[2].replace("\u2212", "-")) for row in rows[1:]]
+    assert told == [
+        (
+            f"{one.accuracy:.3f}",
+            f"{one.log_probability_change.value:.2f} "
+            f"({one.log_probability_change.low:.2f} to {one.log_probability_change.high:.2f})",
+        )
+        for one in (*largest, everything)
+    ]
+    assert rows[0][1] == f"{found.accuracy:.3f} of {found.samples}"

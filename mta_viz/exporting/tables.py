@@ -9,6 +9,7 @@ from jaxtyping import Float
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.effects import Effects, kernel_of
 from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.history import KernelCurves
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.predictions import LogitLens
 from mta_viz.analysis.shapes.probes import ProbeResult
@@ -136,3 +137,13 @@ def probe_csv(result: ProbeResult) -> str:
         )
     ]
     return table(("row", "column", "before", "after"), rows)
+
+
+def curves_csv(curves: KernelCurves) -> str:
+    """One line a head and snapshot, a column for each score."""
+    rows = [
+        (head, step, *(number(float(values[head, at])) for values in curves.values.values()))
+        for head in range(len(next(iter(curves.values.values()))))
+        for at, step in enumerate(curves.steps)
+    ]
+    return table(("head", "step", *curves.values), rows)

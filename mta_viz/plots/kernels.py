@@ -28,18 +28,25 @@ def kernel_grid(
     layer: int,
     numbering_from: int = 0,
     width: int = 940,
+    limit: float | None = None,
 ) -> go.Figure:
     """All heads' kernels of one place, one tile a head, axes in offsets; own taps are framed.
 
     The colour limit comes from the taps other than the own one, over all heads (`shared`) or for
-    each head (`own`, printed over the tile). A layer without such kernels gives a figure saying so.
+    each head (`own`, printed over the tile), or is the `limit` given. A layer without such kernels
+    gives a figure saying so.
     """
     taps, offsets = kernels.taps(where), kernels.offsets(where)
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
         return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
     mosaic = Mosaic(
-        taps.numpy(), offsets, own_scale=scale == "own", width=width, numbering_from=numbering_from
+        taps.numpy(),
+        offsets,
+        own_scale=scale == "own",
+        width=width,
+        numbering_from=numbering_from,
+        limit=limit,
     )
     size = f"{mosaic.c_q} x {mosaic.c_k}"
     return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")

@@ -45,11 +45,12 @@ class Mosaic:
         own_scale: bool,
         width: int,
         numbering_from: int,
+        limit: float | None = None,
     ) -> None:
         self.taps, self.offsets, self.own_scale = taps, offsets, own_scale
         self.numbering_from, self.width = numbering_from, width
         self.n_heads, self.c_q, self.c_k = taps.shape
-        self.limits = [tap_limit(taps, offsets.own)] * self.n_heads
+        self.limits = [limit or tap_limit(taps, offsets.own)] * self.n_heads
         if own_scale:
             self.limits = [tap_limit(kernel[None], offsets.own) for kernel in taps]
         self._place(width - _LEFT - _RIGHT)

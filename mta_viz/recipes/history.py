@@ -15,8 +15,6 @@ from mta_viz.checkpoint.layout import file_entries
 from mta_viz.config import ModelConfig
 from mta_viz.recipes.trainer import Snapshot
 
-HISTORY_FILE = "kernel_history.safetensors"
-
 
 def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], dtype: torch.dtype) -> None:
     """Write every kernel as [snapshot, *shape in the checkpoint file]; `steps` is in the metadata.

@@ -77,7 +77,7 @@ def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> t
     kernels = np.asarray(kernels, np.float64)
     finite = np.isfinite(kernels).all((-2, -1))
     clean = np.where(finite[:, None, None], kernels, 0.0)
-    scores = _all_scores(clean, offsets)
+    scores = all_scores(clean, offsets)
     largest = np.abs(clean).max((-2, -1))
     unit = clean / np.where(largest > 0, largest, 1)[:, None, None]  # squares neither vanish nor overflow
     evidence = _Evidence(unit, offsets)
@@ -91,7 +91,7 @@ def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> t
     )
 
 
-def _all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " kernel"]]:
+def all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " kernel"]]:
     """Every column of the atlas for key-query kernels."""
     by_template = template_scores(kernels, offsets)
     names = [template.name for template in library(offsets)]

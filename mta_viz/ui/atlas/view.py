@@ -4,11 +4,15 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.ui import state
-from mta_viz.ui.atlas import gallery, layer
+from mta_viz.ui.atlas import gallery, layer, training
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import plain
 
-PARTS = {"Gallery": gallery.draw_gallery, "One layer": layer.draw_layer}
+PARTS = {
+    "Gallery": gallery.draw_gallery,
+    "One layer": layer.draw_layer,
+    "Over training": training.draw_training,
+}
 
 
 def draw_kernels(page: Page) -> None:

@@ -1,0 +1,81 @@
+"""The part "Over training" of the Kernels page, in streamlit's own test runner."""
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mta_viz.checkpoint.kernel_history import HISTORY_FILE
+
+ASSETS = Path(__file__).parents[2] / "assets"
+
+
+def page(folder, **view) -> AppTest:
+    """The part alone, on one model folder."""
+
+    def script(folder, view):
+        from types import SimpleNamespace
+
+        from mta_viz.tracing import load
+        from mta_viz.ui import state
+        from mta_viz.ui.atlas.training import draw_training
+
+        if "loaded" not in state.st.session_state:
+            state.st.session_state["loaded"] = load(folder)
+            state.select(checkpoint="x", **view)
+        draw_training(SimpleNamespace(model=state.st.session_state["loaded"], key="k", numbering=0))
+
+    return AppTest.from_function(script, kwargs={"folder": str(folder), "view": view}, default_timeout=120)
+
+
+def grid(app: AppTest) -> dict:
+    return json.loads(app.get("plotly_chart")[0].proto.spec)
+
+
+def test_the_slider_goes_through_the_snapshots_on_one_colour_scale():
+    app = page(ASSETS / "blocks-n5-mta", layer=2, head=1).run()
+    assert not app.exception and len(app.get("plotly_chart")) == 2
+    last = grid(app)
+    app.select_slider[0].set_value(0).run()
+    assert not app.exception and "after 0 training steps" in app.caption[0].value
+    first = grid(app)
+    assert (
+        first["data"][0]["zmax"] == last["data"][0]["zmax"] and first["data"][0]["z"] != last["data"][0]["z"]
+    )
+
+
+def test_another_score_and_head_change_the_curves():
+    app = page(ASSETS / "blocks-n5-mta", layer=2, head=1).run()
+    app.selectbox(key="widget.training_score").set_value("edge_first").run()
+    curves = json.loads(app.get("plotly_chart")[1].proto.spec)
+    assert (
+        not app.exception
+        and "edge first" in json.dumps(curves["layout"])
+        and curves["data"][-1]["name"] == "H1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"), [("blocks-n5-transformer", "no key-query kernels"), ("no history", HISTORY_FILE)]
+)
+def test_without_kernels_or_history_it_says_what_to_do(tmp_path, folder, told):
+    where = ASSETS / folder
+    if folder == "no history":
+        where = tmp_path
+        for name in ("model.safetensors", "params.json"):
+            (where / name).write_bytes((ASSETS / "blocks-n5-mta" / name).read_bytes())
+    app = page(where).run()
+    assert not app.exception and told in app.info[0].value.replace("\\", "") and not app.get("plotly_chart")
+
+
+def test_a_history_of_other_weights_is_not_drawn(tmp_path):
+    for name in ("model.safetensors", "params.json", HISTORY_FILE):
+        (tmp_path / name).write_bytes((ASSETS / "blocks-n5-mta" / name).read_bytes())
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["layers.1.attention.mta_kernel"] = weights["layers.1.attention.mta_kernel"] * 2
+    save_file(weights, tmp_path / "model.safetensors")
+    app = page(tmp_path).run()
+    assert "belongs to another checkpoint" in app.warning[0].value.replace("\\", "")

@@ -56,7 +56,7 @@ def test_every_fault_is_told_at_once(tmp_path, blocks):
     broken = stored[key.format(1)].clone()
     broken[3, 0, 0, 0, 0] = float("nan")
     wrong = {key.format(0): None, key.format(1): broken, key.format(2): stored[key.format(2)][:, :, :, :1]}
-    wrong["layers.9.attention.mta_kernel"] = broken
+    wrong["layers.9.attention.mta_kernel"] = broken.clone()
     with pytest.raises(CheckpointError) as raised:
         read_history(changed(tmp_path, json.dumps([1, 1, *range(2, 48)]), **wrong), blocks.config)
     told = str(raised.value)

@@ -196,6 +196,10 @@ def test_labels_and_controls_of_a_row_are_in_line(visit):
         page = visit(path)
         page.get_by_role("button", name="?", exact=True).wait_for()
         settle(page)
+        if "kernels" in path:
+            page.get_by_role("radio", name="One layer", exact=True).click()
+            page.locator(".st-key-step-layer-Up").wait_for()
+            settle(page)
         arrow = page.locator(".st-key-step-layer-Up")
         row = page.locator(".stMain [data-testid=stHorizontalBlock]", has=arrow)
         labels = row.first.locator("[data-testid=stWidgetLabel]").all()

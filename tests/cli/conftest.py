@@ -17,7 +17,9 @@ from mta_viz.model.transformer import HookedMTA
 @pytest.fixture(scope="session")
 def model() -> HookedMTA:
     """Random weights, kernels included, so that no stage equals another."""
-    model = HookedMTA(CONFIG).requires_grad_(False).eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # the model's own weights must not hang on which tests ran before
+        model = HookedMTA(CONFIG).requires_grad_(False).eval()
     generator = torch.Generator().manual_seed(0)
     for weight in model.parameters():
         weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.3)

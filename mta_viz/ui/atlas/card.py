@@ -199,18 +199,17 @@ class _Card:
                 st.button(plain(label), key=f"card.open.{place}", on_click=_select, args=(other,))
 
     def _draw_frequencies(self) -> None:
-        with st.expander("Frequency response"):
-            figure = remember(
-                lambda: frequency_picture(*frequency_response(self.taps), width=WIDTH),
-                "frequency picture", *self.key,
-            )  # fmt: skip
-            chart(
-                figure, f"card.frequency.{self.name}", alt="The kernel's answer to waves of every frequency"
-            )
-            caption(
-                "How strongly the kernel answers waves over queries and keys. Large in the middle: it "
-                "smooths; large away from it: it sharpens or finds edges; even: it passes scores as they are."
-            )
+        if not st.toggle("Frequency response", **state.kept("card_frequency", False)):
+            return
+        figure = remember(
+            lambda: frequency_picture(*frequency_response(self.taps), width=WIDTH),
+            "frequency picture", *self.key,
+        )  # fmt: skip
+        chart(figure, f"card.frequency.{self.name}", alt="The kernel's answer to waves of every frequency")
+        caption(
+            "How strongly the kernel answers waves over queries and keys. Large in the middle: it "
+            "smooths; large away from it: it sharpens or finds edges; even: it passes scores as they are."
+        )
 
 
 def _select(kernel: KernelId) -> None:

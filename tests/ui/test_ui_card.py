@@ -69,7 +69,9 @@ def test_a_diagonal_looks_and_acts_like_one(card):
     assert "L1 H3 · before the softmax · 6x11 · diagonal (sequence match)" in said(app)
     assert "Acts like it: On a repeated 6-gram the full match gets" in said(app)
     assert "is above" in said(app) and "doubtful" not in said(app) and "Matters: not tested yet" in said(app)
-    assert len(app.get("plotly_chart")) == 4  # taps, scores, probe, nearest kernels, frequencies
+    assert len(app.get("plotly_chart")) == 4  # taps, scores, probe, nearest kernels
+    app.toggle(key="widget.card_frequency").set_value(True).run()
+    assert not app.exception and len(app.get("plotly_chart")) == 5
 
 
 def test_hiding_the_own_tap_and_another_probe_change_the_pictures(card):

@@ -14,11 +14,12 @@ import torch
 
 from mta_viz import tracing
 from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint.kernel_history import HISTORY_FILE
 from mta_viz.checkpoint.native import write_native
 from mta_viz.recipes.blocks_config import BlocksConfig
 from mta_viz.recipes.blocks_evaluation import BlocksEvaluation, evaluate_blocks
 from mta_viz.recipes.cards import hardware_name, loss_curve, write_card
-from mta_viz.recipes.history import HISTORY_FILE, write_history
+from mta_viz.recipes.history import write_history
 from mta_viz.recipes.initial import initial_model
 from mta_viz.recipes.running import (
     check_export,

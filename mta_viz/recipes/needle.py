@@ -16,10 +16,11 @@ from tokenizers import Tokenizer as Library
 
 from mta_viz import tracing
 from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint.kernel_history import HISTORY_FILE
 from mta_viz.checkpoint.native import write_native
 from mta_viz.errors import MtaVizError
 from mta_viz.recipes.cards import hardware_name, loss_curve, write_card
-from mta_viz.recipes.history import HISTORY_FILE, write_history
+from mta_viz.recipes.history import write_history
 from mta_viz.recipes.initial import initial_model
 from mta_viz.recipes.needle_config import NeedleConfig
 from mta_viz.recipes.needle_data import NeedleBatches, Prefetched

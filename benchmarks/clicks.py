@@ -15,9 +15,9 @@ import statistics
 import time
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
+from tests.browser.serving import looking, running
 
 MAP = ".st-key-exact .js-plotly-plot"
 LOOK_MS = 700  # a visitor looks before the next click
@@ -40,24 +40,15 @@ RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptS
 def main() -> None:
     arguments = _arguments()
     start = time.perf_counter()
-    process, address = start_app(arguments.models)
-    try:
-        wait_for(address, process)
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
-            page = browser.new_page(viewport={"width": 1280, "height": 1100})
-            page.set_default_timeout(300_000)
-            page.goto(f"{address}/?ck={arguments.checkpoint}")
-            page.wait_for_function(f"() => ({TITLE}) !== ''")
-            print(f"process start to first map: {time.perf_counter() - start:.2f} s")
-            page.wait_for_function(RESTING)
-            for n_tokens in arguments.prompt_tokens:
-                for name, seconds in _clicks(page, n_tokens, arguments.clicks).items():
-                    print(f"{n_tokens} tokens, {name}: median {statistics.median(seconds):.2f} s "
-                          f"(worst {max(seconds):.2f})")  # fmt: skip
-            browser.close()
-    finally:
-        process.terminate()
+    with running(arguments.models) as address, looking() as page:
+        page.goto(f"{address}/?ck={arguments.checkpoint}")
+        page.wait_for_function(f"() => ({TITLE}) !== ''")
+        print(f"process start to first map: {time.perf_counter() - start:.2f} s")
+        page.wait_for_function(RESTING)
+        for n_tokens in arguments.prompt_tokens:
+            for name, seconds in _clicks(page, n_tokens, arguments.clicks).items():
+                print(f"{n_tokens} tokens, {name}: median {statistics.median(seconds):.2f} s "
+                      f"(worst {max(seconds):.2f})")  # fmt: skip
 
 
 def _arguments() -> argparse.Namespace:

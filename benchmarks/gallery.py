@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from tests.browser.looking import at, settle
-from tests.browser.serving import ARGUMENTS, find_chromium, start_app, wait_for
+from tests.browser.serving import looking, running
 from tests.tiny_models import write_wide
 
 MOSAICS = "document.querySelectorAll('.st-key-gallery .js-plotly-plot .heatmaplayer image').length >= 2"
@@ -28,20 +28,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "wide").mkdir()
         write_wide(Path(folder) / "wide")
-        process, address = start_app(Path(folder))
-        try:
-            wait_for(address, process)
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
-                page = browser.new_page(viewport={"width": 1280, "height": 1100})
-                page.set_default_timeout(300_000)
-                page.goto(f"{address}/kernels?ck=wide")
-                _measure(page, repeats)
-                browser.close()
-        finally:
-            process.terminate()
+        with running(Path(folder)) as address, looking() as page:
+            page.goto(f"{address}/kernels?ck=wide")
+            _measure(page, repeats)
 
 
 def _measure(page: Page, repeats: int) -> None:

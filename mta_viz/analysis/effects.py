@@ -6,12 +6,12 @@ Owns the values, the file's format and whether a file belongs to a checkpoint. M
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mta_viz.analysis.kernels import KernelId, MixPlace, Place
+from mta_viz.checkpoint.atomic import replacing
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.errors import ConfigError, MtaVizError
 from mta_viz.interventions.kinds import KernelToIdentity, MixingToIdentity
@@ -150,14 +150,11 @@ def write_effects(file: Path, effects: Effects) -> None:
     """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
     data = {"format": FORMAT, **asdict(effects)}
     data["effects"] = [asdict(effect) | {"plan": plan_as_data(effect.plan)} for effect in effects.effects]
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(_text(data), encoding="utf-8")
-        partial.replace(file)
+        with replacing(file) as partial:
+            partial.write_text(_text(data), encoding="utf-8")
     except OSError as error:
         raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _text(data: dict[str, Any]) -> str:

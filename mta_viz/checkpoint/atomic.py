@@ -1,12 +1,27 @@
-"""Files that appear whole or not at all: written into a hidden sibling folder, then renamed."""
+"""Files that appear whole or not at all: written beside their place under a hidden name, then renamed."""
 
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mta_viz.errors import CheckpointError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to; at the end it takes `path`'s place, after an error it is gone.
+
+    OSError is the caller's to explain.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:

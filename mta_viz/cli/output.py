@@ -1,6 +1,5 @@
 """Files the commands write: never over an existing one unasked, never half of one."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mta_viz.checkpoint.atomic import replacing
 from mta_viz.errors import MtaVizError
 
 
@@ -28,14 +28,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
     Raises MtaVizError when the place cannot be written (no permission, disk full).
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        save_file(_separate(tensors), partial)
-        partial.replace(path)
+        with replacing(path) as partial:
+            save_file(_separate(tensors), partial)
     except (OSError, SafetensorError) as error:
         raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

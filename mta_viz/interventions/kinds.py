@@ -88,7 +88,7 @@ class Intervention:
 
 
 @dataclass(frozen=True)
-class _OfKernel(Intervention):
+class OfKernel(Intervention):
     """A change of one head's key-query kernel, before (`pre`) or after (`post`) the softmax."""
 
     head: int
@@ -98,7 +98,7 @@ class _OfKernel(Intervention):
 
 
 @dataclass(frozen=True)
-class KernelToIdentity(_OfKernel):
+class KernelToIdentity(OfKernel):
     """The own tap 1, all others 0: each map passes unchanged."""
 
     kind = "kernel_to_identity"
@@ -108,7 +108,7 @@ class KernelToIdentity(_OfKernel):
 
 
 @dataclass(frozen=True)
-class KernelToZero(_OfKernel):
+class KernelToZero(OfKernel):
     """Every tap 0. Before the softmax the row becomes uniform, after it the head attends to nothing."""
 
     kind = "kernel_to_zero"
@@ -118,7 +118,7 @@ class KernelToZero(_OfKernel):
 
 
 @dataclass(frozen=True)
-class ReplaceKernel(_OfKernel):
+class ReplaceKernel(OfKernel):
     """Other taps, [c_q][c_k] as the kernel's own: rows from the earliest query to the query itself."""
 
     taps: Taps
@@ -147,7 +147,7 @@ class ReplaceKernel(_OfKernel):
 
 
 @dataclass(frozen=True)
-class KernelFrom(_OfKernel):
+class KernelFrom(OfKernel):
     """The kernel that head `source` of the same layer has at the same place."""
 
     source: int
@@ -159,7 +159,7 @@ class KernelFrom(_OfKernel):
 
 
 @dataclass(frozen=True)
-class ScaleTowardsIdentity(_OfKernel):
+class ScaleTowardsIdentity(OfKernel):
     """(1 - strength) x kernel + strength x identity; 0 changes nothing, 1 is the identity."""
 
     strength: float

@@ -10,32 +10,22 @@ from typing import Any
 
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
-from mta_viz.interventions.kinds import (
-    AblateHead,
-    BypassGate,
-    BypassGroupNorm,
-    Intervention,
-    KernelFrom,
-    KernelToIdentity,
-    KernelToZero,
-    MixingToIdentity,
-    ReplaceKernel,
-    ScaleTowardsIdentity,
-)
+from mta_viz.interventions import kinds
+from mta_viz.interventions.kinds import Intervention
 
 Plan = tuple[Intervention, ...]
 KINDS: dict[str, type[Intervention]] = {
     kind.kind: kind
     for kind in (
-        KernelToIdentity,
-        KernelToZero,
-        ReplaceKernel,
-        KernelFrom,
-        ScaleTowardsIdentity,
-        MixingToIdentity,
-        AblateHead,
-        BypassGroupNorm,
-        BypassGate,
+        kinds.KernelToIdentity,
+        kinds.KernelToZero,
+        kinds.ReplaceKernel,
+        kinds.KernelFrom,
+        kinds.ScaleTowardsIdentity,
+        kinds.MixingToIdentity,
+        kinds.AblateHead,
+        kinds.BypassGroupNorm,
+        kinds.BypassGate,
     )
 }
 
@@ -53,13 +43,13 @@ def everything_to_identity(config: ModelConfig) -> Plan:
     for layer in range(config.n_layers):
         kernels, heads = config.kernels(layer), range(config.n_heads)
         if kernels.pre:
-            plan += [KernelToIdentity(layer, head, "pre") for head in heads]
+            plan += [kinds.KernelToIdentity(layer, head, "pre") for head in heads]
         if kernels.head_pre:
-            plan.append(MixingToIdentity(layer, "head_pre"))
+            plan.append(kinds.MixingToIdentity(layer, "head_pre"))
         if kernels.post:
-            plan += [KernelToIdentity(layer, head, "post") for head in heads]
+            plan += [kinds.KernelToIdentity(layer, head, "post") for head in heads]
         if kernels.head_post:
-            plan.append(MixingToIdentity(layer, "head_post"))
+            plan.append(kinds.MixingToIdentity(layer, "head_post"))
     return tuple(plan)
 
 

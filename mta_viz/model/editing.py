@@ -13,18 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.config import ModelConfig
-from mta_viz.interventions.kinds import (
-    AblateHead,
-    BypassGate,
-    BypassGroupNorm,
-    Intervention,
-    KernelFrom,
-    KernelToIdentity,
-    KernelToZero,
-    MixingToIdentity,
-    ReplaceKernel,
-    ScaleTowardsIdentity,
-)
+from mta_viz.interventions import kinds
+from mta_viz.interventions.kinds import Intervention
 from mta_viz.interventions.plans import check_plan
 from mta_viz.model.attention import Attention
 from mta_viz.model.transformer import HookedMTA
@@ -60,31 +50,31 @@ def _changed(intervention: Intervention, weights: Weights, config: ModelConfig) 
 
 
 @_changed.register
-def _identity(intervention: KernelToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+def _identity(intervention: kinds.KernelToIdentity, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, _identity_taps(kernels, config))}
 
 
 @_changed.register
-def _zero(intervention: KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
+def _zero(intervention: kinds.KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, torch.zeros_like(kernels[0]))}
 
 
 @_changed.register
-def _replace(intervention: ReplaceKernel, weights: Weights, config: ModelConfig) -> Weights:
+def _replace(intervention: kinds.ReplaceKernel, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, kernels.new_tensor(intervention.taps))}
 
 
 @_changed.register
-def _other_head(intervention: KernelFrom, weights: Weights, config: ModelConfig) -> Weights:
+def _other_head(intervention: kinds.KernelFrom, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, kernels[intervention.source])}
 
 
 @_changed.register
-def _towards_identity(intervention: ScaleTowardsIdentity, weights: Weights, config: ModelConfig) -> Weights:
+def _scaled(intervention: kinds.ScaleTowardsIdentity, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     own, target = kernels[intervention.head], _identity_taps(kernels, config)
     scaled = own * (1 - intervention.strength) + target * intervention.strength
@@ -92,7 +82,7 @@ def _towards_identity(intervention: ScaleTowardsIdentity, weights: Weights, conf
 
 
 @_changed.register
-def _unmixed(intervention: MixingToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+def _unmixed(intervention: kinds.MixingToIdentity, weights: Weights, config: ModelConfig) -> Weights:
     name = f"blocks.{intervention.layer}.attn.{intervention.where}"
     mixing = weights[name]
     identity = torch.eye(mixing.shape[-1], dtype=mixing.dtype, device=mixing.device).expand_as(mixing)
@@ -105,7 +95,7 @@ def _unmixed(intervention: MixingToIdentity, weights: Weights, config: ModelConf
 
 
 @_changed.register
-def _ablated(intervention: AblateHead, weights: Weights, config: ModelConfig) -> Weights:
+def _ablated(intervention: kinds.AblateHead, weights: Weights, config: ModelConfig) -> Weights:
     """The output projection's columns of the head to 0."""
     name = f"blocks.{intervention.layer}.attn.wo.weight"
     wo = weights[name].clone()
@@ -113,26 +103,23 @@ def _ablated(intervention: AblateHead, weights: Weights, config: ModelConfig) ->
     return {name: wo}
 
 
-@_changed.register(BypassGroupNorm)
-@_changed.register(BypassGate)
+@_changed.register(kinds.BypassGroupNorm)
+@_changed.register(kinds.BypassGate)
 def _same(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
     return {}
 
 
 def _take_out(intervention: Intervention, attention: Attention) -> None:
     """Bypasses: the layer goes on without the part and its hook point."""
-    if isinstance(intervention, BypassGroupNorm) and attention.group_norm is not None:
+    if isinstance(intervention, kinds.BypassGroupNorm) and attention.group_norm is not None:
         attention.group_norm = None
         del attention.hook_z_normed
-    if isinstance(intervention, BypassGate) and attention.gate is not None:
+    if isinstance(intervention, kinds.BypassGate) and attention.gate is not None:
         attention.gate = None
         del attention.hook_gate
 
 
-def _kernels(
-    intervention: KernelToIdentity | KernelToZero | ReplaceKernel | KernelFrom | ScaleTowardsIdentity,
-    weights: Weights,
-) -> tuple[str, Float[Tensor, "head c_q c_k"]]:
+def _kernels(intervention: kinds.OfKernel, weights: Weights) -> tuple[str, Float[Tensor, "head c_q c_k"]]:
     name = f"blocks.{intervention.layer}.attn.kernel_{intervention.where}"
     return name, weights[name]
 

@@ -31,7 +31,6 @@ class Look:
     hide_own: bool = True
     own_scale: bool = False
     numbers: bool = False
-    width: int = 900
 
 
 class Sheet:
@@ -106,7 +105,7 @@ def _words_px(row_names: Sequence[str]) -> int:
     return _MARK_PX if row_names else _MARK_PX + _NAME_PX
 
 
-def gallery(sheet: Sheet, look: Look, limit: float, title: str) -> go.Figure:
+def gallery(sheet: Sheet, look: Look, limit: float) -> go.Figure:
     """All tiles on a scale to +-`limit` (each on its own limit with `look.own_scale`).
 
     One point a target takes hover and click: the event's customdata is the target's id.
@@ -119,7 +118,6 @@ def gallery(sheet: Sheet, look: Look, limit: float, title: str) -> go.Figure:
     parts.traces.append(_cells(sheet, look, limit, spare))
     parts.traces += [*_outlines(sheet, look), *_crosses(sheet), *_words(sheet), _targets(sheet)]
     _add_axes(parts, sheet)
-    parts.add_title(title)
     return parts.figure()
 
 

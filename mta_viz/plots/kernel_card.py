@@ -13,13 +13,12 @@ from jaxtyping import Float
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.maps import round_up
 from mta_viz.plots import theme
-from mta_viz.plots.mosaic import offset_ticks, offsets_reach_later, tap_limit
+from mta_viz.plots.mosaic import LATER_KEYS, key_title, offset_ticks, offsets_reach_later, tap_limit
 from mta_viz.plots.parts import Parts
 
 NUMBER_CELL_PX = 26
 _LEFT, _RIGHT, _TOP, _BOTTOM, _SUMS, _GAP = 64, 8, 62, 44, 44, 6
 _MIN_CELL_PX, _MAX_CELL_PX = 12.0, 40.0
-_LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
 _CAPTION_PX = 18
 _BAR_PX = 22
 
@@ -59,10 +58,9 @@ def kernel_picture(
     parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
     own = float(kernel[offsets.own])
     parts.add_title(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
-    title = "key offset (− earlier key | later key +)" if offsets_reach_later(offsets) else "key offset"
-    parts.add_axis_titles(title, "query offset", above_px=bottom - _BOTTOM)
+    parts.add_axis_titles(key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
     if bottom > _BOTTOM:
-        parts.add_caption(_LATER_KEYS, below_px=_BOTTOM)
+        parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
     return parts.figure()
 
 

@@ -69,21 +69,11 @@ def _scores(values: Float[np.ndarray, "query key"], limit: float, suffix: str) -
     )
 
 
-class _Named(Mosaic):
-    """A mosaic whose tiles have headings of their own."""
-
-    headings: Sequence[str] = ()
-
-    def _tile_heading(self, head: int) -> str:
-        return self.headings[head]
-
-
 def neighbour_tiles(
     taps: Float[np.ndarray, "kernel c_q c_k"], offsets: Offsets, headings: Sequence[str], *, width: int = 900
 ) -> go.Figure:
     """A few kernels side by side, each on its own scale."""
-    mosaic = _Named(taps, offsets, own_scale=True, width=width, numbering_from=0)
-    mosaic.headings = headings
+    mosaic = Mosaic(taps, offsets, own_scale=True, width=width, numbering_from=0, headings=headings)
     return mosaic.figure("Nearest kernels by cosine, own taps left out")
 
 

@@ -4,6 +4,7 @@ One trace and a few shapes draw ten times faster than a subplot a head.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -19,7 +20,7 @@ LIMIT_FLOOR = 0.01
 _GAP = 2
 _MIN_CELL_PX, _MAX_CELL_PX, _MAX_COLUMNS = 12.0, 34.0, 8
 _LEFT, _RIGHT, _TOP, _BOTTOM, _HEADING_PX = 78, 12, 64, 46, 32
-_LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
+LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
 _DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 
 
@@ -34,7 +35,8 @@ def tap_limit(taps: Float[np.ndarray, "head c_q c_k"], own: tuple[int, int]) -> 
 class Mosaic:
     """Where each head's tile lies, counted in cells, and what is drawn on it.
 
-    `own_scale`: every head has its own colour limit, and colours are shares of it.
+    `own_scale`: every head has its own colour limit, and colours are shares of it; else they share `limit`
+    (None: from the taps). `headings` stand over the tiles in place of the heads' names.
     """
 
     def __init__(
@@ -46,9 +48,10 @@ class Mosaic:
         width: int,
         numbering_from: int,
         limit: float | None = None,
+        headings: Sequence[str] = (),
     ) -> None:
         self.taps, self.offsets, self.own_scale = taps, offsets, own_scale
-        self.numbering_from, self.width = numbering_from, width
+        self.numbering_from, self.width, self.headings = numbering_from, width, headings
         self.n_heads, self.c_q, self.c_k = taps.shape
         self.limits = [limit or tap_limit(taps, offsets.own)] * self.n_heads
         if own_scale:
@@ -157,6 +160,8 @@ class Mosaic:
         parts.annotations.append({"text": self._tile_heading(head), **corner, **words})
 
     def _tile_heading(self, head: int) -> str:
+        if self.headings:
+            return self.headings[head]
         taps = self.taps[head]
         name = f"<b>H{head + self.numbering_from}</b>"
         if n_bad := int((~np.isfinite(taps)).sum()):
@@ -173,9 +178,9 @@ class Mosaic:
             "xaxis": theme.axis(range=(-0.5, self.shape[1] - 0.5), **_named(x), **bare),
             "yaxis": theme.axis(range=(self.shape[0] - 0.5, -0.5), **_named(y), **bare),
         }
-        parts.add_axis_titles(_key_title(self.offsets), "query offset", above_px=self.caption_px)
+        parts.add_axis_titles(key_title(self.offsets), "query offset", above_px=self.caption_px)
         if self.caption_px:
-            parts.add_caption(_LATER_KEYS, below_px=_BOTTOM)
+            parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
 
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
         """Offsets across under every tile column, and down beside every tile row."""
@@ -219,6 +224,7 @@ def _ago(offset: int) -> str:
     return f"{-offset} before" if offset < 0 else f"{offset} after"
 
 
-def _key_title(offsets: Offsets) -> str:
+def key_title(offsets: Offsets) -> str:
+    """What the axis of key offsets says: which side is the future, where there is one."""
     sides = ["− earlier key"] * (offsets.key[0] < 0) + ["later key +"] * offsets_reach_later(offsets)
     return f"key offset ({' | '.join(sides)})" if sides else "key offset"

@@ -15,7 +15,6 @@ from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import BAR_PX, add_spans_across
 from mta_viz.tokenizers.base import Tokens
 
-POSITIVE, NEGATIVE = "rgb(178,24,43)", "rgb(33,102,172)"  # of the signed scale
 MAX_BARS = 512  # more are drawn as one outline: thousands of bars freeze a browser
 _ROW_PX, _GAP_PX, _TOP, _RIGHT, _LEFT = 62, 22, 44, 14, 64
 
@@ -114,7 +113,7 @@ def _bars(
 ) -> list[go.Bar] | list[go.Scatter]:
     finite = np.clip(np.nan_to_num(values), -1.2 * limit, 1.2 * limit)  # far ends would slow the drawing
     if len(x) <= MAX_BARS:
-        colors = np.where(finite < 0, NEGATIVE, POSITIVE).tolist()
+        colors = np.where(finite < 0, theme.NEGATIVE_COLOR, theme.POSITIVE_COLOR).tolist()
         marker = {"color": colors, "line": {"width": 0}}
         return [go.Bar(x=x, y=finite, width=0.8, marker=marker, hoverinfo="skip")]
     ends = np.concatenate([[x[0] - 0.5], x, [x[-1] + 0.5]]).astype(np.float32)
@@ -129,7 +128,10 @@ def _bars(
             fillcolor=color,
             hoverinfo="skip",
         )
-        for part, color in ((held.clip(min=0), POSITIVE), (held.clip(max=0), NEGATIVE))
+        for part, color in (
+            (held.clip(min=0), theme.POSITIVE_COLOR),
+            (held.clip(max=0), theme.NEGATIVE_COLOR),
+        )
     ]
 
 

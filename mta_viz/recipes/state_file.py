@@ -4,7 +4,6 @@ What a state must hold to fit a model and its optimizer is said here; who restor
 """
 
 import math
-import os
 import pickle
 from collections.abc import Mapping
 from itertools import pairwise
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mta_viz.checkpoint.atomic import replacing
+
 
 class DamagedState(Exception):
     """Why a file is no usable state; the message is a clause for the user."""
@@ -21,9 +22,8 @@ class DamagedState(Exception):
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
     """Replace `path` by `state`; a reader never sees half a file."""
-    unfinished = path.with_name(path.name + ".part")
-    torch.save(state, unfinished)
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        torch.save(state, unfinished)
 
 
 def load_state(path: Path, device: torch.device) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Fails, and does not skip, where no chromium is found: these tests are part of th
 
 import pytest
 
-from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium, start_app, wait_for
+from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium, running
 from tests.tiny_models import write_models
 
 
@@ -18,13 +18,8 @@ def models_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def app_address(models_folder):
     """The address of an app over `models_folder`."""
-    process, address = start_app(models_folder)
-    try:
-        wait_for(address, process)
+    with running(models_folder) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 @pytest.fixture(scope="session")

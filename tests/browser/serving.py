@@ -7,7 +7,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -38,6 +44,31 @@ def start_app(models: Path | None = None) -> tuple[subprocess.Popen, str]:
         command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     return process, f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def running(models: Path | None = None) -> Iterator[str]:
+    """The address of an app over a folder of models, which answers; it ends with the block."""
+    process, address = start_app(models)
+    try:
+        wait_for(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextmanager
+def looking(size: tuple[int, int] = (1280, 1100)) -> Iterator["Page"]:
+    """A page of a headless chromium, patient with slow machines; it closes with the block."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        page.set_default_timeout(300_000)
+        yield page
+        browser.close()
 
 
 def wait_for(address: str, process: subprocess.Popen, seconds: float = 60.0) -> None:

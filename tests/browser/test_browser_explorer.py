@@ -86,6 +86,7 @@ def test_a_click_on_a_cell_of_the_score_map_opens_that_head(explorer):
     open_tab(explorer, "Heads")
     click_target(explorer, "[class*='st-key-chart-score']", [2, 2])
     wait_for_map(explorer, "L2 H2")
+    expect(explorer).to_have_url(re.compile("l=2.*h=2"))
 
 
 def choose_row(page, table, row):
@@ -98,10 +99,13 @@ def choose_row(page, table, row):
 
 def test_a_row_of_the_ranking_opens_its_head(explorer):
     open_tab(explorer, "Heads")
+    table = explorer.locator("[class*='st-key-ranking'] canvas").first
+    cells = table.locator("[role=row]").nth(4).locator("[role=gridcell]").all_inner_texts()
+    layer, head = (next(text for text in cells if re.fullmatch(rf"{word}\d+", text)) for word in "LH")
+    assert (layer, head) != ("L1", "H0")  # the one that is shown
     choose_row(explorer, "[class*='st-key-ranking']", 3)
-    explorer.wait_for_function("() => !/l=1&h=0/.test(location.search)")
-    where = re.search(r"l=(\d)&h=(\d)", explorer.url)
-    wait_for_map(explorer, f"L{where[1]} H{where[2]}")
+    wait_for_map(explorer, f"{layer} {head}")
+    expect(explorer).to_have_url(re.compile(f"l={layer[1:]}&h={head[1:]}&"))
 
 
 def test_a_row_of_the_largest_cells_selects_its_cell(explorer):

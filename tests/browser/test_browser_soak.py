@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.looking import MAP, settle, wait_for_map
-from tests.browser.serving import ROOT, start_app, wait_for
+from tests.browser.serving import ROOT, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -27,13 +27,8 @@ RANGES = """() => {
 @pytest.fixture
 def shipped():
     """The address of an app over the shipped models."""
-    process, address = start_app(ROOT / "assets")
-    try:
-        wait_for(address, process)
+    with running(ROOT / "assets") as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def prompt(wanted: int) -> str:

@@ -18,7 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.head_tiles import head_tiles, score_map, value_text
 from mta_viz.plots.lens import depth_names, lens_lines, lens_tokens
-from mta_viz.plots.rows import MAX_BARS, NEGATIVE, POSITIVE, section_bars, section_limits
+from mta_viz.plots.rows import MAX_BARS, section_bars, section_limits
 from mta_viz.plots.spans import COLORS
 from mta_viz.tokenizers.base import Tokens
 
@@ -49,7 +49,7 @@ def test_stages_are_rows_over_one_token_axis() -> None:
     found = bars(figure)
     assert [bar.yaxis for bar in found] == ["y", "y2", "y3"] and {bar.xaxis for bar in found} == {"x"}
     assert found[0].y.tolist() == [9, -2, 1] and found[1].y.tolist() == [1, 4, 0]
-    assert list(found[0].marker.color) == [POSITIVE, NEGATIVE, POSITIVE]
+    assert list(found[0].marker.color) == [theme.POSITIVE_COLOR, theme.NEGATIVE_COLOR, theme.POSITIVE_COLOR]
     tops = [figure.layout[name].domain[1] for name in ("yaxis", "yaxis2", "yaxis3")]
     assert tops == sorted(tops, reverse=True)
     assert figure.layout.xaxis.labelalias["2"] == '2 "&lt;"'

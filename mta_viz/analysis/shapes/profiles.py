@@ -12,16 +12,16 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.kernels import KernelId, Offsets, Place, layer_kernels
+from mta_viz.analysis.kernels import KernelId, Offsets, layer_kernels
 from mta_viz.analysis.shapes.edges import denoised, dominant_tap, edge_indices
 from mta_viz.analysis.shapes.measures import FFT_SIZE, without_own_tap
 from mta_viz.analysis.shapes.probes import probe_values
 from mta_viz.analysis.shapes.significance import SEED
+from mta_viz.analysis.shapes.table import KEY_QUERY
 from mta_viz.analysis.shapes.templates import library, template_scores
 from mta_viz.config import ModelConfig
 
 CHANCE_QUANTILE, CHANCE_KERNELS, CHANCE_TAPS = 0.99, 10_000, 1_000_000
-PLACES: tuple[Place, ...] = ("pre", "post")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def kernel_stacks(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tupl
     found: dict[Offsets, tuple[list[KernelId], list[Array]]] = {}
     for layer in range(config.n_layers):
         kernels = layer_kernels(state_dict, config, layer)
-        for where in PLACES:
+        for where in KEY_QUERY:
             taps, offsets = kernels.taps(where), kernels.offsets(where)
             if taps is not None and offsets is not None:
                 ids, stack = found.setdefault(offsets, ([], []))

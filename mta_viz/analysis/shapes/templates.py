@@ -73,6 +73,11 @@ def cannot_show(offsets: Offsets) -> tuple[str, ...]:
     return tuple(name for name in NAMES if name not in shown)
 
 
+def size_words(c_q: int, c_k: int) -> str:
+    """What a kernel of that size is called when it has no room for a shape: two-row, or 3 x 5."""
+    return {1: "one-row", 2: "two-row"}.get(c_q, f"{c_q} x {c_k}")
+
+
 def unit_templates(offsets: Offsets) -> Float[Array, "template tap"]:
     """The library as rows of length 1."""
     rows = [template.taps.ravel() / np.sqrt(template.taps.sum()) for template in library(offsets)]

@@ -26,7 +26,7 @@ from mta_viz.ui.atlas import card_words as words
 from mta_viz.ui.atlas.card_mixing import draw_mixing_card
 from mta_viz.ui.atlas.card_parts import file_parts, open_in_attention
 from mta_viz.ui.atlas.matters import draw_matters, effects_of, matters_sentence
-from mta_viz.ui.atlas.model_kernels import rows_of, weights_key
+from mta_viz.ui.atlas.model_kernels import kernel_of, rows_of, select_kernel, short_name, weights_key
 from mta_viz.ui.cache import remember
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
@@ -47,9 +47,7 @@ SHAPES = (
 def draw_card(page: Page, kernel: KernelId) -> None:
     """The card of one kernel of the page's model; says so when the model has no such kernel."""
     weights, config = page.model.state_dict(), page.model.config
-    row = next(
-        (one for one in rows_of(page) if (one["layer"], one["head"], one["where"]) == _place(kernel)), None
-    )
+    row = next((one for one in rows_of(page) if kernel_of(one) == kernel), None)
     if row is None:
         name = words.kernel_name(kernel, page.numbering)
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
@@ -62,10 +60,6 @@ def draw_card(page: Page, kernel: KernelId) -> None:
     _Card(page, kernel, row, stack).draw()
 
 
-def _place(kernel: KernelId) -> tuple[int, int, str]:
-    return kernel.layer, kernel.head, kernel.where
-
-
 class _Card:
     """A key-query kernel's card."""
 
@@ -73,7 +67,7 @@ class _Card:
         self.page, self.kernel, self.row, self.stack = page, kernel, row, stack
         self.taps = stack.taps[stack.ids.index(kernel)]
         self.offsets = stack.offsets
-        self.key = (*weights_key(page), *_place(kernel))
+        self.key = (*weights_key(page), kernel)
         self.name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
         self.trouble = words.broken(row, self.taps)
 
@@ -183,8 +177,7 @@ class _Card:
             return
         taps = np.stack([self.stack.taps[self.stack.ids.index(other)] for other, _ in found])
         labels = [
-            f"{words.short_name(other, self.page.numbering)} · cosine {cosine:+.2f}"
-            for other, cosine in found
+            f"{short_name(other, self.page.numbering)} · cosine {cosine:+.2f}" for other, cosine in found
         ]
         figure = remember(
             lambda: neighbour_tiles(
@@ -196,7 +189,7 @@ class _Card:
         caption("The kernels most like this one, each on its own colour scale. Open one:")
         with st.container(horizontal=True):
             for place, ((other, _), label) in enumerate(zip(found, labels, strict=True)):
-                st.button(plain(label), key=f"card.open.{place}", on_click=_select, args=(other,))
+                st.button(plain(label), key=f"card.open.{place}", on_click=select_kernel, args=(other,))
 
     def _draw_frequencies(self) -> None:
         if not st.toggle("Frequency response", **state.kept("card_frequency", False)):
@@ -210,8 +203,3 @@ class _Card:
             "How strongly the kernel answers waves over queries and keys. Large in the middle: it "
             "smooths; large away from it: it sharpens or finds edges; even: it passes scores as they are."
         )
-
-
-def _select(kernel: KernelId) -> None:
-    """Make another kernel the chosen one, here and on the other pages."""
-    state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)

@@ -2,11 +2,9 @@
 
 import streamlit as st
 
+from mta_viz.analysis.kernel_effect import MADE_BY
 from mta_viz.analysis.kernels import KernelId
-from mta_viz.model.stages import Stage
 from mta_viz.ui import state
-
-STAGES = {"pre": Stage.KQ, "head_pre": Stage.MIX, "post": Stage.SOFTMAX_KQ, "head_post": Stage.PATTERN}
 
 
 def file_parts(kernel: KernelId, what: str) -> tuple[object, ...]:
@@ -17,5 +15,5 @@ def file_parts(kernel: KernelId, what: str) -> tuple[object, ...]:
 def open_in_attention(kernel: KernelId) -> None:
     """A button that goes to this head's map after the kernel, with the selection kept."""
     if st.button("Open in Attention", icon=":material/grid_on:", key="card.attention"):
-        state.select(layer=kernel.layer, head=kernel.head, stage=STAGES[kernel.where].value.key)
+        state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
         st.switch_page("pages/attention.py")

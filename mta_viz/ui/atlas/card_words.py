@@ -8,8 +8,7 @@ from mta_viz.analysis.kernels import WHERE, KernelId, Offsets
 from mta_viz.analysis.shapes.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.shapes.probes import ProbeResult
 from mta_viz.analysis.shapes.table import KEY_QUERY, Row
-from mta_viz.analysis.shapes.templates import NAMES, OPPOSED, cannot_show
-from mta_viz.ui.atlas.gallery_tiles import SHORT
+from mta_viz.analysis.shapes.templates import NAMES, OPPOSED, cannot_show, size_words
 from mta_viz.ui.numbering import head_label, layer_label
 
 MEANING = {
@@ -35,12 +34,6 @@ def kernel_name(kernel: KernelId, numbering: int) -> str:
         f"{layer_label(kernel.layer, numbering)} {head_label(kernel.head, numbering)} · {WHERE[kernel.where]}"
     )
     return place if kernel.where in KEY_QUERY else f"{place} · head mixing"
-
-
-def short_name(kernel: KernelId, numbering: int) -> str:
-    """`L2 H1 pre`, in the visitor's counting."""
-    layer, head = layer_label(kernel.layer, numbering), head_label(kernel.head, numbering)
-    return f"{layer} {head} {SHORT[kernel.where]}"
 
 
 def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:
@@ -71,7 +64,7 @@ def _no_room(offsets: Offsets) -> str:
     missing = [name for name in ("diagonal", "priming") if name in cannot_show(offsets)]
     if not missing:
         return ""
-    rows = {1: "one-row", 2: "two-row"}.get(len(offsets.query), f"{len(offsets.query)} x {len(offsets.key)}")
+    rows = size_words(len(offsets.query), len(offsets.key))
     return f" A {rows} kernel cannot show a {' or '.join(missing)}: too few taps lie on its line."
 
 

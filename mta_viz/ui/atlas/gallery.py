@@ -21,10 +21,10 @@ from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
 from mta_viz.ui.atlas.card import draw_card
 from mta_viz.ui.atlas.gallery_mosaics import draw_mosaics
-from mta_viz.ui.atlas.gallery_tiles import Kernels, kernel_of, read_layers
+from mta_viz.ui.atlas.gallery_tiles import Kernels, read_layers
 from mta_viz.ui.atlas.gallery_words import MARKS, draw_help, limits_line, verdict_line
 from mta_viz.ui.atlas.layer import no_kernels_text
-from mta_viz.ui.atlas.model_kernels import rows_of, weights_key
+from mta_viz.ui.atlas.model_kernels import kernel_of, rows_of, select_kernel, weights_key
 from mta_viz.ui.cache import remember
 from mta_viz.ui.numbering import layer_list
 from mta_viz.ui.open_page import Page
@@ -129,7 +129,7 @@ def _selected(rows: Sequence[Row], kernels: Kernels) -> KernelId | None:
     for where in [place for place in places if place == view.where] or places:
         found = KernelId(view.layer, view.head or 0, where)
         if found in there:
-            _open(found)
+            select_kernel(found)
             return found
     return None
 
@@ -163,7 +163,8 @@ def _draw_walk(rows: Sequence[Row], selected: KernelId | None, stride: int) -> N
         for icon, key, step in steps:
             to = (0 if step > 0 else -1) if at is None else at + step
             target = order[to] if at is None or 0 <= to < len(order) else None
-            arrow("kernel", f":material/{icon}:", key, partial(_open, target) if target is not None else None)
+            go = None if target is None else partial(select_kernel, target)
+            arrow("kernel", f":material/{icon}:", key, go)
         caption(f"{at + 1} of {len(order)}" if at is not None else f"{len(order)} shown")
 
 
@@ -190,8 +191,4 @@ def _draw_table(page: Page, rows: Sequence[Row], choice: Choice) -> None:
 
 def _open_row(index: int | None, rows: Sequence[Row]) -> None:
     if index is not None and 0 <= index < len(rows):
-        _open(kernel_of(rows[index]))
-
-
-def _open(kernel: KernelId) -> None:
-    state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)
+        select_kernel(kernel_of(rows[index]))

@@ -18,8 +18,8 @@ from mta_viz.plots.gallery import (
 )
 from mta_viz.plots.tile import Tile, common_limit
 from mta_viz.ui import state
-from mta_viz.ui.atlas.gallery_tiles import SHORT, Kernels, matrix_tiles, own_tiles, target_id
-from mta_viz.ui.atlas.model_kernels import weights_key
+from mta_viz.ui.atlas.gallery_tiles import Kernels, matrix_tiles, own_tiles, target_id
+from mta_viz.ui.atlas.model_kernels import SHORT, weights_key
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_kernel
 from mta_viz.ui.numbering import head_label, layer_label
@@ -93,7 +93,7 @@ def _draw_mosaic(
 ) -> None:
     limit = remember(lambda: common_limit(sheet.tiles), "gallery limit", *weights_key(page), drawn)
     figure = remember(
-        lambda: gallery(sheet, look, limit, ""),
+        lambda: gallery(sheet, look, limit),
         "gallery", *weights_key(page), page.numbering, drawn, look,
     )  # fmt: skip
     box = sheet.box(target_id(selected)) if selected is not None else None

@@ -12,9 +12,9 @@ from mta_viz.analysis.shapes.table import KEY_QUERY, MIXING, Row
 from mta_viz.config import ModelConfig
 from mta_viz.plots.kernels import full_matrix
 from mta_viz.plots.tile import Target, Tile
+from mta_viz.ui.atlas.model_kernels import SHORT, kernel_of, short_name
 from mta_viz.ui.numbering import head_label, layer_label
 
-SHORT = {"pre": "pre", "post": "post", "head_pre": "mix pre", "head_post": "mix post"}
 MARKS = {
     **{"diagonal": "D", "negative diagonal": "D", "induction": "I", "negative induction": "I"},
     **{"anti-diagonal": "A", "negative anti-diagonal": "A", "priming": "P", "inhibition of return": "P"},
@@ -34,18 +34,12 @@ class Kernels:
 
     def label(self, kernel: KernelId) -> str:
         """`L2 H1 pre`, as the visitor counts."""
-        layer, head = layer_label(kernel.layer, self.numbering), head_label(kernel.head, self.numbering)
-        return f"{layer} {head} {SHORT[kernel.where]}"
+        return short_name(kernel, self.numbering)
 
 
 def read_layers(weights: Mapping[str, Any], config: ModelConfig) -> tuple[LayerKernelSet, ...]:
     """Every layer's kernels."""
     return tuple(layer_kernels(weights, config, layer) for layer in range(config.n_layers))
-
-
-def kernel_of(row: Row) -> KernelId:
-    """Which kernel a row of the table is about."""
-    return KernelId(row["layer"], row["head"], row["where"])
 
 
 def target_id(kernel: KernelId) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.shapes.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
 from mta_viz.analysis.shapes.table import KEY_QUERY, Row, ShapeCounts
-from mta_viz.analysis.shapes.templates import cannot_show
+from mta_viz.analysis.shapes.templates import cannot_show, size_words
 from mta_viz.ui import state
 
 MARKS = (
@@ -63,8 +63,9 @@ def limits_line(rows: Sequence[Row]) -> str:
         offsets = Offsets(tuple(range(1 - c_q, 1)), tuple(range(first, first + c_k)))
         missing = cannot_show(offsets)
         if missing:
-            rows_word = {1: "one-row", 2: "two-row"}.get(c_q, f"{c_q} x {c_k}")
-            told.append(f"A {rows_word} kernel cannot show: {', '.join(missing)}; see its dominant tap.")
+            told.append(
+                f"A {size_words(c_q, c_k)} kernel cannot show: {', '.join(missing)}; see its dominant tap."
+            )
     return " ".join(told)
 
 

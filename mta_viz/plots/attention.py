@@ -86,7 +86,8 @@ def attention_map(
     parts, plot_px = _framed(attention, tokens, size, selected, marks)
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
-    told = {} if clickable else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
+    by_cell = clickable and attention.block == 1  # blocks take no clicks: half of the targets spared
+    told = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
     layers = (cells.future(attention, **told), cells.bad_cells(attention, cell_px))
     parts.traces += [
         _colored_cells(attention, limit, look),
@@ -188,6 +189,8 @@ def _targets(attention: AttentionMap, told: tuple[str, np.ndarray], cell_px: flo
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)
     masked, traces = attention.masked.numpy(), []
     for where, template, data in ((~masked, text, numbers), (masked, hover.MASKED, None)):
+        if where is masked and attention.block > 1:
+            continue  # the hatching says it
         rows, columns = np.nonzero(where)
         if rows.size:
             own = None if data is None else data[rows, columns]

@@ -127,6 +127,7 @@ def _draw_terms(found: Decomposition, drawn: Drawn) -> None:
         [_row(found, term, drawn) for term in terms],
         height=38 + 35 * min(len(terms), 6),
         hide_index=True,
+        column_config={"query": st.column_config.Column(width=70), "key": st.column_config.Column(width=70)},
         key=key,
         on_select=lambda: _follow(picked(key), terms, found),
         selection_mode="single-row",

@@ -29,6 +29,15 @@ def run_prompt(page, text):
     page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()
 
 
+def click(page, x, y):
+    """A click on a chart, once plotly has seen the pointer: a click before its hover is dropped."""
+    page.mouse.move(x - 2, y - 2)
+    page.mouse.move(x, y)
+    page.wait_for_function("[...document.querySelectorAll('.js-plotly-plot')].some(plot => plot._hoverdata)")
+    page.mouse.down()
+    page.mouse.up()
+
+
 def at(page, chart, x, y, axis=""):
     """Where a point of a chart's axes (`axis` "3": x3 and y3) is on the screen."""
     return page.evaluate(

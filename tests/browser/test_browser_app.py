@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from mta_viz.tracing import load, run_hooks
-from tests.browser.looking import MAP, PROMPT, at, run_prompt, settle, wait_for_map
+from tests.browser.looking import MAP, PROMPT, at, click, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
@@ -91,9 +91,7 @@ def test_a_click_selects_query_and_key(visit):
     wait_for_map(page, "L1 H0")
     run_prompt(page, PROMPT)
     settle(page)
-    hover(page, 12, 5)
-    page.mouse.down()
-    page.mouse.up()
+    click(page, *at(page, ".st-key-exact", 5, 12))
     expect(page).to_have_url(re.compile("q=12.*k=5"))
     expect(page.get_by_text('query 12 "').first).to_be_visible()
 
@@ -105,10 +103,7 @@ def test_a_click_on_the_strip_opens_that_stage(visit):
     settle(page)
     for axis, stage, words in (("4", "sm", "softmax"), ("", "raw", "raw scores")):
         x, y = at(page, ".st-key-chart-strip", 11, 11, axis)
-        page.mouse.move(x - 2, y - 2)
-        page.mouse.move(x, y)
-        page.mouse.down()
-        page.mouse.up()
+        click(page, x, y)
         wait_for_map(page, words)
         expect(page).to_have_url(re.compile(f"s={stage}"))
         settle(page)

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import at, settle
+from tests.browser.looking import at, click, settle
 
 pytestmark = pytest.mark.browser
 
@@ -19,10 +19,7 @@ def test_a_click_on_a_tile_opens_its_kernel_and_arrows_go_on(visit):
     pitch = page.evaluate(f'document.querySelector("{KEY_QUERY} .js-plotly-plot").layout.xaxis.tickvals[1]')
     rows = page.evaluate(f'document.querySelector("{KEY_QUERY} .js-plotly-plot").layout.yaxis.tickvals')
     x, y = at(page, KEY_QUERY, pitch + 2, rows[3] + 1)  # off the middle of L3 post, H1
-    page.mouse.move(x - 2, y - 2)
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.up()
+    click(page, x, y)
     expect(page.get_by_text("tiny-mta · L3 H1 post")).to_be_visible()
     expect(page).to_have_url(re.compile("l=3&h=1.*w=post"))
     settle(page)
@@ -30,8 +27,5 @@ def test_a_click_on_a_tile_opens_its_kernel_and_arrows_go_on(visit):
     expect(page.get_by_text("tiny-mta · L3 H2 post")).to_be_visible()
     settle(page)
     x, y = at(page, KEY_QUERY, pitch + 2, rows[3] + 1)  # the same tile again
-    page.mouse.move(x - 2, y - 2)
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.up()
+    click(page, x, y)
     expect(page.get_by_text("tiny-mta · L3 H1 post")).to_be_visible()

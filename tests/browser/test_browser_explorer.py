@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import PROMPT, at, run_prompt, settle, wait_for_map
+from tests.browser.looking import PROMPT, at, click, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
@@ -27,10 +27,7 @@ def click_target(page, chart, data):
         }""",
         [chart, data],
     )
-    page.mouse.move(*at(page, chart, x, y + 0.01))
-    page.mouse.move(*at(page, chart, x, y))
-    page.mouse.down()
-    page.mouse.up()
+    click(page, *at(page, chart, x, y))
 
 
 def open_tab(page, name):
@@ -52,10 +49,7 @@ def explorer(visit):
 def test_a_click_on_a_bar_selects_its_token(explorer):
     open_tab(explorer, "Row and column")
     x, y = at(explorer, "[class*='st-key-chart-bars'][class*='keys']", 7, 0)
-    explorer.mouse.move(x - 1, y)
-    explorer.mouse.move(x, y)
-    explorer.mouse.down()
-    explorer.mouse.up()
+    click(explorer, x, y)
     expect(explorer).to_have_url(re.compile("k=7"))
 
 
@@ -100,7 +94,7 @@ def choose_row(page, table, row):
 def test_a_row_of_the_ranking_opens_its_head(explorer):
     open_tab(explorer, "Heads")
     table = explorer.locator("[class*='st-key-ranking'] canvas").first
-    cells = table.locator("[role=row]").nth(4).locator("[role=gridcell]").all_inner_texts()
+    cells = table.locator("[role=row]").nth(4).locator("[role=gridcell]").all_text_contents()
     layer, head = (next(text for text in cells if re.fullmatch(rf"{word}\d+", text)) for word in "LH")
     assert (layer, head) != ("L1", "H0")  # the one that is shown
     choose_row(explorer, "[class*='st-key-ranking']", 3)
@@ -181,10 +175,7 @@ def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit
 
 def test_a_tap_of_the_window_leads_to_its_source(explorer):
     x, y = at(explorer, "[class*='st-key-chart-why']", -1, -1)
-    explorer.mouse.move(x - 1, y)
-    explorer.mouse.move(x, y)
-    explorer.mouse.down()
-    explorer.mouse.up()
+    click(explorer, x, y)
     expect(explorer).to_have_url(re.compile("s=raw"))
     wait_for_map(explorer, "raw scores")
 

@@ -17,6 +17,8 @@ FROM_START = "distance_from_start"
 class KernelCurves:
     """Scores over training: `values` by name [head, snapshot], NaN where a score means nothing.
 
+    So are all scores of a kernel with NaN or infinite taps.
+
     The names are those of the kernel table, and `distance_from_start`: ||k - k of the first snapshot||,
     the distance that tells learning apart where kernels do not start as identity (paper, "Kernel
     initialization").
@@ -35,7 +37,9 @@ def kernel_curves(
         return None
     taps = stored.double().numpy()
     snapshots, heads, c_q, c_k = taps.shape
-    found = all_scores(taps.reshape(-1, c_q, c_k), kernel_offsets(config, c_q, c_k))
-    values = {name: one.reshape(snapshots, heads).T for name, one in found.items()}
+    flat = taps.reshape(-1, c_q, c_k)
+    finite = np.isfinite(flat).all((-2, -1))
+    found = all_scores(np.where(finite[:, None, None], flat, 0.0), kernel_offsets(config, c_q, c_k))
+    values = {name: np.where(finite, one, np.nan).reshape(snapshots, heads).T for name, one in found.items()}
     values[FROM_START] = np.sqrt(np.square(taps - taps[:1]).sum((-2, -1))).T
     return KernelCurves(history.steps, values)

@@ -33,11 +33,15 @@ class KernelHistory:
         """The kernels of one snapshot, by the names of a state dict."""
         return {name: tensor[snapshot] for name, tensor in self.kernels.items()}
 
-    def ends_at(self, state_dict: Mapping[str, Tensor]) -> bool:
-        """Whether the last snapshot equals a model's kernels, in the model's dtype."""
+    def holds(self, state_dict: Mapping[str, Tensor]) -> bool:
+        """Whether one of the snapshots equals a model's kernels, in the model's dtype."""
+        return any(self._same(snapshot, state_dict) for snapshot in reversed(range(len(self.steps))))
+
+    def _same(self, snapshot: int, state_dict: Mapping[str, Tensor]) -> bool:
+        own = ((tensor[snapshot], state_dict.get(name)) for name, tensor in self.kernels.items())
         return all(
-            name in state_dict and torch.equal(tensor[-1].to(state_dict[name]), state_dict[name])
-            for name, tensor in self.kernels.items()
+            there is not None and torch.allclose(here.to(there), there, rtol=0, atol=0, equal_nan=True)
+            for here, there in own
         )
 
 
@@ -56,7 +60,7 @@ def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 (no mapping)
     except (OSError, SafetensorError) as error:
         raise CheckpointError([f"{HISTORY_FILE} cannot be read ({error}); copy it again"]) from None
-    entries = {name: entry for name, entry in file_entries(config).items() if name.endswith(KERNELS)}
+    entries = kernel_entries(config)
     if problems := [*_step_problems(steps), *_tensor_problems(tensors, entries, len(steps))]:
         raise CheckpointError(problems, HISTORY_FILE)
     return KernelHistory(
@@ -66,6 +70,11 @@ def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
             for name, entry in entries.items()
         },
     )
+
+
+def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
+    """Our name of every kernel and head-mixing matrix -> its place in a Lingua file."""
+    return {name: entry for name, entry in file_entries(config).items() if name.endswith(KERNELS)}
 
 
 def _steps(text: str) -> tuple[int, ...]:

@@ -102,6 +102,15 @@ def _choose_step(folder: Path, steps: dict[int, Path], step: int | None) -> Loca
     return Location(steps[chosen], weights_format, chosen, tuple(sorted(steps)))
 
 
+def run_steps(folder: Path) -> tuple[Location, ...]:
+    """The finished steps, in order, of the run that `folder` is one step of; empty when it is none."""
+    if not _STEP_NAME.fullmatch(folder.name):
+        return ()
+    found = sorted(_step_folders(folder.parent).items())
+    formats = ((step, where, _weights_format(where)) for step, where in found)
+    return tuple(Location(where, kind, step) for step, where, kind in formats if kind is not None)
+
+
 def _own_step(folder: Path) -> int | None:
     """The step a folder is named after, or that its train_state file tells."""
     if _STEP_NAME.fullmatch(folder.name):

@@ -69,6 +69,12 @@ def read_checkpoint(
     )
 
 
+def open_weights(location: Location) -> StoredWeights:
+    """The tensors at a location as its files name them; none are read yet, none for params.json alone."""
+    opener = _OPEN.get(location.format)
+    return printable_weights(opener(location.folder)) if opener else StoredWeights({})
+
+
 def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
     """Describe the checkpoint at `path` (a folder, or a params.json alone) without reading weights.
 
@@ -138,8 +144,7 @@ def _inspect(
     params_file: Path | None = None,
 ) -> _Findings:
     params, problems = read_params(params_file or location.folder / PARAMS)
-    opener = _OPEN.get(location.format)
-    weights = printable_weights(opener(location.folder)) if opener else StoredWeights({})
+    weights, has_weights = open_weights(location), location.format in _OPEN
     if problems:
         opened = _OpenedTokenizer()
         return _Findings(location, Parsed(None), opened, weights, (*problems, *weights.problems))
@@ -151,7 +156,7 @@ def _inspect(
     hints = shape_hints(weights.tensors)
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
-    misfits = _misfits(parsed, opened, weights, opener is not None)
+    misfits = _misfits(parsed, opened, weights, has_weights)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
 

@@ -30,10 +30,14 @@ def run_prompt(page, text):
 
 
 def click(page, x, y):
-    """A click on a chart, once plotly has seen the pointer: a click before its hover is dropped."""
+    """A click on a chart, once plotly has seen where the pointer rests.
+
+    It looks 50 ms after a move at the earliest, and drops a click that comes before.
+    """
     page.mouse.move(x - 2, y - 2)
     page.mouse.move(x, y)
     page.wait_for_function("[...document.querySelectorAll('.js-plotly-plot')].some(plot => plot._hoverdata)")
+    page.wait_for_timeout(200)
     page.mouse.down()
     page.mouse.up()
 

@@ -29,3 +29,23 @@ def test_a_click_on_a_tile_opens_its_kernel_and_arrows_go_on(visit):
     x, y = at(page, KEY_QUERY, pitch + 2, rows[3] + 1)  # the same tile again
     click(page, x, y)
     expect(page.get_by_text("tiny-mta · L3 H1 post")).to_be_visible()
+
+
+def test_a_click_on_a_training_curve_chooses_its_head_and_step(visit):
+    page = visit("/kernels?ck=blocks-n5-mta&l=1&h=0")
+    page.get_by_role("radio", name="Over training").click()
+    curves = "[class*='st-key-chart-training-curves']"
+    page.locator(curves).wait_for()
+    settle(page)
+    x, y = page.evaluate(
+        """chart => {
+            const all = document.querySelector(chart + ' .js-plotly-plot').data;
+            const targets = all.find(trace => trace.meta === 'targets');
+            const at = [...targets.text].findIndex(text => /^H1 .* step 0</.test(text));
+            return [targets.x[at], targets.y[at]];
+        }""",
+        curves,
+    )
+    click(page, *at(page, curves, x, y))
+    expect(page).to_have_url(re.compile("l=1&h=1"))
+    expect(page.get_by_text("after 0 training steps")).to_be_visible()

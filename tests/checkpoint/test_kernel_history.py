@@ -33,7 +33,8 @@ def changed(folder: Path, steps=None, **tensors) -> Path:
 def test_the_shipped_history_starts_as_identity_and_ends_as_the_model(folder):
     model = load(folder)
     history = read_history(folder, model.config)
-    assert history is not None and history.steps[0] == 0 and history.ends_at(model.state_dict())
+    assert history is not None and history.steps[0] == 0 and history.holds(model.state_dict())
+
     taps = history.at(0)["blocks.1.attn.kernel_pre"]
     assert float(taps.abs().sum()) == model.config.n_heads == float(taps.sum())  # a 1 and else 0 in each
     assert not torch.equal(taps, history.at(-1)["blocks.1.attn.kernel_pre"])
@@ -43,7 +44,7 @@ def test_weights_trained_on_are_not_the_end_of_the_history(blocks):
     history = read_history(BLOCKS, blocks.config)
     weights = dict(blocks.state_dict())
     weights["blocks.2.attn.kernel_pre"] = weights["blocks.2.attn.kernel_pre"] + 0.01
-    assert history is not None and not history.ends_at(weights)
+    assert history is not None and not history.holds(weights)
 
 
 def test_no_file_is_no_history(tmp_path, blocks):

@@ -1,12 +1,16 @@
 """Over training: a layer's kernels at any snapshot of their history, and their scores as curves."""
 
+from pathlib import Path
 from typing import get_args
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.history import FROM_START, KernelCurves, kernel_curves
 from mta_viz.analysis.kernels import WHERE, Place, layer_kernels
 from mta_viz.checkpoint.kernel_history import HISTORY_FILE, KernelHistory, read_history
+from mta_viz.checkpoint.run_history import read_run_history
+from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import kernels_csv
 from mta_viz.exporting.tables import curves_csv
 from mta_viz.plots.history import training_curves
@@ -17,6 +21,7 @@ from mta_viz.ui.address import draw_address
 from mta_viz.ui.atlas.layer import layers_with_kernels, no_kernels_text
 from mta_viz.ui.atlas.model_kernels import weights_key
 from mta_viz.ui.cache import remember
+from mta_viz.ui.clicks import on_snapshot
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.steppers import pick_head, pick_layer
@@ -27,11 +32,12 @@ SCORES = (
     *("priming", "smoothing", "edge_first", "edge_last", "dominant_share"),
 )
 NO_HISTORY = (
-    f"This checkpoint came without {HISTORY_FILE}, so nothing is known of its kernels before the last step. "
-    "`python -m mta_viz train` writes that file beside the weights."
+    f"This checkpoint came without {HISTORY_FILE} and is no step of a run with several, so nothing is known "
+    "of its kernels earlier in training. Open a run folder (checkpoints/0000010000/ and so on), or train "
+    "with `python -m mta_viz train`, which writes that file beside the weights."
 )
 FOREIGN = (
-    f"{HISTORY_FILE} does not end with this model's kernels: it belongs to another checkpoint, or these "
+    f"{HISTORY_FILE} does not hold this model's kernels: it belongs to another checkpoint, or these "
     "weights were trained on. It is not drawn."
 )
 
@@ -43,7 +49,7 @@ def draw_training(page: Page) -> None:
     if not layers or history is None:
         st.info(plain(NO_HISTORY if layers else no_kernels_text(config)))
         return
-    if not remember(lambda: history.ends_at(page.model.state_dict()), "history fits", *weights_key(page)):
+    if not remember(lambda: history.holds(page.model.state_dict()), "history fits", *weights_key(page)):
         st.warning(plain(FOREIGN))
         return
     view = state.view()
@@ -60,10 +66,27 @@ def draw_training(page: Page) -> None:
 
 
 def _history(page: Page) -> KernelHistory | None:
-    source = page.model.source
+    """The file beside the weights, else the steps of the run they are one of."""
+    source, config = page.model.source, page.model.config
     if source is None:
         return None
-    return remember(lambda: read_history(source.path, page.model.config), "history", *weights_key(page))
+
+    def read() -> KernelHistory | None:
+        return read_history(source.path, config) or _from_run(source.path, config)
+
+    return remember(read, "history", *weights_key(page))
+
+
+def _from_run(folder: Path, config: ModelConfig) -> KernelHistory | None:
+    bar = st.empty()
+    try:
+        return read_run_history(folder, config, lambda done: _tell(bar, done))
+    finally:
+        bar.empty()
+
+
+def _tell(bar: DeltaGenerator, done: float) -> None:
+    bar.progress(done, "Reading the kernels of every step of this run")
 
 
 def _name(page: Page, layer: int, head: int) -> str:
@@ -131,10 +154,11 @@ def _draw_curves(page: Page, curves: KernelCurves, score: str, snapshot: int) ->
         title=f"{layer_label(layer, page.numbering)}: {words}",
         numbering_from=page.numbering,
     )
-    chart(figure, "training.curves", alt=f"{words} of every head over training")
+    name = f"training.curves.{view.checkpoint}.{layer}.{score}.{head}.{snapshot}"  # an old click stays old
+    chart(figure, name, on_snapshot(curves.steps), alt=f"{words} of every head over training")
     caption_with_save(
-        f"One line a head, {head_label(head, page.numbering)} thick; hover names the others. Dotted: the "
-        "step chosen above. A line has a gap where the score means nothing.",
+        f"One line a head, {head_label(head, page.numbering)} thick; hover names the others, a click chooses "
+        "head and step. Dotted: the step chosen above. A line has a gap where the score means nothing.",
         (view.checkpoint, f"L{layer}", "training"),
         figure,
         lambda: curves_csv(curves),

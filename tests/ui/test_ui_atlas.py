@@ -131,3 +131,17 @@ def test_the_paper_s_large_shape_is_drawn_as_two_figures(tmp_path, monkeypatch, 
         app.toggle(key="widget.kernel_numbers").set_value(True).run()
         fine(app)
         assert "Numbers need cells of 26 px" in said(app)
+
+
+def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run(
+    tmp_path, monkeypatch, open_app
+):
+    write_wide(tmp_path / "wide")
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    app = open_app("wide", "Hello", PAGE, layer=3, head=2, where="post")
+    fine(app)
+    assert "L3 H2 · after the softmax" in said(app)
+    assert "This file holds kernels only" in said(app)
+    app = open_app("wide", "Hello", "pages/attention.py")
+    fine(app)
+    assert "for attention maps open the whole model" in "\n".join(one.value for one in app.info)

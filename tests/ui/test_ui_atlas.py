@@ -145,3 +145,17 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     app = open_app("wide", "Hello", "pages/attention.py")
     fine(app)
     assert "for attention maps open the whole model" in "\n".join(one.value for one in app.info)
+
+
+def test_definitions_are_one_click_from_the_gallery(open_app):
+    from mta_viz.analysis.shapes.measured import measured_rates
+
+    app = open_app("tiny-mta", "Hello", PAGE)
+    app.button(key="to_definitions").click().run()
+    fine(app)
+    shown = [one.value for one in app.dataframe]
+    assert [len(one) for one in shown] == [len(rates) for rates in vars(measured_rates()).values()]
+    first = measured_rates().false_names[0]
+    assert shown[0].iloc[0]["with a name"] == f"{first.share:.1%}" and shown[0].iloc[0]["n"] == first.n
+    text = " ".join(str(value) for table in app.table for value in table.value["definition"])
+    assert "1 where earlier and later keys count alike" in text.replace("\\", "")

@@ -56,8 +56,8 @@ def draw_definitions(page: Page) -> None:
 
 def _survivors(counts: ShapeCounts) -> str:
     return (
-        f"Of the {counts.templates} names from templates {counts.survive} survive Benjamini-Hochberg over "
-        "all kernels; edges and single taps are not among the tests."
+        "Names from templates that survive Benjamini-Hochberg over all kernels: "
+        f"{counts.survive} of {counts.templates}; edges and single taps are not among the tests."
     )
 
 

@@ -10,6 +10,7 @@ from mta_viz.analysis.shapes.definitions import sections
 from mta_viz.analysis.shapes.measured import MeasuredRates, measured_rates
 from mta_viz.analysis.shapes.probes import _OF_SHAPE
 from mta_viz.analysis.shapes.table import HEAD_SCORES, KEY_QUERY_SCORES
+from mta_viz.analysis.shapes.templates import NAMES
 from mta_viz.tasks.intervals import wilson_interval
 
 RATES = measured_rates()
@@ -68,3 +69,10 @@ def test_every_score_and_name_has_a_definition():
     missing = {name for name in names - defined if name.replace("_", " ") not in said}
     assert missing == set()
     assert all(text for section in sections() for _, text in section.entries)
+
+
+def test_the_templates_are_read_off_the_library():
+    entries = {name: text for section in sections() for name, text in section.entries}
+    assert set(NAMES) <= set(entries)
+    assert entries["induction"].startswith("(n, -1 - n)") and entries["smoothing"].startswith("boxes")
+    assert "two-row" in entries["too small for a shape"]

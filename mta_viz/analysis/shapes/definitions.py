@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mta_viz.analysis.shapes import edges, heads, measures, naming, probes, significance, templates
+from mta_viz.analysis.kernels import NEAR_IDENTITY
+from mta_viz.analysis.shapes import edges, heads, measures, naming, probes, significance, table, templates
 
 Documented = Callable[..., Any]
 
@@ -18,29 +19,28 @@ NOTATION = (
     "squares; s is the sign of the own tap, +1 where |own tap| < 0.1 ||k||."
 )
 CHANCE = (
-    "A template's name needs all of: a size that Gaussian kernels reach in 1 of 200, p <= 0.005 when the "
-    "kernel's own taps change places, and coherence. The names expected by chance are 0.005 x the number of "
-    "kernels. Edges and single taps cannot be tested by permutation: their evidence is the probe, and how "
-    "many kernels of the model have one."
+    f"A template's name needs all of: a size that Gaussian kernels reach in 1 of "
+    f"{1 / (1 - significance.SIZE_QUANTILE):.0f}, p <= {templates.LARGEST_P:g} when the kernel's own taps "
+    f"change places, and coherence. So {templates.LARGEST_P:g} x the number of kernels with a template is "
+    "the most names expected by chance. Edges and single taps cannot be tested by permutation: their "
+    "evidence is the probe, and how many kernels of the model have one. Of kernels with D taps 1 in "
+    "2 (D - 1) is edge-like by chance: its largest other tap is the previous key's, with the opposite sign."
+)
+TESTED = (
+    "Benjamini-Hochberg over the template tests of all key-query kernels of the model: of the names left, "
+    f"at most {table.LEVEL * 100:g} % may be false."
 )
 ORDER = (
     "The first that applies: not finite, all zero, template, edge, dominant tap, near identity, none of "
     "these."
 )
 MIXING = "W[target, source] of a group of n heads; a row of W is what one target head takes."
-LINES = {
-    "diagonal": "(n, -n): a sequence of queries matches a sequence of keys (paper, section 6).",
-    "induction": "(n, -1 - n): the key after such a match.",
-    "anti-diagonal": "(n, n): the reversed order, a control that should be rare.",
-    "priming": "(n, 0), n >= 1: earlier queries attended the same key. Negative: inhibition of return.",
-    "smoothing": "boxes of 1 x 3, 3 x 3 and c_q x 5 around the own tap, the largest. Negative: sharpening.",
-}
 NAMES: dict[str, str] = {
     "key shift": "A dominant tap that reads the query itself (n = 0) and another key.",
     "KV shift": "The key shift by -1 with the own tap's sign: each key also counts for the next.",
     "single tap": "A dominant tap that reads an earlier query.",
-    naming.IDENTITY: "No name, and under 5 % of the energy is off the own tap.",
-    "faint": "A name that holds less than 2 % of the kernel's energy.",
+    naming.IDENTITY: f"No name, and under {NEAR_IDENTITY * 100:g} % of the energy is off the own tap.",
+    "faint": f"A name that holds less than {naming.FAINT * 100:g} % of the kernel's energy.",
     naming.NONE: "None of the rules gives a name. That is an answer.",
     naming.ALL_ZERO: "Every tap is 0: the head's map is erased here.",
     naming.NOT_FINITE: "Taps that are NaN or infinite: nothing can be measured.",
@@ -72,8 +72,8 @@ _CHANCE: dict[str, Documented] = {
     "size": significance.size_threshold,
     "p": significance.permutation_p,
     "coherent": templates.coherent,
-    "survives": significance.benjamini_hochberg,
     "dominant": significance.dominant_threshold,
+    "expected by chance": table.ShapeCounts,
     "probe": probes.run_probe,
 }
 
@@ -90,15 +90,23 @@ class Section:
 def sections() -> Iterator[Section]:
     """All definitions, in the order in which a name comes about."""
     yield Section("Measures of a key-query kernel", NOTATION, _from_docs(measures.MEASURES))
-    yield Section("Templates", _doc(templates.template_scores), tuple(LINES.items()))
+    yield Section("Templates", _doc(templates.template_scores), _templates())
     yield Section("Edges and single taps", "Shapes that hang on one or two taps.", _from_docs(_EDGES))
-    yield Section("Could it be chance?", CHANCE, _from_docs(_CHANCE))
+    yield Section("Could it be chance?", CHANCE, (*_from_docs(_CHANCE), ("survives", TESTED)))
     yield Section("What a kernel is called", ORDER, (*_from_docs(_RULES), *NAMES.items()))
     yield Section("Rows of a head-mixing matrix", MIXING, _from_docs(_HEADS))
 
 
 def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:
     return tuple((name, _doc(function)) for name, function in functions.items())
+
+
+def _templates() -> tuple[tuple[str, str], ...]:
+    """The list in the library's docstring, a line a template, and which kernels have no room for one."""
+    lines = (inspect.getdoc(templates.library) or "").splitlines()
+    drawn = (line.removeprefix("- ").split(" ", 1) for line in lines if line.startswith("- "))
+    room = ("too small for a shape", _doc(templates.cannot_show))
+    return (*((name.rstrip(":"), text) for name, text in drawn), room)
 
 
 def _doc(documented: Any) -> str:

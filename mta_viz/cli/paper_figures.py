@@ -46,6 +46,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     wanted = _wanted(arguments.which)
     if (arguments.keys or arguments.rows) and not arguments.prompt:
         raise MtaVizError("--keys and --rows name parts of --prompt TEXT, which is missing")
+    if arguments.out.exists() and not arguments.out.is_dir():
+        raise MtaVizError(f"{arguments.out} is a file; name a folder with --out")
     model = open_model(arguments)
     made, left_out = _make(model, wanted, arguments)
     names = [_files(_model_name(model, arguments.path), figure, arguments.format) for figure in made]
@@ -69,8 +71,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _check_free(out: Path, names: list[str], force: bool) -> list[str]:
     """The files that would be replaced. Raises MtaVizError for any without --force."""
-    if out.exists() and not out.is_dir():
-        raise MtaVizError(f"{out} is a file; name a folder with --out")
     there = [name for name in names if (out / name).exists()]
     if there and not force:
         more = f" and {len(there) - 3} more" if len(there) > 3 else ""

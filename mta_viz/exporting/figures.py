@@ -23,7 +23,7 @@ NO_BROWSER = (
 _one_at_a_time = threading.Lock()
 
 
-def figure_bytes(figure: go.Figure, format: Format, scale: float = 2) -> bytes:
+def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0) -> bytes:
     """The figure as a file's content; `scale` multiplies the pixels of a PNG.
 
     SVG and PDF have the figure's own size, 96 pixels to the inch.

@@ -17,7 +17,7 @@ from mta_viz.exporting.data import Row, number, table
 from mta_viz.plots import paper_captions, paper_figures
 from mta_viz.plots.paper_figures import Bars, Width
 
-PNG_SCALE = 4  # 384 pixels to the inch: print asks for 300
+PNG_SCALE = 4.0  # 384 pixels to the inch: print asks for 300
 Result = LayerPicture | KernelBesideMap | MixingOverLayers | MixingByLayer
 BARS: dict[Preset, Bars] = {"head-diagonal": "diagonal", "head-ratio": "ratio"}
 

@@ -33,9 +33,9 @@ PX_PER_MM = 96 / 25.4
 SANS = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
 WITH_KERNELS, WITHOUT_KERNELS = "#E69F00", "#0072B2"
 _PRINT = Room(
-    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 16.0), columns=4, bar=140, told=False
+    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 16.0), columns=4, bar=190, told=False
 )
-_TITLE_PX, _AXIS_PX, _BAR_TOP = 11, 10, 46
+_TITLE_PX, _AXIS_PX, _BAR_TOP, _SHORTEST_BAR_PX = 11, 10, 46, 130
 _MIX_CELL_PX, _MIX_WORDS_PX = (8.0, 24.0), 18
 _MAX_SIDE_PX = 480
 
@@ -61,8 +61,9 @@ class _Box:
 
     def bar(self, size: tuple[int, int]) -> dict[str, object]:
         """A colour bar's place over it."""
-        middle, top = (self.left + self.width / 2) / size[0], 1 - self.top / size[1]
-        return {"x": middle, "y": top, "len": round(0.7 * self.width), "lenmode": "pixels", "ypad": 4}
+        corner = {"x": self.left / size[0], "xanchor": "left", "xpad": 16, "y": 1 - self.top / size[1]}
+        length = max(round(0.8 * self.width), _SHORTEST_BAR_PX)
+        return corner | {"len": length, "lenmode": "pixels", "ypad": 4}
 
 
 def width_px(width: Width) -> int:
@@ -137,7 +138,7 @@ def bars_figure(
     parts = Parts((wide, down * (high + 62) + 20), {"l": 0, "r": 0, "t": 0, "b": 0})
     for place, means in enumerate(found.places):
         row, column = (place, 0) if stacked else (0, place)
-        box = _Box(50 + column * wide / across, 42 + row * (high + 62), plot, high)
+        box = _Box(50 + column * wide / across, 42.0 + row * (high + 62), plot, float(high))
         suffix = str(place + 1) if place else ""
         _add_bars(parts, found, means, what, suffix, numbering_from)
         _add_bar_axes(parts, box, suffix, len(found.key_query), numbering_from)
@@ -172,9 +173,9 @@ def _placed(found: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, 
     """The boxes of kernel and map, and the figure's size."""
     (c_q, c_k), (rows, columns) = found.taps.shape, found.attention.values.shape
     kernel_room = wide - 56 if stacked else 0.36 * wide - 50
-    tap = min(kernel_room / c_k, _MAX_SIDE_PX / c_q, 18.0)
-    kernel = _Box(46, _BAR_TOP + 4, c_k * tap, c_q * tap)
-    labels = 12 + max(theme.text_px(_labels(found, span).values()) for span in (found.rows, found.keys))
+    tap = min(kernel_room / c_k, _MAX_SIDE_PX / c_q, 22.0)
+    kernel = _Box(46.0, _BAR_TOP + 4.0, c_k * tap, c_q * tap)
+    labels = 12.0 + max(theme.text_px(_labels(found, span).values()) for span in (found.rows, found.keys))
     left = labels if stacked else 0.36 * wide + labels
     top = kernel.top + kernel.height + 46 + _BAR_TOP if stacked else kernel.top
     cell = min((wide - left - 8) / columns, _MAX_SIDE_PX / rows, 22.0)
@@ -186,7 +187,7 @@ def _placed(found: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, 
 def _add_kernel(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
     offsets, (c_q, c_k) = found.offsets, found.taps.shape
     trace = tap_cells(found.taps, offsets, numbers=False)
-    parts.traces.append(trace.update(colorbar=box.bar(parts.size), text=None, texttemplate=None))
+    parts.traces.append(trace.update(colorbar=box.bar(parts.size), textfont=None))
     add_crosses(parts, found.taps, offsets)
     add_frames(parts, offsets)
     keys, queries = offset_ticks(offsets, box.width / c_k, box.height / c_q)
@@ -197,7 +198,7 @@ def _add_kernel(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
     below = {"font": {"size": _AXIS_PX}}
     _add_text(parts, key_title(offsets), box.left, box.top + box.height + 20, **below)
     middle = box.top + box.height / 2
-    _add_text(parts, "query offset", 2, middle, textangle=-90, yanchor="middle", **below)
+    _add_text(parts, "query offset", 2.0, middle, textangle=-90, yanchor="middle", **below)
 
 
 def _add_map(parts: Parts, found: KernelBesideMap, box: _Box) -> None:

@@ -155,7 +155,9 @@ def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]
         try:
             sample = needle_sample(model)
         except MtaVizError as error:
-            raise PromptError(f"the needle task does not fit this model ({error}); {OWN_PROMPT}") from error
+            raise PromptError(
+                f"the needle task does not fit this model ({str(error).rstrip('.')}); {OWN_PROMPT}"
+            ) from error
         return sample.tokens, *gold_spans(sample)
     tokens = tokenize(model, valid_text(arguments.prompt))
     named = needle_spans(tokens)

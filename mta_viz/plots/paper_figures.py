@@ -33,7 +33,7 @@ PX_PER_MM = 96 / 25.4
 SANS = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
 WITH_KERNELS, WITHOUT_KERNELS = "#E69F00", "#0072B2"
 _PRINT = Room(
-    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 16.0), columns=4, bar=190, told=False
+    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 26.0), columns=4, bar=190, told=False
 )
 _TITLE_PX, _AXIS_PX, _BAR_TOP, _SHORTEST_BAR_PX = 11, 10, 46, 130
 _MIX_CELL_PX, _MIX_WORDS_PX = (8.0, 24.0), 18

@@ -91,6 +91,18 @@ def test_a_layers_kernels_are_those_of_its_file(name, layer):
     assert picture.offsets.query[-1] == 0 and picture.offsets.key == tuple(range(-half, half + 1))
 
 
+def test_sizes_and_signed_values_of_two_heads_by_hand():
+    shapes = config(MTAOptions(head_post_group=4), 258)
+    weights = random_weights(shapes)
+    mixing = weights["blocks.0.attn.head_post"]
+    mixing.zero_()
+    mixing[0, :2, :2] = torch.tensor([[1.0, -3.0], [2.0, -2.0]])
+    means = mixing_by_layer(weights, shapes).places[0]
+    assert (means.diagonal_size[0], means.diagonal[0]) == (3 / 4, -1 / 4)
+    assert (means.off_diagonal_size[0], means.off_diagonal[0]) == (5 / 12, -1 / 12)
+    assert means.ratio[0] == pytest.approx(5 / 9) and means.signed_ratio[0] == pytest.approx(1 / 3)
+
+
 def test_layers_with_key_query_kernels_are_marked_and_layers_can_be_chosen():
     shapes = config(FULL, 258)
     weights = random_weights(shapes)

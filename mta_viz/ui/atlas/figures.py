@@ -62,7 +62,7 @@ def draw_figures(page: Page) -> None:
     try:
         result = RESULTS[preset](page)
     except MtaVizError as error:
-        st.info(plain(f"{NAMES[preset]}: {error}."))
+        st.info(plain(f"{NAMES[preset]}: {str(error).rstrip('.')}."))
         return
     if result is not None:
         _draw(page, preset, width, result)

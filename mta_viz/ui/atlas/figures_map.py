@@ -123,7 +123,7 @@ def _offer_needles(page: Page) -> None:
     try:
         sample = remember(lambda: needle_sample(page.model), "needle sample", page.key)
     except MtaVizError as error:
-        caption(f"The needle task does not fit this model: {error}.")
+        caption(f"The needle task does not fit this model: {str(error).rstrip('.')}.")
         return
     st.button(
         f"Run a needle prompt, {len(sample.tokens)} tokens",

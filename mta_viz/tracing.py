@@ -30,6 +30,9 @@ Progress = Callable[[float], None]
 Prompt = str | Tokens | Iterable[SupportsIndex]
 EVERYTHING = slice(None)
 CALIBRATION = 4e9  # multiply-adds of the run that measures this machine, about 0.2 s
+KERNELS_ONLY = (
+    "this file holds kernels only, so no prompt can be run with it; open the whole model for attention maps"
+)
 _seconds: WeakKeyDictionary[HookedMTA, dict[int, float]] = WeakKeyDictionary()
 
 
@@ -176,6 +179,7 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
 
 def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
     """The prompt as `Tokens` the model can take. Raises PromptError or TokenizerError."""
+    _check_runs(model)
     if isinstance(prompt, str):
         if model.tokenizer is None:
             raise PromptError("this checkpoint came without its tokenizer; give the file, or token ids")
@@ -226,6 +230,11 @@ def generate(
     return tuple(new)
 
 
+def _check_runs(model: HookedMTA) -> None:
+    if model.kernels_only:
+        raise PromptError(KERNELS_ONLY)
+
+
 def _likeliest(logits: Float[Tensor, " vocab"], n_new: int) -> int:
     if logits.isnan().any():
         raise MtaVizError(
@@ -237,6 +246,7 @@ def _likeliest(logits: Float[Tensor, " vocab"], n_new: int) -> int:
 
 def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
     """Logits of a batch of equally long sequences, in the model's dtype, on its device."""
+    _check_runs(model)
     with model.lock, torch.no_grad():
         set_threads(model.config, ids.shape[1], batch=ids.shape[0])
         return model(ids.to(model.device))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from mta_viz.checkpoint.kernels_only import write_kernels
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
@@ -99,7 +100,7 @@ def two_head_trace() -> Trace:
 
 
 def write_wide(folder: Path) -> Path:
-    """A model with the kernels of the paper's 880M one (24 layers x 16 heads, 6 x 11) and tiny matrices."""
+    """The kernels alone of a model of the paper's 880M shape (24 layers x 16 heads, 6 x 11), random."""
     mta = MTAOptions(
         pre_kernel=(6, 11), post_kernel=(6, 11), mta_layers=(3, 7, 11, 15, 19, 23), head_pre=True,
         head_post_linear=True,
@@ -108,8 +109,5 @@ def write_wide(folder: Path) -> Path:
         d_model=32, n_layers=24, n_heads=16, n_kv_heads=16, d_head=2, d_mlp=8, vocab_size=258, tied=True,
         mta=mta,
     )  # fmt: skip
-    write_native(
-        folder, shapes, random_weights(shapes), tokenizer_name="bytes", tokenizer_path=None,
-        dtype=torch.float32,
-    )  # fmt: skip
+    write_kernels(folder, shapes, random_weights(shapes))
     return folder

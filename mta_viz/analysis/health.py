@@ -37,7 +37,7 @@ class Health:
 
 def health(model: HookedMTA, trace: Trace | None = None) -> Health:
     """Examine a model and, if given, one run of it. Computes every layer's final weights once."""
-    weights = list(model.state_dict().values())
+    weights = [weight for weight in model.state_dict().values() if not weight.is_meta]
     at_identity, n_kernels, largest = _kernel_facts(model)
     return Health(
         n_nan=sum(int(weight.isnan().sum()) for weight in weights),

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint import dcp, kernels_only, lingua, native
 from mta_viz.checkpoint.locate import locate
 from mta_viz.errors import CheckpointError
 
@@ -31,7 +31,7 @@ def _weight_files(path: Path) -> list[Path]:
     if location.format == "dcp":
         pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # reading a pipe would wait for ever
         return [location.folder / dcp.METADATA, *pieces]
-    names = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS}
+    names = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS, "kernels": kernels_only.WEIGHTS}
     if location.format not in names:
         raise CheckpointError(["it holds no weights, so they have no sha256"], str(path))
     return [location.folder / names[location.format]]

@@ -14,12 +14,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mta_viz.checkpoint.layout import Entry, file_entries
+from mta_viz.checkpoint.layout import Entry, kernel_entries
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError
 
 HISTORY_FILE = "kernel_history.safetensors"
-KERNELS = ("kernel_pre", "kernel_post", "head_pre", "head_post")
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,6 @@ def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
             for name, entry in entries.items()
         },
     )
-
-
-def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
-    """Our name of every kernel and head-mixing matrix -> its place in a Lingua file."""
-    return {name: entry for name, entry in file_entries(config).items() if name.endswith(KERNELS)}
 
 
 def _steps(text: str) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ Shape = tuple[int, ...]
 TIED_COPY = "output.tied_module.weight"
 EMBEDDING = "tok_embeddings.weight"
 
+KERNELS = ("kernel_pre", "kernel_post", "head_pre", "head_post")  # what names of kernels and mixing end with
+
 
 def kernel_from_file(tensor: Float[Tensor, "head 1 c_q c_k"]) -> Float[Tensor, "head c_q c_k"]:
     """Drop the channel axis of a depthwise convolution."""
@@ -116,6 +118,11 @@ def file_entries(config: ModelConfig) -> dict[str, Entry]:
     return entries
 
 
+def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
+    """The same for the kernels and head-mixing matrices alone."""
+    return {name: entry for name, entry in file_entries(config).items() if name.endswith(KERNELS)}
+
+
 def _place(name: str, config: ModelConfig) -> tuple[str, Layout]:
     if name in MODEL_KEYS:
         return MODEL_KEYS[name]
@@ -127,11 +134,13 @@ def _place(name: str, config: ModelConfig) -> tuple[str, Layout]:
     return f"layers.{layer}.{suffix}", layout
 
 
-def tensor_problems(config: ModelConfig, weights: StoredWeights) -> list[str]:
-    """Everything wrong with names, shapes and dtypes; no values are read."""
+def tensor_problems(
+    config: ModelConfig, weights: StoredWeights, entries: Mapping[str, Entry] | None = None
+) -> list[str]:
+    """Everything wrong with names, shapes and dtypes; no values are read. `entries`: not all parameters."""
     stored = weights.tensors
-    expected = {entry.key: entry.shape for entry in file_entries(config).values()}
-    if config.tied and TIED_COPY in stored:
+    expected = {entry.key: entry.shape for entry in (entries or file_entries(config)).values()}
+    if config.tied and TIED_COPY in stored and EMBEDDING in expected:
         expected[TIED_COPY] = expected[EMBEDDING]
     there = {**stored, **weights.unreadable}
     absent = {key: shape for key, shape in expected.items() if key not in there}
@@ -175,13 +184,18 @@ def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor])
 
 
 def read_parameters(
-    config: ModelConfig, stored: Mapping[str, StoredTensor], progress: Callable[[float], None] | None
+    config: ModelConfig,
+    stored: Mapping[str, StoredTensor],
+    progress: Callable[[float], None] | None,
+    entries: Mapping[str, Entry] | None = None,
 ) -> dict[str, Tensor]:
-    """All parameters by our names, in memory of their own. `progress` gets the fraction of bytes read.
+    """All parameters by our names (or those of `entries`), in memory of their own.
+
+    `progress` gets the fraction of bytes read.
 
     Raises CheckpointError listing every damaged tensor, and tied copies that differ.
     """
-    entries = file_entries(config)
+    entries = entries or file_entries(config)
     problems: list[str] = []
     state_dict: dict[str, Tensor] = {}
     total, done = sum(stored[entry.key].n_bytes for entry in entries.values()), 0

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint import dcp, kernels_only, lingua, native
 from mta_viz.checkpoint.files import PARAMS
 from mta_viz.checkpoint.printable import printable
 from mta_viz.checkpoint.types import Format
@@ -13,10 +13,12 @@ from mta_viz.errors import CheckpointError
 
 _CONSOLIDATED = "consolidated"
 _STEPS = "checkpoints"
+_FILES = (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA, kernels_only.WEIGHTS)
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {dcp.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{PARAMS} alone, or a run folder with {_STEPS}/0000010000/ and so on"
+    f"{kernels_only.WEIGHTS} beside {PARAMS}, {PARAMS} alone, or a run folder with {_STEPS}/0000010000/ and "
+    "so on"
 )
 
 
@@ -35,7 +37,7 @@ def locate(path: Path, step: int | None = None) -> Location:
 
     Raises CheckpointError saying what was looked for.
     """
-    folder = path.parent if path.name in (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA) else path
+    folder = path.parent if path.name in _FILES else path
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
@@ -76,6 +78,8 @@ def _weights_format(folder: Path) -> Format | None:
         return "lingua"
     if (folder / dcp.METADATA).is_file() or any(folder.glob("*.distcp")):
         return "dcp"
+    if (folder / kernels_only.WEIGHTS).is_file():
+        return "kernels"
     return None
 
 
@@ -88,7 +92,7 @@ def _step_folders(folder: Path) -> dict[int, Path]:
 
 def _is_complete(folder: Path) -> bool:
     """`.metadata` is written last: pieces without it are a save that was interrupted."""
-    return _weights_format(folder) in ("native", "lingua") or (folder / dcp.METADATA).is_file()
+    return _weights_format(folder) in ("native", "lingua", "kernels") or (folder / dcp.METADATA).is_file()
 
 
 def _choose_step(folder: Path, steps: dict[int, Path], step: int | None) -> Location:

@@ -38,15 +38,19 @@ _DTYPES = {
 
 
 def open_native(folder: Path) -> StoredWeights:
-    """Names, shapes and dtypes in the header of model.safetensors; values are read through a memory map."""
-    file = folder / WEIGHTS
+    """The tensors of model.safetensors, as `open_safetensors` gives them."""
+    return open_safetensors(folder / WEIGHTS)
+
+
+def open_safetensors(file: Path) -> StoredWeights:
+    """Names, shapes and dtypes in the header of a file; values are read through a memory map."""
     try:
         n_bytes, described = file.stat().st_size, _header(file)
     except OSError as error:
-        return StoredWeights({}, (f"{WEIGHTS} cannot be read: {error.strerror or error}",))
+        return StoredWeights({}, (f"{file.name} cannot be read: {error.strerror or error}",))
     except SafetensorError as error:
         again = "it is cut short or is no safetensors file. Copy it again"
-        return StoredWeights({}, (f"{WEIGHTS} cannot be read ({error}): {again}",))
+        return StoredWeights({}, (f"{file.name} cannot be read ({error}): {again}",))
     tensors, unreadable = {}, {}
     for key, (shape, word) in described.items():
         if word in _DTYPES:
@@ -68,7 +72,7 @@ def _read(file: Path, key: str) -> Tensor:
         with safe_open(file, framework="pt") as opened:
             return opened.get_tensor(key).clone()
     except (OSError, SafetensorError) as error:
-        raise CheckpointError([f"{key} in {WEIGHTS} cannot be read: {error}"]) from error
+        raise CheckpointError([f"{key} in {file.name} cannot be read: {error}"]) from error
 
 
 def write_native(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint import dcp, kernels_only, lingua, native
 from mta_viz.checkpoint.files import PARAMS, read_params
 from mta_viz.checkpoint.hints import shape_hints
-from mta_viz.checkpoint.layout import read_parameters, tensor_problems
+from mta_viz.checkpoint.layout import file_entries, kernel_entries, read_parameters, tensor_problems
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.checkpoint.printable import printable
@@ -28,7 +28,9 @@ _OPEN: Mapping[Format, Callable[[Path], StoredWeights]] = {
     "native": native.open_native,
     "lingua": lingua.open_lingua,
     "dcp": dcp.open_dcp,
+    "kernels": kernels_only.open_kernels,
 }
+_ENTRIES = {"kernels": kernel_entries}  # formats that hold less than all parameters
 
 
 def read_checkpoint(
@@ -53,7 +55,8 @@ def read_checkpoint(
     found = _inspect(location, tokenizer, with_tokenizer=True, vocab_size=None)
     config = found.checked()
     try:
-        state_dict = read_parameters(config, found.weights.tensors, progress)
+        entries = _ENTRIES.get(location.format, file_entries)(config)
+        state_dict = read_parameters(config, found.weights.tensors, progress, entries)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
     dtype, step = common_dtype(found.weights), location.step
@@ -144,7 +147,7 @@ def _inspect(
     params_file: Path | None = None,
 ) -> _Findings:
     params, problems = read_params(params_file or location.folder / PARAMS)
-    weights, has_weights = open_weights(location), location.format in _OPEN
+    weights = open_weights(location)
     if problems:
         opened = _OpenedTokenizer()
         return _Findings(location, Parsed(None), opened, weights, (*problems, *weights.problems))
@@ -156,19 +159,18 @@ def _inspect(
     hints = shape_hints(weights.tensors)
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
-    misfits = _misfits(parsed, opened, weights, has_weights)
+    misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
 
-def _misfits(
-    parsed: Parsed, opened: _OpenedTokenizer, weights: StoredWeights, has_weights: bool
-) -> list[str]:
+def _misfits(parsed: Parsed, opened: _OpenedTokenizer, weights: StoredWeights, format: Format) -> list[str]:
     """What does not fit between the configuration and the tensors or the tokenizer."""
     if parsed.config is None:
         return []
     # A file that cannot be opened at all has its own problem; its tensors are not missing.
-    opened_well = weights.tensors or weights.unreadable or (has_weights and not weights.problems)
-    problems = tensor_problems(parsed.config, weights) if opened_well else []
+    opened_well = weights.tensors or weights.unreadable or (format in _OPEN and not weights.problems)
+    entries = _ENTRIES.get(format, file_entries)(parsed.config)
+    problems = tensor_problems(parsed.config, weights, entries) if opened_well else []
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
     if tokenizer is not None and tokenizer.vocab_size > size:
         problems.append(

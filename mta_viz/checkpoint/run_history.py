@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint.kernel_history import KernelHistory, kernel_entries
+from mta_viz.checkpoint.kernel_history import KernelHistory
+from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.locate import Location, run_steps
 from mta_viz.checkpoint.reading import open_weights
 from mta_viz.config import ModelConfig

@@ -11,7 +11,7 @@ import torch
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
-Format = Literal["lingua", "dcp", "native", "params"]
+Format = Literal["lingua", "dcp", "native", "kernels", "params"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Source:
 class Checkpoint:
     """A model as read: `state_dict` has exactly the names and shapes of `parameter_shapes(config)`.
 
+    Of a source of the format `kernels` it has those of the kernels and head-mixing matrices alone.
     `tokenizer` is None when its file is missing; `tokenizer_problem` then says which file is
     wanted. `tokenizer_path` is the tokenizer's file, or where params.json says it was. `notes` are
     things to tell the user that are no errors (an ignored layer index, say).

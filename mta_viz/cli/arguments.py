@@ -49,6 +49,12 @@ def _add_kernels(commands: argparse._SubParsersAction) -> None:
     kernels.add_argument(
         "--format", choices=("json", "csv"), default="json", help="json (default): rows and counts; csv: rows"
     )
+    kernels.add_argument(
+        "--save",
+        type=Path,
+        metavar="FOLDER",
+        help="also write the kernels alone, to be opened without the model",
+    )
 
 
 def _add_trace(commands: argparse._SubParsersAction) -> None:

@@ -1,4 +1,4 @@
-"""`kernels PATH [--format json|csv]`: one row per kernel, with its shape, scores and significance."""
+"""`kernels PATH [--format json|csv] [--save FOLDER]`: one row per kernel: shape, scores, significance."""
 
 from argparse import Namespace
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from typing import Any
 from mta_viz.analysis.kernels import kernel_offsets
 from mta_viz.analysis.shapes.table import kernel_frame, kernel_table, shape_counts
 from mta_viz.analysis.shapes.templates import cannot_show
+from mta_viz.checkpoint.kernels_only import write_kernels
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.config import ModelConfig
@@ -18,6 +19,9 @@ def run(arguments: Namespace) -> dict[str, Any] | str:
         checkpoint = read_checkpoint(arguments.path, progress=progress)
     for text in checkpoint.notes:
         note(text)
+    if arguments.save is not None:
+        write_kernels(arguments.save, checkpoint.config, checkpoint.state_dict)
+        note(f"the kernels alone are in {arguments.save}")
     rows = kernel_table(checkpoint.state_dict, checkpoint.config)
     if not rows:
         note("the model has no key-query kernels and mixes no heads")

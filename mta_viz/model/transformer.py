@@ -131,6 +131,11 @@ class HookedMTA(HookedRootModule):
         return self.embed.weight.device
 
     @property
+    def kernels_only(self) -> bool:
+        """Whether the model has values for its kernels alone; then it cannot run."""
+        return self.embed.weight.is_meta
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype weights and activations have."""
         return self.embed.weight.dtype
@@ -141,13 +146,14 @@ def build_model(
 ) -> HookedMTA:
     """The checkpoint's model on `device`, in `dtype` (None: the file's own), ready to run.
 
-    Weights already in that dtype and place are used as they are, memory-mapped ones too.
+    Weights already in that dtype and place are used as they are, memory-mapped ones too. Of a checkpoint
+    that holds kernels only, all other weights stay without values, and `tracing` refuses to run it.
     """
     if dtype is None and checkpoint.source.dtype:
         dtype = getattr(torch, checkpoint.source.dtype)  # one dtype, also for a file that mixes them
     state = {name: tensor.to(device, dtype) for name, tensor in checkpoint.state_dict.items()}
     with torch.device("meta"):
         model = HookedMTA(checkpoint.config)
-    model.load_state_dict(state, assign=True)
+    model.load_state_dict(state, strict=checkpoint.source.format != "kernels", assign=True)
     model.tokenizer, model.source = checkpoint.tokenizer, checkpoint.source
     return model.requires_grad_(False).eval()

@@ -91,6 +91,8 @@ def _show_progress(job: running.Job) -> None:
 
 def _draw_run(request: Request) -> None:
     """The Run button. Never disabled: a disabled one would swallow the click that ends the typing."""
+    if not request.runs:
+        return
     up_to_date = request.run is not None and not request.stale and not request.empty
     request.button.button(
         "Run",

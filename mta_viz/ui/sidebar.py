@@ -22,6 +22,10 @@ from mta_viz.ui.examples import fitting, prompt_for
 from mta_viz.ui.uploads import keep_upload
 from mta_viz.ui.widgets import caption, plain
 
+ONLY_KERNELS = (
+    "This file holds kernels only. Look at them on the Kernels page; for attention maps open the whole model."
+)
+
 
 @dataclass
 class Request:
@@ -52,6 +56,11 @@ class Request:
         return self.found.summary
 
     @property
+    def runs(self) -> bool:
+        """Whether a prompt can be run: not with a file that holds kernels only."""
+        return self.summary.format != "kernels"
+
+    @property
     def model_key(self) -> ModelKey:
         """`model`, where it is known to be set."""
         if self.model is None:
@@ -66,7 +75,7 @@ def draw_sidebar() -> Request:
     with st.sidebar:
         _draw_checkpoint(request)
         if request.model is not None:
-            _draw_prompt(request)
+            (_draw_prompt if request.runs else _say_kernels_only)(request)
         state.put("in link", link.parameters(request.run.prompt if request.run else None))
         request.settings = st.expander("Settings", icon=":material/tune:")
         request.check = st.container()
@@ -139,6 +148,11 @@ def _model_key(found: Found) -> ModelKey:
         tokenizer=state.get(f"tokenizer.{found.path}"),
         step=step,
     )
+
+
+def _say_kernels_only(request: Request) -> None:
+    caption(ONLY_KERNELS)
+    request.empty, request.button = ONLY_KERNELS, st.empty()
 
 
 def _draw_prompt(request: Request) -> None:

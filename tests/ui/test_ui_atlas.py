@@ -131,3 +131,31 @@ def test_the_paper_s_large_shape_is_drawn_as_two_figures(tmp_path, monkeypatch, 
         app.toggle(key="widget.kernel_numbers").set_value(True).run()
         fine(app)
         assert "Numbers need cells of 26 px" in said(app)
+
+
+def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run(
+    tmp_path, monkeypatch, open_app
+):
+    write_wide(tmp_path / "wide")
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    app = open_app("wide", "Hello", PAGE, layer=3, head=2, where="post")
+    fine(app)
+    assert "L3 H2 · after the softmax" in said(app)
+    assert "This file holds kernels only" in said(app)
+    app = open_app("wide", "Hello", "pages/attention.py")
+    fine(app)
+    assert "for attention maps open the whole model" in "\n".join(one.value for one in app.info)
+
+
+def test_definitions_are_one_click_from_the_gallery(open_app):
+    from mta_viz.analysis.shapes.measured import measured_rates
+
+    app = open_app("tiny-mta", "Hello", PAGE)
+    app.button(key="to_definitions").click().run()
+    fine(app)
+    shown = [one.value for one in app.dataframe]
+    assert [len(one) for one in shown] == [len(rates) for rates in vars(measured_rates()).values()]
+    first = measured_rates().false_names[0]
+    assert shown[0].iloc[0]["with a name"] == f"{first.share:.1%}" and shown[0].iloc[0]["n"] == first.n
+    text = " ".join(str(value) for table in app.table for value in table.value["definition"])
+    assert "1 where earlier and later keys count alike" in text.replace("\\", "")

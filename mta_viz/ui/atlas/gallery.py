@@ -143,7 +143,13 @@ def _way_out(choice: Choice) -> str:
 def _draw_verdict(page: Page, kernels: Kernels) -> None:
     counts = remember(lambda: shape_counts(kernels.rows), "shape counts", *weights_key(page))
     if counts.kernels:
-        st.text(verdict_line(counts))
+        with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+            st.text(verdict_line(counts), width="stretch")
+            st.button(
+                "Definitions", key="to_definitions", type="tertiary", icon=":material/menu_book:",
+                on_click=state.put, args=("part", "Definitions"),
+                help="What every score and name means, and how often each is wrong.",
+            )  # fmt: skip
     config = page.model.config
     if lacking := [
         at for at in range(config.n_layers) if not (config.kernels(at).pre or config.kernels(at).post)

@@ -20,7 +20,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tracing import Trace
+from mta_viz.tracing import KERNELS_ONLY, Trace
 
 NEEDLES, MOST_TOKENS = 4, 512
 
@@ -46,6 +46,8 @@ def needle_sample(model: HookedMTA) -> NeedleSample:
 
     Raises TokenizerError and PromptError for a model that cannot be given one.
     """
+    if model.kernels_only:
+        raise PromptError(KERNELS_ONLY)
     if model.tokenizer is None:
         raise TokenizerError("the needle prompt needs the checkpoint's tokenizer, which is not here")
     task = NeedleTask(NEEDLES, min(model.config.n_ctx // 2, MOST_TOKENS), 50)

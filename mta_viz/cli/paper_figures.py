@@ -151,7 +151,7 @@ def _kernel_maps(model: HookedMTA, arguments: Namespace) -> Iterator[Result]:
 
 def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]:
     """The prompt, the queries and the keys to show: the user's, else one of the needle task."""
-    if arguments.prompt is None:
+    if arguments.prompt is None and not model.kernels_only:
         try:
             sample = needle_sample(model)
         except MtaVizError as error:
@@ -159,7 +159,7 @@ def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]
                 f"the needle task does not fit this model ({str(error).rstrip('.')}); {OWN_PROMPT}"
             ) from error
         return sample.tokens, *gold_spans(sample)
-    tokens = tokenize(model, valid_text(arguments.prompt))
+    tokens = tokenize(model, valid_text(arguments.prompt or ""))
     named = needle_spans(tokens)
     keys = asked_span(named) if arguments.keys is None else _found(tokens, arguments.keys, "--keys")
     if keys is None:

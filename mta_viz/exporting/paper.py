@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -36,7 +37,7 @@ def paper_figure(
     preset: Preset, result: Result, model: str, *, width: Width = "page", numbering_from: int = 0
 ) -> PaperFigure:
     """The figure of a preset from what `analysis.paper_figures` computed for it."""
-    look = {"width": width, "numbering_from": numbering_from}
+    look: dict[str, Any] = {"width": width, "numbering_from": numbering_from}
     if isinstance(result, LayerPicture):
         figure = paper_figures.layer_figure(result, **look)
         caption = paper_captions.layer_caption(result, model, numbering_from)

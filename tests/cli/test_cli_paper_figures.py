@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from choreographer.browsers.chromium import Chromium
-from cli_support import assert_refused
+from cli_support import CONFIG, assert_refused
 
+from mta_viz.checkpoint.kernels_only import write_kernels
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from tests.tiny_models import config, random_weights
@@ -142,3 +143,11 @@ def test_a_model_without_kernels_has_no_figures(run, tmp_path):
     answer = run("paper-figures", plain, "--out", tmp_path / "out", "--format", "html")
     assert answer.status == 2 and "error: nothing to draw" in answer.err and not (tmp_path / "out").exists()
     assert answer.err.count("is left out: this checkpoint has no kernels at all") == 5
+
+
+def test_a_file_of_kernels_alone_draws_all_but_the_map(run, model, tmp_path):
+    write_kernels(tmp_path / "kernels", CONFIG, model.state_dict())
+    answer = run("paper-figures", tmp_path / "kernels", "--out", tmp_path / "out", "--format", "html")
+    assert answer.status == 0, answer.err
+    assert "holds kernels only" in answer.json["left_out"]["kernel-map"] and len(answer.json["left_out"]) == 1
+    assert len(answer.json["written"]) == 3 * 6

@@ -7,6 +7,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.spans import Span
+from mta_viz.checkpoint.kernels_only import write_kernels
+from mta_viz.tracing import load
 from mta_viz.ui.atlas.figures import NAMES
 from tests.tiny_models import write_models
 
@@ -135,6 +137,14 @@ def test_without_a_run_the_map_asks_for_one(draw):
     assert "Press Run." in told(app) and app.button(key="figure.needles").label
 
 
+def test_a_file_of_kernels_alone_says_so_and_offers_no_run(draw, models):
+    model = load(models / "tiny-mta")
+    write_kernels(models / "kernels-only", model.config, model.state_dict())
+    assert len(draw("kernels", "kernels-only").get("plotly_chart")) == 1
+    app = draw("kernel-map", "kernels-only")
+    assert "Press Run." in told(app) and not [b for b in app.button if b.key == "figure.needles"]
+
+
 @pytest.mark.parametrize(
     ("figure", "name", "words"),
     [
@@ -164,4 +174,5 @@ def test_the_part_is_on_the_page(open_app):
     app.run()
     app.button(key="figure.needles").click().run()
     assert not app.exception and not app.error
-    assert "The magic number of" in words_to_copy(app)
+    captions = [one.value for one in app.get("code")]  # the sidebar has one too
+    assert any("columns: “The magic number of" in one for one in captions)

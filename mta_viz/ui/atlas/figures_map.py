@@ -19,7 +19,7 @@ from mta_viz.analysis.spans import Span
 from mta_viz.errors import MtaVizError
 from mta_viz.ui import state
 from mta_viz.ui.atlas.layer import missing_text
-from mta_viz.ui.atlas.model_kernels import SHORT
+from mta_viz.ui.atlas.model_kernels import SHORT, select_kernel
 from mta_viz.ui.cache import remember
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
@@ -70,7 +70,11 @@ def kernel_and_map(page: Page) -> KernelBesideMap | None:
 def pick_place(name: str, places: tuple[Place, ...] | tuple[MixPlace, ...]) -> Any:
     """Before or after the softmax, as far as the model has it."""
     return st.segmented_control(
-        "Softmax", places, required=True, format_func=SHORT.get, **state.kept(name, places[0], places)
+        "Softmax",
+        places,
+        required=True,
+        format_func=lambda place: SHORT[place],
+        **state.kept(name, places[0], places),
     )
 
 
@@ -108,10 +112,8 @@ def _pick_head(page: Page, where: Place, strongest: tuple[int, int], keys: Span)
         pick_layer(config, layer, page.numbering)
         pick_head(config, head, page.numbering)
         if (layer, head) != strongest:
-            st.button(
-                f"Go to {name}", key="figure.strongest", on_click=state.select,
-                kwargs={"layer": strongest[0], "head": strongest[1]},
-            )  # fmt: skip
+            target = KernelId(*strongest, where)
+            st.button(f"Go to {name}", key="figure.strongest", on_click=select_kernel, args=(target,))
     caption(
         f"Of all heads with such a kernel {name} attends most to “{keys.name}” from the last of the rows."
     )
@@ -120,6 +122,8 @@ def _pick_head(page: Page, where: Place, strongest: tuple[int, int], keys: Span)
 
 def _offer_needles(page: Page) -> None:
     """A button that runs a prompt of the needle task, if the model can be given one."""
+    if page.model.kernels_only:  # it was said that no prompt can be run
+        return
     try:
         sample = remember(lambda: needle_sample(page.model), "needle sample", page.key)
     except MtaVizError as error:

@@ -21,9 +21,10 @@ from mta_viz.tracing import Trace
 
 Progress = Callable[[float], None]
 Baseline = Literal["zero", "mean"] | int
-STEPS = (8, 16, 32, 64, 128, 256)
+STEPS = (8, 16, 32, 64, 128, 256, 512)
 ENOUGH = 0.01  # completeness error, share of the difference explained
 GRADIENT_BYTES = 8 * 2**30
+BATCH_BYTES = 64 * 2**20
 MAPS_KEPT = 8  # of each layer, for the way back
 MOST_TOKENS = 64
 AT_ONCE = 4  # prompts of one ablation forward
@@ -62,12 +63,12 @@ def integrated_gradients(
     until the completeness error is at most `max_error`, or the next doubling would pass `max_seconds`.
     Raises PromptError for a prompt whose gradients would not fit, or an id that is not there.
     """
-    _check_memory(model, len(answer.prompt) + len(answer.before))
+    at_once = _points_at_once(model, len(answer.prompt) + len(answer.before))
     with torch.no_grad():
         real = model.embed(torch.tensor([answer.prompt], device=model.device)).detach()
         base, words = _baseline(model, baseline)
     found, error, steps, scores = _integrate(
-        of_embeddings(model, answer), real, base.expand_as(real), max_error, max_seconds, progress
+        of_embeddings(model, answer), real, base.expand_as(real), at_once, max_error, max_seconds, progress
     )
     return Attribution("integrated gradients", words, found[0].sum(-1).float().cpu(), *scores, error, steps)
 
@@ -118,9 +119,15 @@ def integrated_gradients_of_maps(
     the layer is held as it was. `trace`: of the prompt with `answer.before` after it.
     """
     maps = _maps(trace, layer, stage, answer)
-    _check_memory(trace.model, len(trace.tokens))
+    at_once = _points_at_once(trace.model, len(trace.tokens))
     found, error, steps, scores = _integrate(
-        of_maps(trace, layer, stage, answer), maps, torch.zeros_like(maps), max_error, max_seconds, progress
+        of_maps(trace, layer, stage, answer),
+        maps,
+        torch.zeros_like(maps),
+        at_once,
+        max_error,
+        max_seconds,
+        progress,
     )
     return Attribution("integrated gradients", "maps of zeros", found[0].float().cpu(), *scores, error, steps)
 
@@ -149,6 +156,7 @@ def _integrate(
     score: Callable[[Tensor], Tensor],
     real: Tensor,
     base: Tensor,
+    at_once: int,
     max_error: float,
     max_seconds: float,
     progress: Progress | None,
@@ -162,8 +170,8 @@ def _integrate(
     begun = time.monotonic()
     for steps in STEPS:
         started = time.monotonic()
-        values = IntegratedGradients(_counted(score, steps, progress)).attribute(
-            real, baselines=base, n_steps=steps, method="gausslegendre", internal_batch_size=1
+        values = IntegratedGradients(_counted(score, -(-steps // at_once), progress)).attribute(
+            real, baselines=base, n_steps=steps, method="gausslegendre", internal_batch_size=at_once
         )
         error = abs(float(values.double().sum()) - difference) / max(abs(difference), 1e-12)
         took = time.monotonic() - started
@@ -223,7 +231,8 @@ def _maps(trace: Trace, layer: int, stage: Stage, answer: Answer) -> Float[Tenso
     return trace.maps(layer, stage)[None]
 
 
-def _check_memory(model: HookedMTA, n_tokens: int) -> None:
+def _points_at_once(model: HookedMTA, n_tokens: int) -> int:
+    """How many points of the integral are worth one run; raises PromptError when one is too large."""
     config = model.config
     needed = config.n_layers * config.n_heads * n_tokens**2 * 4 * MAPS_KEPT
     if needed > GRADIENT_BYTES:
@@ -232,3 +241,4 @@ def _check_memory(model: HookedMTA, n_tokens: int) -> None:
             f"gradients keep every map of every layer: {needed / 2**30:.0f} GiB for {n_tokens:,} tokens. "
             f"Shorten the prompt to {most:,} tokens, or use ablation"
         )
+    return max(1, BATCH_BYTES // needed)

@@ -1,4 +1,4 @@
-"""A kernel rounded to the template it fits best: its own tap, and of the others what lies along the template."""
+"""A kernel rounded to the template it fits best: the own tap stays, the others keep what lies along it."""
 
 import numpy as np
 from jaxtyping import Float

@@ -1,0 +1,83 @@
+"""What a plan does to a run: the edited run beside the original one, and the answer under both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from mta_viz.analysis.answers import Answer, AnswerMeter, first_layer, log_odds
+from mta_viz.analysis.differences import DifferenceMap, subtract
+from mta_viz.analysis.from_layer import after_layer
+from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.patching import operated
+from mta_viz.analysis.predictions import Prediction, top_tokens
+from mta_viz.interventions.kinds import Intervention
+from mta_viz.interventions.plans import Plan
+from mta_viz.model.editing import edited
+from mta_viz.tracing import Progress, Trace, capture
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Board:
+    """The answer and the likeliest next tokens, in the original run and in the edited one.
+
+    `before`, `after`: log-probability of the answer in nats.
+    """
+
+    plan: Plan
+    answer: Answer
+    before: float
+    after: float
+    top_before: tuple[Prediction, ...]
+    top_after: tuple[Prediction, ...]
+
+    @property
+    def change(self) -> float:
+        """What the plan adds to the answer's log-probability, in nats."""
+        return self.after - self.before
+
+    @property
+    def log_odds_change(self) -> float:
+        """What it adds to the answer's log-odds, in nats."""
+        return log_odds(self.after) - log_odds(self.before)
+
+
+def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None = None) -> Trace:
+    """The same prompt through the edited model; layers below the first change are not run again.
+
+    Raises ConfigError and PromptError as `operated` does; raise in `progress` to stop.
+    """
+    n_layers = trace.model.config.n_layers
+    first, model = first_layer(plan, n_layers), operated(trace.model, plan, len(trace.tokens))
+    rows, resid = list(trace.residuals[: first + 1]), trace.residuals[first][None].to(model.dtype)
+    for layer in range(first, n_layers):
+        resid = after_layer(model, resid, layer)
+        rows.append(resid[0].float())
+        if progress is not None:
+            progress((layer + 1 - first) / (n_layers - first))
+    return Trace(trace.tokens, torch.stack(rows), model)
+
+
+def answer_board(meter: AnswerMeter, edited_run: Trace, plan: Sequence[Intervention]) -> Board:
+    """Both runs' answers. Raises MtaVizError where a run's logits are NaN."""
+    last = len(meter.trace.tokens) - 1
+    return Board(
+        tuple(plan),
+        meter.answer,
+        meter.before,
+        meter.log_probability(plan),
+        top_tokens(meter.trace, last, TOP),
+        top_tokens(edited_run, last, TOP),
+    )
+
+
+def unchanged_without_a_plan(trace: Trace) -> bool:
+    """Whether the model made with an empty plan gives this run again, bit by bit."""
+    return torch.equal(capture(edited(trace.model, ()), trace.tokens).residuals, trace.residuals)
+
+
+def change_of_map(after: AttentionMap, before: AttentionMap) -> DifferenceMap:
+    """The edited run's map minus the original's, same head and stage, exact maps of the same cells."""
+    return subtract(after, before)

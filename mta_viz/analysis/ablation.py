@@ -35,8 +35,7 @@ class Ablation:
             "log_probability_edited": board.after,
             "change": board.change,
             "log_odds_change": board.log_odds_change,
-            "top": [asdict(one) for one in board.top_before],
-            "top_edited": [asdict(one) for one in board.top_after],
+            "top": [asdict(one) for one in board.top],
         }
         if self.sweep:
             data["sweep"] = [_row(row) for row in self.sweep]

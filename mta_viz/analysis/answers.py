@@ -12,11 +12,12 @@ from typing import Literal
 import torch
 
 from mta_viz.analysis.from_layer import last_logits
-from mta_viz.analysis.patching import operated
+from mta_viz.analysis.patching import activations, operated
 from mta_viz.analysis.predictions import top_tokens
 from mta_viz.analysis.spans import needle_spans
 from mta_viz.errors import PromptError
 from mta_viz.interventions.kinds import Intervention
+from mta_viz.model.editing import Sources
 from mta_viz.tasks.haystack import encode_piece
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Trace, capture
@@ -86,13 +87,18 @@ class AnswerMeter:
     def __init__(self, trace: Trace, answer: Answer) -> None:
         self.trace, self.answer = trace, answer
         more = answer.ids[:-1]
+        self._sources: Sources | None = None
         self._run = capture(trace.model, (*trace.tokens.ids, *more)) if more else trace
         self.before = self.log_probability(())
+
+    def prepare(self, plan: Sequence[Intervention]) -> None:
+        """Run once what the patches of `plan` take; plans measured later may hold these patches only."""
+        self._sources = activations(self.trace.model, plan, len(self.trace.tokens))
 
     def log_probability(self, plan: Sequence[Intervention]) -> float:
         """Of the whole answer under `plan`, in nats; NaN where logits are NaN. Raises as `operated`."""
         first = first_layer(plan, self.trace.model.config.n_layers)
-        model = operated(self.trace.model, plan, len(self.trace.tokens))
+        model = operated(self.trace.model, plan, len(self.trace.tokens), self._sources)
         resid = self._run.residuals[first][None].to(model.dtype)
         logits = last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1)
         return float(logits.cpu().gather(-1, torch.tensor(self.answer.ids)[:, None]).sum())

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from mta_viz.analysis.answers import Answer, AnswerMeter, first_layer, log_odds
-from mta_viz.analysis.differences import DifferenceMap, subtract
 from mta_viz.analysis.from_layer import after_layer
-from mta_viz.analysis.maps import AttentionMap
 from mta_viz.analysis.patching import operated
-from mta_viz.analysis.predictions import Prediction, top_tokens
+from mta_viz.analysis.predictions import top_tokens
 from mta_viz.interventions.kinds import Intervention
 from mta_viz.interventions.plans import Plan
 from mta_viz.model.editing import edited
@@ -20,18 +18,28 @@ TOP = 5
 
 
 @dataclass(frozen=True)
+class TokenChange:
+    """A next token's probability in the original run and in the edited one."""
+
+    id: int
+    piece: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Board:
     """The answer and the likeliest next tokens, in the original run and in the edited one.
 
-    `before`, `after`: log-probability of the answer in nats.
+    `before`, `after`: log-probability of the answer in nats. `top`: the five likeliest tokens of the
+    original run, most probable first, then those of the edited run that are not among them.
     """
 
     plan: Plan
     answer: Answer
     before: float
     after: float
-    top_before: tuple[Prediction, ...]
-    top_after: tuple[Prediction, ...]
+    top: tuple[TokenChange, ...]
 
     @property
     def change(self) -> float:
@@ -62,22 +70,24 @@ def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None 
 
 def answer_board(meter: AnswerMeter, edited_run: Trace, plan: Sequence[Intervention]) -> Board:
     """Both runs' answers. Raises MtaVizError where a run's logits are NaN."""
-    last = len(meter.trace.tokens) - 1
-    return Board(
-        tuple(plan),
-        meter.answer,
-        meter.before,
-        meter.log_probability(plan),
-        top_tokens(meter.trace, last, TOP),
-        top_tokens(edited_run, last, TOP),
+    found = meter.log_probability(plan)
+    return Board(tuple(plan), meter.answer, meter.before, found, _top(meter.trace, edited_run))
+
+
+def _top(original: Trace, edited_run: Trace) -> tuple[TokenChange, ...]:
+    last = len(original.tokens) - 1
+    pieces: dict[int, str] = {}
+    for run in (original, edited_run):
+        pieces |= {one.id: one.piece for one in top_tokens(run, last, TOP) if one.id not in pieces}
+    before, after = (
+        run.logits(slice(last, last + 1))[0].softmax(0)[list(pieces)].tolist()
+        for run in (original, edited_run)
+    )
+    return tuple(
+        TokenChange(*pieces_of, *p) for pieces_of, *p in zip(pieces.items(), before, after, strict=True)
     )
 
 
 def unchanged_without_a_plan(trace: Trace) -> bool:
     """Whether the model made with an empty plan gives this run again, bit by bit."""
     return torch.equal(capture(edited(trace.model, ()), trace.tokens).residuals, trace.residuals)
-
-
-def change_of_map(after: AttentionMap, before: AttentionMap) -> DifferenceMap:
-    """The edited run's map minus the original's, same head and stage, exact maps of the same cells."""
-    return subtract(after, before)

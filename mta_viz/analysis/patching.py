@@ -12,22 +12,30 @@ from mta_viz.errors import PromptError
 from mta_viz.interventions.kinds import Intervention
 from mta_viz.interventions.patches import PatchHead
 from mta_viz.interventions.plans import check_plan
-from mta_viz.model.editing import edited
+from mta_viz.model.editing import Sources, edited
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import run_hooks, tokenize
 
 
-def operated(model: HookedMTA, plan: Sequence[Intervention], n_tokens: int) -> HookedMTA:
+def operated(
+    model: HookedMTA, plan: Sequence[Intervention], n_tokens: int, sources: Sources | None = None
+) -> HookedMTA:
     """`edited(model, plan)` for prompts of `n_tokens`; each prompt a patch names is run by `model` itself.
 
-    Raises ConfigError for what the model lacks, PromptError where another prompt has another length.
+    `sources`: what `activations` gave for these patches, so that they need not be run again. Raises
+    ConfigError for what the model lacks, PromptError where another prompt has another length.
     """
     check_plan(plan, model.config)
+    return edited(model, plan, activations(model, plan, n_tokens) if sources is None else sources)
+
+
+def activations(model: HookedMTA, plan: Sequence[Intervention], n_tokens: int) -> Sources:
+    """What each patch of a plan puts in place; every prompt is run once. Raises as `operated`."""
     patches = [one for one in plan if isinstance(one, PatchHead)]
     sources: dict[PatchHead, Tensor] = {}
     for prompt in dict.fromkeys(patch.prompt for patch in patches):
         sources |= _taken(model, [patch for patch in patches if patch.prompt == prompt], n_tokens)
-    return edited(model, plan, sources)
+    return sources
 
 
 def _taken(

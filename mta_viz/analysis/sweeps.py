@@ -12,6 +12,7 @@ from itertools import combinations
 from mta_viz.analysis.answers import AnswerMeter
 from mta_viz.config import ModelConfig
 from mta_viz.interventions.kinds import AblateHead, Intervention, KernelToIdentity, MixingToIdentity
+from mta_viz.interventions.patches import PatchHead
 from mta_viz.interventions.plans import Plan, everything_to_identity
 
 Progress = Callable[[float], None]
@@ -57,11 +58,16 @@ def mixing_alone(config: ModelConfig) -> Plan:
     return tuple(replace(one, head=head) for one in matrices for head in range(config.n_heads))
 
 
-def heads_alone(config: ModelConfig) -> Plan:
+def heads_alone(config: ModelConfig) -> tuple[AblateHead, ...]:
     """Every head off."""
     return tuple(
         AblateHead(layer, head) for layer in range(config.n_layers) for head in range(config.n_heads)
     )
+
+
+def heads_patched(config: ModelConfig, prompt: str | tuple[int, ...]) -> Plan:
+    """Every head's weighted values from the run of another prompt."""
+    return tuple(PatchHead(one.layer, one.head, "z", prompt) for one in heads_alone(config))
 
 
 SWEEPS: dict[str, Callable[[ModelConfig], Plan]] = {
@@ -74,6 +80,8 @@ SWEEPS: dict[str, Callable[[ModelConfig], Plan]] = {
 def sweep(meter: AnswerMeter, tried: Plan, progress: Progress | None = None) -> tuple[SweepRow, ...]:
     """Each intervention of `tried` alone. Raise in `progress` to stop."""
     n_layers = meter.trace.model.config.n_layers
+    if any(isinstance(one, PatchHead) for one in tried):
+        meter.prepare(tried)
     total, done, rows = sum(n_layers - one.layer for one in tried), 0, []
     for one in tried:
         found = meter.log_probability((one,))

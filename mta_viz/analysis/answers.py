@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from mta_viz.analysis.from_layer import last_logits
-from mta_viz.analysis.patching import activations, operated
+from mta_viz.analysis.patching import operated
 from mta_viz.analysis.predictions import top_tokens
 from mta_viz.analysis.spans import needle_spans
 from mta_viz.errors import PromptError
@@ -87,18 +87,16 @@ class AnswerMeter:
     def __init__(self, trace: Trace, answer: Answer) -> None:
         self.trace, self.answer = trace, answer
         more = answer.ids[:-1]
-        self._sources: Sources | None = None
         self._run = capture(trace.model, (*trace.tokens.ids, *more)) if more else trace
         self.before = self.log_probability(())
 
-    def prepare(self, plan: Sequence[Intervention]) -> None:
-        """Run once what the patches of `plan` take; plans measured later may hold these patches only."""
-        self._sources = activations(self.trace.model, plan, len(self.trace.tokens))
+    def log_probability(self, plan: Sequence[Intervention], sources: Sources | None = None) -> float:
+        """Of the whole answer under `plan`, in nats; NaN where logits are NaN.
 
-    def log_probability(self, plan: Sequence[Intervention]) -> float:
-        """Of the whole answer under `plan`, in nats; NaN where logits are NaN. Raises as `operated`."""
+        `sources` and what is raised: as of `operated`.
+        """
         first = first_layer(plan, self.trace.model.config.n_layers)
-        model = operated(self.trace.model, plan, len(self.trace.tokens), self._sources)
+        model = operated(self.trace.model, plan, len(self.trace.tokens), sources)
         resid = self._run.residuals[first][None].to(model.dtype)
         logits = last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1)
         return float(logits.cpu().gather(-1, torch.tensor(self.answer.ids)[:, None]).sum())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from mta_viz.analysis.answers import AnswerMeter
+from mta_viz.analysis.patching import activations
 from mta_viz.config import ModelConfig
 from mta_viz.interventions.kinds import AblateHead, Intervention, KernelToIdentity, MixingToIdentity
 from mta_viz.interventions.patches import PatchHead
@@ -80,11 +81,10 @@ SWEEPS: dict[str, Callable[[ModelConfig], Plan]] = {
 def sweep(meter: AnswerMeter, tried: Plan, progress: Progress | None = None) -> tuple[SweepRow, ...]:
     """Each intervention of `tried` alone. Raise in `progress` to stop."""
     n_layers = meter.trace.model.config.n_layers
-    if any(isinstance(one, PatchHead) for one in tried):
-        meter.prepare(tried)
+    sources = activations(meter.trace.model, tried, len(meter.trace.tokens))
     total, done, rows = sum(n_layers - one.layer for one in tried), 0, []
     for one in tried:
-        found = meter.log_probability((one,))
+        found = meter.log_probability((one,), sources)
         rows.append(SweepRow(one, found, found - meter.before))
         done += n_layers - one.layer
         if progress is not None:

@@ -64,12 +64,16 @@ def difference_caption(difference: DifferenceMap, limit: float) -> str:
 
 def _step(drawn: AttentionMap) -> str:
     """What lies between the two: a step of the layer, or an edit of the model."""
-    edit = isinstance(drawn, DifferenceMap) and drawn.before is drawn.stage
-    return "the edit" if edit else STEPS[drawn.stage]
+    return "the edit" if _is_edit(drawn) else STEPS[drawn.stage]
+
+
+def _is_edit(drawn: AttentionMap) -> bool:
+    return isinstance(drawn, DifferenceMap) and drawn.before is drawn.stage
 
 
 def _title(drawn: AttentionMap, numbering_from: int) -> str:
-    words = f"after minus before {_step(drawn)} ({drawn.stage.value.unit})"
+    what = "edited − original" if _is_edit(drawn) else f"after minus before {STEPS[drawn.stage]}"
+    words = f"{what} ({drawn.stage.value.unit})"
     return f"{attention.where_title(drawn, numbering_from)} · {words}{attention.blocks_title(drawn)}"
 
 

@@ -78,7 +78,7 @@ def set_beside_random(change: float, random: Sequence[float], *, width: int = 46
     ]
     parts.layout |= {
         "xaxis": theme.axis(
-            range=(-1.05 * limit, 0.35 * limit if max(finite, default=0) <= 0 else 1.05 * limit)
+            range=(-1.05 * limit, 0.35 * limit if max(finite, default=0) <= 0.1 * limit else 1.05 * limit)
         ),
         "yaxis": theme.axis(range=(-1, 1), showticklabels=False, ticks=""),
     }

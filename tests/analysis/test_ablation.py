@@ -7,12 +7,14 @@ import pytest
 import torch
 
 import mta_viz
+from mta_viz.analysis import patching
 from mta_viz.analysis.ablation import ablate
 from mta_viz.analysis.answers import AnswerMeter, answer_after, asked_value, log_odds
 from mta_viz.analysis.operations import rerun, unchanged_without_a_plan
 from mta_viz.analysis.sweeps import (
     RANDOM_SETS,
     heads_alone,
+    heads_patched,
     kernels_alone,
     mixing_alone,
     needed_kernels,
@@ -113,6 +115,18 @@ def test_sweeps_try_everything_once(model: HookedMTA, meter: AnswerMeter):
         want = by_hand(edited(model, [row.intervention]))
         assert row.log_probability == pytest.approx(want, abs=1e-5)
         assert row.change == pytest.approx(want - meter.before, abs=1e-5)
+
+
+def test_a_sweep_of_patches_runs_the_other_prompt_once(model: HookedMTA, meter: AnswerMeter, monkeypatch):
+    tried = heads_patched(model.config, "Hallo, holl")
+    assert len(tried) == 16 and {one.stage for one in tried} == {"z"}
+    runs: list[object] = []
+    hooks = patching.run_hooks
+    monkeypatch.setattr(patching, "run_hooks", lambda *given: runs.append(given) or hooks(*given))
+    found = sweep(meter, tried[:3])
+    assert len(runs) == 1
+    want = [meter.log_probability((one,)) for one in tried[:3]]
+    assert [row.log_probability for row in found] == pytest.approx(want)
 
 
 def test_a_sweep_stops_when_asked(meter: AnswerMeter):

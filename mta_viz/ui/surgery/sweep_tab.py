@@ -31,7 +31,7 @@ WHERE = {
     "head_post": "mixing after the softmax",
     None: "heads off",
 }
-MAP_PX, WORST = 452, 8
+MAP_PX, WORST, LEAST = 452, 8, 0.1  # the last: a share, the end of the smallest scale
 
 
 def draw_sweep(page: Page, selected: Selected) -> None:
@@ -45,7 +45,7 @@ def draw_sweep(page: Page, selected: Selected) -> None:
         list(KINDS),
         format_func=KINDS.get,
         required=True,
-        **state.kept("sweep kind", "kernels", KINDS),
+        **state.kept("sweep kind", "kernels", list(KINDS)),
     )
     tried = SWEEPS[kind](page.model.config)
     if not tried:
@@ -167,6 +167,7 @@ def _draw_effects(
     page: Page, selected: Selected, found: Effects, where: str | None, effects: list[Effect]
 ) -> None:
     values = np.full((page.model.config.n_layers, page.model.config.n_heads), np.nan)
+    limit = round_up(max(LEAST, *(abs(one.accuracy_change.value) for one in effects)))
     told, unsure = {}, []
     for effect in effects:
         change, place = effect.accuracy_change, (effect.plan[0].layer, effect.plan[0].head)
@@ -177,7 +178,7 @@ def _draw_effects(
         f"Change of accuracy, {WHERE[where]}",
         values.round(3) + 0.0,
         unit="share",
-        limit=1.0,
+        limit=limit,
         told=told,
         unsure=unsure,
         numbering_from=page.numbering,

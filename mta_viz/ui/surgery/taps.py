@@ -20,7 +20,7 @@ from mta_viz.ui.selection import Selected
 from mta_viz.ui.surgery import plan_state
 from mta_viz.ui.widgets import caption, chart, plain
 
-GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 320
+GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
 PLACES = {"pre": "before the softmax", "post": "after the softmax"}
 
 
@@ -95,7 +95,7 @@ def _current(page: Page, at: OfKernel) -> _Kernel:
 
     def read() -> np.ndarray:
         model = edited(page.model, plan) if plan else page.model
-        return model.state_dict()[f"blocks.{at.layer}.attn.kernel_{at.where}"][at.head].float().cpu().numpy()
+        return model.state_dict()[f"blocks.{at.layer}.attn.kernel_{at.where}"][at.head].double().cpu().numpy()
 
     taps = remember(read, "current taps", page.key, at.layer, at.head, at.where, plan)
     return _Kernel(at, taps, kernel_offsets(config, *taps.shape))

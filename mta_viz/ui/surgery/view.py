@@ -14,7 +14,8 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected, resolve
 from mta_viz.ui.steppers import pick_head, pick_layer, pick_stage
 from mta_viz.ui.surgery import plan_state
-from mta_viz.ui.surgery.board import draw_board, draw_maps
+from mta_viz.ui.surgery.board import draw_board
+from mta_viz.ui.surgery.edited_maps import draw_maps
 from mta_viz.ui.surgery.needed_tab import draw_needed
 from mta_viz.ui.surgery.patch_tab import draw_patch
 from mta_viz.ui.surgery.plan_list import draw_plan

@@ -109,6 +109,7 @@ def _add_effects(commands: argparse._SubParsersAction) -> None:
     _add_model(effects, dtype="float32")
     effects.add_argument("--task", choices=("needle", "blocks"), required=True, help="what to measure it at")
     effects.add_argument("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    effects.add_argument("--heads", action="store_true", help="measure every head switched off as well")
     effects.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     effects.add_argument(
         "--out",

@@ -13,6 +13,7 @@ from mta_viz.analysis.answers import AnswerMeter, answer_after, asked_value, log
 from mta_viz.analysis.operations import rerun, unchanged_without_a_plan
 from mta_viz.analysis.sweeps import (
     RANDOM_SETS,
+    SweepRow,
     heads_alone,
     heads_patched,
     kernels_alone,
@@ -153,6 +154,27 @@ def test_the_needed_set_takes_the_answer_down_and_none_of_it_is_spare(model: Hoo
         for chosen in itertools.combinations([row.intervention for row in alone], size)
     } if size < 3 else None  # fmt: skip
     assert every is None or {round(change, 6) for change in found.random} <= every
+
+
+class Told(AnswerMeter):
+    """A meter that reads changes from a table."""
+
+    def __init__(self, changes: dict[str, float]) -> None:
+        self.before, self.changes = 0.0, changes
+
+    def log_probability(self, plan, sources=None) -> float:
+        return self.changes["".join(sorted("abc"[one.head] for one in plan))]
+
+
+def test_what_the_greedy_set_can_do_without_is_taken_out():
+    told = Told({"a": -2.0, "b": -1.5, "c": -1.4, "ab": -2.4, "ac": -2.2, "bc": -3.0, "abc": -3.5})
+    alone = [
+        SweepRow(KernelToIdentity(0, head, "pre"), change, change)
+        for head, change in enumerate((-2.0, -1.5, -1.4))
+    ]
+    found = needed_kernels(told, alone, fall=2.9)  # a, then b, then c; and b and c do it without a
+    assert found.plan == (KernelToIdentity(0, 1, "pre"), KernelToIdentity(0, 2, "pre"))
+    assert (found.change, found.everything) == (-3.0, -3.5) and sorted(found.random) == [-2.4, -2.2]
 
 
 def test_a_set_that_cannot_be_found_is_said(meter: AnswerMeter):

@@ -1,6 +1,7 @@
 """The answer board: how probable the answer and the likeliest tokens are, originally and edited."""
 
 import math
+from typing import Any
 
 import streamlit as st
 
@@ -70,9 +71,11 @@ def _rows(board: Board) -> list[dict[str, object]]:
     ]
 
 
-def _columns() -> dict[str, object]:
-    bars = {"format": "%.3f", "min_value": 0.0, "max_value": 1.0}
-    shown = {name: st.column_config.ProgressColumn(name, **bars) for name in ("original", "edited")}
+def _columns() -> dict[str, Any]:
+    shown = {
+        name: st.column_config.ProgressColumn(name, format="%.3f", min_value=0.0, max_value=1.0)
+        for name in ("original", "edited")
+    }
     return shown | {"change": st.column_config.NumberColumn("change", format="%+.3f")}
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -53,7 +55,7 @@ class _Maps:
         return self.page.numbering, self.page.first_token, spans_of(self.page), cell
 
     def draw(self) -> None:
-        maps = {name: remember(lambda run=run: self._map(run), "edit map", name, *self.key)
+        maps = {name: remember(partial(self._map, run), "edit map", name, *self.key)
                 for name, run in self.runs.items()}  # fmt: skip
         limit = shared_limit(maps.values(), self.page.first_token)
         with st.container(horizontal=True, gap="xsmall"):
@@ -77,9 +79,9 @@ class _Maps:
 
     def _draw_difference(self) -> None:
         layer, head, stage = self.selected.layer, self.selected.head, self.selected.stage
-        runs = (self.runs["original"], self.runs["edited"])
+        before, after = self.runs["original"], self.runs["edited"]
         found: DifferenceMap = remember(
-            lambda: changed_map(*runs, layer, stage, head, WHOLE_UP_TO), "edit change", *self.key
+            lambda: changed_map(before, after, layer, stage, head, WHOLE_UP_TO), "edit change", *self.key
         )
         limit = shared_limit([found], self.page.first_token)
         figure = remember(
@@ -91,7 +93,7 @@ class _Maps:
         told = difference_caption(found, limit) if changed else "No cell of this map changed."
         self._show("difference", found, figure, told)
 
-    def _drawing(self) -> dict[str, object]:
+    def _drawing(self) -> dict[str, Any]:
         """Arguments all three figures share."""
         return {
             "tokens": self.page.trace.tokens,

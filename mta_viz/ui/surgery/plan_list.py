@@ -19,8 +19,14 @@ from mta_viz.ui.surgery.strip import draw_switch
 from mta_viz.ui.surgery.taps import nearest_template
 from mta_viz.ui.widgets import caption, plain
 
-PLACES = {"pre": "kernel before the softmax", "post": "kernel after the softmax"}
-MIXES = {"head_pre": "head mixing before the softmax", "head_post": "head mixing after the softmax"}
+PLACES: dict[kinds.KernelPlace, str] = {
+    "pre": "kernel before the softmax",
+    "post": "kernel after the softmax",
+}
+MIXES: dict[kinds.MixingPlace, str] = {
+    "head_pre": "head mixing before the softmax",
+    "head_post": "head mixing after the softmax",
+}
 Make = Callable[[], Intervention]
 
 
@@ -104,12 +110,11 @@ def actions(page: Page, layer: int, head: int) -> dict[str, Make]:
     for where, words in PLACES.items():
         if getattr(kernels, where):
             found |= _of_kernel(page, layer, head, where, words)
-    for where, words in MIXES.items():
-        if getattr(kernels, where):
-            found[f"{words}: this head's row to identity"] = partial(
-                kinds.MixingToIdentity, layer, where, head
-            )
-            found[f"{words}: the whole layer to identity"] = partial(kinds.MixingToIdentity, layer, where)
+    for mix, words in MIXES.items():
+        if getattr(kernels, mix):
+            row, whole = f"{words}: this head's row to identity", f"{words}: the whole layer to identity"
+            found[row] = partial(kinds.MixingToIdentity, layer, mix, head)
+            found[whole] = partial(kinds.MixingToIdentity, layer, mix)
     found["head off"] = partial(kinds.AblateHead, layer, head)
     if config.mta.group_norm:
         found["group norm of this layer bypassed"] = partial(kinds.BypassGroupNorm, layer)

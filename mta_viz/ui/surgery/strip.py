@@ -46,8 +46,9 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
 def edited_run(page: Page, plan: Plan) -> Trace:
     """The page's prompt through the edited model; run once."""
     key = ("edited", page.key, plan)
-    if stores().traces.get(key) is not None:
-        return stores().traces.get(key)
+    found = stores().traces.get(key)
+    if found is not None:
+        return found
     with st.spinner("Running the prompt through the edited model ..."):
         return stores().traces.get_or_make(key, lambda: rerun(page.trace, plan))
 

@@ -10,6 +10,7 @@ from mta_viz.analysis.effects import Absent, Effect, Effects
 from mta_viz.analysis.maps import round_up
 from mta_viz.analysis.sweeps import SWEEPS, SweepRow, harm, sweep
 from mta_viz.exporting.tables import effects_csv, sweep_csv
+from mta_viz.interventions.kinds import Intervention
 from mta_viz.interventions.plans import Plan
 from mta_viz.plots.sweep import sweep_map
 from mta_viz.ui import state
@@ -43,7 +44,7 @@ def draw_sweep(page: Page, selected: Selected) -> None:
     kind = st.segmented_control(
         "What",
         list(KINDS),
-        format_func=KINDS.get,
+        format_func=KINDS.__getitem__,
         required=True,
         **state.kept("sweep kind", "kernels", list(KINDS)),
     )
@@ -80,41 +81,38 @@ def grid(page: Page, rows: list[SweepRow]) -> np.ndarray:
     config = page.model.config
     values = np.full((config.n_layers, config.n_heads), np.nan)
     for row in rows:
-        values[row.intervention.layer, row.intervention.head] = row.change
+        values[_place(row.intervention)] = row.change
     return values.round(3) + 0.0  # no -0.0
 
 
+def _place(one: Intervention) -> tuple[int, int]:
+    return one.layer, vars(one)["head"]
+
+
 def _draw_rows(page: Page, selected: Selected, kind: str, rows: tuple[SweepRow, ...]) -> None:
-    limit = round_up(max((abs(row.change) for row in rows if math.isfinite(row.change)), default=1.0))
-    place = (selected.layer, selected.head)
     with st.container(horizontal=True):
-        for where, part in by_place(rows).items():
+        for where in by_place(rows):
             with st.container(width=MAP_PX):
-                figure = remember(
-                    lambda part=part, where=where: sweep_map(
-                        f"Change on this prompt, {WHERE[where]}",
-                        grid(page, part),
-                        limit=limit,
-                        numbering_from=page.numbering,
-                        selected=place,
-                        width=MAP_PX,
-                    ),
-                    "sweep map",
-                    page.key,
-                    rows,
-                    where,
-                    place,
-                    page.numbering,
-                )
-                chart(figure, f"sweep.{page.key}.{kind}.{where}", on_head, alt=f"Change, {WHERE[where]}")
-                caption_with_save(
-                    "Click a head to choose it. Hatched: there is none.",
-                    ("sweep", kind, where),
-                    figure,
-                    lambda part=part: sweep_csv(part),
-                    f"sweep.{where}",
-                )
+                _draw_place(page, selected, kind, rows, where)
     _draw_worst(page, rows)
+
+
+def _draw_place(
+    page: Page, selected: Selected, kind: str, rows: tuple[SweepRow, ...], where: str | None
+) -> None:
+    """The map of one kind of kernel, on the scale of all of them."""
+    part, place = by_place(rows)[where], (selected.layer, selected.head)
+    limit = round_up(max((abs(row.change) for row in rows if math.isfinite(row.change)), default=1.0))
+    figure = remember(
+        lambda: sweep_map(
+            f"Change on this prompt, {WHERE[where]}", grid(page, part), limit=limit,
+            numbering_from=page.numbering, selected=place, width=MAP_PX,
+        ),
+        "sweep map", page.key, rows, where, place, page.numbering,
+    )  # fmt: skip
+    chart(figure, f"sweep.{page.key}.{kind}.{where}", on_head, alt=f"Change, {WHERE[where]}")
+    told, parts = "Click a head to choose it. Hatched: there is none.", ("sweep", kind, where)
+    caption_with_save(told, parts, figure, lambda: sweep_csv(part), f"sweep.{where}")
 
 
 def _draw_worst(page: Page, rows: tuple[SweepRow, ...]) -> None:
@@ -143,7 +141,7 @@ def _draw_task(page: Page, selected: Selected, kind: str) -> None:
             found.reason if isinstance(found, Absent) else f"The effect of {KINDS[kind]} is not measured yet."
         )
         st.info(plain(f"{why} This command measures it, on paired samples:"))
-        lines(effects_command(page), "sweep-effects-command")
+        lines(effects_command(page) + " --heads" * (kind == "heads"), "sweep-effects-command")
         return
     with st.container(horizontal=True):
         for where, effects in parts.items():
@@ -170,7 +168,7 @@ def _draw_effects(
     limit = round_up(max(LEAST, *(abs(one.accuracy_change.value) for one in effects)))
     told, unsure = {}, []
     for effect in effects:
-        change, place = effect.accuracy_change, (effect.plan[0].layer, effect.plan[0].head)
+        change, place = effect.accuracy_change, _place(effect.plan[0])
         values[place] = change.value
         told[place] = f"accuracy {effect.accuracy:.3f}, 95 % interval {change.low:+.3f} to {change.high:+.3f}"
         unsure += [place] if change.low <= 0 <= change.high else []

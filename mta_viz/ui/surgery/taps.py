@@ -10,7 +10,7 @@ import streamlit as st
 from mta_viz.analysis.kernels import Offsets, kernel_offsets
 from mta_viz.analysis.shapes.rounding import round_to_template
 from mta_viz.errors import ConfigError
-from mta_viz.interventions.kinds import OfKernel, ReplaceKernel, Taps
+from mta_viz.interventions.kinds import KernelPlace, OfKernel, ReplaceKernel, Taps
 from mta_viz.model.editing import edited
 from mta_viz.plots.kernel_card import kernel_picture
 from mta_viz.ui import state
@@ -21,7 +21,7 @@ from mta_viz.ui.surgery import plan_state
 from mta_viz.ui.widgets import caption, chart, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
-PLACES = {"pre": "before the softmax", "post": "after the softmax"}
+PLACES: dict[KernelPlace, str] = {"pre": "before the softmax", "post": "after the softmax"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
     where = st.segmented_control(
         "Kernel",
         places,
-        format_func=PLACES.get,
+        format_func=PLACES.__getitem__,
         required=True,
         **state.kept("edited place", places[0], places),
     )

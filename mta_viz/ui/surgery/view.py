@@ -1,5 +1,7 @@
 """What the Surgery page draws: pickers, the plan beside the answer, the maps, and the tabs."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from mta_viz.analysis.effects import Absent, to_identity
@@ -43,7 +45,7 @@ def draw_surgery(page: Page) -> None:
     _draw_tab(page, selected)
 
 
-def _guarded(draw) -> None:
+def _guarded(draw: Callable[[], None]) -> None:
     try:
         draw()
     except MtaVizError as error:
@@ -77,8 +79,9 @@ def _strongest(page: Page, selected: Selected) -> KernelId | None:
     if not isinstance(found, Absent):
         return next(iter(found.of_each()), None)
     kernels = page.model.config.kernels(selected.layer)
-    where = next((where for where in ("pre", "post") if getattr(kernels, where)), None)
-    return None if where is None else KernelId(selected.layer, selected.head, where)
+    if kernels.pre or kernels.post:
+        return KernelId(selected.layer, selected.head, "pre" if kernels.pre else "post")
+    return None
 
 
 def _start(kernel: KernelId) -> None:

@@ -197,6 +197,25 @@ def test_a_patch_of_another_length_is_said_in_its_place(surgery):
     assert "L1 H2 z -> as in “abc”" in said(app)  # and can be taken out
 
 
+def test_a_broken_models_answer_is_refused_in_words_and_its_kernels_stay_editable(surgery):
+    app = surgery(checkpoint="tiny-nan")
+    assert "the logits after position 12 hold NaN or inf" in said(app)
+    assert any(one.key == "taps.mirror" for one in app.button)
+
+
+def test_token_ids_are_operated_on_and_patched_from_ids(open_app):
+    app = open_app("no-tokenizer", None, SURGERY, layer=1, head=2, stage="kq")
+    app.text_area[0].set_value("256, 72, 105").run()
+    app.button(key="run").click().run()
+    assert "Empty plan: output identical" in said(app)
+    app.segmented_control(key="widget.surgery tab").set_value("Patch").run()
+    next(one for one in app.text_area if one.label == "Other prompt").set_value("256, 72, 106").run()
+    app.button(key="patch.add").click().run()
+    assert to_address(app.session_state["kept.plans"]["no-tokenizer"].now) == "p.1.2.z.i256-72-106"
+    app.text_input[0].set_value("x").run()
+    assert "an answer in words needs the model's tokenizer" in said(app)
+
+
 def test_a_plain_model_has_heads_to_switch_off(surgery):
     app = surgery(checkpoint="tiny-plain", stage="final")
     assert "This model has no kernels: add a head to switch off." in said(app)

@@ -11,14 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mta_viz.analysis.ablation import ablate
     from mta_viz.analysis.decomposition import decompose
     from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "capture", "decompose", "kernels", "load"]
+__all__ = ["__version__", "ablate", "capture", "decompose", "kernels", "load"]
 
 _HOME = {
+    "ablate": "mta_viz.analysis.ablation",
     "capture": "mta_viz.tracing",
     "decompose": "mta_viz.analysis.decomposition",
     "kernels": "mta_viz.analysis.shapes.notebook",

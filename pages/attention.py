@@ -2,7 +2,7 @@
 
 from mta_viz.ui.open_page import open_page
 
-with open_page("Attention", needs_run=True) as page:
+with open_page("Attention", needs_run=True, plan="shown") as page:
     from mta_viz.ui.attention_view import draw_attention  # after opening: it imports the model's libraries
 
     draw_attention(page)

@@ -19,6 +19,8 @@ from mta_viz.tracing import Trace
 class DifferenceMap(AttentionMap):
     """`values` = stage `stage` minus stage `before` of the same head, in the unit of both.
 
+    Where both are the same stage, an edited run's minus the original one's.
+
     Otherwise an `AttentionMap`: pooled by largest |change|, masked cells 0, limits by
     `shared_limit`. `negative_share`: share of all change that lowers. Row sums are not given.
     """
@@ -78,6 +80,25 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
         return _pooled(trace, layer, head, steps, block)
     maps = head_maps(trace, layer, head, max_cells)
     return {after: subtract(maps[after], maps[before]) for before, after in steps}
+
+
+def changed_map(
+    before: Trace, after: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512
+) -> DifferenceMap:
+    """A head's map in the run `after` minus that in `before`, runs of one prompt by two models.
+
+    Exact when the prompt fits `max_cells`, else pooled slab by slab.
+    """
+    block = -(-len(before.tokens) // max_cells)
+    if block <= 1:
+        return subtract(exact_map(after, layer, stage, head), exact_map(before, layer, stage, head))
+    pooler, facts = Pooler(block, len(before.tokens)), Facts()
+    slabs = (run.slabs(layer, stage) for run in (after, before))
+    for (row, edited), (_, original) in zip(*slabs, strict=True):
+        values = (edited[head] - original[head]).cpu()
+        pooler.add(values)
+        facts.add(values, row, 0)
+    return _drawn(layer, head, stage, stage, pooler, facts, block)
 
 
 def _pooled(

@@ -44,17 +44,17 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
 
 
 def _json(answer: dict[str, Any]) -> str:
-    """Indented, with lists of numbers on one line (no JSON string holds a line break); NaN is null."""
-    text = json.dumps(_without_nan(answer), indent=2, allow_nan=False)
+    """Indented, lists of numbers on one line (no JSON string holds a line break); NaN and inf are null."""
+    text = json.dumps(_finite(answer), indent=2, allow_nan=False)
     return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
 
 
-def _without_nan(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nan(inner) for name, inner in value.items()}
+        return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fail(message: str) -> int:

@@ -33,6 +33,7 @@ def build_parser() -> Parser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_effects(commands)
+    _add_ablate(commands)
     _add_paper_figures(commands)
     return parser
 
@@ -60,11 +61,7 @@ def _add_kernels(commands: argparse._SubParsersAction) -> None:
 def _add_trace(commands: argparse._SubParsersAction) -> None:
     trace = commands.add_parser("trace", help="run a prompt and save what happened inside")
     _add_model(trace)
-    prompt = trace.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
-    prompt.add_argument(
-        "--tokens", type=Path, metavar="FILE", help="a JSON list of token ids, taken as it is"
-    )
+    _add_prompt(trace)
     trace.add_argument("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
     trace.add_argument(
         "--stages",
@@ -112,6 +109,7 @@ def _add_effects(commands: argparse._SubParsersAction) -> None:
     _add_model(effects, dtype="float32")
     effects.add_argument("--task", choices=("needle", "blocks"), required=True, help="what to measure it at")
     effects.add_argument("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    effects.add_argument("--heads", action="store_true", help="measure every head switched off as well")
     effects.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     effects.add_argument(
         "--out",
@@ -120,6 +118,40 @@ def _add_effects(commands: argparse._SubParsersAction) -> None:
         help="default: effects.json beside the weights (the app reads it)",
     )
     effects.add_argument("--force", action="store_true", help="overwrite a file of another measurement")
+
+
+def _add_ablate(commands: argparse._SubParsersAction) -> None:
+    ablate = commands.add_parser("ablate", help="what changed kernels and heads do to a prompt's answer")
+    _add_model(ablate)
+    _add_prompt(ablate)
+    ablate.add_argument(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar='"L3 H5 pre"',
+        help="to the identity; pre, post, head_pre or head_post; may be repeated",
+    )
+    ablate.add_argument(
+        "--head", action="append", default=[], metavar='"L3 H5"', help="switched off; may be repeated"
+    )
+    ablate.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first"
+    )
+    ablate.add_argument(
+        "--answer", metavar="TEXT", help="default: the number asked for, or the likeliest token"
+    )
+    ablate.add_argument("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
+    ablate.add_argument("--needed", action="store_true", help="also the smallest set of kernels it needs")
+    ablate.add_argument("--out", type=Path, metavar="FILE", help="write the answer to a file as well")
+    ablate.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def _add_prompt(command: argparse.ArgumentParser) -> None:
+    prompt = command.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
+    prompt.add_argument(
+        "--tokens", type=Path, metavar="FILE", help="a JSON list of token ids, taken as it is"
+    )
 
 
 def _add_paper_figures(commands: argparse._SubParsersAction) -> None:

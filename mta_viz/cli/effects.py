@@ -32,8 +32,11 @@ SAME = ("sha256", "task", "samples", "seed", "setting")
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
     model = open_model(arguments)
-    if not effect_plans(model.config):
-        raise MtaVizError("this checkpoint has no kernels and mixes no heads: nothing can be set to identity")
+    if not effect_plans(model.config) and not arguments.heads:
+        raise MtaVizError(
+            "this checkpoint has no kernels and mixes no heads: nothing can be set to identity; "
+            "measure its heads with --heads"
+        )
     folder = model.source.path if model.source else arguments.path
     file = arguments.out or folder / FILE
     check_output(file, force=True)
@@ -44,7 +47,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     try:
         with ProgressLine("measuring") as progress:
             table = measure_effects(
-                model, batches, table, keep=lambda found: write_effects(file, found), progress=progress
+                model,
+                batches,
+                table,
+                heads=arguments.heads,
+                keep=lambda found: write_effects(file, found),
+                progress=progress,
             )
     except KeyboardInterrupt:
         note(f"what is measured is kept in {file}; the same command goes on from there")

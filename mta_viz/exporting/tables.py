@@ -14,6 +14,7 @@ from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.predictions import LogitLens
 from mta_viz.analysis.shapes.probes import ProbeResult
 from mta_viz.analysis.stage_statistics import HeadStatistics
+from mta_viz.analysis.sweeps import SweepRow
 from mta_viz.analysis.thumbnails import Thumbnails
 from mta_viz.analysis.top_cells import TopCell
 from mta_viz.exporting.data import number, table
@@ -111,6 +112,12 @@ def effects_csv(effects: Effects) -> str:
     measured = ("accuracy_change", "log_probability_change")
     names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
     return table(("layer", "head", "where", "accuracy", *names), rows)
+
+
+def sweep_csv(rows: Sequence[SweepRow]) -> str:
+    """One line an intervention: its words, log-probability of the answer under it, and the change (nats)."""
+    lines = [(row.intervention.text(), number(row.log_probability), number(row.change)) for row in rows]
+    return table(("intervention", "log_probability", "change"), lines)
 
 
 def taps_csv(taps: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> str:

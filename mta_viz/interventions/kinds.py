@@ -1,8 +1,9 @@
 """What can be changed in a model, as values, one intervention each.
 
 Owns what an intervention says and whether a model has what it names; `model.editing` applies it.
-Layers and heads count from 0. A kernel cannot be transposed: its rows reach back
-only, its columns to both sides, so the transpose of one is in general no kernel.
+Layers and heads count from 0. A kernel cannot be transposed: its rows reach back only, its columns
+to both sides, so the transpose of one is in general no kernel. What can be turned is the key offset
+(`MirrorKernel`). Patches from another prompt's run are `patches.py`'s.
 """
 
 import math
@@ -156,6 +157,26 @@ class KernelFrom(OfKernel):
 
     def _change(self, numbering_from: int) -> str:
         return f"kernel of H{self.source + numbering_from}"
+
+
+@dataclass(frozen=True)
+class MirrorKernel(OfKernel):
+    """Earlier and later keys change places: a diagonal becomes an anti-diagonal. The own tap stays."""
+
+    kind = "mirror_kernel"
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        problems = super()._layer_problems(config)
+        if problems:
+            return problems
+        _, _, c_k = getattr(config.kernels(self.layer), self.where)
+        left = config.key_pad_left(c_k)
+        if 2 * left + 1 == c_k:
+            return []
+        return [f"its kernels reach {left} keys back and {c_k - 1 - left} ahead; mirrored they do not fit"]
+
+    def _change(self, numbering_from: int) -> str:
+        return "mirrored"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.interventions import kinds
 from mta_viz.interventions.kinds import Intervention
+from mta_viz.interventions.patches import PatchHead
 
 Plan = tuple[Intervention, ...]
 KINDS: dict[str, type[Intervention]] = {
@@ -21,11 +22,13 @@ KINDS: dict[str, type[Intervention]] = {
         kinds.KernelToZero,
         kinds.ReplaceKernel,
         kinds.KernelFrom,
+        kinds.MirrorKernel,
         kinds.ScaleTowardsIdentity,
         kinds.MixingToIdentity,
         kinds.AblateHead,
         kinds.BypassGroupNorm,
         kinds.BypassGate,
+        PatchHead,
     )
 }
 

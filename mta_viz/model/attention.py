@@ -5,7 +5,7 @@ Rows of the T x T stages are computed in slabs, so memory grows with T unless a 
 whole map.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,7 @@ GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
 SLAB_CELLS = {"cpu": 2**21, "cuda": 2**25}
 
 OnRows = Callable[[int], None]
+Patches = Mapping[str, Mapping[int, Float[Tensor, "position other"]]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,11 @@ class QueryKeyValue:
 
 
 class Attention(nn.Module):
-    """One layer's attention. Parameters: see `checkpoint.types.parameter_shapes`."""
+    """One layer's attention. Parameters: see `checkpoint.types.parameter_shapes`.
+
+    `patches`: by hook name and head, rows (from position 0) that stand in for what is computed there,
+    before the hook point sees it. Empty but in models made by `model.editing`.
+    """
 
     kernel_pre: nn.Parameter | None
     kernel_post: nn.Parameter | None
@@ -60,6 +65,7 @@ class Attention(nn.Module):
         super().__init__()
         self.config, self.layer = config, layer
         self.kernels = config.kernels(layer)
+        self.patches: Patches = {}
         width, kv_width = config.n_heads * config.d_head, config.n_kv_heads * config.d_head
         self.wq = nn.Linear(config.d_model, width, bias=False)
         self.wk = nn.Linear(config.d_model, kv_width, bias=False)
@@ -135,7 +141,9 @@ class Attention(nn.Module):
         """Weighted values of some rows; keys after the last row are never touched."""
         for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
             pattern = maps  # the last one is the pattern; earlier ones are let go
-        return ops.weighted_values(pattern, qkv.v[:, : rows.stop])
+        z = ops.weighted_values(pattern, qkv.v[:, : rows.stop])
+        patches = self.patches.get("hook_z")
+        return ops.with_heads(z.transpose(1, 2), patches, rows.start).transpose(1, 2) if patches else z
 
     def stage_rows(
         self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False
@@ -154,26 +162,27 @@ class Attention(nn.Module):
     ) -> Iterator[tuple[Stage, Tensor, int]]:
         """The steps in the paper's order; (stage, maps, position of the first row)."""
         first = rows.first
-        maps = self._seen(Stage.RAW, ops.attention_scores(*_cut(qkv, rows)), hooked)
+        maps = self._seen(Stage.RAW, ops.attention_scores(*_cut(qkv, rows)), first, hooked)
         yield Stage.RAW, maps, first
         if self.kernel_pre is not None:
             keep = max(rows.start - _reach(self.kernel_post), 0)
             maps = self._convolve(self._zero_future(maps, first), self.kernel_pre)[:, :, keep - first :]
-            first, maps = keep, self._seen(Stage.KQ, maps, hooked)
+            first, maps = keep, self._seen(Stage.KQ, maps, keep, hooked)
             yield Stage.KQ, maps, first
         if self.head_pre is not None:
-            maps = self._seen(Stage.MIX, ops.mix_heads(maps, self.head_pre), hooked)
+            maps = self._seen(Stage.MIX, ops.mix_heads(maps, self.head_pre), first, hooked)
             yield Stage.MIX, maps, first
-        maps = self._seen(Stage.SOFTMAX, ops.masked_softmax(maps, self._future(maps, first)), hooked)
+        softmax = ops.masked_softmax(maps, self._future(maps, first))
+        maps = self._seen(Stage.SOFTMAX, softmax, first, hooked)
         yield Stage.SOFTMAX, maps, first
         if self.kernel_post is not None:
             maps = self._convolve(maps, self.kernel_post)[:, :, rows.start - first :]
             first, maps = rows.start, self._zero_future(maps, rows.start)
-            maps = self._seen(Stage.SOFTMAX_KQ, maps, hooked)
+            maps = self._seen(Stage.SOFTMAX_KQ, maps, first, hooked)
             yield Stage.SOFTMAX_KQ, maps, first
         if self.head_post is not None:
             maps = ops.mix_heads(maps, self.head_post)
-        yield Stage.PATTERN, self._seen(Stage.PATTERN, maps, hooked), first
+        yield Stage.PATTERN, self._seen(Stage.PATTERN, maps, first, hooked), first
 
     def output(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position d_model"]:
         """Group norm, gate and output projection of the heads' weighted values."""
@@ -222,7 +231,10 @@ class Attention(nn.Module):
             point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
         )
 
-    def _seen(self, stage: Stage, maps: Tensor, hooked: bool) -> Tensor:
+    def _seen(self, stage: Stage, maps: Tensor, first: int, hooked: bool) -> Tensor:
+        patches = self.patches.get(stage.value.hook)
+        if patches:
+            maps = ops.with_heads(maps, patches, first)
         return getattr(self, stage.value.hook)(maps) if hooked else maps
 
     def _convolve(self, maps: Tensor, kernel: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ never written to, so a forward that fails half-way can leave nothing on it, and 
 tracing work on the new model as on any other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 
 import torch
@@ -13,21 +13,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.config import ModelConfig
+from mta_viz.errors import ConfigError
 from mta_viz.interventions import kinds
 from mta_viz.interventions.kinds import Intervention
+from mta_viz.interventions.patches import PatchHead
 from mta_viz.interventions.plans import check_plan
 from mta_viz.model.attention import Attention
 from mta_viz.model.transformer import HookedMTA
 
 Weights = dict[str, Tensor]
+Sources = Mapping[PatchHead, Float[Tensor, "position other"]]
 
 
-def edited(model: HookedMTA, plan: Sequence[Intervention]) -> HookedMTA:
+def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | None = None) -> HookedMTA:
     """`model` with the interventions of `plan`, in their order, ready to run; for inference only.
 
     Only changed tensors take memory. With an empty plan its outputs are bit-equal. `config` is the
     original's, also where a norm or gate is bypassed: that layer then lacks the parameter and its
-    hook point. Raises ConfigError listing all that the plan asks of the model in vain.
+    hook point. `sources` has what each patch puts in place, see `analysis.patching`. Raises ConfigError
+    listing all that the plan asks of the model in vain.
     """
     check_plan(plan, model.config)
     weights: Weights = dict(model.state_dict())
@@ -38,6 +42,8 @@ def edited(model: HookedMTA, plan: Sequence[Intervention]) -> HookedMTA:
     made.load_state_dict(weights, assign=True)
     for intervention in plan:
         _take_out(intervention, made.blocks[intervention.layer].attn)
+        if isinstance(intervention, PatchHead):
+            _patch(intervention, made.blocks[intervention.layer].attn, sources or {})
     made.setup()  # hook points may be gone
     made.tokenizer, made.source = model.tokenizer, model.source
     return made.requires_grad_(False).eval()
@@ -74,6 +80,12 @@ def _other_head(intervention: kinds.KernelFrom, weights: Weights, config: ModelC
 
 
 @_changed.register
+def _mirrored(intervention: kinds.MirrorKernel, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    return {name: _with_row(kernels, intervention.head, kernels[intervention.head].flip(-1))}
+
+
+@_changed.register
 def _scaled(intervention: kinds.ScaleTowardsIdentity, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     own, target = kernels[intervention.head], _identity_taps(kernels, config)
@@ -105,6 +117,7 @@ def _ablated(intervention: kinds.AblateHead, weights: Weights, config: ModelConf
 
 @_changed.register(kinds.BypassGroupNorm)
 @_changed.register(kinds.BypassGate)
+@_changed.register(PatchHead)
 def _same(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
     return {}
 
@@ -117,6 +130,17 @@ def _take_out(intervention: Intervention, attention: Attention) -> None:
     if isinstance(intervention, kinds.BypassGate) and attention.gate is not None:
         attention.gate = None
         del attention.hook_gate
+
+
+def _patch(patch: PatchHead, attention: Attention, sources: Sources) -> None:
+    """The layer puts the source's rows in place whenever it computes that head at that stage."""
+    if patch not in sources:
+        raise ConfigError(
+            [f"{patch.text()}: the other prompt was not run; `analysis.patching.operated` runs it"],
+            subject="The plan of interventions",
+        )
+    there = attention.patches.get(patch.hook, {})
+    attention.patches = {**attention.patches, patch.hook: {**there, patch.head: sources[patch]}}
 
 
 def _kernels(intervention: kinds.OfKernel, weights: Weights) -> tuple[str, Float[Tensor, "head c_q c_k"]]:

@@ -4,6 +4,8 @@ Axes: batch, head, query, key, position, d (head width). Owns the mathematics, n
 the steps (attention.py).
 """
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -89,3 +91,19 @@ def weighted_values(
 ) -> Float[Tensor, "batch query head d"]:
     """Sum of values weighted by the final attention weights of each head."""
     return torch.einsum("bhqk,bkhd->bqhd", pattern, repeat_kv_heads(v, pattern.shape[1]))
+
+
+def with_heads(
+    parts: Float[Tensor, "batch head position other"],
+    heads: Mapping[int, Float[Tensor, "row column"]],
+    first: int,
+) -> Float[Tensor, "batch head position other"]:
+    """`parts`, whose first position is `first`, with some heads taken from tables that start at 0.
+
+    Positions and columns a table does not reach keep what they hold.
+    """
+    changed = parts.clone()
+    for head, table in heads.items():
+        rows = table[first : first + parts.shape[2], : parts.shape[3]]
+        changed[:, head, : rows.shape[0], : rows.shape[1]] = rows.to(parts.dtype)
+    return changed

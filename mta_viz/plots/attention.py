@@ -5,7 +5,7 @@ hover, `x2`/`y2` carry the visible labels, which are fewer and shorter.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,7 +18,7 @@ from mta_viz.plots.spans import add_spans
 from mta_viz.plots.strip import stage_strip
 from mta_viz.tokenizers.base import Tokens
 
-__all__ = ["Look", "attention_map", "map_title", "stage_strip"]
+__all__ = ["SMALL", "Look", "attention_map", "map_title", "stage_strip"]
 
 TOP, RIGHT, AXIS_TITLE = 66, 16, 30
 POINTER = 9  # room between labels and cells for the triangle that points at the selected query
@@ -56,7 +56,14 @@ def blocks_title(attention: AttentionMap) -> str:
     return f" · {attention.block} x {attention.block} blocks" if attention.block > 1 else ""
 
 
+def short_title(attention: AttentionMap, numbering_from: int = 0) -> str:
+    """The same where there is little room, e.g. `L2 H1 · kq (score)`."""
+    info = attention.stage.value
+    return f"{where_title(attention, numbering_from)} · {info.short} ({info.unit}){blocks_title(attention)}"
+
+
 VALUES = Look(map_title, hover.value_line, hover.cell_text)
+SMALL = replace(VALUES, title=short_title)
 
 
 def attention_map(

@@ -58,18 +58,28 @@ def difference_map(
 def difference_caption(difference: DifferenceMap, limit: float) -> str:
     """The sentence under the map."""
     unit = difference.stage.value.unit.capitalize()
-    words = f"{unit} after minus before {STEPS[difference.stage]}, same head."
+    words = f"{unit} after minus before {_step(difference)}, same head."
     return f"{words} Brown: lowered, green: raised. Limits ±{theme.limit_text(limit)}."
 
 
+def _step(drawn: AttentionMap) -> str:
+    """What lies between the two: a step of the layer, or an edit of the model."""
+    return "the edit" if _is_edit(drawn) else STEPS[drawn.stage]
+
+
+def _is_edit(drawn: AttentionMap) -> bool:
+    return isinstance(drawn, DifferenceMap) and drawn.before is drawn.stage
+
+
 def _title(drawn: AttentionMap, numbering_from: int) -> str:
-    words = f"after minus before {STEPS[drawn.stage]} ({drawn.stage.value.unit})"
+    what = "edited − original" if _is_edit(drawn) else f"after minus before {STEPS[drawn.stage]}"
+    words = f"{what} ({drawn.stage.value.unit})"
     return f"{attention.where_title(drawn, numbering_from)} · {words}{attention.blocks_title(drawn)}"
 
 
 def _value_line(drawn: AttentionMap, field: str) -> str:
     change = f"%{{{field}:+.4g}} ({drawn.stage.value.unit})"
-    return f"largest change {change}" if drawn.block > 1 else f"change by {STEPS[drawn.stage]}: {change}"
+    return f"largest change {change}" if drawn.block > 1 else f"change by {_step(drawn)}: {change}"
 
 
 def _cell_text(

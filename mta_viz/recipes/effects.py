@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mta_viz.analysis.effects import Effect, Effects, Estimate
 from mta_viz.analysis.from_layer import after_layer, embedded, last_logits
+from mta_viz.analysis.sweeps import heads_alone
 from mta_viz.config import ModelConfig
 from mta_viz.errors import PromptError
 from mta_viz.interventions.kinds import MixingToIdentity
@@ -63,6 +64,11 @@ def effect_plans(config: ModelConfig) -> list[Plan]:
             plans += [(replace(one, head=head),) for head in range(config.n_heads)]
         plans.append((one,))
     return [*plans, everything] if len(everything) > 1 else plans
+
+
+def head_plans(config: ModelConfig) -> list[Plan]:
+    """Every head off, alone."""
+    return [(one,) for one in heads_alone(config)]
 
 
 def needle_setting(config: ModelConfig) -> str:
@@ -119,15 +125,19 @@ def measure_effects(
     batches: Sequence[GoldBatch],
     table: Effects,
     *,
+    heads: bool = False,
     keep: Callable[[Effects], None],
     progress: Callable[[float], None] | None = None,
 ) -> Effects:
     """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.
 
+    Effects are those of `effect_plans`, with `heads` of `head_plans` too.
+
     Layers below an edit are run once: for each sample the residual stream entering the layer at
     hand is held. Raise in `progress` or `keep` to stop; what was kept stays.
     """
-    missing = [plan for plan in effect_plans(model.config) if table.of_plan(plan) is None]
+    plans = [*effect_plans(model.config), *(head_plans(model.config) if heads else [])]
+    missing = [plan for plan in plans if table.of_plan(plan) is None]
     total, done = sum(_work(model, plan) for plan in missing), 0
     residuals = [embedded(model, batch.ids) for batch in batches]
     before = _outcome(model, residuals, 0, batches)

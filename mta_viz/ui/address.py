@@ -58,4 +58,4 @@ def _what_is_in_it() -> str:
 def link() -> str:
     """The address of this page with the current selection and, if it is short, the prompt."""
     base = (st.context.url or "").split("?")[0]
-    return f"{base}?{urlencode(state.url_from_view(state.view()) | state.get('in link', {}))}"
+    return f"{base}?{urlencode(state.parameters())}"

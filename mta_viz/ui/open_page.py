@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import streamlit as st
 
@@ -42,10 +42,14 @@ class Page:
 
 
 @contextmanager
-def open_page(title: str, *, needs_run: bool = False) -> Iterator[Page]:
+def open_page(
+    title: str, *, needs_run: bool = False, plan: Literal["shown", "named", "own"] = "named"
+) -> Iterator[Page]:
     """Draw the frame around a page's body; the body does not run when there is nothing to draw.
 
-    `needs_run`: without a run of the prompt there is nothing; the page then says what to do.
+    `needs_run`: without a run of the prompt there is nothing; the page then says what to do. `plan`:
+    whether an active plan of interventions changes what is `shown`, is only `named` over the page, or
+    is the page's `own` business.
     """
     st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
@@ -61,8 +65,12 @@ def open_page(title: str, *, needs_run: bool = False) -> Iterator[Page]:
         _close_without_model(request)
     if needs_run and page.trace is None:
         _close_without_run(request, page)
+    shown = page
     with errors_as_messages():
-        yield page
+        if plan != "own":
+            shown = preparing.apply_plan(page, follows=plan == "shown")
+    with errors_as_messages():
+        yield shown
     _close(request, page)
 
 

@@ -12,9 +12,10 @@ from mta_viz.ui import cache, running, state
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.settings import draw_settings
 from mta_viz.ui.sidebar import Request, draw_sidebar, request_run
+from mta_viz.ui.surgery.strip import apply_plan
 from mta_viz.ui.widgets import plain
 
-__all__ = ["Request", "draw_settings", "draw_sidebar", "finish", "ready"]
+__all__ = ["Request", "apply_plan", "draw_settings", "draw_sidebar", "finish", "ready"]
 
 QUIET_SECONDS = 0.4  # a run shorter than this shows no progress bar
 

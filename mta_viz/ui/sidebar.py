@@ -19,6 +19,7 @@ from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
 from mta_viz.ui import cache, link, registry, state
 from mta_viz.ui.cache import ModelKey, RunKey
 from mta_viz.ui.examples import fitting, prompt_for
+from mta_viz.ui.surgery.strip import draw_interventions
 from mta_viz.ui.uploads import keep_upload
 from mta_viz.ui.widgets import caption, plain
 
@@ -76,6 +77,7 @@ def draw_sidebar() -> Request:
         _draw_checkpoint(request)
         if request.model is not None:
             (_draw_prompt if request.runs else _say_kernels_only)(request)
+        draw_interventions(state.get("numbering", 0))
         state.put("in link", link.parameters(request.run.prompt if request.run else None))
         request.settings = st.expander("Settings", icon=":material/tune:")
         request.check = st.container()

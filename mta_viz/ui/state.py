@@ -71,9 +71,14 @@ def url_from_view(current: View) -> dict[str, str]:
     return {name: str(value) for name, value in pairs.items() if value is not None}
 
 
+def parameters() -> dict[str, str]:
+    """What the address holds: the selection, the prompt ("in link") and the plan ("plan in link")."""
+    return url_from_view(view()) | get("in link", {}) | get("plan in link", {})
+
+
 def mirror() -> None:
-    """Write the selection and the prompt (the kept value "in link") to the address bar, if they differ."""
-    wanted = url_from_view(view()) | get("in link", {})
+    """Write it to the address bar, if it differs."""
+    wanted = parameters()
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
 

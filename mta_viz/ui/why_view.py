@@ -6,6 +6,8 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.decomposition import decompose
+from mta_viz.analysis.kernel_effect import MADE_BY
+from mta_viz.analysis.kernels import KernelId
 from mta_viz.analysis.terms import Convolved, Decomposition, Mixed, Scored, Softmaxed, Term
 from mta_viz.exporting.data import decomposition_csv
 from mta_viz.model.stages import Stage
@@ -17,6 +19,7 @@ from mta_viz.ui.clicks import on_offset
 from mta_viz.ui.drawn import Drawn, file_parts
 from mta_viz.ui.numbering import head_label
 from mta_viz.ui.selection import go_to
+from mta_viz.ui.surgery.try_kernel import draw_test_button
 from mta_viz.ui.widgets import caption, caption_with_save, chart, picked, plain
 
 FIGURE_PX = 540
@@ -48,6 +51,17 @@ def draw_why(drawn: Drawn) -> None:
         )
     if found.terms:
         _draw_terms(found, drawn)
+    kernel = _kernel(found)
+    if kernel is not None:
+        draw_test_button(kernel, "why.test")
+
+
+def _kernel(found: Decomposition) -> KernelId | None:
+    """The kernel, or the target's row of head mixing, that made the value; None where there is none."""
+    if not isinstance(found, Convolved | Mixed):
+        return None
+    where = next(where for where, stage in MADE_BY.items() if stage is found.stage)
+    return KernelId(found.layer, found.head, where)
 
 
 def _place(found: Decomposition, drawn: Drawn) -> str:

@@ -43,6 +43,12 @@ def test_it_leaves_the_table_where_the_app_looks(run, small, model):
     assert answer.json["largest"][0]["plan"].endswith("-> identity")
 
 
+def test_heads_are_added_to_a_table_that_is_there(run, small, model):
+    measure(run, small)
+    answer = measure(run, small, "--heads")
+    assert answer.json["n_effects"] == len(effect_plans(model.config)) + 8
+
+
 def test_it_goes_on_where_it_was_stopped(run, small, monkeypatch):
     kept = command.write_effects
 

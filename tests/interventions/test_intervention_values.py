@@ -1,6 +1,7 @@
 """Interventions as values: words, JSON there and back, and what a model does not have."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from model_cases import EXAMPLES
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
+from mta_viz.interventions.addresses import Listed, active, from_address, to_address
 from mta_viz.interventions.kinds import (
     AblateHead,
     BypassGate,
@@ -17,10 +19,12 @@ from mta_viz.interventions.kinds import (
     KernelFrom,
     KernelToIdentity,
     KernelToZero,
+    MirrorKernel,
     MixingToIdentity,
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
+from mta_viz.interventions.patches import HOOKS, PatchHead
 from mta_viz.interventions.plans import (
     KINDS,
     check_plan,
@@ -48,12 +52,15 @@ def made(kind: type[Intervention], *arguments: st.SearchStrategy) -> st.SearchSt
     return st.tuples(st.just(kind), st.tuples(*arguments))
 
 
+prompt = st.text(min_size=1, max_size=8) | st.lists(index, min_size=1, max_size=4).map(tuple)
 interventions = st.one_of(
     made(KernelToIdentity, *kernel),
     made(KernelToZero, *kernel),
     made(ReplaceKernel, *kernel, table),
     made(KernelFrom, *kernel, index),
+    made(MirrorKernel, *kernel),
     made(ScaleTowardsIdentity, *kernel, st.floats(0, 1)),
+    made(PatchHead, index, index, st.sampled_from(list(HOOKS)), prompt),
     made(MixingToIdentity, index, st.sampled_from(("head_pre", "head_post")), st.none() | index),
     made(AblateHead, index, index),
     made(BypassGroupNorm, index),
@@ -67,8 +74,50 @@ def test_a_plan_survives_its_text_and_can_key_a_cache(parts: list[tuple]):
     plan = tuple(kind(*arguments) for kind, arguments in parts)
     again = plan_from_text(plan_as_text(plan))
     assert again == plan and hash(again) == hash(plan)
-    assert " " not in plan_as_text(plan)
     assert {type(one) for one in plan} <= set(KINDS.values())
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(interventions, st.booleans()), max_size=4))
+def test_a_list_survives_its_address_with_what_is_switched_off(parts: list[tuple]):
+    listed = tuple(Listed(kind(*arguments), on) for (kind, arguments), on in parts)
+    text = to_address(listed)
+    assert from_address(text) == listed
+    assert all(c.isascii() and (c.isalnum() or c in "-._~") for c in text)
+    assert active(listed) == tuple(one.intervention for one in listed if one.on)
+
+
+def test_an_address_is_short():
+    listed = (
+        Listed(KernelToIdentity(2, 1, "pre")),
+        Listed(ScaleTowardsIdentity(3, 0, "post", 0.5), on=False),
+        Listed(MixingToIdentity(0, "head_pre")),
+        Listed(PatchHead(1, 2, "z", (5, 6))),
+    )
+    assert to_address(listed) == "i.2.1.pre~S.3.0.post.0.5~x.0.head_pre~p.1.2.z.i5-6"
+    taps = tuple(tuple(0.1 * column for column in range(11)) for _ in range(6))
+    assert len(to_address((Listed(ReplaceKernel(1, 0, "pre", taps)),))) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("q.1", "is no intervention"),
+        ("i.1", "head, where missing"),
+        ("i.1.x.pre", "no whole number"),
+        ("i.1.2.pre.3", "expected pre or post"),
+        ("s.1.2.pre.nan", "strength is nan"),
+        ("t.1.2.pre.3.AA", "is no intervention"),
+        ("t.1.2.pre.0.", "is no intervention"),
+        ("p.1.2.z.t_w", "is no intervention"),
+        ("h.1.2~h.9", "'h.9' is no intervention"),
+        ("h.1.2~" * 1000, "at most 1,500"),
+    ],
+)
+def test_an_address_that_is_no_plan_is_refused(text: str, words: str):
+    with pytest.raises(ConfigError) as raised:
+        from_address(text)
+    assert words in str(raised.value)
 
 
 def test_the_text_is_short():
@@ -85,6 +134,10 @@ def test_the_text_is_short():
         (KernelToZero(0, 3, "post"), "L0 H3 post -> zero"),
         (ReplaceKernel(1, 0, "pre", ((0.0, 1.0, 0.5),)), "L1 H0 pre -> given 1 x 3 taps"),
         (KernelFrom(1, 0, "pre", 5), "L1 H0 pre -> kernel of H5"),
+        (MirrorKernel(1, 0, "pre"), "L1 H0 pre -> mirrored"),
+        (PatchHead(1, 0, "z", (1, 2)), "L1 H0 z -> as in a run of 2 token ids"),
+        (PatchHead(1, 0, "kq", "a" * 24), f"L1 H0 kq -> as in “{'a' * 24}”"),
+        (PatchHead(1, 0, "kq", "b" + "a" * 24), f"L1 H0 kq -> as in “…{'a' * 23}”"),
         (ScaleTowardsIdentity(1, 0, "pre", 0.25), "L1 H0 pre -> 25% towards identity"),
         (MixingToIdentity(3, "head_pre"), "L3 head_pre -> identity"),
         (MixingToIdentity(3, "head_post", 7), "L3 H7 head_post -> identity"),
@@ -128,7 +181,23 @@ def test_a_plan_is_refused_with_everything_the_model_lacks():
     )
 
 
+def test_a_kernel_that_reaches_further_back_than_ahead_is_not_mirrored():
+    with pytest.raises(ConfigError, match="2 keys back and 0 ahead; mirrored they do not fit"):
+        check_plan([MirrorKernel(1, 0, "pre")], replace(CONFIG, mta=replace(CONFIG.mta, pad_key="left")))
+    with pytest.raises(ConfigError, match="layer 0 has no pre kernel"):
+        check_plan([MirrorKernel(0, 0, "pre")], CONFIG)
+    check_plan([MirrorKernel(1, 0, "pre")], CONFIG)
+
+
+def test_a_stage_the_layer_lacks_is_not_patched():
+    with pytest.raises(ConfigError, match="layer 0 does not compute the stage 'kq'"):
+        check_plan(
+            [PatchHead(0, 0, "kq", "a"), PatchHead(1, 0, "kq", "a"), PatchHead(0, 0, "z", "a")], CONFIG
+        )
+
+
 KERNEL = {"layer": 0, "head": 0, "where": "pre"}
+PATCH = {"kind": "patch_head", "layer": 0, "head": 0, "stage": "z", "prompt": "a"}
 
 
 @pytest.mark.parametrize(
@@ -144,6 +213,11 @@ KERNEL = {"layer": 0, "head": 0, "where": "pre"}
         ({"kind": "scale_towards_identity"} | KERNEL | {"strength": 1.01}, "strength is 1.01"),
         ({"kind": "scale_towards_identity"} | KERNEL | {"strength": float("nan")}, "strength is nan"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[1.0], [1.0, 2.0]]}, "no table"),
+        (PATCH | {"stage": "hook_z"}, "stage is 'hook_z'"),
+        (PATCH | {"stage": ["z"]}, "stage is"),
+        (PATCH | {"prompt": ""}, "prompt is neither"),
+        (PATCH | {"prompt": [1, -2]}, "prompt is neither"),
+        (PATCH | {"prompt": None}, "prompt is neither"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": []}, "no table"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[]]}, "no table"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[float("inf")]]}, "finite"),

@@ -17,6 +17,7 @@ from mta_viz.interventions.kinds import (
     KernelFrom,
     KernelToIdentity,
     KernelToZero,
+    MirrorKernel,
     MixingToIdentity,
     ReplaceKernel,
     ScaleTowardsIdentity,
@@ -48,6 +49,7 @@ EVERY_KIND: Plan = (
     KernelToZero(1, 1, "post"),
     ReplaceKernel(1, 2, "pre", tuple(tuple(float(r * c) for c in range(11)) for r in range(6))),
     KernelFrom(3, 0, "post", 2),
+    MirrorKernel(3, 3, "pre"),
     ScaleTowardsIdentity(3, 1, "pre", 0.5),
     MixingToIdentity(0, "head_pre"),
     MixingToIdentity(2, "head_post", 3),
@@ -151,6 +153,7 @@ def test_the_other_kernel_edits_by_hand():
     assert row(KernelToZero(0, 0, "pre")) == [0, 0, 0]
     assert row(ReplaceKernel(0, 0, "pre", ((7.0, 8.0, 9.0),))) == [7, 8, 9]
     assert row(KernelFrom(0, 0, "pre", 1)) == [4, 5, 6]
+    assert row(MirrorKernel(0, 0, "pre")) == [3, 2, 1]
     assert row(ScaleTowardsIdentity(0, 0, "pre", 0.0)) == [1, 2, 3]
     assert row(ScaleTowardsIdentity(0, 0, "pre", 0.25)) == [0.75, 1.75, 2.25]
     assert row(ScaleTowardsIdentity(0, 0, "pre", 1.0)) == [0, 1, 0]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mta_viz.analysis.effects import Effects, Estimate
+from mta_viz.analysis.effects import Effects, Estimate, kernel_of
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
-from mta_viz.interventions.kinds import KernelToIdentity, MixingToIdentity
+from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
 from mta_viz.interventions.plans import everything_to_identity
 from mta_viz.model.editing import edited
 from mta_viz.model.transformer import HookedMTA
@@ -17,6 +17,7 @@ from mta_viz.recipes.effects import (
     Outcome,
     blocks_batches,
     effect_plans,
+    head_plans,
     measure_effects,
     needle_batches,
     paired_effect,
@@ -97,6 +98,16 @@ def test_a_stopped_measurement_keeps_what_is_done_and_goes_on_from_there(model: 
     assert {effect.plan: effect for effect in again.effects} == {
         effect.plan: effect for effect in measured(model).effects
     }
+
+
+def test_heads_are_switched_off_where_asked(model: HookedMTA):
+    table = measured(model, heads=True)
+    found = {effect.plan: effect for effect in table.effects}
+    assert set(found) == {*effect_plans(CONFIG), *head_plans(CONFIG)} and len(head_plans(CONFIG)) == 4
+    plan = (AblateHead(1, 0),)
+    accuracy = 1 - evaluate_blocks(edited(model, plan), TASK, n=200, seed=5).error
+    assert found[plan].accuracy == pytest.approx(accuracy)
+    assert all(kernel_of(effect) is None for plan, effect in found.items() if plan in head_plans(CONFIG))
 
 
 def test_a_paired_effect_by_hand():

@@ -1,10 +1,11 @@
-"""What both kinds of card share: file names, and the ways to the attention page and to the definitions."""
+"""What both kinds of card share: file names, and the ways to the other pages and to the definitions."""
 
 import streamlit as st
 
 from mta_viz.analysis.kernel_effect import MADE_BY
 from mta_viz.analysis.kernels import KernelId
 from mta_viz.ui import state
+from mta_viz.ui.surgery.try_kernel import draw_test_button
 
 
 def file_parts(kernel: KernelId, what: str) -> tuple[object, ...]:
@@ -13,7 +14,8 @@ def file_parts(kernel: KernelId, what: str) -> tuple[object, ...]:
 
 
 def open_in_attention(kernel: KernelId) -> None:
-    """A button that goes to this head's map after the kernel, with the selection kept."""
+    """Buttons that go to this head's map after the kernel, and to what happens without the kernel."""
+    draw_test_button(kernel, "card.test")
     if st.button("Open in Attention", icon=":material/grid_on:", key="card.attention"):
         state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
         st.switch_page("pages/attention.py")

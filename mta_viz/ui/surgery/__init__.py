@@ -1,0 +1,1 @@
+"""The Surgery page: a plan of interventions, and what it does to the run on the other pages."""

@@ -1,0 +1,107 @@
+"""What the Surgery page draws: pickers, the plan beside the answer, the maps, and the tabs."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from mta_viz.analysis.effects import Absent, to_identity
+from mta_viz.analysis.kernels import KernelId
+from mta_viz.errors import MtaVizError
+from mta_viz.ui import state
+from mta_viz.ui.address import draw_address
+from mta_viz.ui.atlas.matters import effects_of
+from mta_viz.ui.atlas.model_kernels import short_name
+from mta_viz.ui.numbering import head_label, layer_label
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.selection import Selected, resolve
+from mta_viz.ui.steppers import pick_head, pick_layer, pick_stage
+from mta_viz.ui.surgery import plan_state
+from mta_viz.ui.surgery.board import draw_board
+from mta_viz.ui.surgery.edited_maps import draw_maps
+from mta_viz.ui.surgery.needed_tab import draw_needed
+from mta_viz.ui.surgery.patch_tab import draw_patch
+from mta_viz.ui.surgery.plan_list import draw_plan
+from mta_viz.ui.surgery.sweep_tab import draw_sweep
+from mta_viz.ui.surgery.taps import draw_taps
+from mta_viz.ui.widgets import plain
+
+TABS = ("One kernel", "Sweep", "Minimal set", "Patch")
+
+
+def draw_surgery(page: Page) -> None:
+    """The page's body. What cannot be run is said in its place; the plan stays there to be mended."""
+    selected = resolve(state.view(), page.trace)
+    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
+    plan = plan_state.plan(page.model.config)
+    _draw_top(page, selected)
+    left, right = st.columns([2, 3], gap="medium")
+    with left:
+        if not plan_state.listed():
+            _draw_empty(page, selected)
+        draw_plan(page, selected)
+    with right:
+        _guarded(lambda: draw_board(page, plan))
+    _guarded(lambda: draw_maps(page, selected, plan))
+    _draw_tab(page, selected)
+
+
+def _guarded(draw: Callable[[], None]) -> None:
+    try:
+        draw()
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+
+
+def _draw_top(page: Page, selected: Selected) -> None:
+    layer, head = layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering)
+    draw_address(f"{state.view().checkpoint} · {layer} · {head} · {selected.stage.value.long}")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        pick_layer(page.model.config, selected.layer, page.numbering)
+        pick_head(page.model.config, selected.head, page.numbering)
+        pick_stage(page.model.config, selected.layer, selected.stage)
+    if page.stale:
+        st.warning("Prompt changed. What is shown is of the previous run; press Run.")
+
+
+def _draw_empty(page: Page, selected: Selected) -> None:
+    """Where to start: the kernel whose loss costs most at the task, else the chosen head's."""
+    kernel = _strongest(page, selected)
+    if kernel is None:
+        st.info("Nothing is edited. This model has no kernels: add a head to switch off.")
+        return
+    name = short_name(kernel, page.numbering)
+    st.info(plain(f"Nothing is edited. Add an intervention, or start from the strongest kernel: {name}."))
+    st.button(plain(f"Start: {name} to identity"), key="plan.start", on_click=_start, args=(kernel,))
+
+
+def _strongest(page: Page, selected: Selected) -> KernelId | None:
+    found = effects_of(page)
+    if not isinstance(found, Absent):
+        return next(iter(found.of_each()), None)
+    kernels = page.model.config.kernels(selected.layer)
+    if kernels.pre or kernels.post:
+        return KernelId(selected.layer, selected.head, "pre" if kernels.pre else "post")
+    return None
+
+
+def _start(kernel: KernelId) -> None:
+    plan_state.add(to_identity(kernel))
+    state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)
+
+
+def _draw_tab(page: Page, selected: Selected) -> None:
+    """The bar, and the chosen tab under it: only that one is computed."""
+    chosen = st.segmented_control(
+        "Surgery",
+        TABS,
+        required=True,
+        label_visibility="collapsed",
+        **state.kept("surgery tab", TABS[0], TABS),
+    )
+    draw = {
+        "One kernel": lambda: draw_taps(page, selected),
+        "Sweep": lambda: draw_sweep(page, selected),
+        "Minimal set": lambda: draw_needed(page),
+        "Patch": lambda: draw_patch(page, selected),
+    }
+    _guarded(draw[chosen])

@@ -1,5 +1,4 @@
-"""How well a model finds blocks: the product's own measurement, used by training, `evaluate`
-and the lab."""
+"""How well a model finds blocks: the product's own measurement, for training and the lab."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

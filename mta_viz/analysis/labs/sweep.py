@@ -56,6 +56,12 @@ class Sweep:
         """Every combination."""
         return tuple(product(self.needles, self.lengths, self.depths))
 
+    @property
+    def keys(self) -> tuple[tuple[Setting, int], ...]:
+        """Every sample, as `SampleResult.key` names it."""
+        seeds = range(self.seed, self.seed + self.samples)
+        return tuple((setting, seed) for setting in self.settings for seed in seeds)
+
     def task(self, setting: Setting) -> NeedleTask:
         """The task of one combination."""
         return NeedleTask(*setting, needle=self.needle, question=self.question, haystack=self.haystack)
@@ -108,12 +114,10 @@ def run_sweep(
     either to stop. Raises `PromptError` before anything is scored when a setting's needles do not
     fit, and `TokenizerError` when the tokenizer cannot encode the task.
     """
-    tokenizer = check_vocabulary(model, model.tokenizer)
-    wanted = {(setting, seed) for setting in sweep.settings for seed in _seeds(sweep)}
+    tokenizer = check_sweep(model, sweep)
+    wanted = set(sweep.keys)
     results = {one.key: one for one in done if one.key in wanted}
     batches = _missing(model, sweep, set(results))
-    for setting in {setting: None for setting, _ in batches}:
-        make_needle_sample(tokenizer, sweep.task(setting), sweep.seed)
     work = [len(seeds) * multiply_adds(model.config, setting[1]) for setting, seeds in batches]
     for at, (setting, seeds) in enumerate(batches):
         results |= {one.key: one for one in _measure(model, tokenizer, sweep, setting, seeds)}
@@ -124,14 +128,18 @@ def run_sweep(
     return tuple(results.values())
 
 
+def check_sweep(model: HookedMTA, sweep: Sweep) -> Tokenizer:
+    """The tokenizer the samples are made with. Raises as `run_sweep` does when one cannot be made."""
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    for setting in sweep.settings:
+        make_needle_sample(tokenizer, sweep.task(setting), sweep.seed)
+    return tokenizer
+
+
 def vocabulary(tokenizer: Tokenizer) -> str:
     """A short digest of how a tokenizer writes text: models with equal ones get the same samples."""
     ids = tokenizer.encode(PROBE).ids
     return hashlib.sha256(repr((ids, tokenizer.vocab_size)).encode()).hexdigest()[:16]
-
-
-def _seeds(sweep: Sweep) -> range:
-    return range(sweep.seed, sweep.seed + sweep.samples)
 
 
 def _missing(
@@ -140,7 +148,7 @@ def _missing(
     """Batches of one setting's samples, the settings taking turns."""
     queues = []
     for setting in sweep.settings:
-        seeds = [seed for seed in _seeds(sweep) if (setting, seed) not in done]
+        seeds = [seed for one, seed in sweep.keys if one == setting and (one, seed) not in done]
         cuts = parts(model, len(seeds), setting[1])
         queues.append((setting, [tuple(seeds[start:stop]) for start, stop in cuts]))
     rounds = zip_longest(*([(setting, part) for part in cut] for setting, cut in queues))

@@ -1,5 +1,6 @@
 """What the results of a sweep say: accuracies with intervals, their paired difference, bias of place."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -80,8 +81,8 @@ def misses(results: Iterable[SampleResult]) -> Misses:
         len(named),
         sum(one.named == 0 for one in named),
         sum(one.named == one.needles - 1 for one in named),
-        sum((one.place != 0) / (one.needles - 1) for one in named),
-        sum((one.place != one.needles - 1) / (one.needles - 1) for one in named),
+        math.fsum((one.place != 0) / (one.needles - 1) for one in named),
+        math.fsum((one.place != one.needles - 1) / (one.needles - 1) for one in named),
     )
 
 

@@ -9,6 +9,7 @@ ICON = ASSETS / "icon.svg"
 PAGES = {
     "pages/attention.py": ("Attention", ":material/grid_on:"),
     "pages/kernels.py": ("Kernels", ":material/apps:"),
+    "pages/labs.py": ("Labs", ":material/science:"),
 }
 
 

@@ -5,7 +5,7 @@ no task: `needle_parts` and `block_parts` turn samples into parts. One row a lay
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -14,10 +14,12 @@ from torch import Tensor
 from mta_viz.analysis.head_scores import SCORES, HeadScores
 from mta_viz.analysis.span_mass import check_span, selectivity, span_results
 from mta_viz.analysis.spans import QUESTION, Span, next_letter
+from mta_viz.analysis.spans import find as search
 from mta_viz.analysis.steps import difference_steps
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.tasks.needles import NeedleSample
+from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Progress, Trace
 
 
@@ -67,10 +69,18 @@ def needle_parts(sample: NeedleSample) -> Parts:
     return Parts(spans[kinds.index("asked")], tuple(spans), len(sample.tokens) - 1, sample.sentences)
 
 
-def prompt_spans(sample: NeedleSample) -> tuple[Span, ...]:
-    """The needles and the question, as the Attention page names them."""
+def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
+    """The needles and the question, as the Attention page names them.
+
+    `tokens`: the sample's text encoded anew, which may be cut into other tokens at the joints.
+    """
     question = sample.question
-    return (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
+    own = (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
+    if tokens is None or tokens.ids == sample.tokens.ids:
+        return own
+    texts = [*(needle.text for needle in sample.needles), question.text]
+    places = [search(tokens, text)[-1] for text in texts]
+    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(own, places, strict=True))
 
 
 def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Finder:

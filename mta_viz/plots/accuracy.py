@@ -11,19 +11,22 @@ from mta_viz.plots.parts import Parts
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 _ROW_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 66, 12, 66, 44
-_LINES_HEIGHT = 320
+_LEAST_PX, _LINES_HEIGHT = 130, 320
 
 
 def accuracy_map(
-    scores: Mapping[tuple[float | int, int], NeedleScore], title: str, *, width: int = 460
+    scores: Mapping[tuple[float | int, int], NeedleScore],
+    depths: Sequence[float | int],
+    lengths: Sequence[int],
+    title: str,
+    *,
+    width: int = 460,
 ) -> go.Figure:
     """Depths down, lengths across, 0 to 1; each cell has its share, 95 % interval and number of samples.
 
     `scores` by (depth in per cent, length in tokens); combinations without samples are hatched.
     """
-    depths = sorted({depth for depth, _ in scores})
-    lengths = sorted({length for _, length in scores})
-    height = _ROW_PX * len(depths) + _TOP + _BOTTOM
+    height = max(_ROW_PX * len(depths), _LEAST_PX) + _TOP + _BOTTOM
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     found = [[scores.get((depth, length)) for length in lengths] for depth in depths]
     parts.traces.append(_map_cells(found))
@@ -80,21 +83,21 @@ def _hatched(empty: Sequence[tuple[int, int]]) -> go.Scatter:
 
 def accuracy_lines(
     models: Mapping[str, Mapping[int, NeedleScore]],
+    ticks: Sequence[int],
     title: str,
     *,
     axis: str = "needles in the prompt",
     width: int = 460,
 ) -> go.Figure:
-    """A line a model over whole numbers, a band for its 95 % intervals; at most four models."""
+    """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
     parts = Parts((width, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
-    ticks = sorted({number for scores in models.values() for number in scores})
     for (name, scores), color, dash in zip(models.items(), COLORS, DASHES, strict=False):
         parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
     parts.layout |= {
         "xaxis": theme.axis(
-            range=(min(ticks, default=0) - 0.5, max(ticks, default=1) + 0.5),
+            range=(min(ticks) - 0.5, max(ticks) + 0.5),
             tickvals=ticks,
-            ticktext=[f"{tick:g}" for tick in ticks],
+            ticktext=[f"{tick}" for tick in ticks],
         ),
         "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "showlegend": True,
@@ -114,6 +117,12 @@ def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -
         mode="lines+markers",
         line={"color": color, "width": 2, "dash": dash},
         marker={"size": 7},
+        error_y={
+            "array": [one.interval[1] - one.accuracy for one in scores.values()],
+            "arrayminus": [one.accuracy - one.interval[0] for one in scores.values()],
+            "thickness": 1,
+            "width": 4,
+        },
         text=[f"{theme.escape(name)}<br>{score_words(one)}" for one in scores.values()],
         hovertemplate="%{text}<extra></extra>",
     )

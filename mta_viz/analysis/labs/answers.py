@@ -74,10 +74,14 @@ def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer
     return tokenizer
 
 
+def at_once(model: HookedMTA, length: int) -> int:
+    """How many prompts of `length` tokens suit the model's device in one batch."""
+    return max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
+
+
 def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
     """Where to cut `samples` prompts of `length` tokens, so that a batch suits the model's device."""
-    size = max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
-    return list(pairwise([*range(0, samples, size), samples]))
+    return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
 
 
 def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:

@@ -58,6 +58,10 @@ class Finder:
         """The asked part's scores."""
         return self.scores[self.parts.asked]
 
+    def share(self, stage: Stage) -> Float[Tensor, "layer head"]:
+        """The asked part's share at one stage."""
+        return self.shares[list(Stage).index(stage)]
+
 
 def needle_parts(sample: NeedleSample) -> Parts:
     """The needles of a sample, seen from its last token; letters as the Attention page gives them."""
@@ -102,6 +106,14 @@ def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Fin
     null = _null(parts)
     p = torch.stack([ranks for _, ranks in per_layer])
     return Finder(parts, scores, _shares(scores[parts.asked]), p, len(null))
+
+
+def lit_most(finder: Finder, before: Stage, after: Stage) -> tuple[int, int] | None:
+    """(layer, head) where the asked part's share rises most from one stage to another; None if nowhere."""
+    gain = (finder.share(after) - finder.share(before)).nan_to_num(-1.0)
+    if float(gain.max()) <= 0:
+        return None
+    return divmod(int(gain.argmax()), gain.shape[1])
 
 
 def _layer(trace: Trace, layer: int, parts: Parts) -> tuple[dict[Span, dict[str, Tensor]], Tensor]:

@@ -4,6 +4,7 @@ from functools import partial
 
 import streamlit as st
 
+from mta_viz.analysis.labs.answers import at_once
 from mta_viz.analysis.labs.block_accuracy import BlocksEvaluation, check_characters, evaluate_blocks
 from mta_viz.analysis.labs.blocks import (
     BlockAnswer,
@@ -14,16 +15,17 @@ from mta_viz.analysis.labs.blocks import (
     chance_error,
 )
 from mta_viz.analysis.labs.finder import Finder, find
-from mta_viz.errors import Cancelled, PromptError
+from mta_viz.errors import PromptError
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.blocks import OUTPUTS, VOCAB_SIZE, BlockTask
 from mta_viz.tracing import capture, estimate_seconds
 from mta_viz.ui import state
 from mta_viz.ui.labs import jobs
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
-from mta_viz.ui.open_page import Page, errors_as_messages
+from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
-from mta_viz.ui.waiting import progress_text, time_text
+from mta_viz.ui.waiting import time_text
 from mta_viz.ui.widgets import caption, plain
 
 
@@ -92,7 +94,7 @@ def _draw_sample(page: Page, task: BlockTask, number: int) -> None:
     draw_finder(page, finder, key, "Block", Prompt(text, lambda: finder.parts.all))
 
 
-def _work(model: object, sample: BlockSample, job: Job) -> tuple[BlockAnswer, Finder]:
+def _work(model: HookedMTA, sample: BlockSample, job: Job) -> tuple[BlockAnswer, Finder]:
     job.begin("Running the sequence")
     trace = capture(model, sample.tokens, progress=job.report)
     job.begin("Looking where every head looks")
@@ -122,30 +124,24 @@ def _chip(block: str, marked: str = "", kind: str = "") -> str:
 def _draw_error(page: Page, task: BlockTask) -> None:
     n = st.number_input("Sequences", 1, 100_000, step=100, width=140, **state.kept("block n", 200))
     key = ("blocks error", page.model_key, task, int(n))
-    kept: dict[object, BlocksEvaluation] = state.get("block errors") or {}
-    state.put("block errors", kept)
-    current = state.get("job.error")
-    running = current is not None and current[0] == key and not current[1].wait(0)
-    seconds = n * estimate_seconds(page.model, task.n_tokens)
+    kept: dict[object, BlocksEvaluation] = state.get("block errors", {})
+    state.put("block errors", kept)  # the job writes into this one
+    job = jobs.running("error", key)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if running:
-            st.button("Stop", key="blocks.stop", icon=":material/stop:", on_click=current[1].cancel)
+        if job is not None:
+            st.button("Stop", key="blocks.stop", icon=":material/stop:", on_click=job.cancel)
         else:
             measure = partial(_measure, page.model, task, int(n), kept, key)
-            st.button(
-                "Measure the error", type="primary", key="blocks.error", on_click=_start, args=(key, measure)
-            )
+            args = ("error", key, measure)
+            st.button("Measure the error", key="blocks.error", on_click=jobs.start, args=args)
+        seconds = n * estimate_seconds(page.model, task.n_tokens)
         caption(f"About {time_text(seconds)} here. {chance_words(task)}")
-    st.fragment(_draw_live, run_every=1.0 if running else None)(key, kept, task, running)
-
-
-def _start(key: tuple[object, ...], measure: "partial[None]") -> None:
-    jobs.forget("error")
-    jobs.job_for("error", key, measure)
+    jobs.say_failure(jobs.current("error", key))
+    st.fragment(_draw_live, run_every=1.0 if job else None)(key, kept, task, job)
 
 
 def _measure(
-    model: object,
+    model: HookedMTA,
     task: BlockTask,
     n: int,
     kept: dict[object, BlocksEvaluation],
@@ -153,24 +149,23 @@ def _measure(
     job: Job,
 ) -> None:
     job.begin("Measuring")
-    evaluate_blocks(model, task, n=n, keep=lambda found: kept.__setitem__(key, found), progress=job.report)
+
+    def keep(found: BlocksEvaluation) -> None:
+        kept[key] = found
+
+    batch = at_once(model, task.n_tokens)
+    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=job.report)
 
 
-def _draw_live(key: object, kept: dict[object, BlocksEvaluation], task: BlockTask, running: bool) -> None:
-    """The bar and the error so far; a rerun of the page ends the watching when the job is done."""
-    job = state.get("job.error")
-    with errors_as_messages():
-        if running and job is not None:
-            if job[1].wait(0):
-                st.rerun()
-            st.progress(job[1].fraction, text=progress_text(job[1]))
-        elif job is not None and job[0] == key and job[1].error and not isinstance(job[1].error, Cancelled):
-            st.error(plain(str(job[1].error)))
-        found = kept.get(key)
-        if found is None:
-            st.info("Not measured yet." if not running else "The first sequences are on their way.")
-        else:
-            st.markdown(plain(error_words(found, task)))
+def _draw_live(key: object, kept: dict[object, BlocksEvaluation], task: BlockTask, job: Job | None) -> None:
+    """The bar and the error so far."""
+    if job is not None:
+        jobs.watch(job)
+    found = kept.get(key)
+    if found is not None:
+        st.markdown(plain(error_words(found, task)))
+    else:
+        st.info("Not measured yet." if job is None else "The first sequences are on their way.")
 
 
 def error_words(found: BlocksEvaluation, task: BlockTask) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.head_scores import HeadScores, Ranked, ranking
-from mta_viz.analysis.labs.finder import Finder
+from mta_viz.analysis.labs.finder import Finder, lit_most
 from mta_viz.analysis.spans import Span
 from mta_viz.exporting.tables import scores_csv
 from mta_viz.model.stages import Stage
@@ -20,7 +20,7 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.sidebar import request_run
 from mta_viz.ui.widgets import caption, caption_with_save, chart, picked
 
-MAP_PX = 460
+MAP_PX = 400
 DEFAULTS = ("span.final", "gain.kq", "gain.kq2", "gain.final")
 
 
@@ -31,14 +31,17 @@ def draw_finder(page: Page, finder: Finder, run: Hashable, words: str, prompt: "
         key = _pick_score(scores)
         part = _pick_part(finder, words)
     shown = finder.scores[part]
+    caption(lit_words(finder, page.numbering))
     ranked = [one for one in ranking(shown, key) if not math.isnan(one.value)]
     place = _chosen(ranked, (run, key, part))
     with st.container(horizontal=True):
         with st.container(width=MAP_PX):
             _draw_map(page, shown, key, place, run)
-        with st.container(width=MAP_PX + 100):
+        with st.container(key="finder-table"):
             _draw_table(page, finder, shown, key, ranked, run)
-    _draw_chosen(page, finder, place, prompt)
+            _draw_chosen(page, finder, place, prompt)
+    score = next(one for one in shown.scores if one.key == key)
+    caption(f"{score.name} ({score.unit}): {score.definition} {_column_words(finder)}")
 
 
 class Prompt:
@@ -90,7 +93,7 @@ def _draw_map(page: Page, shown: HeadScores, key: str, place: tuple[int, int], r
         lambda: score_map(shown, key, numbering_from=page.numbering, selected=place, width=MAP_PX),
         "finder map", run, shown.span, key, place, page.numbering,
     )  # fmt: skip
-    chart(figure, f"finder.{hash(run)}.{shown.span}.{key}.{place}", on_head, alt="One score of all heads")
+    chart(figure, f"finder.{hash((run, shown.span, key, place))}", on_head, alt="One score of all heads")
     caption_with_save(
         "Layers down, heads across. Click a head to choose it. Hatched: this layer has no such stage.",
         (state.view().checkpoint, "finder", key),
@@ -104,11 +107,11 @@ def _draw_table(
     page: Page, finder: Finder, shown: HeadScores, key: str, ranked: list[Ranked], run: Hashable
 ) -> None:
     score = next(one for one in shown.scores if one.key == key)
-    name = f"finder.table.{hash(run)}.{shown.span}.{key}"
+    name = f"finder.table.{hash((run, shown.span, key))}"
     st.dataframe(
         [_row(page, finder, score.name, value_text(score, one.value), one) for one in ranked],
         hide_index=True,
-        height=300,
+        height=260,
         key=name,
         on_select=lambda: _take(picked(name), ranked),
         selection_mode="single-row",
@@ -118,10 +121,13 @@ def _draw_table(
             )
         },
     )
-    caption(
-        f"{score.name} ({score.unit}): {score.definition} The columns raw to final are the asked part's "
-        "share of the query's row at each stage; of scores, the share if the softmax came there. "
-        + _p_words(finder)
+
+
+def _column_words(finder: Finder) -> str:
+    """What the table's other columns are."""
+    return (
+        "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
+        f"the share if the softmax came there. {_p_words(finder)}"
     )
 
 
@@ -138,7 +144,8 @@ def _row(page: Page, finder: Finder, name: str, value: str, one: Ranked) -> dict
     shares = finder.shares[:, one.layer, one.head].tolist()
     told = {
         stage.value.short: "" if math.isnan(share) else f"{share:.3f}"
-        for stage, share in zip(Stage, shares, strict=True)
+        for stage, share, all_heads in zip(Stage, shares, finder.shares, strict=True)
+        if not all_heads.isnan().all()
     }
     p = float(finder.p[one.layer, one.head])
     return {
@@ -181,6 +188,22 @@ def head_words(finder: Finder, layer: int, head: int) -> str:
         chosen = float(values["selectivity"][layer, head])
         words += f"; selectivity {chosen:.2f} (of what all {len(finder.parts.all)} get)"
     return words + "."
+
+
+def lit_words(finder: Finder, numbering: int) -> str:
+    """Which head's convolution lights the asked part: the most before the softmax, and the most after."""
+    told = []
+    for before, after in ((Stage.RAW, Stage.KQ), (Stage.SOFTMAX, Stage.SOFTMAX_KQ)):
+        found = lit_most(finder, before, after)
+        if found is not None:
+            layer, head = found
+            start, stop = (float(finder.share(stage)[layer, head]) for stage in (before, after))
+            where = "before the softmax" if after is Stage.KQ else "after it"
+            name = f"{layer_label(layer, numbering)} {head_label(head, numbering)}"
+            told.append(f"{where} that of {name}, share {start:.3f} before and {stop:.3f} after")
+    if not told:
+        return "No convolution of this model raises the asked part's share."
+    return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(told)}."
 
 
 def _open_in_attention(page: Page, finder: Finder, prompt: Prompt) -> None:

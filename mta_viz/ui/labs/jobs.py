@@ -8,7 +8,8 @@ import streamlit as st
 from mta_viz.errors import Cancelled
 from mta_viz.ui import cache, state
 from mta_viz.ui.running import Job
-from mta_viz.ui.waiting import QUIET_SECONDS, show_progress
+from mta_viz.ui.waiting import QUIET_SECONDS, progress_text, show_progress
+from mta_viz.ui.widgets import plain
 
 Work = Callable[[Job], Any]
 
@@ -43,14 +44,45 @@ def finished(name: str, key: Hashable, work: Work) -> Any | None:
 
 def job_for(name: str, key: Hashable, work: Callable[[Job], None]) -> Job:
     """This session's job `name`, if it is for `key`; else a new one, and the old one is cancelled."""
-    current = state.get(f"job.{name}")
-    if current is not None:
-        if current[0] == key:
-            return current[1]
-        current[1].cancel()
+    there = state.get(f"job.{name}")
+    if there is not None:
+        if there[0] == key:
+            return there[1]
+        there[1].cancel()
     job = Job(work)
     state.put(f"job.{name}", (key, job))
     return job
+
+
+def current(name: str, key: Hashable) -> Job | None:
+    """This session's job `name`, running or through, if it is for `key`."""
+    there = state.get(f"job.{name}")
+    return there[1] if there is not None and there[0] == key else None
+
+
+def running(name: str, key: Hashable) -> Job | None:
+    """The same, only while it runs."""
+    job = current(name, key)
+    return None if job is None or job.wait(0.0) else job
+
+
+def start(name: str, key: Hashable, work: Callable[[Job], None]) -> None:
+    """A new job, also where one for `key` was stopped."""
+    forget(name)
+    job_for(name, key, work)
+
+
+def watch(job: Job) -> None:
+    """The bar of a job that runs, drawn in a fragment; the page is drawn anew when the job is through."""
+    if job.wait(0.0):
+        st.rerun()
+    st.progress(job.fraction, text=progress_text(job))
+
+
+def say_failure(job: Job | None) -> None:
+    """What went wrong with a job, if anything did; to be stopped is no failure."""
+    if job is not None and job.error is not None and not isinstance(job.error, Cancelled):
+        st.error(plain(f"It stopped: {job.error}"))
 
 
 def forget(name: str) -> None:

@@ -8,6 +8,7 @@ from mta_viz.analysis.labs.answers import check_vocabulary
 from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.analysis.labs.needle_run import NeedleRun, run_needle
 from mta_viz.errors import TokenizerError
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tracing import estimate_seconds
@@ -75,7 +76,7 @@ def _draw_sample(page: Page, form: Form) -> None:
         _draw_run(page, run, key)
 
 
-def _work(model: object, task: NeedleTask, seed: int, job: Job) -> NeedleRun:
+def _work(model: HookedMTA, task: NeedleTask, seed: int, job: Job) -> NeedleRun:
     return run_needle(model, task, seed, begin=job.begin, progress=job.report)
 
 

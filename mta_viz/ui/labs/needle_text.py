@@ -13,7 +13,7 @@ from mta_viz.ui.widgets import caption, plain
 
 ASKED, ASKING = "green", "blue"
 OTHERS = ("orange", "violet", "red", "gray")
-SHOWN = 160  # characters of a gap between needles that are shown at each end
+SHOWN, LEAST = 160, 100  # letters of a gap shown at each end; fewer in between are not worth a cut
 
 
 def draw_prompt(run: NeedleRun) -> None:
@@ -34,6 +34,7 @@ def prompt_markdown(sample: NeedleSample, whole: bool) -> str:
         start, stop = spans[span.start][0], spans[span.stop - 1][1]
         parts.append(_gap(text[at:start], whole))
         words = plain(text[start:stop].strip())
+        words = f"**{words}**" if _color(span, place) == ASKED else words
         parts.append(f":{_color(span, place)}-background[**{plain(span.letter)}** {words}]")
         at = stop
     return " ".join(part for part in parts if part)
@@ -48,7 +49,8 @@ def _color(span: Span, place: int) -> str:
 def _gap(text: str, whole: bool) -> str:
     """Haystack between two needles, its middle left out."""
     text = text.strip()
-    if whole or len(text) <= 2 * SHOWN:
+    if whole or len(text) <= 2 * SHOWN + LEAST:
         return plain(text)
-    left_out = text[SHOWN:-SHOWN]
-    return f"{plain(text[:SHOWN])} *… {len(left_out):,} letters …* {plain(text[-SHOWN:])}"
+    start, end = text[:SHOWN].rpartition(" ")[0], text[-SHOWN:].partition(" ")[2]
+    left_out = len(text) - len(start) - len(end)
+    return f"{plain(start)} *… {left_out:,} letters …* {plain(end)}"

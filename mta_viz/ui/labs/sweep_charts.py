@@ -5,7 +5,7 @@ import itertools
 import streamlit as st
 
 from mta_viz.analysis.labs.answers import NeedleScore
-from mta_viz.analysis.labs.sweep import SampleResult, Sweep
+from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep
 from mta_viz.analysis.labs.sweep_summary import (
     Difference,
     Misses,
@@ -31,10 +31,12 @@ WIDTH = 440
 def draw_results(sweep: Sweep, kept: Kept, samples: Samples) -> None:
     """Charts first, then the numbers, then what wrong answers were."""
     settings = {name: by_setting(found) for name, found in samples.items()}
+    needles = _pick_needles(sweep)
     with st.container(horizontal=True):
         with st.container(width=WIDTH):
             figure = accuracy_lines(
                 {name: by_needles(found) for name, found in samples.items()},
+                sweep.needles,
                 "By number of needles",
                 width=WIDTH,
             )
@@ -43,10 +45,9 @@ def draw_results(sweep: Sweep, kept: Kept, samples: Samples) -> None:
                 "Averaged over lengths and depths. Bands: 95 % intervals.",
                 ("sweep", "needles"), figure, lambda: accuracy_csv(settings), "sweep.lines",
             )  # fmt: skip
-        needles = _pick_needles(sweep)
         for name, found in samples.items():
             with st.container(width=WIDTH):
-                _draw_map(name, found, needles, settings[name])
+                _draw_map(sweep, (name, found), needles, settings[name])
     _draw_pairs(samples, kept)
     _draw_table(settings)
     for name, found in samples.items():
@@ -63,16 +64,18 @@ def _pick_needles(sweep: Sweep) -> int | None:
 
 
 def _draw_map(
-    name: str, found: tuple[SampleResult, ...], needles: int | None, settings: dict[tuple, NeedleScore]
+    sweep: Sweep,
+    model: tuple[str, tuple[SampleResult, ...]],
+    needles: int | None,
+    settings: dict[Setting, NeedleScore],
 ) -> None:
+    name, found = model
     which = "all numbers of needles" if needles is None else f"{needles} needle{'s' if needles > 1 else ''}"
     scores = by_depth_and_length(found, needles)
-    if not scores:
-        return
-    figure = accuracy_map(scores, f"{name}, {which}", width=WIDTH)
+    figure = accuracy_map(scores, sweep.depths, sweep.lengths, f"{name}, {which}", width=WIDTH)
     chart(figure, f"sweep.map.{name}", alt=f"Accuracy of {name} by depth and length")
     caption_with_save(
-        "Share of right answers, its 95 % interval, samples.",
+        "Share of right answers, its 95 % interval, samples. Hatched: none yet.",
         ("sweep", name), figure, lambda: accuracy_csv({name: settings}), f"sweep.map.{name}",
     )  # fmt: skip
 
@@ -103,7 +106,7 @@ def difference_words(found: Difference) -> str:
     return f"{text.replace('-', '−')} (95 % interval){beyond}"
 
 
-def _draw_table(settings: dict[str, dict[tuple, NeedleScore]]) -> None:
+def _draw_table(settings: dict[str, dict[Setting, NeedleScore]]) -> None:
     """One line a setting, a column a model."""
     every = sorted(set(itertools.chain.from_iterable(settings.values())))
     rows = []

@@ -2,13 +2,14 @@
 
 import dataclasses
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from mta_viz.analysis.labs.sweep import Sweep, check_sweep
 from mta_viz.analysis.labs.sweep_file import sweep_text
-from mta_viz.errors import Cancelled
+from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tracing import estimate_seconds
 from mta_viz.ui import cache, registry, state
@@ -17,9 +18,10 @@ from mta_viz.ui.labs import jobs
 from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.labs.sweep_charts import draw_results
 from mta_viz.ui.labs.sweep_job import Kept, kept_for, measure
-from mta_viz.ui.open_page import Page, errors_as_messages
-from mta_viz.ui.waiting import progress_text, time_text
-from mta_viz.ui.widgets import caption, plain
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.running import Job
+from mta_viz.ui.waiting import time_text
+from mta_viz.ui.widgets import caption
 
 NEEDLES, DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100)
 MOST_MODELS = 4
@@ -33,11 +35,11 @@ def draw_sweep(page: Page, form: Form) -> None:
     check_sweep(page.model, sweep)
     kept = kept_for(sweep, state.get("sweep kept"))
     state.put("sweep kept", kept)
-    current = state.get("job.sweep")
     key = (sweep, tuple(models.items()))
-    running = current is not None and current[0] == key and not current[1].wait(0)
-    _draw_buttons(page, sweep, models, kept, running)
-    st.fragment(_draw_live, run_every=1.0 if running else None)(sweep, kept, running)
+    job = jobs.running("sweep", key)
+    _draw_buttons(page, sweep, models, kept, job)
+    jobs.say_failure(jobs.current("sweep", key))
+    st.fragment(_draw_live, run_every=1.0 if job else None)(sweep, kept, job)
 
 
 def _draw_fields(page: Page, form: Form) -> tuple[Sweep | None, dict[str, ModelKey]]:
@@ -64,7 +66,7 @@ def _draw_fields(page: Page, form: Form) -> tuple[Sweep | None, dict[str, ModelK
     return sweep, models
 
 
-def _within(name: str, default: list[int], options: list[int]) -> dict[str, Any]:
+def _within(name: str, default: list[Any], options: list[Any]) -> dict[str, Any]:
     """`state.kept` for several choices, those no longer offered left out."""
     state.put(name, [one for one in state.get(name, default) if one in options])
     return state.kept(name, default)
@@ -73,41 +75,52 @@ def _within(name: str, default: list[int], options: list[int]) -> dict[str, Any]
 def _pick_models(page: Page) -> dict[str, ModelKey]:
     """This page's model, and others that can run, on the same samples."""
     own: ModelKey = page.model_key
-    found = cache.discovery(tuple(map(str, registry.roots()))).found
-    usable = {
-        one.name: one.path
-        for one in found
-        if one.problem is None and one.summary is not None and one.summary.format not in ("kernels", "params")
-    }
-    here = next((name for name, path in usable.items() if str(path) == own.path), None)
+    paths = _paths()
+    here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:
-        here, usable = "this model", {"this model": own.path, **usable}
+        here, paths = "this model", {"this model": own.path, **paths}
     twin = here.replace("-mta", "-transformer")
-    default = [here, twin] if twin != here and twin in usable else [here]
-    kept = _within("sweep models", default, list(usable))
-    if state.get("sweep models of") != own.path:  # another model was chosen at the left
-        state.put("sweep models of", own.path)
+    default = [here, twin] if twin != here and twin in paths else [here]
+    if state.get("sweep models of", own.path) != own.path:  # another model was chosen at the left
         state.put("sweep models", default)
-        kept = state.kept("sweep models", default)
-    chosen = st.multiselect("Models", list(usable), max_selections=MOST_MODELS, width=330, **kept)
-    return {name: own if str(usable[name]) == own.path else _key(own, usable[name]) for name in chosen}
+    state.put("sweep models of", own.path)
+    kept = _within("sweep models", default, list(paths))
+    chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **kept)
+    return {name: own if paths[name] == own.path else _key(own, paths[name]) for name in chosen}
 
 
-def _key(own: ModelKey, path: Any) -> ModelKey:
+def _paths() -> dict[str, str]:
+    """The models that may read English, by name; where two are alike, by path."""
+    found = [
+        one
+        for one in cache.discovery(tuple(map(str, registry.roots()))).found
+        if one.problem is None
+        and one.summary is not None
+        and one.summary.format not in ("kernels", "params")
+        and one.summary.config.vocab_size != VOCAB_SIZE
+    ]
+    names = [one.name for one in found]
+    return {one.name if names.count(one.name) == 1 else str(one.path): str(one.path) for one in found}
+
+
+def _key(own: ModelKey, path: str) -> ModelKey:
     """Another model on the same device, in the same precision."""
     return dataclasses.replace(
-        own, path=str(path), changed=cache.changed(path), tokenizer=state.get(f"tokenizer.{path}"), step=None
+        own,
+        path=path,
+        changed=cache.changed(Path(path)),
+        tokenizer=state.get(f"tokenizer.{path}"),
+        step=None,
     )
 
 
-def _draw_buttons(page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, running: bool) -> None:
+def _draw_buttons(page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, job: Job | None) -> None:
     total = len(sweep.keys) * len(models)
     there = kept.samples(sweep)
     done = sum(len(there.get(name, ())) for name in models)
-    job = state.get("job.sweep")
     with st.container(horizontal=True, vertical_alignment="center"):
-        if running:
-            st.button("Stop", key="sweep.stop", icon=":material/stop:", on_click=job[1].cancel)
+        if job is not None:
+            st.button("Stop", key="sweep.stop", icon=":material/stop:", on_click=job.cancel)
             caption("Results so far are kept.")
             return
         if done < total:
@@ -128,8 +141,6 @@ def _draw_buttons(page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: K
                 key="sweep.save",
                 on_click="ignore",
             )
-    if job is not None and job[1].error is not None and not isinstance(job[1].error, Cancelled):
-        st.error(plain(f"The sweep stopped: {job[1].error}"))
 
 
 def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
@@ -145,21 +156,16 @@ def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
 
 
 def _start(sweep: Sweep, models: dict[str, ModelKey], kept: Kept) -> None:
-    jobs.forget("sweep")
-    stores = cache.stores()
-    jobs.job_for("sweep", (sweep, tuple(models.items())), partial(measure, models, sweep, kept, stores))
+    work = partial(measure, models, sweep, kept, cache.stores())
+    jobs.start("sweep", (sweep, tuple(models.items())), work)
 
 
-def _draw_live(sweep: Sweep, kept: Kept, running: bool) -> None:
-    """The bar and what there is so far; a rerun of the page ends the watching when the job is done."""
-    job = state.get("job.sweep")
-    with errors_as_messages():
-        if running and job is not None:
-            if job[1].wait(0):
-                st.rerun()
-            st.progress(job[1].fraction, text=progress_text(job[1]))
-        samples = kept.samples(sweep)
-        if samples:
-            draw_results(sweep, kept, samples)
-        elif not running:
-            st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
+def _draw_live(sweep: Sweep, kept: Kept, job: Job | None) -> None:
+    """The bar and what there is so far."""
+    if job is not None:
+        jobs.watch(job)
+    samples = kept.samples(sweep)
+    if samples:
+        draw_results(sweep, kept, samples)
+    elif job is None:
+        st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")

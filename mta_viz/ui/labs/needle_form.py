@@ -46,7 +46,7 @@ def draw_form(n_ctx: int) -> Form:
         )
         seed = st.number_input("Sample", 0, 10**9, width=130, **state.kept("needle seed", 0))
         needle, question, haystack = _draw_wording()
-    place = None if depth == ANYWHERE else depth
+    place = depth if isinstance(depth, int) else None
     task = NeedleTask(needles, length, place, needle=needle, question=question, haystack=haystack)
     return Form(task, int(seed))
 

@@ -60,7 +60,7 @@ def _pick_needles(sweep: Sweep) -> int | None:
         return sweep.needles[0]
     options = [ALL, *sweep.needles]
     chosen = st.selectbox("Maps of needles", options, width=160, **state.kept("sweep map of", ALL, options))
-    return None if chosen == ALL else chosen
+    return chosen if isinstance(chosen, int) else None
 
 
 def _draw_map(

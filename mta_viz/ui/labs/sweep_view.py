@@ -74,7 +74,9 @@ def _within(name: str, default: list[Any], options: list[Any]) -> dict[str, Any]
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
     """This page's model, and others that can run, on the same samples."""
-    own: ModelKey = page.model_key
+    if page.model_key is None:
+        raise RuntimeError("this page was opened without its model's key")
+    own = page.model_key
     paths = _paths()
     here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:

@@ -38,7 +38,7 @@ lint: $(TEST_READY)
 bench: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.memory $(or $(MODEL),assets/blocks-n5-mta)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.estimate $(or $(MODEL),assets/blocks-n5-mta)
-	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.false_names
+	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.shape_rates
 	.ci/chromium $(RUN) && OMP_NUM_THREADS=1 $(RUN) -m benchmarks.clicks
 
 define check_python

@@ -19,6 +19,7 @@ LAYERS = (
     "model",
     "cost",
     "tracing",
+    "scorers",
     "analysis",
     "plots",
     "exporting",

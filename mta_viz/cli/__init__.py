@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
     """Run one command; returns the exit status. `ready` is called when the command is imported."""
     arguments = build_parser().parse_args(argv)
     try:
-        command = import_module(f"mta_viz.cli.{arguments.command}")
+        command = import_module(f"mta_viz.cli.{arguments.command.replace('-', '_')}")
         if ready is not None:
             ready()
         answer = command.run(arguments)

@@ -34,6 +34,7 @@ def build_parser() -> Parser:
     _add_evaluate(commands)
     _add_effects(commands)
     _add_needle(commands)
+    _add_paper_figures(commands)
     return parser
 
 
@@ -151,6 +152,26 @@ def _add_needle(commands: argparse._SubParsersAction) -> None:
     needle.add_argument("--force", action="store_true", help="replace a file of another measurement")
 
 
+def _add_paper_figures(commands: argparse._SubParsersAction) -> None:
+    figures = commands.add_parser("paper-figures", help="the paper's figures of kernels, ready to print")
+    _add_model(figures, dtype="float32")
+    figures.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    figures.add_argument(
+        "--which",
+        type=name_list,
+        metavar="A,B",
+        help="kernels, kernel-map, head-kernels, head-diagonal, head-ratio (default: all there is)",
+    )
+    figures.add_argument("--format", choices=("pdf", "svg", "png", "html"), default="pdf")
+    figures.add_argument("--width", choices=("column", "page"), default="page", help="84 or 174 mm (default)")
+    figures.add_argument("--layer", type=layer_list, metavar="0,3", help="layers to draw (default: all)")
+    figures.add_argument("--head", type=layer_and_head, metavar="L,H", help="the kernel beside its map")
+    figures.add_argument("--prompt", metavar="TEXT", help="for the map (default: a needle prompt)")
+    figures.add_argument("--keys", metavar="TEXT", help="part of the prompt whose keys the map shows")
+    figures.add_argument("--rows", metavar="TEXT", help="part whose queries it shows (default: the question)")
+    figures.add_argument("--force", action="store_true", help="replace files of the same names")
+
+
 def _add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
     _add_running(command, dtype)
@@ -189,6 +210,14 @@ def layer_list(text: str) -> tuple[int, ...]:
     if not all(part.strip().isdecimal() for part in text.split(",")):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of layers such as 0,3")
     return tuple(sorted({int(part) for part in text.split(",")}))
+
+
+def layer_and_head(text: str) -> tuple[int, int]:
+    """`5,7` -> (5, 7)."""
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a layer and a head such as 5,7")
+    return int(parts[0]), int(parts[1])
 
 
 def name_list(text: str) -> tuple[str, ...] | None:

@@ -23,8 +23,10 @@ NO_BROWSER = (
 _one_at_a_time = threading.Lock()
 
 
-def figure_bytes(figure: go.Figure, format: Format, scale: float = 2) -> bytes:
+def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0) -> bytes:
     """The figure as a file's content; `scale` multiplies the pixels of a PNG.
+
+    SVG and PDF have the figure's own size, 96 pixels to the inch.
 
     Raises MtaVizError when no browser is found or it fails to draw.
     """
@@ -33,7 +35,11 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2) -> bytes:
     printed = printable(figure)
     if format == "html":
         return printed.to_html(include_plotlyjs=True, full_html=True).encode()
-    size = {"width": printed.layout.width, "height": printed.layout.height, "scale": scale}
+    size = {
+        "width": printed.layout.width,
+        "height": printed.layout.height,
+        "scale": scale if format == "png" else 1,
+    }
     with _one_at_a_time:
         _start_browser(format)
         try:

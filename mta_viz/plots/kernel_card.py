@@ -51,10 +51,10 @@ def kernel_picture(
     height = round(c_q * row) + _SUMS + _GAP + _TOP + bottom
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
     share = (c_k * cell / plot_px, c_q * row / (height - _TOP - bottom))
-    parts.traces.append(_taps(drawn, offsets, numbers=cell >= NUMBER_CELL_PX))
-    _add_crosses(parts, kernel, offsets)
+    parts.traces.append(tap_cells(drawn, offsets, numbers=cell >= NUMBER_CELL_PX))
+    add_crosses(parts, kernel, offsets)
     _add_sums(parts, drawn, offsets)
-    _add_frames(parts, offsets)
+    add_frames(parts, offsets)
     parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
     own = float(kernel[offsets.own])
     parts.add_title(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
@@ -64,7 +64,8 @@ def kernel_picture(
     return parts.figure()
 
 
-def _taps(drawn: np.ndarray, offsets: Offsets, *, numbers: bool) -> go.Heatmap:
+def tap_cells(drawn: Float[np.ndarray, "c_q c_k"], offsets: Offsets, *, numbers: bool) -> go.Heatmap:
+    """The taps by their offsets, on a scale from the taps other than the own one."""
     limit = tap_limit(drawn[None], offsets.own)
     finite = np.where(np.isfinite(drawn), drawn, 0.0)
     energy = np.square(finite)
@@ -116,7 +117,8 @@ def _place(offset: int, what: str) -> str:
     return f"the {what} {abs(offset)} {'before' if offset < 0 else 'after'}"
 
 
-def _add_crosses(parts: Parts, kernel: np.ndarray, offsets: Offsets) -> None:
+def add_crosses(parts: Parts, kernel: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> None:
+    """A cross on every tap that is NaN or infinite."""
     rows, columns = np.nonzero(~np.isfinite(kernel))
     if rows.size:
         cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 9}
@@ -143,7 +145,8 @@ def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
         parts.traces.append(go.Bar(**places, **on, marker={"color": color}, **hover))
 
 
-def _add_frames(parts: Parts, offsets: Offsets) -> None:
+def add_frames(parts: Parts, offsets: Offsets) -> None:
+    """The own tap's frame, and the dotted border to the later keys."""
     corners = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
     parts.shapes.append(corners | {"line": {"color": theme.INK, "width": 2}})
     if offsets_reach_later(offsets):

@@ -5,6 +5,7 @@ One trace and a few shapes draw ten times faster than a subplot a head.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,10 +19,29 @@ from mta_viz.plots.parts import Parts
 # A kernel whose other taps are dust would show the dust at full colour without a floor.
 LIMIT_FLOOR = 0.01
 _GAP = 2
-_MIN_CELL_PX, _MAX_CELL_PX, _MAX_COLUMNS = 12.0, 34.0, 8
-_LEFT, _RIGHT, _TOP, _BOTTOM, _HEADING_PX = 78, 12, 64, 46, 32
 LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
 _DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
+
+
+@dataclass(frozen=True)
+class Room:
+    """Pixels around the tiles and for their cells; `columns`: tiles side by side at most.
+
+    `told`: the line on later keys stands under them.
+    """
+
+    left: int = 78
+    right: int = 12
+    top: int = 64
+    bottom: int = 46
+    heading: int = 32
+    cell: tuple[float, float] = (12.0, 34.0)
+    columns: int = 8
+    bar: int = 240
+    told: bool = True
+
+
+SCREEN = Room()
 
 
 def tap_limit(taps: Float[np.ndarray, "head c_q c_k"], own: tuple[int, int]) -> float:
@@ -36,7 +56,8 @@ class Mosaic:
     """Where each head's tile lies, counted in cells, and what is drawn on it.
 
     `own_scale`: every head has its own colour limit, and colours are shares of it; else they share `limit`
-    (None: from the taps). `headings` stand over the tiles in place of the heads' names.
+    (None: from the taps). `headings` stand over the tiles in place of the heads' names. `room`: a figure for
+    print has other margins and smaller cells than one for the screen.
     """
 
     def __init__(
@@ -49,28 +70,30 @@ class Mosaic:
         numbering_from: int,
         limit: float | None = None,
         headings: Sequence[str] = (),
+        room: Room = SCREEN,
     ) -> None:
         self.taps, self.offsets, self.own_scale = taps, offsets, own_scale
-        self.numbering_from, self.width, self.headings = numbering_from, width, headings
+        self.numbering_from, self.width, self.headings, self.room = numbering_from, width, headings, room
         self.n_heads, self.c_q, self.c_k = taps.shape
         self.limits = [limit or tap_limit(taps, offsets.own)] * self.n_heads
         if own_scale:
             self.limits = [tap_limit(kernel[None], offsets.own) for kernel in taps]
-        self._place(width - _LEFT - _RIGHT)
+        self._place(width - room.left - room.right)
 
     def _place(self, room_px: int) -> None:
-        """As many columns as leave cells of 12 pixels, rows filled evenly."""
-        tile = self.c_k + _GAP
-        columns = max(1, min(self.n_heads, _MAX_COLUMNS, int(room_px / (tile * _MIN_CELL_PX))))
+        """As many columns as leave cells of the smallest size, rows filled evenly."""
+        tile, (smallest, largest) = self.c_k + _GAP, self.room.cell
+        columns = max(1, min(self.n_heads, self.room.columns, int(room_px / (tile * smallest))))
         self.rows = math.ceil(self.n_heads / columns)
         self.columns = math.ceil(self.n_heads / self.rows)
-        self.cell_px = min(room_px / (self.columns * tile), _MAX_CELL_PX)
-        self.heading = math.ceil(_HEADING_PX / self.cell_px)
+        self.cell_px = min(room_px / (self.columns * tile), largest)
+        self.heading = math.ceil(self.room.heading / self.cell_px)
         self.pitch = self.c_q + self.heading
         self.shape = (self.rows * self.pitch, self.columns * tile)
         self.spare_px = room_px - self.shape[1] * self.cell_px
-        self.caption_px = 22 if offsets_reach_later(self.offsets) else 0
-        self.height = round(self.shape[0] * self.cell_px) + _TOP + _BOTTOM + self.caption_px
+        self.caption_px = 22 if self.room.told and offsets_reach_later(self.offsets) else 0
+        borders = self.room.top + self.room.bottom + self.caption_px
+        self.height = round(self.shape[0] * self.cell_px) + borders
 
     def origin(self, head: int) -> tuple[int, int]:
         """Coordinates (row, column) of a tile's top left cell."""
@@ -79,8 +102,8 @@ class Mosaic:
 
     def figure(self, title: str) -> go.Figure:
         """Everything: cells, crosses, frames, headings, axes."""
-        right = _RIGHT + round(max(self.spare_px, 0))
-        margin = {"l": _LEFT, "r": right, "t": _TOP, "b": _BOTTOM + self.caption_px}
+        room, right = self.room, self.room.right + round(max(self.spare_px, 0))
+        margin = {"l": room.left, "r": right, "t": room.top, "b": room.bottom + self.caption_px}
         parts = Parts((self.width, self.height), margin)
         parts.traces.append(self._cells())
         self._add_crosses(parts)
@@ -130,7 +153,7 @@ class Mosaic:
         if self.own_scale:
             bar["ticktext"] = ["− own limit", "0", "+ own limit"]
         right = 1.0 + max(self.spare_px, 0.0) / max(self.shape[1] * self.cell_px, 1.0)
-        return bar | {"len": 240, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
+        return bar | {"len": self.room.bar, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
 
     def _add_crosses(self, parts: Parts) -> None:
         bad = np.argwhere(~np.isfinite(self.taps)).tolist()
@@ -180,7 +203,7 @@ class Mosaic:
         }
         parts.add_axis_titles(key_title(self.offsets), "query offset", above_px=self.caption_px)
         if self.caption_px:
-            parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
+            parts.add_caption(LATER_KEYS, below_px=self.room.bottom)
 
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
         """Offsets across under every tile column, and down beside every tile row."""

@@ -215,12 +215,13 @@ def _draw_examples(tokenizer: Tokenizer) -> None:
                 plain(example.name),
                 key=f"example.{example.name}",
                 width="stretch",
-                on_click=_use_example,
+                on_click=use_prompt,
                 args=(example.text,),
             )
 
 
-def _use_example(text: str) -> None:
+def use_prompt(text: str) -> None:
+    """Put a text into the prompt's box and run it."""
     state.put("prompt", text)
     request_run(text)
 

@@ -6,6 +6,7 @@ without `plain`.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
@@ -15,7 +16,11 @@ from mta_viz.plots.theme import Figure
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
-MIME_TYPES = {"png": "image/png", "svg": "image/svg+xml", "csv": "text/csv"}
+MIME_TYPES = {
+    **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
+    "csv": "text/csv",
+}
+Picture = Literal["png", "svg", "pdf", "html"]
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
@@ -87,22 +92,31 @@ def picked(widget: str) -> int | None:
     return int(rows[0]) if rows else None
 
 
-def save_menu(name: tuple[object, ...], figure: Figure, csv: Callable[[], str], key: str) -> None:
-    """One button with PNG, SVG and CSV of a chart; `name` are the parts of the file's name.
+def save_menu(
+    name: tuple[object, ...],
+    figure: Figure,
+    csv: Callable[[], str],
+    key: str,
+    *,
+    formats: tuple[Picture, ...] = ("png", "svg"),
+    scale: float = 2.0,
+) -> None:
+    """One button with the pictures and the CSV of a chart; `name` are the parts of the file's name.
 
-    Each file is made when it is asked for, so a page does not pay for what nobody saves.
+    Each file is made when it is asked for, so a page does not pay for what nobody saves. `scale` multiplies
+    the pixels of a PNG.
     """
     with st.popover("Save", icon=":material/download:", key=f"save.{key}"):
-        _download("PNG", name, "png", lambda: _picture(figure, "png"), key=key)
-        _download("SVG", name, "svg", lambda: _picture(figure, "svg"), key=key)
+        for format in formats:
+            _download(format.upper(), name, format, partial(_picture, figure, format, scale), key=key)
         _download("CSV (the numbers)", name, "csv", lambda: csv().encode(), key=key)
 
 
-def _picture(figure: Figure, format: Literal["png", "svg"]) -> bytes:
+def _picture(figure: Figure, format: Picture, scale: float) -> bytes:
     """The file's content. Imported late: it knows the maps, and with them the model's libraries."""
     from mta_viz.exporting.figures import figure_bytes
 
-    return figure_bytes(figure, format)
+    return figure_bytes(figure, format, scale)
 
 
 def _download(

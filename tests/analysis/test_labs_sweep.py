@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from lab_models import byte_model
 
+from mta_viz.analysis.from_layer import end_logits
 from mta_viz.analysis.labs import answers
 from mta_viz.analysis.labs.answers import answer, digits, judge, named_needle
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep, run_sweep, vocabulary
@@ -30,10 +31,12 @@ from mta_viz.analysis.labs.sweep_summary import (
     paired_difference,
 )
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.intervals import paired_change_interval, wilson_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tracing import generate, score
+from tests.tiny_models import TWO_HEADS
 
 SWEEP = Sweep((1, 2), (300,), (0, 100), samples=3)
 
@@ -93,6 +96,15 @@ def test_one_pass_says_what_greedy_decoding_says(model):
         logs = score(model, ids).float().log_softmax(-1)[0, -len(one.answer_ids) - 1 : -1]
         by_hand = sum(float(logs[at, token]) for at, token in enumerate(one.answer_ids))
         assert verdict.log_probability == pytest.approx(by_hand, abs=1e-4)
+
+
+@pytest.mark.parametrize("n_last", [1, 3, 40])
+def test_the_quick_pass_gives_the_logits_of_the_whole_one(model, n_last):
+    ids = torch.randint(258, (2, 40), generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(end_logits(model, ids, n_last), score(model, ids)[:, -n_last:], atol=1e-5)
+    one_layer = HookedMTA(TWO_HEADS).eval()
+    ids = ids % TWO_HEADS.vocab_size
+    assert torch.allclose(end_logits(one_layer, ids, n_last), score(one_layer, ids)[:, -n_last:], atol=1e-5)
 
 
 def test_digits_and_named_needles():

@@ -84,7 +84,11 @@ def test_rank_symmetry_and_gains():
 def test_the_gaps_in_a_template_library():
     assert [template.name for template in library(AT)].count("smoothing") == 3
     assert cannot_show(AT) == ()
-    assert cannot_show(offsets(2, 9)) == ("diagonal", "anti-diagonal", "priming")
+    assert cannot_show(offsets(2, 9)) == ("diagonal", "induction", "anti-diagonal", "priming")
+    assert cannot_show(offsets(3, 9)) == () and cannot_show(offsets(2, 15)) == (
+        "diagonal",
+        *cannot_show(offsets(2, 9))[2:],
+    )
     assert [template.name for template in library(offsets(2, 9))] == ["induction", *["smoothing"] * 3]
     assert cannot_show(offsets(6, 11, "left")) == ("anti-diagonal",)
     assert cannot_show(offsets(6, 11, "right")) == ("diagonal", "induction")

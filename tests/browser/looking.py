@@ -54,3 +54,23 @@ def at(page, chart, x, y, axis=""):
         }""",
         [chart, x, y, axis],
     )
+
+
+def click_target(page, chart, data):
+    """Click the invisible target whose customdata begins with `data`."""
+    x, y = page.evaluate(
+        """([chart, data]) => {
+            const plot = document.querySelector(chart + ' .js-plotly-plot');
+            for (const trace of plot.calcdata) {
+                const all = trace[0].trace.customdata;
+                if (!all) continue;
+                for (let index = 0; index < trace.length; index++) {
+                    const own = [...(all[index].length === undefined ? [all[index]] : all[index])];
+                    const same = data.every((value, part) => own[part] === value);
+                    if (same) return [trace[index].x, trace[index].y];
+                }
+            }
+        }""",
+        [chart, data],
+    )
+    click(page, *at(page, chart, x, y))

@@ -1,11 +1,15 @@
 """The kernel gallery in a real chromium: a click on a tile opens that kernel."""
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import expect
+from safetensors import safe_open
 
-from tests.browser.looking import at, click, settle
+from mta_viz.checkpoint.kernel_history import HISTORY_FILE
+from tests.browser.looking import at, click, click_target, settle
+from tests.browser.serving import ROOT
 
 pytestmark = pytest.mark.browser
 
@@ -32,20 +36,13 @@ def test_a_click_on_a_tile_opens_its_kernel_and_arrows_go_on(visit):
 
 
 def test_a_click_on_a_training_curve_chooses_its_head_and_step(visit):
+    with safe_open(ROOT / "assets/blocks-n5-mta" / HISTORY_FILE, "pt") as stored:
+        step = json.loads(stored.metadata()["steps"])[20]
     page = visit("/kernels?ck=blocks-n5-mta&l=1&h=0")
     page.get_by_role("radio", name="Over training").click()
     curves = "[class*='st-key-chart-training-curves']"
     page.locator(curves).wait_for()
     settle(page)
-    x, y = page.evaluate(
-        """chart => {
-            const all = document.querySelector(chart + ' .js-plotly-plot').data;
-            const targets = all.find(trace => trace.meta === 'targets');
-            const at = [...targets.text].findIndex(text => /^H1 .* step 0</.test(text));
-            return [targets.x[at], targets.y[at]];
-        }""",
-        curves,
-    )
-    click(page, *at(page, curves, x, y))
+    click_target(page, curves, [1, 20])
     expect(page).to_have_url(re.compile("l=1&h=1"))
-    expect(page.get_by_text("after 0 training steps")).to_be_visible()
+    expect(page.get_by_text(f"after {step:,} training steps")).to_be_visible()

@@ -145,3 +145,28 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     app = open_app("wide", "Hello", "pages/attention.py")
     fine(app)
     assert "for attention maps open the whole model" in "\n".join(one.value for one in app.info)
+
+
+def test_definitions_are_one_click_from_the_gallery(open_app):
+    from mta_viz.analysis.shapes.measured import measured_rates
+
+    app = open_app("tiny-mta", "Hello", PAGE)
+    app.button(key="to_definitions").click().run()
+    fine(app)
+    shown = [one.value for one in app.dataframe]
+    assert [len(one) for one in shown] == [len(rates) for rates in vars(measured_rates()).values()]
+    for table, rates in zip(shown, vars(measured_rates()).values(), strict=True):
+        assert table["n"].tolist() == [rate.n for rate in rates]
+        told = [float(share.rstrip("%")) / 100 for share in table.iloc[:, 3]]
+        assert told == pytest.approx([rate.share for rate in rates], abs=6e-4)
+    assert shown[0].iloc[0]["with a name"] == f"{measured_rates().false_names[0].share:.2%}"
+    text = " ".join(str(value) for table in app.table for value in table.value["definition"])
+    assert "1 where earlier and later keys count alike" in text.replace("\\", "")
+    assert "survive Benjamini-Hochberg" in said(app) and "expected by chance" in said(app)
+
+
+def test_definitions_are_one_click_from_a_card(open_app):
+    app = open_app("tiny-mta", "Hello", PAGE, layer=3, head=2, where="post")
+    app.button(key="card.definitions").click().run()
+    fine(app)
+    assert len(app.dataframe) == 3

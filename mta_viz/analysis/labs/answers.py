@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mta_viz.analysis.from_layer import embedded, last_logits
+from mta_viz.analysis.from_layer import end_logits
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.intervals import wilson_interval
@@ -135,7 +135,7 @@ def _answer_logits(model: HookedMTA, samples: Sequence[NeedleSample]) -> Float[T
     """Logits from the prompt's last position on, which predict the answers and what follows them."""
     ids = with_answers(samples)
     n_last = ids.shape[1] - len(samples[0].tokens) + 1
-    return last_logits(model, embedded(model, ids), 0, n_last)
+    return end_logits(model, ids, n_last)
 
 
 def gold_log_probabilities(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mta_viz.analysis.from_layer import embedded, last_logits
+from mta_viz.analysis.from_layer import end_logits
 from mta_viz.analysis.labs.answers import gold_log_probabilities
 from mta_viz.analysis.labs.block_accuracy import check_characters
 from mta_viz.analysis.labs.finder import Parts
@@ -70,7 +70,7 @@ def answer_block(model: HookedMTA, sample: BlockSample) -> BlockAnswer:
     tokenizer = CharTokenizer()
     gold = tokenizer.encode(sample.answer).ids[1:]
     ids = torch.tensor([(*sample.tokens.ids, *gold)])
-    logits = last_logits(model, embedded(model, ids), 0, len(gold) + 1)
+    logits = end_logits(model, ids, len(gold) + 1)
     greedy = logits[0, :-1].argmax(-1).tolist()
     letters = "".join(tokenizer.decode((one,)) or "?" for one in greedy)
     right = tuple(one == wanted for one, wanted in zip(greedy, gold, strict=True))

@@ -159,12 +159,12 @@ def name_head_rows(mixing: Mixing) -> tuple[HeadShape, ...]:
         if not np.isfinite(mixing).all():
             shape, source_of, scores = NOT_FINITE, -1, dict.fromkeys(scores, np.nan)
         else:
-            shape, source_of = _row_name(clean, target, int(match[target]), scores), int(source[target])
+            shape, source_of = row_name(clean, target, int(match[target]), scores), int(source[target])
         shapes.append(HeadShape(target, source_of, shape, _verdict(shape, scores), scores))
     return tuple(shapes)
 
 
-def _row_name(mixing: Mixing, target: int, matched: int, scores: dict[str, float]) -> str:
+def row_name(mixing: Mixing, target: int, matched: int, scores: dict[str, float]) -> str:
     """Identity, then what is clear against random rows; angles in pairs, where nothing can be tested."""
     size = len(mixing)
     if not mixing[target].any():

@@ -23,9 +23,8 @@ from mta_viz.analysis.shapes.measures import (
     own_tap,
 )
 from mta_viz.analysis.shapes.significance import dominant_threshold, permutation_p, size_threshold
-from mta_viz.analysis.shapes.templates import NAMES, coherent, library, template_scores
+from mta_viz.analysis.shapes.templates import LARGEST_P, NAMES, coherent, library, template_scores
 
-LARGEST_P = 0.005
 EDGE = 0.5
 FEWEST_EDGE_TAPS = 8  # besides the own tap: with fewer there is no noise to tell an edge from
 FAINT = 0.02  # of the kernel's energy
@@ -159,12 +158,12 @@ def _named(evidence: _Evidence, index: int, scores: dict[str, float]) -> KernelS
 
 def _names(evidence: _Evidence, index: int) -> Iterator[_Found]:
     """What each rule says, in order; nothing where it gives no name."""
-    yield from _template_name(evidence, index)
-    yield from _edge_name(evidence, index)
-    yield from _dominant_name(evidence, index)
+    yield from template_name(evidence, index)
+    yield from edge_name(evidence, index)
+    yield from dominant_name(evidence, index)
 
 
-def _template_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def template_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
     """The template of the largest score, if large, unlikely by permutation, and coherent."""
     if not evidence.p[index] <= LARGEST_P:  # NaN without templates, 1 below the size threshold
         return
@@ -176,7 +175,7 @@ def _template_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
         yield _Found(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
 
 
-def _edge_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def edge_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
     """EF or EL of the denoised kernel at least 0.5, an own tap, and weight beside it; a "?" until probed."""
     first, last = (evidence.edges[:, index] >= EDGE) & evidence.beside[:, index]
     enough = len(evidence.offsets.query) * len(evidence.offsets.key) > FEWEST_EDGE_TAPS
@@ -187,7 +186,7 @@ def _edge_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
     yield _Found(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
 
 
-def _dominant_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
     """One tap with most of the energy off the own tap: a key shift if it reads the query itself."""
     share = float(evidence.top[index])
     if share < dominant_threshold(evidence.offsets):

@@ -104,7 +104,8 @@ def claims_of(probe: str, scores: Mapping[str, Any]) -> str:
 def run_probe(kernel: Float[Array, "c_q c_k"], offsets: Offsets, claim: str) -> ProbeResult:
     """Test one finite kernel, not all 0, for the shape `claim` (a name with a probe).
 
-    Thresholds are 99 % quantiles of what random kernels reach, so that 1 in 100 of them passes by chance.
+    Thresholds are 99 % quantiles of what random kernels reach, so that about 1 in 100 of them passes by
+    chance; how many do, probe by probe, is measured (`measured.py`).
     For sequences, priming and patches these are Gaussian kernels with this kernel's own tap and its other
     taps' length, which holds for plain Gaussian kernels and for an identity with noise alike. For runs and
     single scores, that hang on one or two taps, they are plain Gaussian kernels and an identity with 5 %

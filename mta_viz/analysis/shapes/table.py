@@ -15,9 +15,9 @@ from torch import Tensor
 from mta_viz.analysis.kernels import MixPlace, Offsets, Place, layer_kernels
 from mta_viz.analysis.shapes.heads import HeadShape, name_head_rows
 from mta_viz.analysis.shapes.measures import MEASURES
-from mta_viz.analysis.shapes.naming import LARGEST_P, KernelShape, name_kernels
+from mta_viz.analysis.shapes.naming import KernelShape, name_kernels
 from mta_viz.analysis.shapes.significance import at_least, benjamini_hochberg
-from mta_viz.analysis.shapes.templates import NAMES
+from mta_viz.analysis.shapes.templates import LARGEST_P, NAMES
 from mta_viz.config import ModelConfig
 
 if TYPE_CHECKING:

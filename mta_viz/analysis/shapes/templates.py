@@ -6,6 +6,7 @@ be chance (`significance.py`). Notation: `measures.py`.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -17,6 +18,7 @@ from mta_viz.analysis.shapes.measures import Kernels, own_sign, without_own_tap
 NAMES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")
 FEWEST_TAPS = 2  # besides the own tap
 SAME_SIGN = 2 / 3  # of a template's taps, at least
+LARGEST_P = 0.005  # of the permutation test
 LARGEST_TAP = 0.6  # of the energy along a template, at most
 OPPOSED = {"priming": "inhibition of return", "smoothing": "sharpening"}
 
@@ -68,8 +70,13 @@ def library(offsets: Offsets) -> tuple[Template, ...]:
 
 
 def cannot_show(offsets: Offsets) -> tuple[str, ...]:
-    """Names of templates a kernel has no room for: a two-row kernel cannot show a diagonal."""
-    shown = {template.name for template in library(offsets)}
+    """Names no kernel of these offsets can get: a two-row kernel cannot show a diagonal.
+
+    There is no room for such a template, or its few taps have so few places to be that a permutation of the
+    taps hits them too often by chance.
+    """
+    free = len(offsets.query) * len(offsets.key) - 1
+    shown = {one.name for one in library(offsets) if comb(free, int(one.taps.sum())) >= 1 / LARGEST_P}
     return tuple(name for name in NAMES if name not in shown)
 
 

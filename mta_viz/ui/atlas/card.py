@@ -24,7 +24,7 @@ from mta_viz.plots.kernel_probe import neighbour_tiles, probe_picture
 from mta_viz.ui import state
 from mta_viz.ui.atlas import card_words as words
 from mta_viz.ui.atlas.card_mixing import draw_mixing_card
-from mta_viz.ui.atlas.card_parts import file_parts, open_in_attention
+from mta_viz.ui.atlas.card_parts import file_parts, open_definitions, open_in_attention
 from mta_viz.ui.atlas.matters import draw_matters, effects_of, matters_sentence
 from mta_viz.ui.atlas.model_kernels import kernel_of, rows_of, select_kernel, short_name, weights_key
 from mta_viz.ui.cache import remember
@@ -89,6 +89,7 @@ class _Card:
             self._draw_frequencies()
         draw_matters(self.page, self.kernel)
         open_in_attention(self.kernel)
+        open_definitions("card.definitions")
 
     def _draw_verdict(self, result: ProbeResult | None, acts: bool | None) -> None:
         if self.trouble:

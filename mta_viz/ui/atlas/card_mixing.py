@@ -10,7 +10,7 @@ from mta_viz.exporting.data import kernels_csv
 from mta_viz.plots.kernel_probe import mixing_row
 from mta_viz.plots.kernels import head_mixing
 from mta_viz.ui.atlas import card_words as words
-from mta_viz.ui.atlas.card_parts import file_parts, open_in_attention
+from mta_viz.ui.atlas.card_parts import file_parts, open_definitions, open_in_attention
 from mta_viz.ui.atlas.matters import draw_matters, effects_of, matters_sentence
 from mta_viz.ui.cache import remember
 from mta_viz.ui.numbering import head_label
@@ -53,6 +53,7 @@ def draw_mixing_card(page: Page, kernel: KernelId, row: Row) -> None:
         st.table({"score": list(words.mixing_facts(row)), "value": list(words.mixing_facts(row).values())})
     draw_matters(page, kernel)
     open_in_attention(kernel)
+    open_definitions("card.definitions")
 
 
 def _place(kernel: KernelId) -> MixPlace:

@@ -1,4 +1,4 @@
-"""What both kinds of card share: file names, and the way to the attention page."""
+"""What both kinds of card share: file names, and the ways to the attention page and to the definitions."""
 
 import streamlit as st
 
@@ -17,3 +17,12 @@ def open_in_attention(kernel: KernelId) -> None:
     if st.button("Open in Attention", icon=":material/grid_on:", key="card.attention"):
         state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
         st.switch_page("pages/attention.py")
+
+
+def open_definitions(key: str) -> None:
+    """A button that goes to what the scores and names mean."""
+    st.button(
+        "Definitions", key=key, type="tertiary", icon=":material/menu_book:",
+        on_click=state.put, args=("part", "Definitions"),
+        help="What every score and name means, and how often each is wrong.",
+    )  # fmt: skip

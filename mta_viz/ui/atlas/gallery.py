@@ -20,6 +20,7 @@ from mta_viz.analysis.shapes.table import (
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
 from mta_viz.ui.atlas.card import draw_card
+from mta_viz.ui.atlas.card_parts import open_definitions
 from mta_viz.ui.atlas.gallery_mosaics import draw_mosaics
 from mta_viz.ui.atlas.gallery_tiles import Kernels, read_layers
 from mta_viz.ui.atlas.gallery_words import MARKS, draw_help, limits_line, verdict_line
@@ -143,7 +144,9 @@ def _way_out(choice: Choice) -> str:
 def _draw_verdict(page: Page, kernels: Kernels) -> None:
     counts = remember(lambda: shape_counts(kernels.rows), "shape counts", *weights_key(page))
     if counts.kernels:
-        st.text(verdict_line(counts))
+        with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+            st.text(verdict_line(counts), width="stretch")
+            open_definitions("to_definitions")
     config = page.model.config
     if lacking := [
         at for at in range(config.n_layers) if not (config.kernels(at).pre or config.kernels(at).post)

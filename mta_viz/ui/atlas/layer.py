@@ -73,7 +73,7 @@ def _layer(config: ModelConfig, layers: list[int]) -> int:
 def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: Place, scale: Scale) -> None:
     taps = kernels.taps(where)
     if taps is None:
-        caption(_missing(page, layer, where))
+        caption(missing_text(page, layer, where))
         return
     figure = remember(
         lambda: kernel_grid(kernels, where, scale=scale, layer=layer, numbering_from=page.numbering),
@@ -84,7 +84,8 @@ def _draw_place(page: Page, layer: int, kernels: LayerKernelSet, where: Place, s
     caption_with_save(words, _name(layer, where), figure, lambda: kernels_csv(kernels), where)
 
 
-def _missing(page: Page, layer: int, where: Place) -> str:
+def missing_text(page: Page, layer: int, where: Place) -> str:
+    """What to say of a layer without such kernels: which layers have some."""
     config = page.model.config
     having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
     others = f"Layers that have one: {layer_list(having, page.numbering)}." if having else "No layer has one."

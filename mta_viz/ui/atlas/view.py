@@ -4,7 +4,7 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.ui import state
-from mta_viz.ui.atlas import gallery, layer, training
+from mta_viz.ui.atlas import definitions, figures, gallery, layer, training
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import plain
 
@@ -12,6 +12,8 @@ PARTS = {
     "Gallery": gallery.draw_gallery,
     "One layer": layer.draw_layer,
     "Over training": training.draw_training,
+    "Paper figures": figures.draw_figures,
+    "Definitions": definitions.draw_definitions,
 }
 
 

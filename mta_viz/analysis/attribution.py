@@ -1,0 +1,234 @@
+"""What an answer's log-probability rests on: integrated gradients and ablation of tokens and maps, by captum.
+
+The only place that knows captum. Values are nats of log p(answer); integrated gradients (Sundararajan et
+al. 2017) sum to the difference to the baseline up to `error`, ablation does not sum to anything.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.scorers import Answer, of_embeddings, of_ids, of_maps
+from mta_viz.tracing import Trace
+
+Progress = Callable[[float], None]
+Baseline = Literal["zero", "mean"] | int
+STEPS = (8, 16, 32, 64, 128, 256)
+ENOUGH = 0.01  # completeness error, share of the difference explained
+GRADIENT_BYTES = 8 * 2**30
+MAPS_KEPT = 8  # of each layer, for the way back
+MOST_TOKENS = 64
+AT_ONCE = 4  # prompts of one ablation forward
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """`values`: nats that each token [position], group [group] or map cell [head, query, key] brings.
+
+    `score` and `baseline_score`: log p(answer) with the real and the baseline input. `error`: of integrated
+    gradients, |sum - difference| / |difference|; None for ablation. `steps`: of the integral. `baseline`: in
+    words.
+    """
+
+    method: str
+    baseline: str
+    values: Float[Tensor, "..."]
+    score: float
+    baseline_score: float | None
+    error: float | None
+    steps: int | None
+
+
+def integrated_gradients(
+    model: HookedMTA,
+    answer: Answer,
+    *,
+    baseline: Baseline = "mean",
+    max_error: float = ENOUGH,
+    max_seconds: float = 30.0,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Integrated gradients of the prompt's embeddings, summed over d_model: one value a token.
+
+    `baseline`: all embeddings zero, the vocabulary's mean, or that of one token id. Steps are doubled from 8
+    until the completeness error is at most `max_error`, or the next doubling would pass `max_seconds`.
+    Raises PromptError for a prompt whose gradients would not fit, or an id that is not there.
+    """
+    _check_memory(model, len(answer.prompt) + len(answer.before))
+    with torch.no_grad():
+        real = model.embed(torch.tensor([answer.prompt], device=model.device)).detach()
+        base, words = _baseline(model, baseline)
+    found, error, steps, scores = _integrate(
+        of_embeddings(model, answer), real, base.expand_as(real), max_error, max_seconds, progress
+    )
+    return Attribution("integrated gradients", words, found[0].sum(-1).float().cpu(), *scores, error, steps)
+
+
+def ablate_tokens(
+    model: HookedMTA,
+    answer: Answer,
+    groups: Sequence[Sequence[int]],
+    *,
+    baseline: int | None = None,
+    progress: Progress | None = None,
+) -> Attribution:
+    """How much log p(answer) falls when the tokens of a group are all replaced by one: a value a group.
+
+    `baseline`: that token's id (default: the tokenizer's BOS, else 0). Raises PromptError for groups that
+    overlap or leave the prompt.
+    """
+    from captum.attr import FeatureAblation
+
+    token = _token(model, baseline)
+    mask = _mask(groups, len(answer.prompt)).to(model.device)
+    ids = torch.tensor([answer.prompt], device=model.device)
+    score = of_ids(model, answer)
+    with torch.no_grad():
+        counted = _counted(score, -(-(len(groups) + 1) // AT_ONCE) + 1, progress)
+        values = FeatureAblation(counted).attribute(
+            ids, baselines=token, feature_mask=mask, perturbations_per_eval=AT_ONCE
+        )
+        whole = float(score(ids)[0])
+    first = [int((mask[0] == index).nonzero()[0]) for index in range(len(groups))]
+    words = f"token {token}"
+    return Attribution("ablation", words, values[0, first].float().cpu(), whole, None, None, None)
+
+
+def integrated_gradients_of_maps(
+    trace: Trace,
+    layer: int,
+    stage: Stage,
+    answer: Answer,
+    *,
+    max_error: float = ENOUGH,
+    max_seconds: float = 30.0,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Integrated gradients of every head's map at one stage of a layer, from maps of zeros.
+
+    Raw scores of zero are an even look at all keys; weights of zero take nothing from anywhere. What enters
+    the layer is held as it was. `trace`: of the prompt with `answer.before` after it.
+    """
+    maps = _maps(trace, layer, stage, answer)
+    _check_memory(trace.model, len(trace.tokens))
+    found, error, steps, scores = _integrate(
+        of_maps(trace, layer, stage, answer), maps, torch.zeros_like(maps), max_error, max_seconds, progress
+    )
+    return Attribution("integrated gradients", "maps of zeros", found[0].float().cpu(), *scores, error, steps)
+
+
+def ablate_maps(trace: Trace, layer: int, stage: Stage, answer: Answer) -> Attribution:
+    """How much log p(answer) falls when one head's map at a stage is all zeros: a value a head."""
+    from captum.attr import FeatureAblation
+
+    maps = _maps(trace, layer, stage, answer)
+    score = of_maps(trace, layer, stage, answer)
+    heads = torch.arange(maps.shape[1], device=maps.device)[None, :, None, None]
+    with torch.no_grad():
+        values = FeatureAblation(score).attribute(maps, baselines=0.0, feature_mask=heads)
+        whole = float(score(maps)[0])
+    by_head = values[0].flatten(1)[:, 0].float().cpu()
+    return Attribution("ablation", "a map of zeros", by_head, whole, None, None, None)
+
+
+def largest_tokens(found: Attribution, count: int = MOST_TOKENS) -> tuple[tuple[int], ...]:
+    """The positions of largest |value|, each a group of its own, in the prompt's order: what to ablate."""
+    kept = found.values.abs().topk(min(count, len(found.values))).indices.sort().values
+    return tuple((position,) for position in kept.tolist())
+
+
+def _integrate(
+    score: Callable[[Tensor], Tensor],
+    real: Tensor,
+    base: Tensor,
+    max_error: float,
+    max_seconds: float,
+    progress: Progress | None,
+) -> tuple[Tensor, float, int, tuple[float, float]]:
+    """(values, completeness error, steps, scores of real and baseline input)."""
+    from captum.attr import IntegratedGradients
+
+    with torch.no_grad():
+        scores = float(score(real)[0]), float(score(base)[0])
+    difference = scores[0] - scores[1]
+    begun = time.monotonic()
+    for steps in STEPS:
+        started = time.monotonic()
+        values = IntegratedGradients(_counted(score, steps, progress)).attribute(
+            real, baselines=base, n_steps=steps, method="gausslegendre", internal_batch_size=1
+        )
+        error = abs(float(values.double().sum()) - difference) / max(abs(difference), 1e-12)
+        took = time.monotonic() - started
+        if error <= max_error or time.monotonic() - begun + 2 * took > max_seconds:
+            break
+    return values.detach(), error, steps, scores
+
+
+def _counted(score: Callable[[Tensor], Tensor], total: int, progress: Progress | None) -> Callable[..., Any]:
+    """The same function, saying after each call which share of `total` calls is done."""
+    if progress is None:
+        return score
+    calls = 0
+
+    def counted(inputs: Tensor) -> Tensor:
+        nonlocal calls
+        found = score(inputs)
+        calls += 1
+        progress(min(calls / total, 1.0))
+        return found
+
+    return counted
+
+
+def _baseline(model: HookedMTA, baseline: Baseline) -> tuple[Float[Tensor, "d_model"], str]:
+    table = model.embed.weight.detach()
+    if baseline == "zero":
+        return torch.zeros_like(table[0]), "embeddings of zeros"
+    if baseline == "mean":
+        return table.float().mean(0).to(table.dtype), "the mean embedding of the vocabulary"
+    return table[_token(model, int(baseline))], f"the embedding of token {baseline}"
+
+
+def _token(model: HookedMTA, wanted: int | None) -> int:
+    own = model.tokenizer.bos_id if model.tokenizer else None
+    token = wanted if wanted is not None else own if own is not None else 0
+    if not 0 <= token < model.config.vocab_size:
+        raise PromptError(f"token {token} does not exist; expected 0 to {model.config.vocab_size - 1}")
+    return token
+
+
+def _mask(groups: Sequence[Sequence[int]], n_tokens: int) -> Tensor:
+    """Group of each position; all positions in none share the number after the last."""
+    mask = torch.full((1, n_tokens), len(groups))
+    for index, group in enumerate(groups):
+        if not group or min(group) < 0 or max(group) >= n_tokens:
+            raise PromptError(f"group {index} is {list(group)}; expected positions of 0 to {n_tokens - 1}")
+        if (mask[0, list(group)] != len(groups)).any():
+            raise PromptError(f"group {index} shares a position with an earlier group")
+        mask[0, list(group)] = index
+    return mask
+
+
+def _maps(trace: Trace, layer: int, stage: Stage, answer: Answer) -> Float[Tensor, "batch head query key"]:
+    if tuple(trace.tokens.ids) != answer.prompt + answer.before:
+        raise PromptError("the trace is of another prompt; capture the prompt with the answer after it")
+    return trace.maps(layer, stage)[None]
+
+
+def _check_memory(model: HookedMTA, n_tokens: int) -> None:
+    config = model.config
+    needed = config.n_layers * config.n_heads * n_tokens**2 * 4 * MAPS_KEPT
+    if needed > GRADIENT_BYTES:
+        most = int((GRADIENT_BYTES / (config.n_layers * config.n_heads * 4 * MAPS_KEPT)) ** 0.5)
+        raise PromptError(
+            f"gradients keep every map of every layer: {needed / 2**30:.0f} GiB for {n_tokens:,} tokens. "
+            f"Shorten the prompt to {most:,} tokens, or use ablation"
+        )

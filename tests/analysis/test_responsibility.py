@@ -1,0 +1,110 @@
+"""The cells of a responsibility map sum to what the layer's heads really add to the logit."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mta_viz.analysis.responsibility import direction, responsibility
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import capture, run_hooks
+from tests.tiny_models import random_weights
+
+OPTIONS = (
+    MTAOptions(
+        pre_kernel=(3, 5), post_kernel=(3, 5), head_pre=True, head_post_group=2, group_norm=True, gate="1d",
+        depth_scale=True,
+    ),
+    MTAOptions(post_kernel=(2, 3)),
+    MTAOptions(post_kernel=(4, 4), head_post_linear=True, group_norm=True, pad_key="left"),
+    MTAOptions(head_post_group=4, gate="dd"),
+    MTAOptions(),
+)  # fmt: skip
+
+
+def build(mta: MTAOptions, seed: int = 0, n_kv_heads: int = 4) -> HookedMTA:
+    config = ModelConfig(
+        d_model=32, n_layers=2, n_heads=4, n_kv_heads=n_kv_heads, d_head=8, d_mlp=16, vocab_size=17, mta=mta,
+    )  # fmt: skip
+    model = HookedMTA(config)
+    model.load_state_dict(random_weights(config, seed))
+    return model.requires_grad_(False).eval()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mta=st.sampled_from(OPTIONS),
+    seed=st.integers(0, 50),
+    layer=st.integers(0, 1),
+    position=st.integers(0, 11),
+    kv=st.sampled_from([1, 2, 4]),
+)
+def test_cells_and_heads_sum_to_the_logit_contribution_of_the_layer(mta, seed, layer, position, kv):
+    model = build(mta, seed, kv)
+    ids = torch.randint(0, 17, (12,), generator=torch.Generator().manual_seed(seed)).tolist()
+    trace = capture(model, ids)
+    found = responsibility(trace, layer, position, 3)
+    hook = f"blocks.{layer}.attn.hook_z_gated"
+    z = run_hooks(model, ids, [hook])[hook][position]
+    onto = direction(trace, position, 3)
+    wo = model.blocks[layer].attn.wo.weight.unflatten(1, (4, 8))
+    by_head = torch.einsum("hd,mhd,m->h", z, wo, onto)
+    scale = float(found.values.abs().sum())
+    assert found.heads.tolist() == pytest.approx(by_head.tolist(), abs=1e-5 * scale)
+    assert float(found.values.sum()) == pytest.approx(float(by_head.sum()), abs=1e-5 * scale)
+    assert found.error <= 1e-5
+    assert found.values.shape == (4, position + 1 - found.first_query, position + 1)
+
+
+def test_contributions_of_layers_and_the_rest_sum_to_the_logit():
+    model = build(OPTIONS[0])
+    ids = list(range(10))
+    trace = capture(model, ids)
+    onto = direction(trace, 9, 5)
+    assert float(trace.residuals[-1, 9] @ onto) == pytest.approx(float(trace.logits()[9, 5]), abs=1e-4)
+    names = [f"blocks.{layer}.hook_mlp_out" for layer in range(2)]
+    mlps = sum(float(out[9] @ onto) for name, out in run_hooks(model, ids, names).items() if name in names)
+    heads = sum(responsibility(trace, layer, 9, 5).total for layer in range(2))
+    assert heads + mlps + float(trace.residuals[0, 9] @ onto) == pytest.approx(
+        float(trace.logits()[9, 5]), abs=1e-4
+    )
+    lead = responsibility(trace, 1, 9, 5, against=2).total
+    assert lead == pytest.approx(
+        responsibility(trace, 1, 9, 5).total - responsibility(trace, 1, 9, 2).total, abs=1e-4
+    )
+
+
+def test_a_cell_is_responsible_for_what_is_lost_without_it():
+    """The fold is the derivative: with norm and gate absent, taking out one softmax cell loses its number."""
+    model = build(OPTIONS[1])
+    ids = list(range(8))
+    trace = capture(model, ids)
+    found = responsibility(trace, 1, 7, 4)
+    onto = direction(trace, 7, 4)
+    name, out = f"blocks.1.attn.{Stage.SOFTMAX.value.hook}", "blocks.1.hook_attn_out"
+    before = run_hooks(model, ids, [out])[out][7] @ onto
+    for head, query, key in ((0, 7, 7), (2, 6, 3), (3, 7, 1), (1, 5, 2)):
+
+        def without(maps, hook, at=(head, query, key)):
+            maps = maps.clone()
+            maps[(0, *at)] = 0
+            return maps
+
+        kept = {}
+        model.run_with_hooks(
+            torch.tensor([ids]),
+            fwd_hooks=[(name, without), (out, lambda x, hook, kept=kept: kept.update(out=x[0, 7]))],
+        )
+        lost = float(before - kept["out"] @ onto)
+        inside = query >= found.first_query
+        told = float(found.values[head, query - found.first_query, key]) if inside else 0.0
+        assert lost == pytest.approx(told, abs=1e-5)
+
+
+@pytest.mark.parametrize(("layer", "position", "token"), [(2, 0, 0), (0, 8, 0), (0, 0, 17), (-1, 0, 0)])
+def test_what_is_not_there_is_told(layer, position, token):
+    with pytest.raises(PromptError, match="does not exist; expected 0 to"):
+        responsibility(capture(build(OPTIONS[4]), list(range(8))), layer, position, token)

@@ -1,0 +1,153 @@
+"""`paper-figures`: picture, numbers and caption; nothing replaced unasked, and what is missing said."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from choreographer.browsers.chromium import Chromium
+from cli_support import CONFIG, assert_refused
+
+from mta_viz.checkpoint.kernels_only import write_kernels
+from mta_viz.checkpoint.native import write_native
+from mta_viz.config import MTAOptions
+from tests.tiny_models import config, random_weights
+
+BLOCKS = ("--prompt", "hjnvt.qdgzf.aoxsb#gd", "--keys", "qdgzf")
+
+
+@pytest.fixture
+def html(run, folder, tmp_path):
+    """`html("--which", "kernels")`: the command without a need for a browser; its files are in `out`."""
+
+    def draw(*more: object):
+        return run("paper-figures", folder, "--out", tmp_path / "out", "--format", "html", *more)
+
+    return draw
+
+
+@pytest.fixture(autouse=True)
+def no_browser(monkeypatch, request):
+    if "browser" not in request.keywords:
+        monkeypatch.setattr(Chromium, "find_browser", lambda **_: None)
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(file.read_text())))
+
+
+def test_each_figure_has_picture_numbers_and_caption(html, tmp_path, model):
+    answer = html(*BLOCKS)
+    assert answer.status == 0, answer.err
+    stems = [name.removesuffix(".html") for name in answer.json["written"] if name.endswith(".html")]
+    assert [stem.split("-", 1)[1].split("-L1")[0] for stem in stems] == [
+        *("kernels", "kernels", "kernel-map", "kernel-map"),
+        *("head-kernels-head_pre", "head-kernels-head_post", "head-diagonal", "head-ratio"),
+    ]
+    for stem in stems:
+        assert {f"{stem}.{end}" for end in ("html", "csv", "txt")} <= set(answer.json["written"])
+        assert "Plotly.newPlot" in (tmp_path / "out" / f"{stem}.html").read_text()
+        assert "small" in (tmp_path / "out" / f"{stem}.txt").read_text()
+    taps = rows(tmp_path / "out/small-kernels-L1-pre.csv")
+    kernel = model.state_dict()["blocks.1.attn.kernel_pre"]
+    assert torch.tensor([float(row["value"]) for row in taps]).equal(kernel.flatten())
+    means = rows(tmp_path / "out/small-head-diagonal.csv")
+    first = model.state_dict()["blocks.0.attn.head_pre"][0].double().numpy().diagonal()
+    assert float(means[0]["mean_abs_diagonal"]) == pytest.approx(abs(first).mean(), rel=1e-12)
+    assert [row["key_query_kernels"] for row in means[:2]] == ["0", "1"]
+
+
+def test_only_the_figures_named_are_drawn_and_layers_can_be_chosen(html):
+    answer = html("--which", "head-kernels,kernels", "--layer", "1")
+    assert len(answer.json["written"]) == 3 * 4 and answer.json["left_out"] == {}
+    assert_refused(html("--which", "kernel,ratio"), "no figure kernel, ratio", "head-diagonal")
+    assert_refused(html("--which", "kernels", "--layer", "0", "--force"), "layers that have: 1")
+
+
+def test_the_needle_task_that_does_not_fit_is_left_out_with_the_way_out(html):
+    answer = html()
+    assert answer.status == 0 and "--prompt TEXT --keys TEXT" in answer.json["left_out"]["kernel-map"]
+    assert "kernel-map is left out" in answer.err
+    assert_refused(html("--which", "kernel-map"), "kernel-map: the needle task does not fit")
+
+
+def test_the_map_is_of_the_tokens_named(html, tmp_path):
+    html("--which", "kernel-map", "--head", "1,2", *BLOCKS, "--rows", "gd")
+    cells = [r for r in rows(tmp_path / "out/small-kernel-map-L1-H2-pre.csv") if r["part"] == "map"]
+    assert [row["key_token"] for row in cells] == list("qdgzf") * 2
+    assert sorted({row["query_token"] for row in cells}) == ["d", "g"]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--keys", "qdgzf"), "--prompt TEXT, which is missing"),
+        (("--prompt", "abc.def#de"), "name the keys to show with --keys"),
+        (("--prompt", "abc.def#de", "--keys", "xyz"), "does not hold 'xyz', which --keys names"),
+        (
+            (*BLOCKS, "--head", "0,0"),
+            "layer 0 has no key-query kernel before the softmax; layers that have: 1",
+        ),
+        ((*BLOCKS, "--head", "1,9"), "head"),
+        ((*BLOCKS, "--head", "9"), "is not a layer and a head such as 5,7"),
+    ],
+)
+def test_a_map_that_cannot_be_made_says_why(html, tmp_path, more, told):
+    assert_refused(html("--which", "kernel-map", *more), told)
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_replaced_unasked_and_replacing_is_said(html, tmp_path):
+    html("--which", "head-ratio")
+    file = tmp_path / "out/small-head-ratio.csv"
+    file.write_text("mine")
+    assert_refused(html("--which", "head-ratio"), "small-head-ratio.html", "--force")
+    assert file.read_text() == "mine"
+    answer = html("--which", "head-ratio", "--force")
+    assert answer.status == 0 and "note: replaced in" in answer.err and "small-head-ratio.csv" in answer.err
+    assert file.read_text().startswith("where,layer")
+
+
+def test_a_folder_that_is_a_file_is_refused(run, folder, tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    assert_refused(run("paper-figures", folder, "--out", tmp_path / "notes", "--format", "html"), "is a file")
+
+
+@pytest.mark.parametrize("format", ["pdf", "svg", "png"])
+def test_without_a_browser_one_line_says_what_to_do(run, folder, tmp_path, format):
+    answer = run(
+        "paper-figures", folder, "--out", tmp_path / "out", "--format", format, "--which", "head-ratio"
+    )
+    assert_refused(answer, f"{format} needs Chrome or Chromium", "Saving as html needs none")
+    assert len(answer.err.splitlines()) == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.browser
+def test_a_pdf_is_as_wide_as_it_is_printed(run, folder, tmp_path):
+    answer = run(
+        "paper-figures", folder, "--out", tmp_path / "out", "--which", "head-ratio", "--width", "column"
+    )
+    assert answer.status == 0, answer.err
+    pdf = (tmp_path / "out/small-head-ratio.pdf").read_bytes()
+    wide = float(pdf.split(b"/MediaBox [0 0 ")[1].split(b" ")[0])
+    assert wide / 72 * 25.4 == pytest.approx(84, abs=0.5)
+
+
+def test_a_model_without_kernels_has_no_figures(run, tmp_path):
+    shapes = config(MTAOptions(), 32)
+    plain = tmp_path / "plain"
+    write_native(
+        plain, shapes, random_weights(shapes), tokenizer_name="char", tokenizer_path=None, dtype=None
+    )
+    answer = run("paper-figures", plain, "--out", tmp_path / "out", "--format", "html")
+    assert answer.status == 2 and "error: nothing to draw" in answer.err and not (tmp_path / "out").exists()
+    assert answer.err.count("is left out: this checkpoint has no kernels at all") == 5
+
+
+def test_a_file_of_kernels_alone_draws_all_but_the_map(run, model, tmp_path):
+    write_kernels(tmp_path / "kernels", CONFIG, model.state_dict())
+    answer = run("paper-figures", tmp_path / "kernels", "--out", tmp_path / "out", "--format", "html")
+    assert answer.status == 0, answer.err
+    assert "holds kernels only" in answer.json["left_out"]["kernel-map"] and len(answer.json["left_out"]) == 1
+    assert len(answer.json["written"]) == 3 * 6

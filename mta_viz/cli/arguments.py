@@ -34,6 +34,7 @@ def build_parser() -> Parser:
     _add_evaluate(commands)
     _add_effects(commands)
     _add_ablate(commands)
+    _add_needle(commands)
     _add_paper_figures(commands)
     return parser
 
@@ -154,6 +155,35 @@ def _add_prompt(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_needle(commands: argparse._SubParsersAction) -> None:
+    needle = commands.add_parser("needle", help="needles x lengths x depths, several checkpoints, resumable")
+    needle.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    _add_running(needle, dtype="float32")
+    needle.add_argument(
+        "--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)"
+    )
+    needle.add_argument(
+        "--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens"
+    )
+    needle.add_argument(
+        "--depths",
+        type=depth_list,
+        default=(0, 25, 50, 75, 100),
+        metavar="0,50,100",
+        help="per cent of the haystack before the asked needle (default 0,25,50,75,100)",
+    )
+    needle.add_argument("--samples", type=positive, default=20, metavar="N", help="of each combination")
+    needle.add_argument("--seed", type=int, default=0, metavar="S", help="number of the first sample")
+    needle.add_argument("--template", choices=("paper", "ruler"), default="paper", help="needle and question")
+    needle.add_argument("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
+    needle.add_argument("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
+    needle.add_argument("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
+    needle.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="results; what it holds is not run again"
+    )
+    needle.add_argument("--force", action="store_true", help="replace a file of another measurement")
+
+
 def _add_paper_figures(commands: argparse._SubParsersAction) -> None:
     figures = commands.add_parser("paper-figures", help="the paper's figures of kernels, ready to print")
     _add_model(figures, dtype="float32")
@@ -176,6 +206,10 @@ def _add_paper_figures(commands: argparse._SubParsersAction) -> None:
 
 def _add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    _add_running(command, dtype)
+
+
+def _add_running(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
     command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
     own = dtype or "the file's own"
     command.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"to compute in (default: {own})")
@@ -187,6 +221,20 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def number_list(text: str) -> tuple[int, ...]:
+    """`2,4` -> (2, 4)."""
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
+def depth_list(text: str) -> tuple[float | int, ...]:
+    """`0,12.5` -> (0, 12.5)."""
+    try:
+        depths = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of depths such as 0,50,100") from None
+    return tuple(int(depth) if depth.is_integer() else depth for depth in depths)
 
 
 def layer_list(text: str) -> tuple[int, ...]:

@@ -34,6 +34,7 @@ def build_parser() -> Parser:
     _add_evaluate(commands)
     _add_effects(commands)
     _add_ablate(commands)
+    _add_attribute(commands)
     _add_needle(commands)
     _add_paper_figures(commands)
     return parser
@@ -147,6 +148,23 @@ def _add_ablate(commands: argparse._SubParsersAction) -> None:
     ablate.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
+def _add_attribute(commands: argparse._SubParsersAction) -> None:
+    attribute = commands.add_parser("attribute", help="what the answer after a prompt rests on")
+    _add_model(attribute)
+    _add_prompt(attribute)
+    attribute.add_argument(
+        "--answer", metavar="TEXT", help="default: the number asked for, or the likeliest token"
+    )
+    attribute.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")
+    attribute.add_argument("--method", choices=("gradients", "ablation"), default="gradients")
+    attribute.add_argument("--baseline", metavar="B", help="zero, mean (default) or a token's id")
+    attribute.add_argument("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
+    attribute.add_argument("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
+    attribute.add_argument("--stage", metavar="NAME", help="for example hook_scores_kq")
+    attribute.add_argument("--out", type=Path, metavar="FILE", help="write the answer to a file as well")
+    attribute.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
 def _add_prompt(command: argparse.ArgumentParser) -> None:
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
@@ -235,6 +253,17 @@ def depth_list(text: str) -> tuple[float | int, ...]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of depths such as 0,50,100") from None
     return tuple(int(depth) if depth.is_integer() else depth for depth in depths)
+
+
+def span_list(text: str) -> tuple[tuple[int, ...], ...]:
+    """`3:8,20:25` -> the positions 3 to 7, and 20 to 24."""
+    found = []
+    for part in text.split(","):
+        start, _, stop = part.strip().partition(":")
+        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+            raise argparse.ArgumentTypeError(f"{part!r} is no span; write 3:8 for the positions 3 to 7")
+        found.append(tuple(range(int(start), int(stop))))
+    return tuple(found)
 
 
 def layer_list(text: str) -> tuple[int, ...]:

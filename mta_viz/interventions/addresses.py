@@ -6,7 +6,6 @@ order, an absent last one left out. Taps are float32 in base64, a prompt is `t` 
 """
 
 import base64
-import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -58,13 +57,14 @@ def from_address(text: str) -> tuple[Listed, ...]:
     """The list of `to_address`. Raises ConfigError saying which word is none."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(
-            [f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,}"], subject="The plan"
+            [f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,}"],
+            subject="The plan in the address",
         )
     found, problems = [], []
     for word in filter(None, text.split("~")):
         try:
             found.append(_listed(word))
-        except (ValueError, KeyError, binascii.Error, ConfigError) as error:
+        except (ValueError, ConfigError) as error:
             problems.append(f"{word[:40]!r} is no intervention ({_short(error)})")
     if problems:
         raise ConfigError(problems, subject="The plan in the address")
@@ -81,7 +81,9 @@ def _word(listed: Listed) -> str:
 
 def _listed(word: str) -> Listed:
     letter, _, rest = word.partition(".")
-    kind = _LETTERS[letter.lower()]
+    kind = _LETTERS.get(letter.lower())
+    if kind is None:
+        raise ValueError(f"kinds are {', '.join(_LETTERS)}")
     names = [field.name for field in fields(kind)]
     parts = rest.split(".", len(names) - 1)  # the last may hold a point
     values: dict[str, Any] = {
@@ -134,7 +136,7 @@ def _read_bytes(text: str) -> bytes:
 
 
 def _short(error: Exception) -> str:
-    return error.problems[0] if isinstance(error, ConfigError) else str(error)[:60]
+    return error.problems[0] if isinstance(error, ConfigError) else str(error)
 
 
 _WRITE: dict[str, Callable[[Any], str]] = {"strength": repr, "taps": _write_taps, "prompt": _write_prompt}

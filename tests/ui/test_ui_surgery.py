@@ -4,8 +4,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from mta_viz.interventions.addresses import Listed, to_address
-from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, ReplaceKernel, ScaleTowardsIdentity
+from mta_viz.interventions.kinds import (
+    AblateHead,
+    BypassGate,
+    BypassGroupNorm,
+    KernelToIdentity,
+    ReplaceKernel,
+    ScaleTowardsIdentity,
+)
+from mta_viz.interventions.patches import PatchHead
 from mta_viz.ui.surgery.plan_state import History
+from mta_viz.ui.tab_bar import TABS
 from tests.ui.conftest import ROOT
 
 SURGERY, ATTENTION, KERNELS = (f"pages/{name}.py" for name in ("surgery", "attention", "kernels"))
@@ -114,7 +123,7 @@ def test_an_address_with_a_broken_plan_says_so(open_app):
     fresh = AppTest.from_file(ROOT / "app.py", default_timeout=120).switch_page(SURGERY)
     for name, value in {"ck": "tiny-mta", "p": "Hello", "e": "h.2"}.items():
         fresh.query_params[name] = value
-    assert "The link's plan of interventions was left out" in said(fresh.run())
+    assert "The link's plan was left out. The plan in the address cannot be used" in said(fresh.run())
 
 
 def test_a_plan_the_model_cannot_follow_is_said_and_not_done(surgery):
@@ -135,6 +144,19 @@ def test_attention_shows_the_edited_run_and_the_other_pages_say_what_they_show(s
     assert "A plan is active" not in said(app) and now(app) == ()
     kernels = surgery(PLAN, KERNELS)
     assert "The Surgery and Attention pages show the edited one." in said(kernels)
+
+
+def test_every_part_of_attention_draws_an_edited_run(surgery):
+    kinds = (BypassGroupNorm(1), BypassGate(1), PatchHead(1, 2, "sm", "Hallo, hallo"), AblateHead(3, 0))
+    app = surgery(tuple(map(Listed, kinds)), ATTENTION)
+    for tab in TABS:
+        app.segmented_control(key="widget.tab").set_value(tab).run()
+        assert "Showing an edited model: L1 -> no group norm, L1 -> gate open and 2 more" in said(app)
+        assert "The page failed" not in said(app) and not app.exception
+        for toggle in app.toggle:
+            if toggle.label in ("Gate of this layer", "Logit lens"):
+                toggle.set_value(True)
+        assert "The page failed" not in said(app.run())
 
 
 def test_the_kernels_own_panels_lead_here(surgery):
@@ -190,8 +212,6 @@ def test_patching_asks_for_as_many_tokens_and_then_patches(surgery):
 
 
 def test_a_patch_of_another_length_is_said_in_its_place(surgery):
-    from mta_viz.interventions.patches import PatchHead
-
     app = surgery((Listed(PatchHead(1, 2, "z", "abc")),))
     assert "has 4 tokens, this one 13" in said(app)
     assert "L1 H2 z -> as in “abc”" in said(app)  # and can be taken out

@@ -115,7 +115,7 @@ def restore() -> None:
     try:
         _keep(History(from_address(text)))
     except ConfigError as error:
-        state.put("plan problem", f"The link's plan of interventions was left out: {error}")
+        state.put("plan problem", f"The link's plan was left out. {error}")
 
 
 def problem() -> str:

@@ -55,7 +55,7 @@ def open_lab(models_folder, monkeypatch):
 def done(app):
     """The page when its job is through."""
     for _ in range(300):
-        names = ("kept.job.sweep", "kept.job.error")
+        names = ("kept.job.sweep", "kept.job.error", "kept.job.gains")
         jobs = [app.session_state[name] for name in names if name in app.session_state]
         if all(job[1].wait(0.0) for job in jobs):
             return app.run()
@@ -101,6 +101,19 @@ def test_the_chosen_head_opens_in_attention_with_the_needles_named(open_lab):
     spans = app.session_state["kept.spans"][1]
     assert [span.letter for span in spans] == ["A", "B", "?"]
     assert app.session_state["kept.span"].endswith("(asked)")
+
+
+def test_the_finder_is_repeated_and_heads_are_ranked_by_their_lower_end(open_lab):
+    app = open_lab("tiny-mta", **SMALL | {"gains n": 3})
+    app.button(key="needle.run").click().run()
+    assert "One prompt proves little" in said(app)
+    app.button(key="gains.run").click().run()
+    app = done(app)
+    fine(app)
+    assert "mean over 3 samples" in said(app)
+    table = app.dataframe[1].value
+    low = table["low"].astype(float).tolist()
+    assert len(table) == 16 and low == sorted(low, reverse=True)
 
 
 def test_what_does_not_fit_is_said_with_by_how_much(open_lab):

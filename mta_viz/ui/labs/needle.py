@@ -15,6 +15,7 @@ from mta_viz.tracing import estimate_seconds
 from mta_viz.ui import state
 from mta_viz.ui.labs import jobs
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
+from mta_viz.ui.labs.gains_view import draw_gains
 from mta_viz.ui.labs.needle_form import Form, draw_form
 from mta_viz.ui.labs.needle_text import draw_prompt
 from mta_viz.ui.labs.sweep_view import draw_sweep
@@ -42,13 +43,12 @@ def can_write(page: Page) -> bool:
     tokenizer = check_vocabulary(page.model, page.model.tokenizer)
     try:
         make_needle_sample(tokenizer, NeedleTask(1, 1000, haystack="A word. " * 900), 0)
-    except TokenizerError as error:
-        st.info(
-            plain(
-                "Needles are sentences of English, and this model cannot read them: "
-                f"{error} Choose a language model at the left, needle-mta for example, or the tab Blocks."
-            )
+    except TokenizerError:
+        words = (
+            f"Needles are sentences of English, and this model's tokenizer ({tokenizer.kind}) cannot write "
+            "them. Choose a language model at the left, needle-mta for example, or the tab Blocks."
         )
+        st.info(plain(words))
         return False
     return True
 
@@ -74,6 +74,7 @@ def _draw_sample(page: Page, form: Form) -> None:
     run: NeedleRun | None = jobs.finished("needle", key, work)
     if run is not None:
         _draw_run(page, run, key)
+        draw_gains(page, form, state.get("finder score"))
 
 
 def _work(model: HookedMTA, task: NeedleTask, seed: int, job: Job) -> NeedleRun:

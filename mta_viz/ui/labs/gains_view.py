@@ -40,7 +40,9 @@ def draw_gains(page: Page, form: Form, score: str) -> None:
             label = f"Repeat, about {time_text(n * estimate_seconds(page.model, form.task.length))}"
             st.button(label, key="gains.run", on_click=jobs.start, args=args)
     jobs.say_failure(jobs.current(NAME, key))
-    st.fragment(_draw_live, run_every=1.0 if job else None)(page, kept, key, score, job)
+    # Alone only while it grows: a click on its table is to change the map above it too.
+    live = st.fragment(_draw_live, run_every=1.0) if job else _draw_live
+    live(page, kept, key, score, job)
 
 
 def _work(

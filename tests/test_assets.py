@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 
 from mta_viz import tracing
 from mta_viz.analysis.effects import read_effects
+from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.kernel_history import HISTORY_FILE
 from mta_viz.cli import main
-from mta_viz.recipes.blocks_evaluation import evaluate_blocks
 from mta_viz.tasks.blocks import BlockTask
 
 ROOT = Path(__file__).parents[1]

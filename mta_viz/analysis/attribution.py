@@ -16,14 +16,15 @@ from torch import Tensor
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.scorers import Answer, of_embeddings, of_ids, of_maps
+from mta_viz.scorers import Question, of_embeddings, of_ids, of_maps
 from mta_viz.tracing import Trace
 
 Progress = Callable[[float], None]
 Baseline = Literal["zero", "mean"] | int
-STEPS = (8, 16, 32, 64, 128, 256)
+STEPS = (8, 16, 32, 64, 128, 256, 512)
 ENOUGH = 0.01  # completeness error, share of the difference explained
 GRADIENT_BYTES = 8 * 2**30
+BATCH_BYTES = 64 * 2**20
 MAPS_KEPT = 8  # of each layer, for the way back
 MOST_TOKENS = 64
 AT_ONCE = 4  # prompts of one ablation forward
@@ -49,7 +50,7 @@ class Attribution:
 
 def integrated_gradients(
     model: HookedMTA,
-    answer: Answer,
+    question: Question,
     *,
     baseline: Baseline = "mean",
     max_error: float = ENOUGH,
@@ -62,19 +63,19 @@ def integrated_gradients(
     until the completeness error is at most `max_error`, or the next doubling would pass `max_seconds`.
     Raises PromptError for a prompt whose gradients would not fit, or an id that is not there.
     """
-    _check_memory(model, len(answer.prompt) + len(answer.before))
+    at_once = _points_at_once(model, len(question.prompt) + len(question.before))
     with torch.no_grad():
-        real = model.embed(torch.tensor([answer.prompt], device=model.device)).detach()
+        real = model.embed(torch.tensor([question.prompt], device=model.device)).detach()
         base, words = _baseline(model, baseline)
     found, error, steps, scores = _integrate(
-        of_embeddings(model, answer), real, base.expand_as(real), max_error, max_seconds, progress
+        of_embeddings(model, question), real, base.expand_as(real), at_once, max_error, max_seconds, progress
     )
     return Attribution("integrated gradients", words, found[0].sum(-1).float().cpu(), *scores, error, steps)
 
 
 def ablate_tokens(
     model: HookedMTA,
-    answer: Answer,
+    question: Question,
     groups: Sequence[Sequence[int]],
     *,
     baseline: int | None = None,
@@ -88,9 +89,9 @@ def ablate_tokens(
     from captum.attr import FeatureAblation
 
     token = _token(model, baseline)
-    mask = _mask(groups, len(answer.prompt)).to(model.device)
-    ids = torch.tensor([answer.prompt], device=model.device)
-    score = of_ids(model, answer)
+    mask = _mask(groups, len(question.prompt)).to(model.device)
+    ids = torch.tensor([question.prompt], device=model.device)
+    score = of_ids(model, question)
     with torch.no_grad():
         counted = _counted(score, -(-(len(groups) + 1) // AT_ONCE) + 1, progress)
         values = FeatureAblation(counted).attribute(
@@ -106,7 +107,7 @@ def integrated_gradients_of_maps(
     trace: Trace,
     layer: int,
     stage: Stage,
-    answer: Answer,
+    question: Question,
     *,
     max_error: float = ENOUGH,
     max_seconds: float = 30.0,
@@ -115,22 +116,28 @@ def integrated_gradients_of_maps(
     """Integrated gradients of every head's map at one stage of a layer, from maps of zeros.
 
     Raw scores of zero are an even look at all keys; weights of zero take nothing from anywhere. What enters
-    the layer is held as it was. `trace`: of the prompt with `answer.before` after it.
+    the layer is held as it was. `trace`: of the prompt with `question.before` after it.
     """
-    maps = _maps(trace, layer, stage, answer)
-    _check_memory(trace.model, len(trace.tokens))
+    maps = _maps(trace, layer, stage, question)
+    at_once = _points_at_once(trace.model, len(trace.tokens))
     found, error, steps, scores = _integrate(
-        of_maps(trace, layer, stage, answer), maps, torch.zeros_like(maps), max_error, max_seconds, progress
+        of_maps(trace, layer, stage, question),
+        maps,
+        torch.zeros_like(maps),
+        at_once,
+        max_error,
+        max_seconds,
+        progress,
     )
     return Attribution("integrated gradients", "maps of zeros", found[0].float().cpu(), *scores, error, steps)
 
 
-def ablate_maps(trace: Trace, layer: int, stage: Stage, answer: Answer) -> Attribution:
+def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> Attribution:
     """How much log p(answer) falls when one head's map at a stage is all zeros: a value a head."""
     from captum.attr import FeatureAblation
 
-    maps = _maps(trace, layer, stage, answer)
-    score = of_maps(trace, layer, stage, answer)
+    maps = _maps(trace, layer, stage, question)
+    score = of_maps(trace, layer, stage, question)
     heads = torch.arange(maps.shape[1], device=maps.device)[None, :, None, None]
     with torch.no_grad():
         values = FeatureAblation(score).attribute(maps, baselines=0.0, feature_mask=heads)
@@ -149,6 +156,7 @@ def _integrate(
     score: Callable[[Tensor], Tensor],
     real: Tensor,
     base: Tensor,
+    at_once: int,
     max_error: float,
     max_seconds: float,
     progress: Progress | None,
@@ -162,8 +170,8 @@ def _integrate(
     begun = time.monotonic()
     for steps in STEPS:
         started = time.monotonic()
-        values = IntegratedGradients(_counted(score, steps, progress)).attribute(
-            real, baselines=base, n_steps=steps, method="gausslegendre", internal_batch_size=1
+        values = IntegratedGradients(_counted(score, -(-steps // at_once), progress)).attribute(
+            real, baselines=base, n_steps=steps, method="gausslegendre", internal_batch_size=at_once
         )
         error = abs(float(values.double().sum()) - difference) / max(abs(difference), 1e-12)
         took = time.monotonic() - started
@@ -217,13 +225,16 @@ def _mask(groups: Sequence[Sequence[int]], n_tokens: int) -> Tensor:
     return mask
 
 
-def _maps(trace: Trace, layer: int, stage: Stage, answer: Answer) -> Float[Tensor, "batch head query key"]:
-    if tuple(trace.tokens.ids) != answer.prompt + answer.before:
+def _maps(
+    trace: Trace, layer: int, stage: Stage, question: Question
+) -> Float[Tensor, "batch head query key"]:
+    if tuple(trace.tokens.ids) != question.prompt + question.before:
         raise PromptError("the trace is of another prompt; capture the prompt with the answer after it")
     return trace.maps(layer, stage)[None]
 
 
-def _check_memory(model: HookedMTA, n_tokens: int) -> None:
+def _points_at_once(model: HookedMTA, n_tokens: int) -> int:
+    """How many points of the integral are worth one run; raises PromptError when one is too large."""
     config = model.config
     needed = config.n_layers * config.n_heads * n_tokens**2 * 4 * MAPS_KEPT
     if needed > GRADIENT_BYTES:
@@ -232,3 +243,4 @@ def _check_memory(model: HookedMTA, n_tokens: int) -> None:
             f"gradients keep every map of every layer: {needed / 2**30:.0f} GiB for {n_tokens:,} tokens. "
             f"Shorten the prompt to {most:,} tokens, or use ablation"
         )
+    return max(1, BATCH_BYTES // needed)

@@ -34,3 +34,20 @@ def last_logits(
         resid = after_layer(model, resid, above)
     with model.lock, torch.no_grad():
         return model.logits(resid[:, -n_last:]).float()
+
+
+def end_logits(
+    model: HookedMTA, ids: Int[Tensor, "batch position"], n_last: int
+) -> Float[Tensor, "batch last vocab"]:
+    """Logits of the last `n_last` positions of whole prompts, float32, in the least time.
+
+    Of the last layer only these positions' rows are computed, since no other reaches the logits;
+    the last bits may differ from a whole pass.
+    """
+    resid, n_tokens, block = embedded(model, ids), ids.shape[1], model.blocks[-1]
+    for below in range(model.config.n_layers - 1):
+        resid = after_layer(model, resid, below)
+    with model.lock, torch.no_grad():
+        qkv = block.attn.project(block.ln1(resid))
+        z = block.attn.attend_rows(qkv, block.attn.rows(n_tokens - n_last, n_tokens))
+        return model.logits(block.finish(resid[:, -n_last:], block.attn.output(z))).float()

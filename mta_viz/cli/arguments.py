@@ -34,6 +34,8 @@ def build_parser() -> Parser:
     _add_evaluate(commands)
     _add_effects(commands)
     _add_ablate(commands)
+    _add_attribute(commands)
+    _add_needle(commands)
     _add_paper_figures(commands)
     return parser
 
@@ -146,12 +148,58 @@ def _add_ablate(commands: argparse._SubParsersAction) -> None:
     ablate.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
+def _add_attribute(commands: argparse._SubParsersAction) -> None:
+    attribute = commands.add_parser("attribute", help="what the answer after a prompt rests on")
+    _add_model(attribute)
+    _add_prompt(attribute)
+    attribute.add_argument(
+        "--answer", metavar="TEXT", help="default: the number asked for, or the likeliest token"
+    )
+    attribute.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")
+    attribute.add_argument("--method", choices=("gradients", "ablation"), default="gradients")
+    attribute.add_argument("--baseline", metavar="B", help="zero, mean (default) or a token's id")
+    attribute.add_argument("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
+    attribute.add_argument("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
+    attribute.add_argument("--stage", metavar="NAME", help="for example hook_scores_kq")
+    attribute.add_argument("--out", type=Path, metavar="FILE", help="write the answer to a file as well")
+    attribute.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
 def _add_prompt(command: argparse.ArgumentParser) -> None:
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
     prompt.add_argument(
         "--tokens", type=Path, metavar="FILE", help="a JSON list of token ids, taken as it is"
     )
+
+
+def _add_needle(commands: argparse._SubParsersAction) -> None:
+    needle = commands.add_parser("needle", help="needles x lengths x depths, several checkpoints, resumable")
+    needle.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    _add_running(needle, dtype="float32")
+    needle.add_argument(
+        "--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)"
+    )
+    needle.add_argument(
+        "--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens"
+    )
+    needle.add_argument(
+        "--depths",
+        type=depth_list,
+        default=(0, 25, 50, 75, 100),
+        metavar="0,50,100",
+        help="per cent of the haystack before the asked needle (default 0,25,50,75,100)",
+    )
+    needle.add_argument("--samples", type=positive, default=20, metavar="N", help="of each combination")
+    needle.add_argument("--seed", type=int, default=0, metavar="S", help="number of the first sample")
+    needle.add_argument("--template", choices=("paper", "ruler"), default="paper", help="needle and question")
+    needle.add_argument("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
+    needle.add_argument("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
+    needle.add_argument("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
+    needle.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="results; what it holds is not run again"
+    )
+    needle.add_argument("--force", action="store_true", help="replace a file of another measurement")
 
 
 def _add_paper_figures(commands: argparse._SubParsersAction) -> None:
@@ -176,6 +224,10 @@ def _add_paper_figures(commands: argparse._SubParsersAction) -> None:
 
 def _add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    _add_running(command, dtype)
+
+
+def _add_running(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
     command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
     own = dtype or "the file's own"
     command.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"to compute in (default: {own})")
@@ -187,6 +239,31 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def number_list(text: str) -> tuple[int, ...]:
+    """`2,4` -> (2, 4)."""
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
+def depth_list(text: str) -> tuple[float | int, ...]:
+    """`0,12.5` -> (0, 12.5)."""
+    try:
+        depths = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of depths such as 0,50,100") from None
+    return tuple(int(depth) if depth.is_integer() else depth for depth in depths)
+
+
+def span_list(text: str) -> tuple[tuple[int, ...], ...]:
+    """`3:8,20:25` -> the positions 3 to 7, and 20 to 24."""
+    found = []
+    for part in text.split(","):
+        start, _, stop = part.strip().partition(":")
+        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+            raise argparse.ArgumentTypeError(f"{part!r} is no span; write 3:8 for the positions 3 to 7")
+        found.append(tuple(range(int(start), int(stop))))
+    return tuple(found)
 
 
 def layer_list(text: str) -> tuple[int, ...]:

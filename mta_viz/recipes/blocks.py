@@ -1,7 +1,7 @@
 """Train a block-finding model and leave a checkpoint folder with history and card.
 
 Owns the recipe: its data stream, the order of the work, and what the card says. The loop is
-trainer.py's, the measurement blocks_evaluation.py's.
+trainer.py's, the measurement block_accuracy.py's.
 """
 
 import dataclasses
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from mta_viz import tracing
+from mta_viz.analysis.labs.block_accuracy import BlocksEvaluation, evaluate_blocks
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.kernel_history import HISTORY_FILE
 from mta_viz.checkpoint.native import write_native
 from mta_viz.recipes.blocks_config import BlocksConfig
-from mta_viz.recipes.blocks_evaluation import BlocksEvaluation, evaluate_blocks
 from mta_viz.recipes.cards import hardware_name, loss_curve, write_card
 from mta_viz.recipes.history import write_history
 from mta_viz.recipes.initial import initial_model

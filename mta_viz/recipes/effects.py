@@ -7,29 +7,32 @@ Owns the samples, the list of plans and the measuring; the table and its file ar
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from mta_viz.analysis.effects import Effect, Effects, Estimate
 from mta_viz.analysis.from_layer import after_layer, embedded, last_logits
+from mta_viz.analysis.labs.answers import (
+    check_vocabulary,
+    gold_log_probabilities,
+    judge,
+    parts,
+    with_answers,
+)
+from mta_viz.analysis.labs.block_accuracy import check_characters
 from mta_viz.analysis.sweeps import heads_alone
 from mta_viz.config import ModelConfig
-from mta_viz.errors import PromptError
 from mta_viz.interventions.kinds import MixingToIdentity
 from mta_viz.interventions.plans import Plan, everything_to_identity
 from mta_viz.model.editing import edited
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.recipes.needle_evaluation import judge, with_answers
-from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
+from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import bootstrap_interval, paired_change_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 NEEDLES, DEPTHS = 4, (0, 25, 50, 75, 100)
-CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
 Judge = Callable[[Int[Tensor, "sample position"]], list[bool]]
 
 
@@ -79,18 +82,14 @@ def needle_setting(config: ModelConfig) -> str:
 
 def needle_batches(model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: int) -> list[GoldBatch]:
     """Samples over the depths in turn, at half the trained length. Raises PromptError as the task does."""
-    if model.config.vocab_size < tokenizer.vocab_size:
-        raise PromptError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}; "
-            "choose the tokenizer the model was trained with."
-        )
+    check_vocabulary(model, tokenizer)
     length, n_depths = model.config.n_ctx // 2, len(DEPTHS)
     made = [
         make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
         for i in range(samples)
     ]
     batches = []
-    for start, stop in _parts(model, samples, length):
+    for start, stop in parts(model, samples, length):
         part = made[start:stop]
         answers = tuple(sample.answer_ids for sample in part)
 
@@ -103,13 +102,9 @@ def needle_batches(model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: i
 
 def blocks_batches(model: HookedMTA, task: BlockTask, samples: int, seed: int) -> list[GoldBatch]:
     """Full-length sequences of the evaluation stream `seed`. Raises PromptError for another vocabulary."""
-    if model.config.vocab_size != VOCAB_SIZE:
-        raise PromptError(
-            f"The model has {model.config.vocab_size} tokens; block finding needs the character "
-            f"vocabulary of {VOCAB_SIZE}. Choose a model trained on block finding."
-        )
+    check_characters(model)
     batches = []
-    for start, stop in _parts(model, samples, task.n_tokens):
+    for start, stop in parts(model, samples, task.n_tokens):
         ids = task.sample_range(start, stop, seed).tokens
         gold = ids[:, -task.n_answer :]
 
@@ -174,22 +169,8 @@ def _outcome(
     for resid, batch in zip(residuals, batches, strict=True):
         logits = last_logits(model, resid, layer, batch.n_last)
         right += batch.right(logits.argmax(-1))
-        log_probability += _gold(logits, batch.answers)
+        log_probability += gold_log_probabilities(logits, batch.answers)
     return Outcome(tuple(right), tuple(log_probability))
-
-
-def _gold(logits: Float[Tensor, "sample last vocab"], answers: Sequence[tuple[int, ...]]) -> list[float]:
-    """Log-probability of each answer: the sum over its tokens, in nats."""
-    logs = logits.log_softmax(-1).cpu()
-    return [
-        float(logs[row, torch.arange(len(answer)), torch.tensor(answer)].sum())
-        for row, answer in enumerate(answers)
-    ]
-
-
-def _parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
-    size = max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
-    return list(pairwise([*range(0, samples, size), samples]))
 
 
 def _first_layer(plan: Plan) -> int:

@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz import tracing
+from mta_viz.analysis.labs.answers import NeedleScore, check_vocabulary, judge, needle_score, with_answers
 from mta_viz.cost import multiply_adds
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
-from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -41,16 +41,6 @@ class NeedlePlan:
                 [f"{self.samples} samples of {len(self.settings)} settings; expected at least 1 of each"],
                 subject="The needle evaluation",
             )
-
-
-@dataclass(frozen=True)
-class NeedleScore:
-    """Right greedy answers among `n` samples, with a 95 % Wilson interval (0..1 when n is 0)."""
-
-    right: int
-    n: int
-    accuracy: float
-    interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -121,27 +111,6 @@ def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[N
     return judge(greedy, tokenizer, samples)
 
 
-def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample position"]:
-    """Prompts of one length and their gold answers, filled up with id 0 after the shorter ones."""
-    length = len(samples[0].tokens)
-    longest = max(len(sample.answer_ids) for sample in samples)
-    ids = torch.zeros(len(samples), length + longest, dtype=torch.long)
-    for row, sample in enumerate(samples):
-        ids[row, : length + len(sample.answer_ids)] = torch.tensor(sample.tokens.ids + sample.answer_ids)
-    return ids
-
-
-def judge(
-    greedy: Int[Tensor, "sample position"], tokenizer: Tokenizer, samples: Sequence[NeedleSample]
-) -> list[bool]:
-    """Whether the likeliest tokens from the prompt's last position on are the answer and then no digit."""
-    return [
-        tuple(row[: len(sample.answer_ids)]) == sample.answer_ids
-        and not tokenizer.decode((row[len(sample.answer_ids)],))[:1].isdigit()
-        for row, sample in zip(greedy.tolist(), samples, strict=True)
-    ]
-
-
 def perplexity(
     model: HookedMTA | LogitsOf,
     tokenizer: Tokenizer,
@@ -193,11 +162,7 @@ def _batches(
 def _scorer(model: HookedMTA | LogitsOf, tokenizer: Tokenizer) -> LogitsOf:
     if not isinstance(model, HookedMTA):
         return model
-    if model.config.vocab_size < tokenizer.vocab_size:
-        raise PromptError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}; "
-            "choose the tokenizer the model was trained with."
-        )
+    check_vocabulary(model, tokenizer)
     return partial(tracing.score, model)
 
 
@@ -208,18 +173,11 @@ def _work(model: HookedMTA | LogitsOf, length: int) -> float:
 def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:
     city = [sample.city in HELD_OUT_CITIES for sample, _ in pairs]
     number = [is_held_out(int(sample.answer)) for sample, _ in pairs]
+    known = [not (c or n) for c, n in zip(city, number, strict=True)]
     right = [ok for _, ok in pairs]
     return {
-        "all": _score(right),
-        "known": _score(itertools.compress(right, (not (c or n) for c, n in zip(city, number, strict=True)))),
-        "held_out_city": _score(itertools.compress(right, city)),
-        "held_out_number": _score(itertools.compress(right, number)),
+        "all": needle_score(right),
+        "known": needle_score(itertools.compress(right, known)),
+        "held_out_city": needle_score(itertools.compress(right, city)),
+        "held_out_number": needle_score(itertools.compress(right, number)),
     }
-
-
-def _score(right: "itertools.compress[bool] | list[bool]") -> NeedleScore:
-    verdicts = list(right)
-    n, hits = len(verdicts), sum(verdicts)
-    if n == 0:
-        return NeedleScore(0, 0, math.nan, (0.0, 1.0))
-    return NeedleScore(hits, n, hits / n, wilson_interval(hits, n))

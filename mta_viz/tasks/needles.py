@@ -22,6 +22,10 @@ RULER_QUESTION = (
     "What is the special magic number for {city} mentioned in the provided text? "
     "The special magic number for {city} mentioned in the provided text is"
 )
+TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `NeedleTask`
+    "the paper's": (PAPER_NEEDLE, None),
+    "RULER's": (RULER_NEEDLE, RULER_QUESTION),
+}
 MAX_NEEDLES = 8
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
@@ -75,7 +79,8 @@ class NeedleSample:
     """A prompt and its answer. `spans` are in order of position; the answer follows the prompt.
 
     `depth` is where the asked needle really is, in per cent of the haystack's tokens (NaN without
-    a haystack). `answer_ids` continue the prompt: the value with the space before it.
+    a haystack). `answer_ids` continue the prompt: the value with the space before it. `sentences`
+    are the tokens where sentences of the haystack begin.
     """
 
     tokens: Tokens
@@ -84,11 +89,17 @@ class NeedleSample:
     city: str
     depth: float
     spans: tuple[GoldSpan, ...]
+    sentences: tuple[int, ...] = ()
 
     @property
     def needles(self) -> tuple[GoldSpan, ...]:
         """The spans of all needles, the asked one among them."""
         return tuple(span for span in self.spans if span.kind in ("needle", "asked"))
+
+    @property
+    def question(self) -> GoldSpan:
+        """The span of the question, the prompt's end."""
+        return next(span for span in self.spans if span.kind == "question")
 
 
 def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> NeedleSample:
@@ -110,14 +121,29 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     order, depth = _order(task, rng, hay, len(joint))
     pieces = [hay[i] if kind == "hay" else needles[i] for kind, i in order] + [question]
     prompt = _join(tokenizer, pieces, joint)
-    answer = _answer(tokenizer, question, value)
+    answer = answer_ids(tokenizer, question.text, value)
     kinds: list[tuple[SpanKind, tuple[str, int]] | None] = [
         ("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order
     ]
     kinds.append(("question", facts[0]))
-    spans = _spans(pieces, kinds, len(prompt) - _length(pieces, joint), len(joint))
+    starts = _starts(pieces, len(prompt) - _length(pieces, joint), len(joint))
+    spans = [
+        GoldSpan(kind[0], start, start + len(piece), piece.text, *kind[1])
+        for piece, kind, start in zip(pieces, kinds, starts, strict=True)
+        if kind is not None
+    ]
     gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
-    return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold))
+    plain = tuple(start for start, kind in zip(starts, kinds, strict=True) if kind is None)
+    return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold), plain)
+
+
+def answer_ids(tokenizer: Tokenizer, question: str, value: int) -> tuple[int, ...]:
+    """The ids that continue the question with the value, as the tokenizer writes the two together."""
+    asked = encode_piece(tokenizer, question)
+    whole = encode_piece(tokenizer, f"{question} {value}").ids
+    if whole[: len(asked)] == asked.ids:
+        return whole[len(asked) :]
+    return encode_piece(tokenizer, f" {value}").ids
 
 
 def _filled(template: str, city: str, value: int) -> str:
@@ -221,23 +247,9 @@ def _join(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> 
     return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text)
 
 
-def _answer(tokenizer: Tokenizer, question: Piece, value: int) -> tuple[int, ...]:
-    """The ids that continue the question with the value, as the tokenizer writes the two together."""
-    whole = encode_piece(tokenizer, f"{question.text} {value}").ids
-    if whole[: len(question)] == question.ids:
-        return whole[len(question) :]
-    return encode_piece(tokenizer, f" {value}").ids
-
-
-def _spans(
-    pieces: list[Piece], kinds: list[tuple[SpanKind, tuple[str, int]] | None], start: int, joint: int
-) -> list[GoldSpan]:
-    spans = []
-    for piece, kind in zip(pieces, kinds, strict=True):
-        if kind is not None:
-            spans.append(GoldSpan(kind[0], start, start + len(piece), piece.text, *kind[1]))
-        start += len(piece) + joint
-    return spans
+def _starts(pieces: list[Piece], start: int, joint: int) -> list[int]:
+    """The token at which each piece begins."""
+    return list(itertools.accumulate((len(piece) + joint for piece in pieces[:-1]), initial=start))
 
 
 def _problems(task: NeedleTask) -> list[str]:

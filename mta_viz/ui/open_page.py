@@ -20,6 +20,7 @@ from mta_viz.ui.site import ASSETS, ICON, draw_links
 from mta_viz.ui.widgets import plain
 
 if TYPE_CHECKING:
+    from mta_viz.ui.cache import ModelKey
     from mta_viz.ui.sidebar import Request
 
 
@@ -28,8 +29,8 @@ class Page:
     """What a page may draw from. `trace` is None without a run; `empty` then says what to do.
 
     `key` is equal only for equal runs (or models, without a run): it keys caches and widgets.
-    `model` is a HookedMTA, `trace` a Trace or None; naming these types would import the model's
-    libraries before the first thing is on screen.
+    `model_key` is how jobs find the model again. `model` is a HookedMTA, `trace` a Trace or None;
+    naming these types would import the model's libraries before the first thing is on screen.
     """
 
     model: Any
@@ -39,6 +40,7 @@ class Page:
     stale: bool
     numbering: int
     first_token: bool
+    model_key: "ModelKey | None" = None
 
 
 @contextmanager

@@ -13,11 +13,10 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.settings import draw_settings
 from mta_viz.ui.sidebar import Request, draw_sidebar, request_run
 from mta_viz.ui.surgery.strip import apply_plan
+from mta_viz.ui.waiting import QUIET_SECONDS, show_progress
 from mta_viz.ui.widgets import plain
 
 __all__ = ["Request", "apply_plan", "draw_settings", "draw_sidebar", "finish", "ready"]
-
-QUIET_SECONDS = 0.4  # a run shorter than this shows no progress bar
 
 
 def ready(request: Request) -> Page | None:
@@ -42,6 +41,7 @@ def ready(request: Request) -> Page | None:
         stale=request.stale,
         numbering=state.get("numbering", 0),
         first_token=state.get("first_token", False),
+        model_key=request.model,
     )
 
 
@@ -57,7 +57,7 @@ def _work(request: Request, wanted: cache.RunKey | cache.ModelKey) -> Any | None
     if not job.wait(QUIET_SECONDS):
         stop = {"icon": ":material/stop:", "width": "stretch", "on_click": job.cancel}
         request.button.button("Stop", key="stop", **stop)
-        _show_progress(job)
+        show_progress(job)
     if isinstance(job.error, Cancelled):
         return None
     if job.error is not None:
@@ -79,15 +79,6 @@ def _job(wanted: cache.RunKey | cache.ModelKey) -> running.Job:
         job = running.load_job(wanted, cache.stores())
     state.put("job", (wanted, job))
     return job
-
-
-def _show_progress(job: running.Job) -> None:
-    place = st.empty()
-    while not job.wait(0.1):
-        left = job.seconds_left
-        text = job.stage if left is None else f"{job.stage}: about {max(1, round(left))} s left"
-        place.progress(job.fraction, text=plain(text))
-    place.empty()
 
 
 def _draw_run(request: Request) -> None:

@@ -70,18 +70,23 @@ class Job:
 
 def load_job(key: ModelKey, stores: Stores) -> Job:
     """Read the checkpoint into `stores.models`."""
-    return Job(lambda job: stores.models.get_or_make(key, lambda: _load(key, job)) and None)
+    return Job(lambda job: model_of(key, stores, job) and None)
 
 
 def run_job(key: RunKey, stores: Stores) -> Job:
     """Read the checkpoint if needed, run the prompt into `stores.traces`."""
 
     def work(job: Job) -> None:
-        model = stores.models.get_or_make(key.model, lambda: _load(key.model, job))
+        model = model_of(key.model, stores, job)
         job.begin("Running the prompt", _expected_seconds(model, key.prompt))
         stores.traces.get_or_make(key, lambda: _capture(model, key.prompt, job))
 
     return Job(work)
+
+
+def model_of(key: ModelKey, stores: Stores, job: Job) -> Any:
+    """The model (a HookedMTA) from `stores.models`, read by this job if it is not there."""
+    return stores.models.get_or_make(key, lambda: _load(key, job))
 
 
 def _load(key: ModelKey, job: Job) -> object:

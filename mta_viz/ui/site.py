@@ -9,7 +9,8 @@ ICON = ASSETS / "icon.svg"
 PAGES = {
     "pages/attention.py": ("Attention", ":material/grid_on:"),
     "pages/kernels.py": ("Kernels", ":material/apps:"),
-    "pages/surgery.py": ("Surgery", ":material/science:"),
+    "pages/surgery.py": ("Surgery", ":material/healing:"),
+    "pages/labs.py": ("Labs", ":material/science:"),
 }
 
 

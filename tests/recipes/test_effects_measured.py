@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from mta_viz.analysis.effects import Effects, Estimate, kernel_of
+from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
 from mta_viz.interventions.plans import everything_to_identity
 from mta_viz.model.editing import edited
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.recipes.blocks_evaluation import evaluate_blocks
 from mta_viz.recipes.effects import (
     Outcome,
     blocks_batches,

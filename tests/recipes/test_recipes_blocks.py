@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from mta_viz import tracing
+from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.recipes.blocks import STATE_FILE, block_batches, block_task, command_line, train_blocks
 from mta_viz.recipes.blocks_config import BlocksConfig, blocks_config
-from mta_viz.recipes.blocks_evaluation import evaluate_blocks
 from mta_viz.recipes.initial import initial_model
 from mta_viz.recipes.running import checked_device, prepare_folder
 from mta_viz.recipes.trainer import Trainer, TrainingError, TrainingProgress

@@ -13,9 +13,12 @@ from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
 from mta_viz.tasks import grammar
 from mta_viz.tasks.haystack import Piece, fill, split_sentences
 from mta_viz.tasks.needles import (
+    PAPER_NEEDLE,
     RULER_NEEDLE,
     RULER_QUESTION,
+    TEMPLATES,
     NeedleTask,
+    answer_ids,
     make_needle_sample,
 )
 from mta_viz.tokenizers.bytes import BytesTokenizer
@@ -60,6 +63,11 @@ def test_every_sample_keeps_its_promises(task, seed):
     assert len(asked) == len(question) == len(answer) == 1
     assert answer[0].text == " " + sample.answer == f" {asked[0].value}"
     assert question[0].stop == task.length == answer[0].start
+    assert question[0] == sample.question
+    taken = {position for span in sample.spans for position in range(span.start, span.stop)}
+    starts = sample.sentences
+    assert list(starts) == sorted(set(starts)) and not taken & set(starts)
+    assert all(TOKENIZER.decode(ids[:start])[-1:] in ("", " ") for start in starts)
 
 
 @settings(max_examples=15, deadline=None)
@@ -145,6 +153,14 @@ def test_errors_say_by_how_much():
 def test_tasks_that_make_no_sense_are_refused(changes, message):
     with pytest.raises(PromptError, match=message):
         NeedleTask(**changes)
+
+
+def test_a_number_is_continued_as_the_answer_is():
+    for question, template in [(None, PAPER_NEEDLE), TEMPLATES["RULER's"][::-1]]:
+        task = NeedleTask(3, 500, needle=template, question=question)
+        sample = make_needle_sample(TOKENIZER, task, 4)
+        ids = answer_ids(TOKENIZER, sample.question.text, int(sample.answer))
+        assert ids == sample.answer_ids and TOKENIZER.decode(ids) == f" {sample.answer}"
 
 
 def test_sentences_are_split_at_their_ends_only():

@@ -1,4 +1,4 @@
-"""How well a model finds blocks: the product's own measurement, used by training and `evaluate`."""
+"""How well a model finds blocks: the product's own measurement, for training and the lab."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,15 +40,16 @@ def evaluate_blocks(
     n: int = 1000,
     seed: int = 0,
     batch: int = 20,
+    keep: Callable[[BlocksEvaluation], None] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> BlocksEvaluation:
     """Measure `model` on `n` full-length sequences of the evaluation stream `seed`.
 
     One pass over each whole sequence gives the greedy answer's verdict: while all letters so far
     are right, the letters greedy decoding feeds back are those of the sequence, so the next
-    prediction is the same; and at the first wrong letter both say "wrong". `progress` gets the
-    share done. Raises `ConfigError` for n or batch below 1, `PromptError` for a model whose
-    vocabulary cannot hold the task's characters.
+    prediction is the same; and at the first wrong letter both say "wrong". After each batch `keep`
+    gets the result so far, then `progress` the share done. Raises `ConfigError` for n or batch
+    below 1, `PromptError` for a model whose vocabulary cannot hold the task's characters.
     """
     if n < 1 or batch < 1:
         raise ConfigError([f"n is {n} and batch is {batch}; expected at least 1"], subject="The evaluation")
@@ -57,19 +58,28 @@ def evaluate_blocks(
     for start in range(0, n, batch):
         samples = task.sample_range(start, min(start + batch, n), seed)
         parts.append(_right_letters(logits_of, samples))
+        if keep is not None:
+            keep(_summary(torch.cat(parts), seed))
         if progress is not None:
             progress(min(start + batch, n) / n)
     return _summary(torch.cat(parts), seed)
 
 
-def _scorer(model: HookedMTA | LogitsOf) -> LogitsOf:
-    if not isinstance(model, HookedMTA):
-        return model
+def check_characters(model: HookedMTA) -> None:
+    """Raises PromptError for a model whose vocabulary cannot hold the task's characters."""
+    if model.kernels_only:
+        raise PromptError(tracing.KERNELS_ONLY)
     if model.config.vocab_size != VOCAB_SIZE:
         raise PromptError(
             f"The model has {model.config.vocab_size} tokens; block finding needs the character "
             f"vocabulary of {VOCAB_SIZE}. Choose a model trained on block finding."
         )
+
+
+def _scorer(model: HookedMTA | LogitsOf) -> LogitsOf:
+    if not isinstance(model, HookedMTA):
+        return model
+    check_characters(model)
     return partial(tracing.score, model)
 
 

@@ -1,0 +1,174 @@
+"""What a model answers to needle samples, known from one pass over prompt and gold answer.
+
+Owns judging and counting answers; which samples are made belongs to the callers.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.analysis.from_layer import end_logits
+from mta_viz.errors import PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.needles import GoldSpan, NeedleSample, answer_ids
+from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tracing import KERNELS_ONLY
+
+CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
+Outcome = Literal["right", "needle", "other"]
+
+
+@dataclass(frozen=True)
+class NeedleScore:
+    """Right greedy answers among `n` samples, with a 95 % Wilson interval (0..1 when n is 0)."""
+
+    right: int
+    n: int
+    accuracy: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A greedy answer: `right`, the number of another `needle` (its place in `named`), or some `other`.
+
+    `log_probability`: of the whole gold answer, in nats.
+    """
+
+    outcome: Outcome
+    named: int | None
+    log_probability: float
+
+
+def needle_score(right: Iterable[bool]) -> NeedleScore:
+    """The share of `right` and its interval; the share of none is NaN."""
+    verdicts = list(right)
+    n, hits = len(verdicts), sum(verdicts)
+    if n == 0:
+        return NeedleScore(0, 0, math.nan, (0.0, 1.0))
+    return NeedleScore(hits, n, hits / n, wilson_interval(hits, n))
+
+
+def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer:
+    """The tokenizer a model's needle samples are made with. Raises PromptError where there can be none."""
+    if model.kernels_only:
+        raise PromptError(KERNELS_ONLY)
+    if tokenizer is None:
+        raise PromptError(
+            "this checkpoint came without its tokenizer, and needle prompts are made of text; "
+            "give the tokenizer's file"
+        )
+    if model.config.vocab_size < tokenizer.vocab_size:
+        raise PromptError(
+            f"The tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}; "
+            "choose the tokenizer the model was trained with."
+        )
+    return tokenizer
+
+
+def at_once(model: HookedMTA, length: int) -> int:
+    """How many prompts of `length` tokens suit the model's device in one batch."""
+    return max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
+
+
+def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
+    """Where to cut `samples` prompts of `length` tokens, so that a batch suits the model's device."""
+    return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
+
+
+def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:
+    """The verdict on each sample; their prompts have one length.
+
+    One pass decides right or wrong: while all digits so far are right, greedy decoding would feed
+    back the same ids, and at the first wrong one both say "wrong". A second pass is needed only
+    for wrong answers that so far agree with another needle's number.
+    """
+    logits = _answer_logits(model, samples)
+    greedy = logits.argmax(-1)
+    gold = gold_log_probabilities(logits, [sample.answer_ids for sample in samples])
+    right = judge(greedy, tokenizer, samples)
+    wrong = [
+        (row, place, as_if)
+        for row, sample in enumerate(samples)
+        if not right[row]
+        for place, as_if in _agreeing(tokenizer, sample, tuple(greedy[row].tolist()))
+    ]
+    named: dict[int, int] = {}
+    if wrong:
+        others = [as_if for _, _, as_if in wrong]
+        verdicts = judge(_answer_logits(model, others).argmax(-1), tokenizer, others)
+        named = {row: place for (row, place, _), yes in zip(wrong, verdicts, strict=True) if yes}
+    return [
+        Verdict("right" if right[row] else "needle" if row in named else "other", named.get(row), gold[row])
+        for row in range(len(samples))
+    ]
+
+
+def _agreeing(
+    tokenizer: Tokenizer, sample: NeedleSample, greedy: tuple[int, ...]
+) -> list[tuple[int, NeedleSample]]:
+    """Other needles whose number goes on as the greedy answer does, up to and with its first wrong token."""
+    gold = sample.answer_ids
+    known = next((i for i, (a, b) in enumerate(zip(greedy, gold, strict=False)) if a != b), len(gold)) + 1
+    found = []
+    for place, needle in enumerate(sample.needles):
+        ids = answer_ids(tokenizer, sample.question.text, needle.value)
+        if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
+            found.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
+    return found
+
+
+def named_needle(sample: NeedleSample, number: str) -> GoldSpan | None:
+    """The needle that gives its city this number, the asked one or another."""
+    return next((needle for needle in sample.needles if str(needle.value) == number), None)
+
+
+def _answer_logits(model: HookedMTA, samples: Sequence[NeedleSample]) -> Float[Tensor, "sample last vocab"]:
+    """Logits from the prompt's last position on, which predict the answers and what follows them."""
+    ids = with_answers(samples)
+    n_last = ids.shape[1] - len(samples[0].tokens) + 1
+    return end_logits(model, ids, n_last)
+
+
+def gold_log_probabilities(
+    logits: Float[Tensor, "sample last vocab"], answers: Sequence[tuple[int, ...]]
+) -> list[float]:
+    """Log-probability of each answer: the sum over its tokens, in nats."""
+    logs = logits.log_softmax(-1).cpu()
+    return [
+        float(logs[row, torch.arange(len(ids)), torch.tensor(ids)].sum()) for row, ids in enumerate(answers)
+    ]
+
+
+def digits(text: str) -> str:
+    """The number a greedy continuation begins with, "" without one."""
+    return "".join(itertools.takewhile(str.isdigit, text.lstrip()))
+
+
+def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample position"]:
+    """Prompts of one length and their gold answers, filled up with id 0 after the shorter ones."""
+    length = len(samples[0].tokens)
+    longest = max(len(sample.answer_ids) for sample in samples)
+    ids = torch.zeros(len(samples), length + longest, dtype=torch.long)
+    for row, sample in enumerate(samples):
+        ids[row, : length + len(sample.answer_ids)] = torch.tensor(sample.tokens.ids + sample.answer_ids)
+    return ids
+
+
+def judge(
+    greedy: Int[Tensor, "sample position"], tokenizer: Tokenizer, samples: Sequence[NeedleSample]
+) -> list[bool]:
+    """Whether the likeliest tokens from the prompt's last position on are the answer and then no digit."""
+    return [
+        tuple(row[: len(sample.answer_ids)]) == sample.answer_ids
+        and not tokenizer.decode((row[len(sample.answer_ids)],))[:1].isdigit()
+        for row, sample in zip(greedy.tolist(), samples, strict=True)
+    ]

@@ -1,0 +1,171 @@
+"""Which heads find the asked part of a prompt: what the last query gives each part, at every stage.
+
+The parts are the needles of a needle prompt, or the blocks of a block sequence. Owns no model and
+no task: `needle_parts` and `block_parts` turn samples into parts. One row a layer is recomputed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.span_mass import check_span, selectivity, span_results
+from mta_viz.analysis.spans import QUESTION, Span, next_letter
+from mta_viz.analysis.spans import find as search
+from mta_viz.analysis.steps import difference_steps
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.tasks.needles import NeedleSample
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tracing import Progress, Trace
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a prompt that compete, `asked` among them, and the query that should find it.
+
+    `null`: tokens where passages begin that hold none of the parts, to compare `asked` with.
+    """
+
+    asked: Span
+    all: tuple[Span, ...]
+    query: int
+    null: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Every head's attention to each part, on one prompt.
+
+    `scores[part]` has the `span.`, `mass.` and `gain.` scores of `HeadScores`, and the selectivity
+    where there are several parts. `shares` [stage, layer, head]: the asked part's share at each
+    stage in the order of `Stage`, of scores the share if the softmax came there; NaN where a layer
+    lacks the stage. `p` [layer, head]: rank of the asked part's final share among `n_null` passages
+    of its length, (1 + those that have as much) / (1 + all): small where chance passages get less.
+    """
+
+    parts: Parts
+    scores: Mapping[Span, HeadScores]
+    shares: Float[Tensor, "stage layer head"]
+    p: Float[Tensor, "layer head"]
+    n_null: int
+
+    @property
+    def asked(self) -> HeadScores:
+        """The asked part's scores."""
+        return self.scores[self.parts.asked]
+
+    def share(self, stage: Stage) -> Float[Tensor, "layer head"]:
+        """The asked part's share at one stage."""
+        return self.shares[list(Stage).index(stage)]
+
+
+def needle_parts(sample: NeedleSample) -> Parts:
+    """The needles of a sample, seen from its last token; letters as the Attention page gives them."""
+    spans: list[Span] = []
+    for needle in sample.needles:
+        name = needle.city + (" (asked)" if needle.kind == "asked" else "")
+        spans.append(Span(name, next_letter(spans), needle.start, needle.stop))
+    kinds = [needle.kind for needle in sample.needles]
+    return Parts(spans[kinds.index("asked")], tuple(spans), len(sample.tokens) - 1, sample.sentences)
+
+
+def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
+    """The needles and the question, as the Attention page names them.
+
+    `tokens`: the sample's text encoded anew, which may be cut into other tokens at the joints.
+    """
+    question = sample.question
+    own = (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
+    if tokens is None or tokens.ids == sample.tokens.ids:
+        return own
+    texts = [*(needle.text for needle in sample.needles), question.text]
+    places = [search(tokens, text)[-1] for text in texts]
+    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(own, places, strict=True))
+
+
+def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Finder:
+    """Measure every head of every layer. Raises PromptError for parts the query cannot weigh.
+
+    `progress(share done)` is called after every layer; raise `Cancelled` in it to stop.
+    """
+    if not 0 <= parts.query < len(trace.tokens):
+        raise PromptError(f"query {parts.query} is not in the prompt; it has 0..{len(trace.tokens) - 1}")
+    for part in parts.all:
+        check_span(part, parts.query)
+    config = trace.model.config
+    per_layer = []
+    for layer in range(config.n_layers):
+        per_layer.append(_layer(trace, layer, parts))
+        if progress is not None:
+            progress((layer + 1) / config.n_layers)
+    scores = {part: _stacked([found[part] for found, _ in per_layer], parts, part) for part in parts.all}
+    null = _null(parts)
+    p = torch.stack([ranks for _, ranks in per_layer])
+    return Finder(parts, scores, _shares(scores[parts.asked]), p, len(null))
+
+
+def lit_most(finder: Finder, before: Stage, after: Stage) -> tuple[int, int] | None:
+    """(layer, head) where the asked part's share rises most from one stage to another; None if nowhere."""
+    gain = (finder.share(after) - finder.share(before)).nan_to_num(-1.0)
+    if float(gain.max()) <= 0:
+        return None
+    return divmod(int(gain.argmax()), gain.shape[1])
+
+
+def _layer(trace: Trace, layer: int, parts: Parts) -> tuple[dict[Span, dict[str, Tensor]], Tensor]:
+    """The scores of each part by key, and the asked part's rank, of a layer's heads."""
+    ((_, slabs),) = trace.stage_slabs(layer, range(parts.query, parts.query + 1))
+    rows = {stage: slab[:, 0, : parts.query + 1] for stage, slab in slabs.items()}
+    steps = difference_steps(trace.model.config.kernels(layer))
+    found = {part: span_results(rows, part, steps) for part in parts.all}
+    if len(parts.all) > 1:
+        for part in parts.all:
+            found[part]["selectivity"] = selectivity(rows[Stage.PATTERN], part, parts.all)
+    return found, _rank(rows[Stage.PATTERN], parts)
+
+
+def _null(parts: Parts) -> list[int]:
+    """Where passages of the asked part's length begin that touch no part and that the query sees."""
+    length = parts.asked.stop - parts.asked.start
+    return [
+        start
+        for start in parts.null
+        if start + length <= parts.query + 1
+        and all(start + length <= part.start or part.stop <= start for part in parts.all)
+    ]
+
+
+def _rank(row: Float[Tensor, "head key"], parts: Parts) -> Float[Tensor, " head"]:
+    """(1 + passages whose |P| is at least the asked part's) / (1 + passages); NaN without passages."""
+    starts = _null(parts)
+    if not starts:
+        return torch.full((row.shape[0],), torch.nan)
+    length = parts.asked.stop - parts.asked.start
+    windows = row.abs().double().unfold(1, length, 1).sum(-1).cpu()
+    at_least = (windows[:, starts] >= windows[:, parts.asked.start, None]).sum(1)
+    ranks = ((1 + at_least) / (1 + len(starts))).float()
+    return ranks.masked_fill(windows[:, parts.asked.start].isnan(), torch.nan)
+
+
+def _stacked(layers: Sequence[Mapping[str, Tensor]], parts: Parts, part: Span) -> HeadScores:
+    """One part's scores of all layers; NaN where a layer lacks the stage."""
+    n_layers, n_heads = len(layers), len(next(iter(layers[0].values())))
+    there = [score.key for score in SCORES if any(score.key in found for found in layers)]
+    values = {key: torch.full((n_layers, n_heads), torch.nan) for key in there}
+    for layer, found in enumerate(layers):
+        for key, per_head in found.items():
+            values[key][layer] = per_head.float().cpu()
+    return HeadScores(parts.query, part, values, torch.zeros(n_layers, n_heads).long(), {})
+
+
+def _shares(scores: HeadScores) -> Float[Tensor, "stage layer head"]:
+    nothing = torch.full_like(next(iter(scores.values.values())), torch.nan)
+    found = []
+    for stage in Stage:
+        value = scores.values.get(f"span.{stage.value.key}", nothing)
+        found.append(value.sigmoid() if stage.value.unit == "score" else value)
+    return torch.stack(found)

@@ -1,0 +1,129 @@
+"""The file a sweep is kept in: one sample a line, read back so that no sample is run twice."""
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from mta_viz.analysis.labs.answers import Outcome
+from mta_viz.analysis.labs.sweep import SampleResult, Sweep
+from mta_viz.checkpoint.atomic import replacing
+from mta_viz.errors import MtaVizError
+
+FORMAT = "mta_viz needle sweep 1"
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("needles", "length", "seed", "place"), (int,)),
+    "depth": (int, float),
+    "outcome": (str,),
+    "named": (int, type(None)),
+    "log_probability": (int, float, type(None)),
+}
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """One checkpoint's samples. `sha256` is its weights', `vocabulary` its tokenizer's digest."""
+
+    name: str
+    sha256: str
+    vocabulary: str
+    samples: tuple[SampleResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """Several checkpoints on the same samples; `wording` is the digest of templates and haystack."""
+
+    wording: str
+    needle: str
+    question: str | None
+    models: tuple[ModelResults, ...] = ()
+
+    def of(self, sha256: str, vocabulary: str) -> tuple[SampleResult, ...]:
+        """The samples of one checkpoint, none where it has not been measured."""
+        found = [one for one in self.models if (one.sha256, one.vocabulary) == (sha256, vocabulary)]
+        return found[0].samples if found else ()
+
+    def with_model(self, model: ModelResults) -> "SweepResults":
+        """These with one checkpoint's results added or replaced."""
+        same = [(one.sha256, one.vocabulary) == (model.sha256, model.vocabulary) for one in self.models]
+        if not any(same):
+            return replace(self, models=(*self.models, model))
+        kept = (model if yes else one for yes, one in zip(same, self.models, strict=True))
+        return replace(self, models=tuple(kept))
+
+
+def empty_results(sweep: Sweep) -> SweepResults:
+    """Results without a sample yet."""
+    return SweepResults(sweep.wording, sweep.needle, sweep.question)
+
+
+def sweep_text(results: SweepResults) -> str:
+    """The file's content: JSON with one sample a line."""
+    head = {"format": FORMAT, **{name: getattr(results, name) for name in ("wording", "needle", "question")}}
+    models = ",".join(_model_text(model) for model in results.models)
+    return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "models": [{models}\n ]\n}}\n'
+
+
+def _model_text(model: ModelResults) -> str:
+    names = {name: getattr(model, name) for name in ("name", "sha256", "vocabulary")}
+    rows = ",".join(f"\n   {_sample_text(one)}" for one in model.samples)
+    return "\n  " + json.dumps(names).removesuffix("}") + f', "samples": [{rows}\n  ]}}'
+
+
+def _sample_text(one: SampleResult) -> str:
+    """A line; a log-probability that is not finite is null."""
+    row = asdict(one)
+    if not math.isfinite(one.log_probability):
+        row["log_probability"] = None
+    return json.dumps(row, allow_nan=False)
+
+
+def write_sweep(file: Path, results: SweepResults) -> None:
+    """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
+    try:
+        with replacing(file) as partial:
+            partial.write_text(sweep_text(results), encoding="utf-8")
+    except OSError as error:
+        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def read_sweep(file: Path) -> SweepResults:
+    """The results in a file. Raises MtaVizError saying what is wrong with it."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MtaVizError(f"{file} cannot be read: {error}") from error
+    return parse_sweep(text, str(file))
+
+
+def parse_sweep(text: str, name: str) -> SweepResults:
+    """The results in the content of the file `name`. Raises MtaVizError saying what is wrong with it."""
+    try:
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        models = tuple(map(_model, data["models"]))
+        return SweepResults(str(data["wording"]), str(data["needle"]), data["question"], models)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise MtaVizError(
+            f"{name} holds no needle sweep that this version reads ({reason}); "
+            "name another file, or move it away"
+        ) from error
+
+
+def _model(data: dict[str, Any]) -> ModelResults:
+    names = {name: str(data[name]) for name in ("name", "sha256", "vocabulary")}
+    return ModelResults(**names, samples=tuple(map(_sample, data["samples"])))
+
+
+def _sample(row: dict[str, Any]) -> SampleResult:
+    values = {field.name: row[field.name] for field in fields(SampleResult)}
+    wrong = [name for name, value in values.items() if type(value) not in _TYPES[name]]
+    if wrong or values["outcome"] not in get_args(Outcome):
+        raise ValueError(f"a sample has {', '.join(wrong) or 'outcome'} of another kind")
+    if values["log_probability"] is None:
+        values["log_probability"] = math.nan
+    return SampleResult(**values)

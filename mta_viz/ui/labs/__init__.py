@@ -1,0 +1,1 @@
+"""The Labs page: tasks with known answers, one tab each."""

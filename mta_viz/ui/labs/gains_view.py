@@ -1,0 +1,106 @@
+"""The finder repeated over samples: heads ranked by the lower end of a score's interval."""
+
+import math
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.head_scores import SCORES, Score
+from mta_viz.analysis.labs.gains import FinderMeans, MeanScore, finder_means
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.head_tiles import value_text
+from mta_viz.tasks.needles import NeedleTask
+from mta_viz.tracing import estimate_seconds
+from mta_viz.ui import state
+from mta_viz.ui.labs import jobs
+from mta_viz.ui.labs.needle_form import Form
+from mta_viz.ui.numbering import head_label, layer_label
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.running import Job
+from mta_viz.ui.waiting import time_text
+from mta_viz.ui.widgets import caption, picked
+
+NAME = "gains"
+
+
+def draw_gains(page: Page, form: Form, score: str) -> None:
+    """How many samples, the button, and the heads so far; `score` is the finder's."""
+    kept: dict[object, FinderMeans] = state.get("gains kept", {})
+    state.put("gains kept", kept)  # the job writes into this one
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        n = int(st.number_input("Repeat on samples", 2, 10_000, width=170, **state.kept("gains n", 20)))
+        key = (NAME, page.model_key, form, n)
+        job = jobs.running(NAME, key)
+        if job is not None:
+            st.button("Stop", key="gains.stop", icon=":material/stop:", on_click=job.cancel)
+        else:
+            work = partial(_work, page.model, form.task, form.seed, n, kept, key)
+            args = (NAME, key, work)
+            label = f"Repeat, about {time_text(n * estimate_seconds(page.model, form.task.length))}"
+            st.button(label, key="gains.run", on_click=jobs.start, args=args)
+    jobs.say_failure(jobs.current(NAME, key))
+    st.fragment(_draw_live, run_every=1.0 if job else None)(page, kept, key, score, job)
+
+
+def _work(
+    model: HookedMTA,
+    task: NeedleTask,
+    seed: int,
+    n: int,
+    kept: dict[object, FinderMeans],
+    key: object,
+    job: Job,
+) -> None:
+    def keep(found: FinderMeans) -> None:
+        kept[key] = found
+
+    job.begin("Repeating the finder")
+    finder_means(model, task, seed, n, keep=keep, progress=job.report)
+
+
+def _draw_live(page: Page, kept: dict[object, FinderMeans], key: object, name: str, job: Job | None) -> None:
+    """The bar, and the heads so far."""
+    if job is not None:
+        jobs.watch(job)
+    found = kept.get(key)
+    if found is None or name not in found.scores:
+        caption("One prompt proves little. Repeated, heads are ranked by what is sure of them.")
+        return
+    score = next(one for one in SCORES if one.key == name)
+    places = ranked(found.scores[name])
+    widget = f"gains.table.{hash((key, name))}"
+    st.dataframe(
+        [_row(page, score, found.scores[name], place) for place in places],
+        hide_index=True,
+        height=220,
+        key=widget,
+        on_select=lambda: _take(picked(widget), places),
+        selection_mode="single-row",
+    )
+    caption(
+        f"{score.name} ({score.unit}) of the asked needle, mean over {found.n:,} samples with the 95 % "
+        "bootstrap interval; heads ranked by its lower end. Click one to choose it."
+    )
+
+
+def ranked(score: MeanScore) -> list[tuple[int, int]]:
+    """(layer, head), the largest lower end first; heads without the stage left out."""
+    low = {
+        (layer, head): value
+        for layer, row in enumerate(score.low.tolist())
+        for head, value in enumerate(row)
+        if not math.isnan(value)
+    }
+    return sorted(low, key=lambda place: -low[place])
+
+
+def _row(page: Page, score: Score, found: MeanScore, place: tuple[int, int]) -> dict[str, Any]:
+    told = [value_text(score, float(part[place])) for part in (found.mean, found.low, found.high)]
+    name = f"{layer_label(place[0], page.numbering)} {head_label(place[1], page.numbering)}"
+    return {"head": name, **dict(zip(("mean", "low", "high"), told, strict=True))}
+
+
+def _take(row: int | None, places: list[tuple[int, int]]) -> None:
+    if row is not None and 0 <= row < len(places):
+        state.select(layer=places[row][0], head=places[row][1])

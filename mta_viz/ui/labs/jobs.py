@@ -1,0 +1,90 @@
+"""Work beside the page: one job for each name in a session, its result remembered by its key."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.errors import Cancelled
+from mta_viz.ui import cache, state
+from mta_viz.ui.running import Job
+from mta_viz.ui.waiting import QUIET_SECONDS, progress_text, show_progress
+from mta_viz.ui.widgets import plain
+
+Work = Callable[[Job], Any]
+
+
+def known(key: Hashable) -> Any | None:
+    """The result for `key`, if it is there."""
+    return cache.stores().drawn.get(key)
+
+
+def finished(name: str, key: Hashable, work: Work) -> Any | None:
+    """What `work(job)` gives for `key`, once for each key; waits with a bar and Stop. None after Stop.
+
+    Raises what the work raised.
+    """
+    found = known(key)
+    if found is not None:
+        return found
+    job = job_for(name, key, lambda job: cache.stores().drawn.get_or_make(key, lambda: work(job)) and None)
+    if not job.wait(QUIET_SECONDS):
+        place = st.empty()
+        with place.container():
+            st.button("Stop", key=f"stop.{name}", icon=":material/stop:", on_click=job.cancel)
+            show_progress(job)
+        place.empty()
+    if isinstance(job.error, Cancelled):
+        st.info("Stopped. Run it again, or choose something smaller.")
+        return None
+    if job.error is not None:
+        raise job.error
+    return known(key)
+
+
+def job_for(name: str, key: Hashable, work: Callable[[Job], None]) -> Job:
+    """This session's job `name`, if it is for `key`; else a new one, and the old one is cancelled."""
+    there = state.get(f"job.{name}")
+    if there is not None:
+        if there[0] == key:
+            return there[1]
+        there[1].cancel()
+    job = Job(work)
+    state.put(f"job.{name}", (key, job))
+    return job
+
+
+def current(name: str, key: Hashable) -> Job | None:
+    """This session's job `name`, running or through, if it is for `key`."""
+    there = state.get(f"job.{name}")
+    return there[1] if there is not None and there[0] == key else None
+
+
+def running(name: str, key: Hashable) -> Job | None:
+    """The same, only while it runs."""
+    job = current(name, key)
+    return None if job is None or job.wait(0.0) else job
+
+
+def start(name: str, key: Hashable, work: Callable[[Job], None]) -> None:
+    """A new job, also where one for `key` was stopped."""
+    forget(name)
+    job_for(name, key, work)
+
+
+def watch(job: Job) -> None:
+    """The bar of a job that runs, drawn in a fragment; the page is drawn anew when the job is through."""
+    if job.wait(0.0):
+        st.rerun()
+    st.progress(job.fraction, text=progress_text(job))
+
+
+def say_failure(job: Job | None) -> None:
+    """What went wrong with a job, if anything did; to be stopped is no failure."""
+    if job is not None and job.error is not None and not isinstance(job.error, Cancelled):
+        st.error(plain(f"It stopped: {job.error}"))
+
+
+def forget(name: str) -> None:
+    """Let the next `finished` or `job_for` of this name start anew."""
+    state.put(f"job.{name}", None)

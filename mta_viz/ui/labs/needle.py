@@ -1,0 +1,117 @@
+"""The needle lab: one sample with its answer and the heads that found it, then a sweep."""
+
+from functools import partial
+
+import streamlit as st
+
+from mta_viz.analysis.labs.answers import check_vocabulary
+from mta_viz.analysis.labs.finder import prompt_spans
+from mta_viz.analysis.labs.needle_run import NeedleRun, run_needle
+from mta_viz.errors import TokenizerError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.theme import probability_text
+from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tracing import estimate_seconds
+from mta_viz.ui import state
+from mta_viz.ui.labs import jobs
+from mta_viz.ui.labs.finder_view import Prompt, draw_finder
+from mta_viz.ui.labs.gains_view import draw_gains
+from mta_viz.ui.labs.needle_form import Form, draw_form
+from mta_viz.ui.labs.needle_text import draw_prompt
+from mta_viz.ui.labs.sweep_view import draw_sweep
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.running import Job
+from mta_viz.ui.waiting import time_text
+from mta_viz.ui.widgets import caption, plain
+
+RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
+
+
+def draw_needle(page: Page) -> None:
+    """The form, one sample, the sweep."""
+    if not can_write(page):
+        return
+    form = draw_form(page.model.config.n_ctx)
+    st.subheader("One sample")
+    _draw_sample(page, form)
+    st.subheader("Sweep")
+    draw_sweep(page, form)
+
+
+def can_write(page: Page) -> bool:
+    """Whether this model's tokenizer can write needles; says why not, and what to do."""
+    tokenizer = check_vocabulary(page.model, page.model.tokenizer)
+    try:
+        make_needle_sample(tokenizer, NeedleTask(1, 1000, haystack="A word. " * 900), 0)
+    except TokenizerError:
+        words = (
+            f"Needles are sentences of English, and this model's tokenizer ({tokenizer.kind}) cannot write "
+            "them. Choose a language model at the left, needle-mta for example, or the tab Blocks."
+        )
+        st.info(plain(words))
+        return False
+    return True
+
+
+def _draw_sample(page: Page, form: Form) -> None:
+    key = ("needle", page.model_key, form.task, form.seed)
+    asked = state.get("needle asked") == key
+    seconds = RUNS * estimate_seconds(page.model, form.task.length)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Run this sample", type="primary", key="needle.run", on_click=_ask, args=(key,))
+        st.button(
+            "New sample",
+            key="needle.new",
+            on_click=_new,
+            args=(key, form),
+            help="The next one.",
+        )
+        caption(f"About {time_text(seconds)} here.")
+    if not asked and jobs.known(key) is None:
+        st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
+        return
+    work = partial(_work, page.model, form.task, form.seed)
+    run: NeedleRun | None = jobs.finished("needle", key, work)
+    if run is not None:
+        _draw_run(page, run, key)
+        draw_gains(page, form, state.get("finder score"))
+
+
+def _work(model: HookedMTA, task: NeedleTask, seed: int, job: Job) -> NeedleRun:
+    return run_needle(model, task, seed, begin=job.begin, progress=job.report)
+
+
+def _ask(key: tuple[object, ...]) -> None:
+    state.put("needle asked", key)
+    jobs.forget("needle")
+
+
+def _new(key: tuple[object, ...], form: Form) -> None:
+    state.put("needle seed", form.seed + 1)
+    _ask((*key[:-1], form.seed + 1))
+
+
+def _draw_run(page: Page, run: NeedleRun, key: tuple[object, ...]) -> None:
+    verdict = answer_words(run)
+    (st.success if run.right else st.warning)(plain(verdict))
+    draw_prompt(run)
+    text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
+    prompt = Prompt(text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
+    draw_finder(page, run.finder, key, "Needle", prompt)
+
+
+def answer_words(run: NeedleRun) -> str:
+    """The answer beside the gold one, and which failure it is."""
+    sample = run.sample
+    said = run.number or f"no number but “{run.said.strip()}”"
+    mark = "✓" if run.right else "✗"
+    head = (
+        f"Asked: {sample.city}. Model: {said}. Gold: {sample.answer} {mark}  "
+        f"p(gold) {probability_text(run.probability)}."
+    )
+    if run.right:
+        return head
+    if run.named is not None:
+        letter = "ABCDEFGH"[sample.needles.index(run.named)]
+        return f"{head} The model answered {run.number}, the number of {run.named.city} (needle {letter})."
+    return f"{head} No needle has this answer."

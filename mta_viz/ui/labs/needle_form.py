@@ -1,0 +1,102 @@
+"""The needle lab's form: what is hidden where, in which words, and which sample."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from mta_viz.errors import PromptError
+from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask
+from mta_viz.ui import state
+
+ANYWHERE = "anywhere"
+DEPTHS = (ANYWHERE, 0, 10, 25, 50, 75, 90, 100)
+OWN = "my own"
+LENGTHS = (64, 1_000_000)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the form says: a task, and the number of its sample."""
+
+    task: NeedleTask
+    seed: int
+
+
+def draw_form(n_ctx: int) -> Form:
+    """One row of fields. Raises PromptError saying everything that is wrong with the task."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        needles = st.selectbox(
+            "Needles", range(1, MAX_NEEDLES + 1), width=100, **state.kept("needle number", 4)
+        )
+        length = st.number_input(
+            "Length in tokens",
+            *LENGTHS,
+            step=64,
+            width=150,
+            help=f"Of the prompt, question included. This model was trained on up to {n_ctx:,}.",
+            **state.kept("needle length", min(512, n_ctx)),
+        )
+        depth = st.selectbox(
+            "Depth",
+            DEPTHS,
+            format_func=lambda depth: depth if depth == ANYWHERE else f"{depth} %",
+            width=120,
+            help="How much of the haystack comes before the asked needle.",
+            **state.kept("needle depth", 50, DEPTHS),
+        )
+        seed = st.number_input("Sample", 0, 10**9, width=130, **state.kept("needle seed", 0))
+        needle, question, haystack = _draw_wording()
+    place = depth if isinstance(depth, int) else None
+    task = NeedleTask(needles, length, place, needle=needle, question=question, haystack=haystack)
+    return Form(task, int(seed))
+
+
+def _draw_wording() -> tuple[str, str | None, str | None]:
+    """Needle, question and haystack, in a menu of their own: seldom changed."""
+    with st.popover("Wording", icon=":material/edit_note:"):
+        names = (*TEMPLATES, OWN)
+        name = st.radio("Template", names, horizontal=True, **state.kept("needle template", names[0], names))
+        if name == OWN:
+            needle = st.text_input(
+                "Needle, with {city} and {value}", **state.kept("needle needle", PAPER_NEEDLE)
+            )
+            question = (
+                st.text_input(
+                    "Question, with {city}; empty: the needle up to its value",
+                    **state.kept("needle question", ""),
+                )
+                or None
+            )
+        else:
+            needle, question = TEMPLATES[name]
+            st.text(f"{needle}\n{question or 'The question is the needle up to its value.'}")
+        return needle, question, _draw_haystack()
+
+
+def _draw_haystack() -> str | None:
+    """The text between the needles: None for the project's own grammar."""
+    upload = st.file_uploader(
+        "Haystack: a text file (without one: sentences of a grammar made for this)",
+        type=["txt", "md"],
+        max_upload_size=20,
+        key=f"widget.haystack.{state.get('needle haystack turn', 0)}",
+    )
+    if upload is not None:
+        try:
+            state.put("needle haystack", (upload.name, upload.getvalue().decode("utf-8")))
+        except UnicodeDecodeError as error:
+            raise PromptError(
+                f"{upload.name} is not UTF-8 text; save it as UTF-8, or choose another"
+            ) from error
+    kept = state.get("needle haystack")
+    if kept is None:
+        return None
+    st.text(f"{kept[0]}: {len(kept[1]):,} letters")
+    st.button("Use the grammar again", on_click=_forget_haystack)
+    return kept[1]
+
+
+def _forget_haystack() -> None:
+    """Back to the grammar; a new uploader, since the old one still holds the file."""
+    state.put("needle haystack", None)
+    state.put("needle haystack turn", state.get("needle haystack turn", 0) + 1)

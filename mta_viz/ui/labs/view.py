@@ -1,0 +1,29 @@
+"""What the Labs page draws: a bar of its labs, and the chosen one under it. A lab is a line in `LABS`."""
+
+import streamlit as st
+
+from mta_viz.errors import MtaVizError
+from mta_viz.ui import state
+from mta_viz.ui.address import draw_address
+from mta_viz.ui.labs import blocks, needle
+from mta_viz.ui.open_page import Page
+from mta_viz.ui.widgets import plain
+
+LABS = {
+    "Needle": needle.draw_needle,
+    "Blocks": blocks.draw_blocks,
+}
+
+
+def draw_labs(page: Page) -> None:
+    """The page's body: only the chosen lab is computed. At first the one this model has a vocabulary for."""
+    names = list(LABS)
+    first = "Blocks" if blocks.writes_blocks(page) else "Needle"
+    chosen = st.segmented_control(
+        "Lab", names, required=True, label_visibility="collapsed", **state.kept("lab", first, names)
+    )
+    draw_address(f"{state.view().checkpoint} · {chosen} lab")
+    try:
+        LABS[chosen](page)
+    except MtaVizError as error:
+        st.error(plain(str(error)))

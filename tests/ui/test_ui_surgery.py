@@ -1,6 +1,9 @@
 """The Surgery page, the plan's list with undo and its place in the address, and what other pages say."""
 
+import re
+
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from mta_viz.interventions.addresses import Listed, to_address
@@ -15,6 +18,7 @@ from mta_viz.interventions.kinds import (
 from mta_viz.interventions.patches import PatchHead
 from mta_viz.ui.surgery.plan_state import History
 from mta_viz.ui.tab_bar import TABS
+from tests.tiny_models import FULL, config, random_weights
 from tests.ui.conftest import ROOT
 
 SURGERY, ATTENTION, KERNELS = (f"pages/{name}.py" for name in ("surgery", "attention", "kernels"))
@@ -25,6 +29,11 @@ def said(app: AppTest) -> str:
     kinds = ("info", "caption", "text", "markdown", "warning", "success", "error")
     words = [element.value for kind in kinds for element in app.get(kind)]
     return "\n".join([*words, *(one.label for one in app.toggle)]).replace("\\", "")
+
+
+def cell(app: AppTest, stage: str) -> str:
+    """The selected cell's value at a stage, as Attention writes it."""
+    return re.search(rf"^. {stage} +(\S+) score$", said(app), re.MULTILINE)[1]
 
 
 def now(app: AppTest) -> tuple[Listed, ...]:
@@ -97,7 +106,9 @@ def test_the_taps_are_mirrored_rounded_and_reset(surgery):
     app = surgery()
     app.button(key="taps.mirror").click().run()
     (one,) = now(app)
-    assert isinstance(one.intervention, ReplaceKernel) and len(one.intervention.taps[0]) == 11
+    learned = random_weights(config(FULL, 258))["blocks.1.attn.kernel_pre"][2]
+    assert isinstance(one.intervention, ReplaceKernel)
+    assert torch.equal(torch.tensor(one.intervention.taps), learned.flip(-1))
     app.button(key="taps.mirror").click().run()
     assert app.metric[2].value == "+0 nats"  # twice mirrored is as learned
     app.button(key="taps.round").click().run()
@@ -135,11 +146,11 @@ def test_a_plan_the_model_cannot_follow_is_said_and_not_done(surgery):
 def test_attention_shows_the_edited_run_and_the_other_pages_say_what_they_show(surgery):
     app = surgery(PLAN, ATTENTION)
     assert "Showing an edited model: L1 H2 pre -> identity" in said(app)
-    assert "1 of 2 active" in app.expander[1].label or any(
-        "1 of 2 active" in one.label for one in app.expander
-    )
+    assert any("1 of 2 active" in one.label for one in app.expander)
+    assert cell(app, "kq") == cell(app, "raw")  # what an identity kernel leaves
     app.segmented_control(key="widget.plan shown").set_value("original model").run()
     assert "A plan is active (L1 H2 pre -> identity), this shows the original model." in said(app)
+    assert cell(app, "kq") != cell(app, "raw")
     app.button(key="strip.clear").click().run()
     assert "A plan is active" not in said(app) and now(app) == ()
     kernels = surgery(PLAN, KERNELS)

@@ -54,7 +54,7 @@ def integrated_gradients(
     *,
     baseline: Baseline = "mean",
     max_error: float = ENOUGH,
-    max_seconds: float = 30.0,
+    max_seconds: float = 300.0,
     progress: Progress | None = None,
 ) -> Attribution:
     """Integrated gradients of the prompt's embeddings, summed over d_model: one value a token.
@@ -110,7 +110,7 @@ def integrated_gradients_of_maps(
     question: Question,
     *,
     max_error: float = ENOUGH,
-    max_seconds: float = 30.0,
+    max_seconds: float = 300.0,
     progress: Progress | None = None,
 ) -> Attribution:
     """Integrated gradients of every head's map at one stage of a layer, from maps of zeros.

@@ -47,8 +47,11 @@ def test_the_figure_and_the_table_hold_the_curves():
     curves = kernel_curves(history(), CONFIG, 0, "pre")
     assert curves is not None
     figure = training_curves(curves, FROM_START, head=1, snapshot=1, title="L0", numbering_from=1)
-    assert [line.name for line in figure.data] == ["H1", "H2"] and figure.data[1].line.width == 3
+    assert [line.line.width for line in figure.data[:2]] == [1, 3]
     np.testing.assert_allclose(figure.data[1].y, [0, 4])
+    targets = figure.data[2]
+    assert targets.customdata.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert targets.text[3] == "H2 · step 10<br>+4<br>click to choose"
     assert figure.layout.shapes[0].x0 == 1 and list(figure.layout.xaxis.ticktext) == ["0", "10"]
     lines = curves_csv(curves).splitlines()
     assert lines[0].startswith("head,step,") and len(lines) == 5

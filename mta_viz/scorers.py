@@ -45,7 +45,6 @@ def of_embeddings(model: HookedMTA, question: Question) -> OfEmbeddings:
 
     def score(embeddings: Float[Tensor, "batch position d_model"]) -> Float[Tensor, " batch"]:
         with model.lock:
-            set_threads(model.config, embeddings.shape[1], batch=len(embeddings))
             read = _ids(model, question.before).expand(len(embeddings), -1)
             resid = torch.cat([embeddings, model.embed(read)], dim=1)
             return _finish(model, resid, 0, question)
@@ -69,6 +68,7 @@ def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMap
 
 
 def _finish(model: HookedMTA, resid: Tensor, layer: int, question: Question) -> Float[Tensor, " batch"]:
+    set_threads(model.config, resid.shape[1], batch=len(resid))
     for block in list(model.blocks)[layer:]:
         resid = block(resid)
     logits = model.logits(resid[:, len(question.prompt) - 1 :]).float().log_softmax(-1)

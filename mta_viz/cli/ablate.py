@@ -1,24 +1,19 @@
 """`ablate PATH --prompt TEXT --kernel "L3 H5 pre"`: what changed kernels and heads do to the answer."""
 
-import json
 import re
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 from mta_viz.analysis.ablation import ablate
 from mta_viz.analysis.effects import to_identity
 from mta_viz.analysis.kernels import WHERE, KernelId
 from mta_viz.analysis.sweeps import SWEEPS
-from mta_viz.checkpoint.atomic import replacing
-from mta_viz.cli.loading import note_length, open_model, valid_text
-from mta_viz.cli.output import check_output
+from mta_viz.cli.loading import open_prompt
+from mta_viz.cli.output import check_output, write_json
 from mta_viz.cli.progress import ProgressLine
-from mta_viz.cli.trace import read_ids
 from mta_viz.errors import MtaVizError
 from mta_viz.interventions.kinds import AblateHead, Intervention
 from mta_viz.interventions.plans import Plan, plan_from_text
-from mta_viz.tracing import tokenize
 
 _PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
 
@@ -28,10 +23,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.out:
         check_output(arguments.out, arguments.force)
     plan = read_plan(arguments)
-    ids = read_ids(arguments.tokens) if arguments.tokens else None
-    model = open_model(arguments)
-    tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
-    note_length(model, len(tokens))
+    model, tokens = open_prompt(arguments)
     with ProgressLine("measuring") as progress:
         found = ablate(
             model,
@@ -44,7 +36,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         )
     answer = found.as_data()
     if arguments.out:
-        _write(arguments.out, answer)
+        write_json(arguments.out, answer)
     return answer
 
 
@@ -74,8 +66,3 @@ def _head(text: str) -> AblateHead:
     if found is None or found[3] is not None:
         raise MtaVizError(f'{text!r} names no head; write "L3 H5"')
     return AblateHead(int(found[1]), int(found[2]))
-
-
-def _write(path: Path, answer: dict[str, Any]) -> None:
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")

@@ -1,28 +1,21 @@
 """`attribute PATH --prompt TEXT [--answer TEXT]`: what the answer after a prompt rests on."""
 
-import json
 from argparse import Namespace
 from typing import Any
 
 from mta_viz.analysis.attributed_prompt import attribute
-from mta_viz.checkpoint.atomic import replacing
-from mta_viz.cli.loading import note_length, open_model, valid_text
-from mta_viz.cli.output import check_output
+from mta_viz.cli.loading import open_prompt
+from mta_viz.cli.output import check_output, write_json
 from mta_viz.cli.progress import ProgressLine
-from mta_viz.cli.trace import read_ids
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
-from mta_viz.tracing import tokenize
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The values with their tokens; integrated gradients with their completeness error."""
     if arguments.out:
         check_output(arguments.out, arguments.force)
-    ids = read_ids(arguments.tokens) if arguments.tokens else None
-    model = open_model(arguments)
-    tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
-    note_length(model, len(tokens))
+    model, tokens = open_prompt(arguments)
     with ProgressLine("measuring") as progress:
         found = attribute(
             model,
@@ -38,8 +31,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         )
     answer = found.as_data()
     if arguments.out:
-        with replacing(arguments.out) as partial:
-            partial.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.out, answer)
     return answer
 
 

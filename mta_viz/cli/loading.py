@@ -1,6 +1,8 @@
 """From `PATH`, `--device`, `--dtype`, `--tokenizer` and `--prompt` to a model and its tokens."""
 
+import json
 from argparse import Namespace
+from pathlib import Path
 
 import torch
 
@@ -9,6 +11,8 @@ from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.recipes.running import checked_device
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tracing import tokenize
 
 
 def open_model(arguments: Namespace) -> HookedMTA:
@@ -38,3 +42,23 @@ def note_length(model: HookedMTA, n_tokens: int) -> None:
     """Say when a run goes beyond what the model was trained on."""
     if n_tokens > model.config.n_ctx:
         note(f"{n_tokens} tokens is beyond the trained length of {model.config.n_ctx}")
+
+
+def open_prompt(arguments: Namespace) -> tuple[HookedMTA, Tokens]:
+    """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
+    ids = read_ids(arguments.tokens) if arguments.tokens else None
+    model = open_model(arguments)
+    tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
+    note_length(model, len(tokens))
+    return model, tokens
+
+
+def read_ids(path: Path) -> list[int]:
+    """A JSON list of token ids. Raises PromptError for anything else."""
+    try:
+        ids = json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise PromptError(f"{path} is no JSON ({error}); expected a list of token ids: [0, 17, 4]") from error
+    if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
+        raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
+    return ids

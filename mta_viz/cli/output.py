@@ -1,7 +1,9 @@
 """Files the commands write: never over an existing one unasked, never half of one."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -33,6 +35,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             save_file(_separate(tensors), partial)
     except (OSError, SafetensorError) as error:
         raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
+
+
+def write_json(path: Path, answer: Mapping[str, Any]) -> None:
+    """The answer of a command as a file, put in its place when complete."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

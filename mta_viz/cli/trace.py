@@ -1,20 +1,18 @@
 """`trace PATH ... --out F.safetensors`: every hook of a run, float32, under its hook name."""
 
-import json
 import re
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from mta_viz.cli.loading import note_length, open_model, valid_text
+from mta_viz.cli.loading import open_prompt
 from mta_viz.cli.output import check_output, write_tensors
 from mta_viz.cli.progress import note
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import run_hooks, tokenize
+from mta_viz.tracing import run_hooks
 from mta_viz.units import size_text
 
 ASK_ABOVE = 4 * 2**30  # bytes
@@ -23,11 +21,8 @@ ASK_ABOVE = 4 * 2**30  # bytes
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the file; the answer says what is in it."""
     check_output(arguments.out, arguments.force)
-    ids = read_ids(arguments.tokens) if arguments.tokens else None
-    model = open_model(arguments)
+    model, tokens = open_prompt(arguments)
     names = select_hooks(model, arguments.layers, arguments.stages)
-    tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
-    note_length(model, len(tokens))
     _state_size(model, len(tokens), names, arguments.yes)
     tensors = {"tokens": torch.tensor(tokens.ids), **run_hooks(model, tokens.ids, names)}
     write_tensors(arguments.out, tensors)
@@ -37,17 +32,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "bytes": arguments.out.stat().st_size,
         "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
     }
-
-
-def read_ids(path: Path) -> list[int]:
-    """A JSON list of token ids. Raises PromptError for anything else."""
-    try:
-        ids = json.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise PromptError(f"{path} is no JSON ({error}); expected a list of token ids: [0, 17, 4]") from error
-    if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
-        raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
-    return ids
 
 
 def select_hooks(

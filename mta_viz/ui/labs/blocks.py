@@ -20,8 +20,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.blocks import OUTPUTS, VOCAB_SIZE, BlockTask
 from mta_viz.tracing import capture, estimate_seconds
-from mta_viz.ui import state
-from mta_viz.ui.labs import jobs
+from mta_viz.ui import jobs, state
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job

@@ -12,8 +12,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.head_tiles import value_text
 from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import state
-from mta_viz.ui.labs import jobs
+from mta_viz.ui import jobs, state
 from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page

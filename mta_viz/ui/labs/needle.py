@@ -12,8 +12,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import state
-from mta_viz.ui.labs import jobs
+from mta_viz.ui import jobs, state
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
 from mta_viz.ui.labs.gains_view import draw_gains
 from mta_viz.ui.labs.needle_form import Form, draw_form

@@ -12,9 +12,8 @@ from mta_viz.analysis.labs.sweep_file import sweep_text
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import cache, registry, state
+from mta_viz.ui import cache, jobs, registry, state
 from mta_viz.ui.cache import ModelKey
-from mta_viz.ui.labs import jobs
 from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.labs.sweep_charts import draw_results
 from mta_viz.ui.labs.sweep_job import Kept, kept_for, measure

@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.errors import Cancelled, MtaVizError
-from mta_viz.ui import state
+from mta_viz.ui import jobs
 from mta_viz.ui.cache import stores
 from mta_viz.ui.running import Job
 from mta_viz.ui.widgets import plain
@@ -19,24 +19,22 @@ def result_of(name: str, key: tuple[Hashable, ...], label: str, make: Callable[[
 
     `make(report)` runs beside the page; it reports its share done, which raises when it is cancelled.
     """
-    found = stores().drawn.get(key)
+    found = jobs.known(key)
     if found is not None:
         return found
-    current = state.get(f"job.{name}")
-    if current is not None and current[0] == key:
-        job: Job = current[1]
+    job = jobs.current(name, key)
+    if job is not None:
         if not job.wait(0.2):
             _watch(job, name)
             return None
         _say_end(job)
     st.button(label, key=f"start.{name}", type="primary", on_click=_start, args=(name, key, make))
-    return stores().drawn.get(key)
+    return jobs.known(key)
 
 
 def _start(name: str, key: tuple[Hashable, ...], make: Callable[[Report], Any]) -> None:
     kept = stores()
-    job = Job(lambda job: kept.drawn.get_or_make(key, lambda: make(job.report)) and None)
-    state.put(f"job.{name}", (key, job))
+    jobs.start(name, key, lambda job: kept.drawn.get_or_make(key, lambda: make(job.report)) and None)
 
 
 def _say_end(job: Job) -> None:
@@ -51,10 +49,6 @@ def _say_end(job: Job) -> None:
 @st.fragment(run_every=0.5)
 def _watch(job: Job, name: str) -> None:
     """Runs alone twice a second; the page runs again when the work is done."""
-    if job.wait(0.0):
-        st.rerun()
-    left = job.seconds_left
-    text = "Measuring" if left is None else f"Measuring: about {max(1, round(left))} s left"
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.progress(job.fraction, text=text)
+        jobs.watch(job)
         st.button("Cancel", key=f"cancel.{name}", icon=":material/stop:", on_click=job.cancel)

@@ -74,7 +74,9 @@ def choose_row(page, table, row):
 def test_a_row_of_the_ranking_opens_its_head(explorer):
     open_tab(explorer, "Heads")
     table = explorer.locator("[class*='st-key-ranking'] canvas").first
-    cells = table.locator("[role=row]").nth(4).locator("[role=gridcell]").all_text_contents()
+    row = table.locator("[role=row]").nth(4)
+    expect(row).to_contain_text(re.compile(r"L\d"))  # the text under the canvas comes after its picture
+    cells = row.locator("[role=gridcell]").all_text_contents()
     layer, head = (next(text for text in cells if re.fullmatch(rf"{word}\d+", text)) for word in "LH")
     assert (layer, head) != ("L1", "H0")  # the one that is shown
     choose_row(explorer, "[class*='st-key-ranking']", 3)

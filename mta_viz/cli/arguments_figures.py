@@ -1,0 +1,26 @@
+"""Flags of the commands that draw."""
+
+from pathlib import Path
+
+from mta_viz.cli.flags import Commands, add_model, layer_and_head, layer_list, name_list
+
+
+def add_paper_figures(commands: Commands) -> None:
+    """The flags of `paper-figures`."""
+    figures = commands.add_parser("paper-figures", help="the paper's figures of kernels, ready to print")
+    add_model(figures, dtype="float32")
+    figures.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    figures.add_argument(
+        "--which",
+        type=name_list,
+        metavar="A,B",
+        help="kernels, kernel-map, head-kernels, head-diagonal, head-ratio (default: all there is)",
+    )
+    figures.add_argument("--format", choices=("pdf", "svg", "png", "html"), default="pdf")
+    figures.add_argument("--width", choices=("column", "page"), default="page", help="84 or 174 mm (default)")
+    figures.add_argument("--layer", type=layer_list, metavar="0,3", help="layers to draw (default: all)")
+    figures.add_argument("--head", type=layer_and_head, metavar="L,H", help="the kernel beside its map")
+    figures.add_argument("--prompt", metavar="TEXT", help="for the map (default: a needle prompt)")
+    figures.add_argument("--keys", metavar="TEXT", help="part of the prompt whose keys the map shows")
+    figures.add_argument("--rows", metavar="TEXT", help="part whose queries it shows (default: the question)")
+    figures.add_argument("--force", action="store_true", help="replace files of the same names")

@@ -1,0 +1,35 @@
+"""Flags of the labs' commands."""
+
+from pathlib import Path
+
+from mta_viz.cli.flags import Commands, add_running, depth_list, number_list, positive
+
+
+def add_needle(commands: Commands) -> None:
+    """The flags of `needle`."""
+    needle = commands.add_parser("needle", help="needles x lengths x depths, several checkpoints, resumable")
+    needle.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    add_running(needle, dtype="float32")
+    needle.add_argument(
+        "--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)"
+    )
+    needle.add_argument(
+        "--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens"
+    )
+    needle.add_argument(
+        "--depths",
+        type=depth_list,
+        default=(0, 25, 50, 75, 100),
+        metavar="0,50,100",
+        help="per cent of the haystack before the asked needle (default 0,25,50,75,100)",
+    )
+    needle.add_argument("--samples", type=positive, default=20, metavar="N", help="of each combination")
+    needle.add_argument("--seed", type=int, default=0, metavar="S", help="number of the first sample")
+    needle.add_argument("--template", choices=("paper", "ruler"), default="paper", help="needle and question")
+    needle.add_argument("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
+    needle.add_argument("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
+    needle.add_argument("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
+    needle.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="results; what it holds is not run again"
+    )
+    needle.add_argument("--force", action="store_true", help="replace a file of another measurement")

@@ -1,8 +1,13 @@
-"""Files handed over in the browser, kept in the temporary folder so that readers can open them."""
+"""Files handed over in the browser: kept in the temporary folder for readers, or as text in the session."""
 
 import hashlib
 import tempfile
 from pathlib import Path
+
+import streamlit as st
+
+from mta_viz.errors import PromptError
+from mta_viz.ui import state
 
 
 def keep_upload(name: str, content: bytes) -> Path:
@@ -13,3 +18,33 @@ def keep_upload(name: str, content: bytes) -> Path:
     if not file.exists():
         file.write_bytes(content)
     return file
+
+
+def text_file(name: str, label: str, types: list[str], megabytes: int, back: str) -> tuple[str, str] | None:
+    """A place for a file of UTF-8 text; its name and content, kept under `name` over page changes.
+
+    `back` is the button that lets go of it. Raises PromptError for a file that is no text; what was
+    there before stays.
+    """
+    turn = f"{name} turn"
+    upload = st.file_uploader(
+        label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{state.get(turn, 0)}"
+    )
+    if upload is not None:
+        try:
+            state.put(name, (upload.name, upload.getvalue().decode("utf-8-sig")))
+        except UnicodeDecodeError as error:
+            raise PromptError(
+                f"{upload.name} is not UTF-8 text; save it as UTF-8, or choose another"
+            ) from error
+    kept = state.get(name)
+    if kept is not None:
+        st.text(f"{kept[0]}: {len(kept[1]):,} characters")
+        st.button(back, key=f"forget.{name}", on_click=_forget, args=(name, turn))
+    return kept
+
+
+def _forget(name: str, turn: str) -> None:
+    """A new uploader as well, since the old one still holds the file."""
+    state.put(name, None)
+    state.put(turn, state.get(turn, 0) + 1)

@@ -19,11 +19,11 @@ def word_words(n_ctx: int) -> str:
     """What is measured, and how."""
     return (
         "The last word is the last run of letters and digits, with apostrophes, hyphens and decimal points "
-        "inside it; punctuation, quotes and symbols after it are neither read nor asked for. All before it is "
-        "read. Where it is several tokens, the rank is that of the first, the probability the product over "
-        "all, each after the right ones before it, and it is right when each is the likeliest. What would "
-        f"come after the word is not asked. A passage of more than {n_ctx:,} tokens, the length this model "
-        "was trained on, is read from its end. A single word has nothing before it and cannot be asked."
+        "inside it; punctuation, quotes and symbols after it are neither read nor asked for. All before it "
+        "is read. Where it is several tokens, the rank is that of the first, the probability the product "
+        "over all, each after the right ones before it, and it is right when each is the likeliest. What "
+        f"would come after the word is not asked. A passage of more than {n_ctx:,} tokens, the length this "
+        "model was trained on, is read from its end. A single word has nothing before it and cannot be asked."
     )
 
 
@@ -77,8 +77,9 @@ def sum_words(found: PassageScores) -> str:
     so_far = "" if done == found.n else f" So far {done:,} of {found.n:,} passages."
     return (
         f"{score.right:,} of {score.n:,} last words right: accuracy {score.accuracy:.1%}, "
-        f"95 % interval {low:.1%} to {high:.1%}. First token right in {first / score.n:.1%}. Perplexity of the last word "
-        f"{number_text(found.perplexity)}: exp of the mean of −log p(word).{so_far}"
+        f"95 % interval {low:.1%} to {high:.1%}. First token right in {first / score.n:.1%}. "
+        f"Perplexity of the last word {number_text(found.perplexity)}: exp of the mean of −log p(word)."
+        f"{so_far}"
     )
 
 

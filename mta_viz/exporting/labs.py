@@ -27,15 +27,15 @@ def words_csv(found: PassageScores) -> str:
         "passage", "last_word", "tokens", "rank", "greedy", "log_probability", "probability", "perplexity",
         "likeliest_first", "tokens_before", "tokens_read", "left_out",
     )  # fmt: skip
-    rows = [
-        (
+    lines: dict[int, tuple[object, ...]] = {
+        one.number: (
             one.number, one.word, len(one.pieces), one.rank, int(one.greedy), number(one.log_probability),
             number(one.probability), number(one.perplexity), one.instead, one.n_before, one.n_read, "",
         )
         for one in found.words
-    ]  # fmt: skip
-    rows += [(one.number, *[""] * (len(header) - 2), one.reason) for one in found.left_out]
-    return table(header, sorted(rows, key=lambda row: int(row[0])))
+    }  # fmt: skip
+    lines |= {one.number: (one.number, *[""] * (len(header) - 2), one.reason) for one in found.left_out}
+    return table(header, (lines[place] for place in sorted(lines)))
 
 
 def losses_csv(found: TextLosses) -> str:

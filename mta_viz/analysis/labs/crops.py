@@ -1,6 +1,9 @@
 """One head's maps before and after its convolutions, cropped to where asking queries meet the asked keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
 
 from mta_viz.analysis.differences import DifferenceMap, subtract
 from mta_viz.analysis.maps import AttentionMap, exact_map
@@ -22,22 +25,40 @@ class Region:
 
 @dataclass(frozen=True)
 class StepCrop:
-    """One head's map on both sides of a convolution in a region.
-
-    `sums`: of the values `before` and `after` over asking queries x asked keys; `last`: over the last
-    asking query's row alone, which predicts the answer. Cells with key > query do not count.
-    """
+    """One head's map on both sides of a convolution in a region."""
 
     region: Region
     before: AttentionMap
     after: AttentionMap
-    sums: tuple[float, float]
-    last: tuple[float, float]
 
     @property
     def difference(self) -> DifferenceMap:
         """After minus before."""
         return subtract(self.after, self.before)
+
+    @property
+    def asked(self) -> tuple[AttentionMap, AttentionMap]:
+        """Both maps in asking queries x asked keys alone."""
+        return self._part(self.before), self._part(self.after)
+
+    @property
+    def sums(self) -> tuple[float, float]:
+        """Of the asked cells before and after; cells with key > query do not count."""
+        before, after = (_cells(one).sum() for one in self.asked)
+        return float(before), float(after)
+
+    @property
+    def last(self) -> tuple[float, float]:
+        """The same of the last asking query's row alone, which predicts the answer."""
+        before, after = (_cells(one)[-1].sum() for one in self.asked)
+        return float(before), float(after)
+
+    def _part(self, one: AttentionMap) -> AttentionMap:
+        asking, asked = self.region.asking, self.region.asked
+        rows = slice(asking.start - one.query_start, asking.stop - one.query_start)
+        columns = slice(asked.start - one.key_start, asked.stop - one.key_start)
+        values = one.values[rows, columns]
+        return replace(one, values=values, query_start=asking.start, key_start=asked.start, row_sums=None)
 
 
 def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int) -> Region:
@@ -62,17 +83,9 @@ def step_crops(trace: Trace, shown: Region, layer: int, head: int) -> tuple[Step
             before, after = (
                 exact_map(trace, layer, stage, head, rows, columns) for stage in (step.before, step.after)
             )
-            sums, last = (
-                (_sum(before, shown, start), _sum(after, shown, start))
-                for start in (shown.asking.start, shown.asking.stop - 1)
-            )
-            found.append(StepCrop(shown, before, after, sums, last))
+            found.append(StepCrop(shown, before, after))
     return tuple(found)
 
 
-def _sum(drawn: AttentionMap, shown: Region, first_query: int) -> float:
-    """Over asking queries from `first_query` on x asked keys."""
-    rows = slice(first_query - drawn.query_start, shown.asking.stop - drawn.query_start)
-    columns = slice(shown.asked.start - drawn.key_start, shown.asked.stop - drawn.key_start)
-    cells = drawn.values.double().masked_fill(drawn.masked, 0.0)
-    return float(cells[rows, columns].sum())
+def _cells(one: AttentionMap) -> Float[Tensor, "query key"]:
+    return one.values.double().masked_fill(one.masked, 0.0)

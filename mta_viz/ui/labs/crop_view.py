@@ -3,9 +3,11 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.differences import subtract
 from mta_viz.analysis.labs.crops import Region, StepCrop, step_crops
 from mta_viz.analysis.maps import AttentionMap, shared_limit
 from mta_viz.exporting.data import map_csv
@@ -22,7 +24,7 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.widgets import caption, caption_with_save, chart
 
-SIZE = (330, 330)
+SIZE = (300, 300)
 
 
 @dataclass(frozen=True)
@@ -69,27 +71,29 @@ def _work(page: Page, asked: Asked, layer: int, head: int, job: Job) -> tuple[St
 
 
 def _draw_step(page: Page, asked: Asked, crop: StepCrop, key: Hashable) -> None:
-    limit = shared_limit([crop.before, crop.after], page.first_token)
-    drawing = {
-        "tokens": asked.tokens,
-        "numbering_from": page.numbering,
-        "size": SIZE,
-        "spans": (crop.region.asking, crop.region.asked),
-    }
+    """Both sides on one scale, that of the asked cells, and their difference on its own."""
+    limit = shared_limit(crop.asked, page.first_token)
+    scale = f"one scale for both, to {limit_text(limit)}, of the asked cells."
     with st.container(horizontal=True, gap="xsmall"):
-        for name, one in (("before", crop.before), ("after", crop.after)):
+        for one in (crop.before, crop.after):
             figure = remember(
-                lambda one=one: attention_map(one, limit=limit, look=SMALL, **drawing),
-                "crop figure", name, key, limit, page.numbering,
+                partial(attention_map, one, limit=limit, look=SMALL, **_drawing(page, asked)),
+                "crop figure", key, one.stage, limit, page.numbering,
             )  # fmt: skip
-            _show(asked, one, figure, f"{one.stage.value.long}; one scale for both, to {limit_text(limit)}.")
-        change = crop.difference
-        own = shared_limit([change], page.first_token)
+            _show(asked, one, figure, f"{one.stage.value.long}; {scale}")
+        own = shared_limit([subtract(*reversed(crop.asked))], page.first_token)
         figure = remember(
-            lambda: difference_map(change, limit=own, **drawing), "crop change", key, own, page.numbering
-        )
-        _show(asked, change, figure, difference_caption(change, own))
+            partial(difference_map, crop.difference, limit=own, short=True, **_drawing(page, asked)),
+            "crop change", key, own, page.numbering,
+        )  # fmt: skip
+        _show(asked, crop.difference, figure, difference_caption(crop.difference, own))
     caption(sum_words(crop))
+
+
+def _drawing(page: Page, asked: Asked) -> dict[str, Any]:
+    """Arguments that all three figures share."""
+    spans = (asked.region.asking, asked.region.asked)
+    return {"tokens": asked.tokens, "numbering_from": page.numbering, "size": SIZE, "spans": spans}
 
 
 def _show(asked: Asked, one: AttentionMap, figure: Figure, told: str) -> None:
@@ -109,5 +113,5 @@ def sum_words(crop: StepCrop) -> str:
     return (
         f"Convolution {where}: the {crop.before.stage.value.unit}s of “{asking.name}” x “{asked.name}” "
         f"sum to {before} before it and {after} after; in the last query's row alone to {last_before} "
-        f"and {last_after}."
+        f"and {last_after}. Bars at the edges: blue {asking.name}, orange {asked.name}."
     )

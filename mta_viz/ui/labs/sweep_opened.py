@@ -110,6 +110,6 @@ def _draw_origin(results: SweepResults, models: dict[str, ModelResults]) -> None
     )
     question = results.question or "the needle up to its value"
     caption(
-        f"Needle: {results.needle} Question: {question}. Templates and haystack: {results.wording}; models "
-        "with equal tokenizers got the same samples."
+        f"Needle: {results.needle} Question: {question}. Digest of templates, haystack: {results.wording}; "
+        "models with equal tokenizers got the same samples."
     )

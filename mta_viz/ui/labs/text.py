@@ -44,7 +44,8 @@ def draw_text(page: Page) -> None:
     check_vocabulary(page.model, page.model.tokenizer)
     given = _draw_form()
     n_ctx = page.model.config.n_ctx
-    caption(word_words(n_ctx) if given.measure == LAST_WORD else window_words(n_ctx))
+    with st.expander("What is measured"):
+        caption(word_words(n_ctx) if given.measure == LAST_WORD else window_words(n_ctx))
     if not given.text.strip():
         st.info("There is no text yet. Type or paste one above, or open a file, then press Measure.")
         return

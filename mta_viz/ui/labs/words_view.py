@@ -66,7 +66,7 @@ def verdict(one: WordScore, vocabulary: int) -> str:
 
 def number_text(value: float) -> str:
     """Three significant digits, or more where the number is large."""
-    return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:.3g}"
+    return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:#.3g}"
 
 
 def sum_words(found: PassageScores) -> str:
@@ -85,7 +85,12 @@ def sum_words(found: PassageScores) -> str:
 
 def _draw_table(found: PassageScores, running: bool) -> None:
     shown = found.words[: SHOWN_RUNNING if running else SHOWN]
-    st.dataframe(list(map(_row, shown)), hide_index=True, height=360, key="words.table")
+    st.dataframe(
+        list(map(_row, shown)),
+        hide_index=True,
+        height=360 if len(shown) > 9 else "content",
+        key="words.table",
+    )
     if len(shown) < len(found.words):
         caption(f"The first {len(shown):,} of {len(found.words):,}; the CSV has them all.")
     if not running:

@@ -31,17 +31,22 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
         label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{state.get(turn, 0)}"
     )
     if upload is not None:
-        try:
-            state.put(name, (upload.name, upload.getvalue().decode("utf-8-sig")))
-        except UnicodeDecodeError as error:
-            raise PromptError(
-                f"{upload.name} is not UTF-8 text; save it as UTF-8, or choose another"
-            ) from error
+        state.put(name, (upload.name, decoded(upload.name, upload.getvalue(), megabytes)))
     kept = state.get(name)
     if kept is not None:
         st.text(f"{kept[0]}: {len(kept[1]):,} characters")
         st.button(back, key=f"forget.{name}", on_click=_forget, args=(name, turn))
     return kept
+
+
+def decoded(name: str, content: bytes, megabytes: int) -> str:
+    """The text of a file. Raises PromptError for one that is none, or too large: browsers need not look."""
+    if len(content) > megabytes * 2**20:
+        raise PromptError(f"{name} has {len(content) / 2**20:,.1f} MB; at most {megabytes} MB are taken")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{name} is not UTF-8 text; save it as UTF-8, or choose another") from error
 
 
 def _forget(name: str, turn: str) -> None:

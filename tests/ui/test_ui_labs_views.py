@@ -8,8 +8,10 @@ from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.analysis.labs.sweep_file import ModelResults, empty_results, sweep_text
+from mta_viz.errors import PromptError
 from mta_viz.ui.labs.sweep_opened import named
 from mta_viz.ui.state import View
+from mta_viz.ui.uploads import decoded
 from tests.ui.conftest import ROOT
 from tests.ui.test_ui_labs_text import said
 
@@ -82,6 +84,14 @@ def test_more_models_than_lines_can_be_chosen_from(open_lab):
     assert not app.exception and len(app.get("plotly_chart")) == 5
     app.multiselect(key="widget.opened models").set_value(["m5"]).run()
     assert not app.exception and len(app.get("plotly_chart")) == 2
+
+
+def test_a_file_that_is_too_large_or_no_text_is_refused():
+    assert decoded("f", "\ufeffa\u2028ש".encode(), 1) == "a\u2028ש"
+    with pytest.raises(PromptError, match=r"f has 1\.0 MB; at most 1 MB"):
+        decoded("f", b" " * (2**20 + 1), 1)
+    with pytest.raises(PromptError, match="f is not UTF-8 text"):
+        decoded("f", b"\xff\xfea", 1)
 
 
 def test_names_are_told_apart():

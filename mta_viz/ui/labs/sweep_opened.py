@@ -75,11 +75,8 @@ def _pick(names: list[str]) -> list[str]:
     """At most as many as a chart has lines for."""
     if len(names) <= MOST_MODELS:
         return names
-    default = [one for one in state.get("opened models", []) if one in names] or names[:MOST_MODELS]
-    state.put("opened models", default)
-    return st.multiselect(
-        "Models of the file", names, max_selections=MOST_MODELS, **state.kept("opened models", default)
-    )
+    kept = state.kept("opened models", names[:MOST_MODELS], names)
+    return st.multiselect("Models of the file", names, max_selections=MOST_MODELS, **kept)
 
 
 def _check_room(samples: dict[str, tuple[SampleResult, ...]], name: str) -> None:

@@ -137,6 +137,14 @@ def test_a_passage_beyond_the_window_is_read_from_its_end(model):
     assert "more tokens than the window of 3" in refused.reason
 
 
+def test_a_word_without_a_token_before_it_is_refused(model, monkeypatch):
+    monkeypatch.setattr(
+        scoring, "_first_token", lambda tokens, start: 1
+    )  # as of a tokenizer with long tokens
+    (refused,) = score_passages(model, ["ab cd"]).left_out
+    assert "shares its first token with all before it" in refused.reason
+
+
 def test_partial_results_come_in_the_order_of_the_file_and_can_be_stopped(model, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK", 2)
     kept = []

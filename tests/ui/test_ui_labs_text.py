@@ -8,6 +8,8 @@ from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.labs.text_losses import text_losses
 from mta_viz.tracing import load
+from mta_viz.ui.labs import losses_view
+from mta_viz.ui.labs.text import Given
 from mta_viz.ui.state import View
 from tests.ui.conftest import ROOT
 
@@ -38,7 +40,7 @@ def open_text(models_folder, monkeypatch):
 
 def measured(app):
     app.button(key="text.run").click().run()
-    for _ in range(200):
+    for _ in range(1200):
         if app.session_state["kept.job.text"][1].wait(0.0):
             return app.run()
         time.sleep(0.05)
@@ -86,13 +88,23 @@ def test_a_text_has_the_perplexity_of_the_call(open_text, models_folder):
     assert len(table) == len(found.tokens) and math.isnan(table["rank"][0])
 
 
-def test_a_long_text_is_drawn_in_parts(open_text):
-    text = {"text file every token": ("t.txt", "ab cd " * 300)}
+def test_a_link_of_a_page_that_showed_a_result_measures_its_text_and_no_other(open_text):
+    digest = Given("every token", ODD, None).digest
+    asked = {"text shown": digest, "waits for all": True}
+    app = open_text(text_measure="every token", text_typed=ODD, **asked)
+    assert not app.exception and "Perplexity" in said(app) and len(app.get("plotly_chart")) == 1
+    app = open_text(text_measure="every token", text_typed="another text", **asked)
+    assert "Not measured yet" in said(app)
+
+
+def test_a_long_text_is_drawn_in_parts(open_text, monkeypatch):
+    monkeypatch.setattr(losses_view, "PART", 1000)
+    text = {"text file every token": ("t.txt", "ab cd " * 200)}
     app = measured(open_text(text_measure="every token", **text))
-    assert not app.exception and "in 3 windows" in said(app)
-    assert app.dataframe[0].value["position"].tolist() == list(range(1500))
+    assert not app.exception and "in 2 windows" in said(app)
+    assert app.dataframe[0].value["position"].tolist() == list(range(1000))
     app.number_input(key="widget.text part").set_value(2).run()
-    assert app.dataframe[0].value["position"].tolist() == list(range(1500, 1801))
+    assert app.dataframe[0].value["position"].tolist() == list(range(1000, 1201))
 
 
 def test_a_model_that_cannot_is_told(open_text):

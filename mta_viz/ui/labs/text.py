@@ -17,11 +17,13 @@ from mta_viz.ui.labs.words_view import draw_words, word_words
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.uploads import text_file
+from mta_viz.ui.waiting import QUIET_SECONDS
 from mta_viz.ui.widgets import caption
 
 LAST_WORD, EVERY_TOKEN = MEASURES = ("the last word", "every token")
 MEGABYTES = {LAST_WORD: 50, EVERY_TOKEN: 5}
 NAME = "text"
+FIGURE_SECONDS = 600.0  # the longest that who waits for a figure without a browser is to wait
 Found = PassageScores | TextLosses
 
 
@@ -81,6 +83,7 @@ def _draw_job(page: Page, given: Given) -> None:
     kept: dict[object, Found] = state.get("text kept", {})
     state.put("text kept", kept)  # the job writes into this one
     key = (NAME, page.model_key, given.digest)
+    _start_linked(page.model, given, kept, key)
     job = jobs.running(NAME, key)
     with st.container(horizontal=True, vertical_alignment="center"):
         if job is not None:
@@ -94,9 +97,22 @@ def _draw_job(page: Page, given: Given) -> None:
     live(page, kept, key, job)
 
 
+def _start_linked(model: HookedMTA, given: Given, kept: dict[object, Found], key: object) -> None:
+    """Measure what a link of a page that showed a result asks for: its own text, once, and no file."""
+    state.declare("text shown", "")
+    if kept or state.get("text asked") is not None or state.get("text shown") != given.digest:
+        return
+    _start(model, given, kept, key)
+    job = jobs.current(NAME, key)
+    if job is not None:
+        job.wait(FIGURE_SECONDS if state.get("waits for all") else QUIET_SECONDS)
+
+
 def _start(model: HookedMTA, given: Given, kept: dict[object, Found], key: object) -> None:
     """Results of other texts are let go: they may be large."""
     kept.clear()
+    state.put("text asked", key)
+    state.put("text shown", given.digest if given.file is None else "")
     jobs.start(NAME, key, partial(_measure, model, given, kept, key))
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 
 from mta_viz.analysis.labs.sweep import Sweep, check_sweep
 from mta_viz.analysis.labs.sweep_file import sweep_text
+from mta_viz.analysis.labs.sweep_summary import Axes
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tracing import estimate_seconds
@@ -164,6 +165,7 @@ def _draw_live(sweep: Sweep, kept: Kept, job: Job | None) -> None:
         jobs.watch(job)
     samples = kept.samples(sweep)
     if samples:
-        draw_results(sweep, kept, samples)
+        axes = Axes(sweep.needles, sweep.lengths, sweep.depths)
+        draw_results(axes, {name: one.vocabulary for name, one in kept.names.items()}, samples, "sweep")
     elif job is None:
         st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")

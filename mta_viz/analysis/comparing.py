@@ -6,6 +6,7 @@ them: `compared_maps.py` makes those that are looked at.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -150,20 +151,21 @@ def compare_runs(
     same_ids = same_vocabulary(a.model, b.model)
     shared = agreement(a.tokens, b.tokens, same_ids=same_ids)
     spans = asked_spans(a, b) if spans == "asked" else spans
-    shares = None if spans is None else tuple(map(_shares, (a, b), spans))
-    pairs = _paired(a, b, shared, shares, pair_by, progress)
+    told = partial(_part, progress)
+    shares = None if spans is None else (_shares(a, spans[0], told(0.0)), _shares(b, spans[1], told(0.2)))
+    pairs = _paired(a, b, shared, shares, pair_by, told(0.4))
     needle = None
     if spans is not None and shares is not None:
         needle = NeedleShares(spans, *shares, shares[0] - _of_partners(shares[1], pairs))
-    return Comparison(
-        shared,
-        same_ids,
-        pairs,
-        answer_pairs(a, b, answer, same_ids=same_ids, plan=plan),
-        top_pairs(a, b, same_ids=same_ids),
-        needle,
-        kernel_pairs(a.model, b.model, pairs),
-    )
+    kernels = kernel_pairs(a.model, b.model, pairs, told(0.6))
+    answers = answer_pairs(a, b, answer, same_ids=same_ids, plan=plan)
+    told(0.8)(1.0)
+    return Comparison(shared, same_ids, pairs, answers, top_pairs(a, b, same_ids=same_ids), needle, kernels)
+
+
+def _part(progress: Progress | None, start: float) -> Progress:
+    """Progress of one of five steps, as part of the whole."""
+    return lambda share: None if progress is None else progress(start + 0.2 * share)
 
 
 def asked_spans(a: Trace, b: Trace) -> Spans | None:
@@ -205,18 +207,18 @@ def _place_in(other: Tokens, own: Tokens, span: Span) -> range | None:
     return next(iter(search(other, words)), None)
 
 
-def _shares(run: Trace, span: Span) -> Heads:
+def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
     parts = Parts(span, (span,), len(run.tokens) - 1)
-    return find(run, parts).share(Stage.PATTERN).double().numpy()
+    return find(run, parts, progress=progress).share(Stage.PATTERN).double().numpy()
 
 
 def _paired(
     a: Trace,
     b: Trace,
     shared: Agreement,
-    shares: tuple[Heads, ...] | None,
+    shares: tuple[Heads, Heads] | None,
     pair_by: Rule | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> HeadPairs:
     kin = kinship(a.model, b.model)
     n_tokens = shared.unlike[0] if shared.unlike else shared.n

@@ -53,7 +53,7 @@ class HeadPairs:
             return "equal rank in needle share, which says nothing of what else the heads do"
         r, other = self.r[layer, head], self.next_r[layer, head]
         clear = r >= CLEAR_R and not r - other < CLEAR_LEAD
-        lead = "" if np.isnan(other) else f", next best {other:.2f}"
+        lead = "" if np.isnan(other) else f", with the most alike of B's other heads {other:.2f}"
         return f"{'clear' if clear else 'unsure'}: r = {r:.2f}{lead}"
 
 

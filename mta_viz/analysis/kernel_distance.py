@@ -16,10 +16,11 @@ from mta_viz.analysis.head_pairs import HeadPairs
 from mta_viz.analysis.kernels import LayerKernelSet, MixPlace, Offsets, Place, layer_kernels
 from mta_viz.analysis.shapes.table import KEY_QUERY, MIXING, kernel_table
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import Progress
 
 NO_KERNEL = "no kernel (identity)"
 IDENTITY = np.ones((1, 1)), Offsets((0,), (0,))
-Taps = Float[np.ndarray, "c_q c_k"]
+Taps = Float[np.ndarray, "_ _"]  # of two heads, whose sizes differ
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,16 @@ class KernelPair:
     shape_b: str
 
 
-def kernel_pairs(a: HookedMTA, b: HookedMTA, pairs: HeadPairs) -> tuple[KernelPair, ...]:
+def kernel_pairs(
+    a: HookedMTA, b: HookedMTA, pairs: HeadPairs, progress: Progress | None = None
+) -> tuple[KernelPair, ...]:
     """Every place where one of two paired heads has a kernel, A's layers and heads in order.
 
-    Empty for one and the same model, whose kernels are equal.
+    Empty for one and the same model, whose kernels are equal. Raise in `progress` to stop.
     """
     if a is b:
         return ()
-    shapes = _shapes(a), _shapes(b)
+    shapes = _shapes(a, progress, 0.5), _shapes(b, progress, 1.0)
     sets = [[_kernels(model, at) for at in range(model.config.n_layers)] for model in (a, b)]
     found = []
     for layer, head in np.ndindex(pairs.partner.shape[:2]):
@@ -74,8 +77,10 @@ def pair_taps(
     )
 
 
-def _shapes(model: HookedMTA) -> Mapping[tuple[int, int, str], str]:
+def _shapes(model: HookedMTA, progress: Progress | None, share: float) -> Mapping[tuple[int, int, str], str]:
     rows = kernel_table(model.state_dict(), model.config)
+    if progress is not None:
+        progress(share)
     return {
         (row["layer"], row["head"], row["where"]): f"{'faint ' if row['faint'] else ''}{row['shape']}"
         for row in rows

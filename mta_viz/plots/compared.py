@@ -70,10 +70,13 @@ def share_lines(
 ) -> go.Figure:
     """Each layer's largest share over its heads, a line for A and one for B."""
     parts = Parts((width, 240), _LINES)
-    for letter, name, values, color, dash in zip(
-        "AB", names, (a, b), COLORS[:2], ("solid", "dash"), strict=True
+    a_above = np.nanmax(a[-1]) >= np.nanmax(b[-1])
+    sides = ("top right", "bottom right") if a_above else ("bottom right", "top right")
+    for letter, name, values, color, dash, side in zip(
+        "AB", names, (a, b), COLORS[:2], ("solid", "dash"), sides, strict=True
     ):
-        parts.traces += _line(letter, name, values, color, dash, numbering_from)
+        line, end = _line(letter, name, values, color, dash, numbering_from)
+        parts.traces += [line, end.update(textposition=side)]
     last = max(len(a), len(b)) - 1
     layers = list(range(0, last + 1, -(-(last + 1) // 12)))
     labels = [f"L{layer + numbering_from}" for layer in layers]
@@ -127,7 +130,6 @@ def _line(
         y=largest[-1:],
         mode="text",
         text=[f"<b>{letter}</b>"],
-        textposition="middle right",
         textfont={"color": color, "size": 13},
         hoverinfo="skip",
         cliponaxis=False,

@@ -22,8 +22,9 @@ def draw_answers(page: Page, compared: Compared) -> None:
     st.markdown(f"**{plain(verdict(first, compared.side.name_a, compared.side.name_b))}**")
     left, right = st.columns([2, 3], gap="medium")
     with left:
+        st.dataframe([_answer_row(one) for one in compared.found.answers], hide_index=True)
         for one in compared.found.answers:
-            _draw_answer(one, compared)
+            caption(_answer_words(one))
     with right:
         rows = _rows(compared)
         st.dataframe(rows, hide_index=True, column_config=_columns(), height=38 + 35 * len(rows))
@@ -40,23 +41,30 @@ def draw_answers(page: Page, compared: Compared) -> None:
 def verdict(one: AnswerPair, name_a: str, name_b: str) -> str:
     """Who is surer of the answer to A's prompt, as a sentence."""
     p_a, p_b = (probability_text(math.exp(value)) for value in (one.a, one.b))
-    told = f"“{one.text}”: A ({name_a}) gives it p = {p_a}, B ({name_b}) p = {p_b}"
+    told = f"Answer “{one.text}”: A ({name_a}) gives it p = {p_a}, B ({name_b}) p = {p_b}"
     if not math.isfinite(one.difference):
         return f"{told}."
     if abs(one.difference) < AS_SURE:
-        return f"{told}: they are equally sure of it."
-    surer = "A" if one.difference > 0 else "B"
-    times = math.exp(min(abs(one.difference), 50.0))
-    factor = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
-    return f"{told}: {surer} finds it {factor} times as probable."
+        return f"{told}: they are about equally sure of it."
+    surer, times = ("A", one.difference) if one.difference > 0 else ("B", -one.difference)
+    return f"{told}: {surer} finds it {_factor(times)} times as probable."
 
 
-def _draw_answer(one: AnswerPair, compared: Compared) -> None:
-    a, b, difference = st.columns(3)
-    a.metric("A: p(answer)", probability_text(math.exp(one.a)))
-    b.metric("B: p(answer)", probability_text(math.exp(one.b)))
-    difference.metric("A − B, log p", f"{score_text(one.difference)} nats")
-    caption(_answer_words(one))
+def _factor(nats: float) -> str:
+    """`4.7`, `276`, `over a million`."""
+    if nats > math.log(1e6):
+        return "over a million"
+    times = math.exp(nats)
+    return f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+
+
+def _answer_row(one: AnswerPair) -> dict[str, str]:
+    return {
+        "answer": one.text,
+        "p in A": probability_text(math.exp(one.a)),
+        "p in B": probability_text(math.exp(one.b)),
+        "A − B, log p": f"{score_text(one.difference)} nats",
+    }
 
 
 def _answer_words(one: AnswerPair) -> str:

@@ -37,9 +37,12 @@ def draw_kernels(page: Page, selected: Selected, compared: Compared) -> None:
         same = compared.a.model is compared.b.model
         st.info("A and B are one model here: their kernels are equal." if same else "Neither has kernels.")
         return
+    if not any(row.distance > 0 for row in rows):
+        st.info("All kernels are equal in A and B.")
+        return
     caption(WORDS)
     with st.container(horizontal=True, gap="xsmall"):
-        for where in dict.fromkeys(row.where for row in rows):
+        for where in dict.fromkeys(row.where for row in rows if row.distance > 0):
             with st.container(width=MAP_PX):
                 _draw_distances(page, selected, compared, where)
     for where in ("pre", "post"):
@@ -78,6 +81,9 @@ def _draw_pair(page: Page, selected: Selected, compared: Compared, where: Any) -
     place = (selected.layer, selected.head)
     row = next((r for r in compared.found.kernels if (r.layer, r.head, r.where) == (*place, where)), None)
     if row is None:
+        return
+    if row.distance == 0:
+        caption(f"This head's kernel {WHERE[where]} is the same in A and B: {row.shape_a}.")
         return
     a, b, offsets = pair_taps(compared.a.model, compared.b.model, place, (row.layer_b, row.head_b), where)
     headings = (

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.compared_maps import ComparedMap, compared_map, stage_beside
-from mta_viz.analysis.maps import AttentionMap, head_maps, shared_limit
+from mta_viz.analysis.maps import AttentionMap, head_maps, round_up, shared_limit
 from mta_viz.exporting.data import map_csv
 from mta_viz.plots.attention import SMALL, attention_map
 from mta_viz.plots.compared import compared_caption, compared_figure
@@ -26,6 +26,7 @@ from mta_viz.ui.spans_view import spans_of
 from mta_viz.ui.widgets import caption, caption_with_save, chart
 
 MAP_PX = 300
+ROUNDING = 1e-3  # of the maps' own limit
 Place = tuple[int, int]
 
 
@@ -88,7 +89,7 @@ class _Maps:
                 with st.container(width=MAP_PX):
                     self._draw_one(name, run, one, limit)
             with st.container(width=MAP_PX):
-                self._draw_difference()
+                self._draw_difference(limit)
 
     def _map(self, name: str, run: Trace, place: Place, stage: Any) -> AttentionMap:
         return remember(
@@ -104,7 +105,7 @@ class _Maps:
         st.text(f"{name}: {words}")
         self._show(name, run.tokens, one, figure, f"One scale for A and B, to {limit_text(limit)}.")
 
-    def _draw_difference(self) -> None:
+    def _draw_difference(self, limit_ab: float) -> None:
         st.text("A − B")
         shared = self.found.found.shared
         if shared.n == 0:
@@ -117,15 +118,26 @@ class _Maps:
             ),
             "compared difference", *self.key,
         )  # fmt: skip
-        limit = shared_limit([found], self.page.first_token)
+        floor = round_up(ROUNDING * limit_ab)  # noise of the last bits is not drawn as a difference
+        limit = max(shared_limit([found], self.page.first_token), floor)
         tokens = self.found.a.tokens
         figure = remember(
             lambda: compared_figure(found, limit=limit, **self._drawing(tokens, shared.n)),
-            "compared difference figure", *self.key, *self.look_key,
+            "compared difference figure", limit, *self.key, *self.look_key,
         )  # fmt: skip
-        changed = bool(found.values.any())
-        told = compared_caption(found, limit) if changed else "The maps are equal in every cell compared."
+        told = compared_caption(found, limit) if limit > floor else self._equal_words()
         self._show("A-B", tokens, found, figure, told)
+
+    def _equal_words(self) -> str:
+        """Why there is no difference to see; of one model on two beginnings there can be none."""
+        words = "The maps are equal in every cell compared, up to rounding."
+        shared = self.found.found.shared
+        if self.found.a.model is not self.found.b.model or shared.whole or shared.unlike:
+            return words
+        return (
+            f"{words} Both prompts begin alike, and no token sees what comes after it. Prompts of equally many "
+            "tokens are compared at every position."
+        )
 
     def _drawing(self, tokens: Tokens, n: int | None = None) -> dict[str, Any]:
         """Arguments all three figures share; cells and spans beyond the first `n` tokens are left out."""

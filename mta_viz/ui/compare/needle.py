@@ -74,8 +74,8 @@ class _Shares:
         names = [f"“{span.name}”" for span in self.needle.spans]
         what = names[0] if names[0] == names[1] else f"{names[0]} in A, {names[1]} in B"
         return (
-            f"Share of {what} in the final weights of the prompt's last token: sum of |weight| on it over the "
-            "sum of |weight| in the row, 0 to 1. The third map is each of A's heads less its partner in B. "
+            f"Share of {what} in the final weights of the prompt's last token: sum of |weight| on it over "
+            "that of the row, 0 to 1. The third map is each of A's heads less its partner in B. "
             "Click a head to choose it."
         )
 

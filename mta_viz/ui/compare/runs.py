@@ -6,10 +6,11 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.comparing import Comparison, Spans, compare_runs, spans_beside
+from mta_viz.analysis.comparing import Comparison, compare_runs, spans_beside
 from mta_viz.analysis.head_pairs import Rule
 from mta_viz.analysis.operations import rerun
 from mta_viz.analysis.spans import Span
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.tracing import Trace, capture
 from mta_viz.ui import jobs, state
 from mta_viz.ui.cache import stores
@@ -40,7 +41,14 @@ def compared(page: Page, side: Side, span: Span | None, rule: Rule | None) -> Co
     answer = state.get("answer") or None
     spans = "asked" if span is None else spans_beside(page.trace, b, span)
     key = ("compare", page.key, _run_key(page, side), answer, spans, rule)
-    found = jobs.finished(NUMBERS, key, lambda job: _measure(page, b, side, answer, spans, rule, job))
+
+    def measure(job: Job) -> Comparison:
+        job.begin("Comparing heads, kernels and answers")
+        return compare_runs(
+            page.trace, b, answer=answer, plan=side.plan, spans=spans, pair_by=rule, progress=job.report
+        )
+
+    found = jobs.finished(NUMBERS, key, measure)
     if found is None:
         _draw_again()
         return None
@@ -69,19 +77,9 @@ def _run(page: Page, side: Side, job: Job) -> Trace:
     if side.run.model != page.model_key:
         model = model_of(side.run.model, stores(), job)
     job.begin("Running B")
-    return capture(model, side.run.prompt, progress=job.report)
-
-
-def _measure(
-    page: Page,
-    b: Trace,
-    side: Side,
-    answer: str | None,
-    spans: Spans | str | None,
-    rule: Rule | None,
-    job: Job,
-) -> Comparison:
-    job.begin("Comparing heads, kernels and answers")
-    return compare_runs(
-        page.trace, b, answer=answer, plan=side.plan, spans=spans, pair_by=rule, progress=job.report
-    )
+    try:
+        return capture(model, side.run.prompt, progress=job.report)
+    except (PromptError, TokenizerError) as error:
+        raise PromptError(
+            f"B ({side.name_b}) cannot run this prompt, so nothing is compared. {error}"
+        ) from error

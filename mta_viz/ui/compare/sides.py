@@ -10,11 +10,11 @@ from pathlib import Path
 import streamlit as st
 
 from mta_viz.analysis.comparing import identity_plan
-from mta_viz.analysis.spans import needle_spans
+from mta_viz.analysis.spans import QUESTION, needle_spans
 from mta_viz.checkpoint.discovery import Found
 from mta_viz.errors import MtaVizError
 from mta_viz.interventions.plans import Plan
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.ui import cache, registry, state
 from mta_viz.ui.cache import ModelKey, RunKey
 from mta_viz.ui.open_page import Page
@@ -24,6 +24,7 @@ from mta_viz.ui.surgery import plan_state
 from mta_viz.ui.widgets import caption, plain
 
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
+ASKED = " (asked)"  # at the end of a needle span's name
 IDENTITY = "same model, kernels at identity"
 MODE, MODEL_B, STEP_B, PROMPT_B = "mode", "b", "b step", "b prompt"  # names of settings, in the address too
 NOTHING_EDITED = (
@@ -117,34 +118,39 @@ def _two_prompts(page: Page) -> Side | None:
     if own is None:
         st.info("Two prompts need the model's tokenizer; token ids can be compared on two models.")
         return None
+    minimal = other_question(tokens, page.model.tokenizer)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_area(
             "Prompt B",
             height=80,
             placeholder="Prompt A with one thing changed",
-            **state.kept(PROMPT_B, other_question(tokens)),
+            **state.kept(PROMPT_B, minimal),
         )
         _draw_swap(bool(text) and text != own, lambda: _swap_prompts(own, text))
     if not text:
         st.info("Type a second prompt: the first, in the sidebar, with one thing changed shows most.")
         return None
-    if len(text) > MAX_CHARACTERS and text != other_question(tokens):
+    if len(text) > MAX_CHARACTERS and text != minimal:
         caption(f"Prompt B has more than {MAX_CHARACTERS} characters: the link does not hold it.")
     if text == own:
         caption("Both prompts are the same: change one of them.")
     return Side("prompt A", "prompt B", RunKey(page.model_key, text))
 
 
-def other_question(tokens: Tokens) -> str:
-    """A needle prompt that asks for another of its needles, a minimal pair; other prompts have none."""
+def other_question(tokens: Tokens, tokenizer: Tokenizer | None) -> str:
+    """A needle prompt that asks for another of its needles: a minimal pair; "" for other prompts.
+
+    For the needle of equally many tokens if there is one, so that every position can be compared.
+    """
     spans = needle_spans(tokens)
-    asked = next((span for span in spans if span.name.endswith("(asked)")), None)
-    others = [span for span in spans if span.letter != "?" and span is not asked]
+    asked = next((span for span in spans if span.name.endswith(ASKED)), None)
+    others = [span.name for span in spans if span.letter != QUESTION and span is not asked]
     if asked is None or not others or tokens.text is None:
         return ""
-    start = tokens.text.rindex(asked.name.removesuffix(" (asked)"))
-    end = start + len(asked.name.removesuffix(" (asked)"))
-    return tokens.text[:start] + others[-1].name + tokens.text[end:]
+    before, after = tokens.text.rsplit(asked.name.removesuffix(ASKED), 1)
+    texts = [before + name + after for name in others]
+    alike = (text for text in texts if tokenizer and len(tokenizer.encode(text)) == len(tokens))
+    return next(alike, texts[-1])
 
 
 def _swap_prompts(a: str, b: str) -> None:

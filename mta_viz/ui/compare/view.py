@@ -1,5 +1,8 @@
 """What the Compare page draws: the pickers of A and B, answers, maps, needle shares, kernels."""
 
+from dataclasses import replace
+
+import numpy as np
 import streamlit as st
 
 from mta_viz.analysis.head_pairs import Rule
@@ -26,22 +29,39 @@ AUTOMATIC, BY_NEEDLE = RULES = ("map similarity", "needle share")
 
 def draw_compare(page: Page) -> None:
     """The page's body. What cannot be compared is said in its place; the pickers stay."""
-    selected = resolve(state.view(), page.trace)
-    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    draw_address(_place(page, selected))
+    chosen, address = state.view().layer is not None, st.container()
     if page.stale:
         st.warning("Prompt changed. What is shown is of the previous run; press Run.")
+    found = _compared(page)
+    opened = None if chosen or found is None else _opened_at(page, found)
+    selected = opened or resolve(state.view(), page.trace)
+    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
+    with address:
+        draw_address(_place(page, selected))
+    if found is not None:
+        _draw_rows(page, selected, found)
+
+
+def _compared(page: Page) -> Compared | None:
+    """The header, and what it asks for; None: it was said why there is nothing."""
     try:
         side = pick_side(page)
         if side is None:
-            return
+            return None
         _say_plan(page)
-        found = compared(page, side, *_draw_options(page, side))
+        return compared(page, side, *_draw_options(page, side))
     except MtaVizError as error:
         st.error(plain(str(error)))
-        return
-    if found is not None:
-        _draw_rows(page, selected, found)
+        return None
+
+
+def _opened_at(page: Page, found: Compared) -> Selected | None:
+    """Where the page opens: at A's head that gives the needle most; None without a needle."""
+    needle = found.found.needle
+    if needle is None or not np.isfinite(needle.a).any():
+        return None
+    layer, head = np.unravel_index(int(np.nanargmax(needle.a)), needle.a.shape)
+    return resolve(replace(state.view(), layer=int(layer), head=int(head)), page.trace)
 
 
 def _place(page: Page, selected: Selected) -> str:

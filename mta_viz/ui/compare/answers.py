@@ -40,7 +40,7 @@ def draw_answers(page: Page, compared: Compared) -> None:
 
 def verdict(one: AnswerPair, name_a: str, name_b: str) -> str:
     """Who is surer of the answer to A's prompt, as a sentence."""
-    p_a, p_b = (probability_text(math.exp(value)) for value in (one.a, one.b))
+    p_a, p_b = _p(one.a), _p(one.b)
     told = f"Answer “{one.text}”: A ({name_a}) gives it p = {p_a}, B ({name_b}) p = {p_b}"
     if not math.isfinite(one.difference):
         return f"{told}."
@@ -48,6 +48,10 @@ def verdict(one: AnswerPair, name_a: str, name_b: str) -> str:
         return f"{told}: they are about equally sure of it."
     surer, times = ("A", one.difference) if one.difference > 0 else ("B", -one.difference)
     return f"{told}: {surer} finds it {_factor(times)} times as probable."
+
+
+def _p(log_probability: float) -> str:
+    return "NaN" if math.isnan(log_probability) else probability_text(math.exp(log_probability))
 
 
 def _factor(nats: float) -> str:
@@ -61,8 +65,8 @@ def _factor(nats: float) -> str:
 def _answer_row(one: AnswerPair) -> dict[str, str]:
     return {
         "answer": one.text,
-        "p in A": probability_text(math.exp(one.a)),
-        "p in B": probability_text(math.exp(one.b)),
+        "p in A": _p(one.a),
+        "p in B": _p(one.b),
         "A − B, log p": f"{score_text(one.difference)} nats",
     }
 

@@ -135,8 +135,8 @@ class _Maps:
         if self.found.a.model is not self.found.b.model or shared.whole or shared.unlike:
             return words
         return (
-            f"{words} Both prompts begin alike, and no token sees what comes after it. Prompts of equally many "
-            "tokens are compared at every position."
+            f"{words} Both prompts begin alike, and no token sees what comes after it. Prompts of equally "
+            "many tokens are compared at every position."
         )
 
     def _drawing(self, tokens: Tokens, n: int | None = None) -> dict[str, Any]:

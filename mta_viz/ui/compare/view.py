@@ -24,7 +24,7 @@ from mta_viz.ui.steppers import pick_head, pick_layer, pick_stage
 from mta_viz.ui.surgery import plan_state
 from mta_viz.ui.widgets import caption, plain
 
-AUTOMATIC, BY_NEEDLE = RULES = ("map similarity", "needle share")
+AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
 
 
 def draw_compare(page: Page) -> None:
@@ -87,7 +87,10 @@ def _draw_options(page: Page, side: Side) -> tuple[Span | None, Rule | None]:
         span = _pick_span(page)
         rule: Rule | None = None
         if side.run is not None and side.run.model != page.model_key:
-            help_text = "Only for models trained apart; of related models equal indices are the same head."
+            help_text = (
+                "Automatic: by index where one model comes from the other, else by the likeness of their maps. "
+                "Needle share: A's best finder beside B's best."
+            )
             kept = state.kept("pair by", AUTOMATIC, RULES)
             chosen = st.segmented_control("Pair heads by", RULES, required=True, help=help_text, **kept)
             rule = "needle" if chosen == BY_NEEDLE else None

@@ -13,7 +13,7 @@ from mta_viz.analysis.comparing import identity_plan
 from mta_viz.analysis.spans import QUESTION, needle_spans
 from mta_viz.checkpoint.discovery import Found
 from mta_viz.errors import MtaVizError
-from mta_viz.interventions.plans import Plan
+from mta_viz.interventions.plans import Plan, plan_as_data
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.ui import cache, registry, state
 from mta_viz.ui.cache import ModelKey, RunKey
@@ -164,6 +164,7 @@ def _edits(page: Page) -> Side | None:
         st.info(plain(NOTHING_EDITED))
         st.page_link("pages/surgery.py", label="Open Surgery", icon=":material/healing:")
         return None
+    state.put("plan as data", plan_as_data(plan))
     caption("B is edited: " + ", ".join(one.text(page.numbering) for one in plan) + ".")
     return Side("original", "edited", plan=plan)
 

@@ -88,7 +88,7 @@ def _draw_options(page: Page, side: Side) -> tuple[Span | None, Rule | None]:
         rule: Rule | None = None
         if side.run is not None and side.run.model != page.model_key:
             help_text = (
-                "Automatic: by index where one model comes from the other, else by the likeness of their maps. "
+                "Automatic: by index where one model comes from the other, else by likeness of maps. "
                 "Needle share: A's best finder beside B's best."
             )
             kept = state.kept("pair by", AUTOMATIC, RULES)

@@ -86,7 +86,7 @@ def _draw_options(page: Page, side: Side) -> tuple[Span | None, Rule | None]:
         )
         span = _pick_span(page)
         rule: Rule | None = None
-        if side.run is not None and side.run.model != page.model_key:
+        if span is not None and side.run is not None and side.run.model != page.model_key:
             help_text = (
                 "Automatic: by index where one model comes from the other, else by likeness of maps. "
                 "Needle share: A's best finder beside B's best."

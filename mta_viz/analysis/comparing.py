@@ -18,6 +18,7 @@ from mta_viz.analysis.head_pairs import (
     FEWEST,
     HeadPairs,
     Rule,
+    no_pairs,
     pairs_by_index,
     pairs_by_needle,
     pairs_by_similarity,
@@ -222,11 +223,14 @@ def _paired(
 ) -> HeadPairs:
     kin = kinship(a.model, b.model)
     n_tokens = shared.unlike[0] if shared.unlike else shared.n
+    size = a.model.config.n_layers, a.model.config.n_heads
     rule = pair_by or _rule(kin.related, n_tokens, shares is not None)
+    if rule is None:
+        return no_pairs(*size, n_tokens, kin)
     if rule == "index" and not kin.related:
         raise PromptError(f"heads cannot be paired by index: {kin.why}")
     if rule == "index":
-        return pairs_by_index(a.model.config.n_layers, a.model.config.n_heads, kin)
+        return pairs_by_index(*size, kin)
     if rule == "similarity":
         return pairs_by_similarity(a, b, n_tokens, kin, progress)
     if shares is None:
@@ -234,10 +238,13 @@ def _paired(
     return pairs_by_needle(*shares, kin)
 
 
-def _rule(related: bool, n_tokens: int, has_needle: bool) -> Rule:
+def _rule(related: bool, n_tokens: int, has_needle: bool) -> Rule | None:
+    """How heads are paired where nobody says; None where nothing tells."""
     if related:
         return "index"
-    return "needle" if has_needle and n_tokens < FEWEST else "similarity"
+    if n_tokens >= FEWEST:
+        return "similarity"
+    return "needle" if has_needle else None
 
 
 def _of_partners(shares: Heads, pairs: HeadPairs) -> Heads:

@@ -34,7 +34,7 @@ class HeadPairs:
     most alike of B's other heads; NaN by other rules. `why` is a sentence.
     """
 
-    rule: Rule
+    rule: Rule | Literal["none"]
     why: str
     partner: Int[np.ndarray, "layer head 2"]
     r: Float[np.ndarray, "layer head"]
@@ -64,6 +64,17 @@ def pairs_by_index(n_layers: int, n_heads: int, kin: Kinship) -> HeadPairs:
     return HeadPairs("index", f"Heads paired by index: {kin.why}.", partner, nothing, nothing)
 
 
+def no_pairs(n_layers: int, n_heads: int, n_tokens: int, kin: Kinship) -> HeadPairs:
+    """No head beside any: the models are no kin, and too few tokens are shared to see what heads do."""
+    why = (
+        f"Heads are not paired: {kin.why}, and the prompts have {n_tokens} tokens in common at their start, "
+        f"fewer than the {FEWEST} it takes to pair heads by their maps. Compare on a longer prompt that both "
+        "tokenizers write alike."
+    )
+    nothing = np.full((n_layers, n_heads), np.nan)
+    return HeadPairs("none", why, np.full((n_layers, n_heads, 2), -1), nothing, nothing)
+
+
 def pairs_by_similarity(
     a: Trace, b: Trace, n_tokens: int, kin: Kinship, progress: Progress | None = None
 ) -> HeadPairs:
@@ -75,7 +86,7 @@ def pairs_by_similarity(
     if n_tokens < FEWEST:
         raise PromptError(
             f"the prompts have {n_tokens} tokens in common at their start; to pair heads by their maps takes "
-            f"{FEWEST}. Compare on one prompt that both tokenizers write alike"
+            f"{FEWEST}. Compare on a longer prompt that both tokenizers write alike"
         )
     count = a.model.config.n_layers + b.model.config.n_layers
     done = iter(range(1, count + 1))

@@ -34,8 +34,7 @@ def draw_kernels(page: Page, selected: Selected, compared: Compared) -> None:
     """Distances as maps, one for each place, then the chosen pair's kernels, then all as a table."""
     rows = compared.found.kernels
     if not rows:
-        same = compared.a.model is compared.b.model
-        st.info("A and B are one model here: their kernels are equal." if same else "Neither has kernels.")
+        st.info(_why_none(compared))
         return
     if not any(row.distance > 0 for row in rows):
         st.info("All kernels are equal in A and B.")
@@ -48,6 +47,14 @@ def draw_kernels(page: Page, selected: Selected, compared: Compared) -> None:
     for where in ("pre", "post"):
         _draw_pair(page, selected, compared, where)
     _draw_table(page, compared)
+
+
+def _why_none(compared: Compared) -> str:
+    if compared.a.model is compared.b.model:
+        return "A and B are one model here: their kernels are equal."
+    if compared.found.pairs.rule == "none":
+        return "Heads are not paired here, so no kernels are compared."
+    return "Neither has kernels."
 
 
 def _draw_distances(page: Page, selected: Selected, compared: Compared, where: str) -> None:

@@ -38,7 +38,7 @@ def draw_maps(page: Page, selected: Selected, found: Compared) -> None:
     if found.found.shared.why:
         caption(found.found.shared.why)
     if partner is None:
-        st.info("This head has no partner in B, which has fewer heads. Choose another head.")
+        st.info("Nothing in B stands beside this head, so there are no maps to compare.")
         return
     _Maps(page, selected, found, partner).draw()
 

@@ -78,8 +78,8 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:
         here, paths = "this model", {"this model": own.path, **paths}
-    twin = here.replace("-mta", "-transformer")
-    default = [here, twin] if twin != here and twin in paths else [here]
+    twin = registry.twin_of(here, list(paths))
+    default = [here] if twin is None else [here, twin]
     if state.get("sweep models of", own.path) != own.path:  # another model was chosen at the left
         state.put("sweep models", default)
     state.put("sweep models of", own.path)
@@ -99,7 +99,7 @@ def _paths() -> dict[str, str]:
         and one.summary.config.vocab_size != VOCAB_SIZE
     ]
     names = [one.name for one in found]
-    return {one.name if names.count(one.name) == 1 else str(one.path): str(one.path) for one in found}
+    return {registry.identity(one, names): str(one.path) for one in found}
 
 
 def _key(own: ModelKey, path: str) -> ModelKey:

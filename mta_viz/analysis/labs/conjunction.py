@@ -10,7 +10,7 @@ the prompts are `four_prompts`'.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.analysis.labs.four_prompts import FourPrompts
 from mta_viz.analysis.labs.gains import MeanScore, mean_score
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.interventions.plans import everything_to_identity
 from mta_viz.model.editing import edited
 from mta_viz.model.stages import Stage
@@ -34,9 +34,9 @@ MEASURES: tuple[Measure, ...] = (
     *(("share", stage) for stage in Stage),
 )
 DEFINITIONS = {
-    "odds": "log-odds: logsumexp of the last token's scores over the span less logsumexp over its other keys.",
-    "share": "share: sum of |P| over the span / sum of |P| over the last token's row; of scores, the share if "
-    "the softmax came there.",
+    "odds": "log-odds: logsumexp of the last token's scores over the span less that over its other keys.",
+    "share": "share: sum of |P| over the span / sum over the last token's row; of scores, the share if the "
+    "softmax came there.",
 }
 _INTERACTION = "f(both) - f(A only) - f(B only) + f(neither), f the span's"
 
@@ -55,7 +55,7 @@ class Effects:
     interaction: MeanScore
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Conjunction:
     """f of every head over the samples, by measure: ("odds", stage) of scores, ("share", stage) of all.
 
@@ -74,10 +74,7 @@ class Conjunction:
         if measure not in self.values:
             there = ", ".join(f"{name} at {stage.value.short}" for name, stage in self.values)
             raise PromptError(f"there is no {measure[0]} at {measure[1].value.short} here; there are {there}")
-        values = self.values[measure].double()
-        both, a, b, neither = values.unbind(1)
-        parts = (a - neither, b - neither, both - a - b + neither)
-        return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))
+        return _effects(self, measure)
 
 
 @dataclass(frozen=True)
@@ -165,6 +162,36 @@ def measure_there(found: Conjunction, measure: Measure) -> Measure:
     return next((name, one) for one in reversed(stages) if (name, one) in found.values)
 
 
+def rows_of(found: Conjunction) -> list[dict[str, str | int | float]]:
+    """A row for each measure, stage, layer and head: the four means, and effects with their intervals."""
+    rows: list[dict[str, str | int | float]] = []
+    for name, stage in found.values:
+        effects = found.effects((name, stage))
+        numbers = dict(zip(("both", "a_only", "b_only", "neither"), effects.means, strict=True))
+        for part, score in (("a", effects.a), ("b", effects.b), ("interaction", effects.interaction)):
+            numbers |= {part: score.mean, f"{part}_low": score.low, f"{part}_high": score.high}
+        n_layers, n_heads = effects.means.shape[1:]
+        rows += [
+            {"measure": name, "stage": stage.value.hook, "layer": layer, "head": head, "samples": found.n}
+            | {column: float(values[layer, head]) for column, values in numbers.items()}
+            for layer in range(n_layers)
+            for head in range(n_heads)
+        ]
+    return rows
+
+
+def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]) -> None:
+    """Raises PromptError, calling the other model `name`, unless it has the same tokens for the samples."""
+    tokenizer, alike = twin.tokenizer, True
+    try:
+        for text, ids in ((one.prompts[0].text, one.prompts[0].ids) for one in samples):
+            alike = alike and tokenizer is not None and tokenizer.encode(text or "").ids == ids
+    except TokenizerError:
+        alike = False
+    if not alike:
+        raise PromptError(f"{name} has other tokens for these prompts, so it cannot run on the same samples")
+
+
 def at_identity(model: HookedMTA) -> HookedMTA | None:
     """The same model with every kernel and all head mixing at identity; None if it has none."""
     plan = everything_to_identity(model.config)
@@ -197,6 +224,15 @@ def _part(progress: Callable[[float], None], at: int, n: int, share: float) -> N
 
 def _joined(found: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
     return Conjunction({measure: torch.stack([one[measure] for one in found]) for measure in found[0]})
+
+
+@lru_cache(maxsize=64)
+def _effects(found: Conjunction, measure: Measure) -> Effects:
+    """Kept: a bootstrap of every head takes a while, and map, table and verdict all ask for it."""
+    values = found.values[measure].double()
+    both, a, b, neither = values.unbind(1)
+    parts = (a - neither, b - neither, both - a - b + neither)
+    return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))
 
 
 def _with_interval(values: Float[Tensor, "sample layer head"]) -> MeanScore:

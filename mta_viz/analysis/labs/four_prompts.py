@@ -7,22 +7,23 @@ them, so it is the same in all four. Owns the prompts; running them is `conjunct
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, permutations
 from string import ascii_lowercase
 
 import torch
 
-from mta_viz.analysis.labs.blocks import block_parts, block_sample
+from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
 from mta_viz.analysis.spans import Span, find
 from mta_viz.errors import ConfigError, PromptError
-from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.blocks import N_ALPHABET, BlockTask
 from mta_viz.tasks.seeding import stream_generator
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
 PROMPTS = ("both", "A only", "B only", "neither")
 SLOTS = ("{A}", "{B}", "{A?}", "{B?}")
-_TRIED = 20  # sequences looked at for each one wanted
+_LEAST_FREE = 0.2  # pairs of letters a sequence must have on average: about one in six then has one
+_CHUNK = 50  # sequences drawn at once, as the task draws them
 
 
 @dataclass(frozen=True)
@@ -48,51 +49,57 @@ class FourPrompts:
 
 
 def block_prompts(task: BlockTask, n: int, seed: int = 0) -> tuple[FourPrompts, ...]:
-    """`n` sequences of the evaluation stream `seed`; the target block is the span, its two letters the words.
+    """`n` sequences of the evaluation stream `seed`: the target block is the span, its two letters the words.
 
     A letter is replaced by one that the target block lacks, such that no block holds both letters of
     any of the other three prompts: only the two right letters name a block. Sequences without such
-    letters are left out, so that sample i may be a later sequence of the stream. Raises ConfigError for a
-    task with other than two query letters, for n below 1, and when most sequences have no such letters.
+    letters are passed over. Raises ConfigError for a task with other than two query letters, for n
+    below 1, and for so many or so long blocks that few sequences have such letters.
     """
-    if task.n_query != 2 or n < 1:
-        raise ConfigError(
-            [f"n_query is {task.n_query} and n is {n}; expected 2 query letters and n of at least 1"],
-            subject="The conjunction test",
-        )
+    problems = [f"n_query is {task.n_query}; expected 2"] if task.n_query != 2 else []
+    problems += [f"n is {n}; expected at least 1"] if n < 1 else []
+    problems += [_too_full(task)] if _free_pairs(task, task.n_blocks) < _LEAST_FREE else []
+    if problems:
+        raise ConfigError(problems, subject="The conjunction test")
     found: list[FourPrompts] = []
-    for number in range(_TRIED * n + 50):
-        sample = _block_prompts(task, number, seed)
-        found += [sample] if sample else []
-        if len(found) == n:
-            return tuple(found)
-    raise ConfigError(
-        [
-            f"with {task.n_blocks} blocks of {task.n_letters} letters, {len(found)} of "
-            f"{_TRIED * n + 50} sequences have two other letters that name no block; {n} are "
-            "needed. Use fewer blocks, or shorter ones"
-        ],
-        subject="The conjunction test",
+    for start in count(step=_CHUNK):
+        samples = block_samples(task, range(start, start + _CHUNK), seed)
+        tried = (_block_prompts(one, number, seed) for number, one in enumerate(samples, start))
+        found += [one for one in tried if one is not None]
+        if len(found) >= n:
+            break
+    return tuple(found[:n])
+
+
+def _free_pairs(task: BlockTask, n_blocks: int) -> float:
+    """How many pairs of other letters a sequence has on average of which no block holds what it must not."""
+    spare = N_ALPHABET - task.n_letters
+    holds_pair = task.n_letters * (task.n_letters - 1) / (N_ALPHABET * (N_ALPHABET - 1))
+    return spare * (spare - 1) * (1 - holds_pair) ** (3 * n_blocks)
+
+
+def _too_full(task: BlockTask) -> str:
+    most = next(n for n in range(task.n_blocks, -1, -1) if _free_pairs(task, n) >= _LEAST_FREE or n == 0)
+    fewer = f"use at most {most} blocks" if most else "use shorter blocks"
+    return (
+        f"{task.n_blocks} blocks of {task.n_letters} letters hold nearly every two letters together; {fewer}"
     )
 
 
-def _block_prompts(task: BlockTask, number: int, seed: int) -> FourPrompts | None:
-    sample = block_sample(task, number, seed)
+def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts | None:
     blocks = [set(block) for block in sample.blocks]
     a, b = sample.query
     others = [letter for letter in ascii_lowercase if letter not in blocks[sample.target]]
     pairs = [
         (other_a, other_b)
-        for other_a, other_b in product(others, repeat=2)
-        if other_a != other_b
-        and not any({a, other_b} <= one or {other_a, b} <= one or {other_a, other_b} <= one for one in blocks)
+        for other_a, other_b in permutations(others, 2)
+        if not any({a, other_b} <= one or {other_a, b} <= one or {other_a, other_b} <= one for one in blocks)
     ]
     if not pairs:
         return None
     generator = stream_generator("conjunction letters", seed, number)
     other_a, other_b = pairs[int(torch.randint(len(pairs), (1,), generator=generator))]
-    text = (sample.tokens.text or "")[:-2]
-    tokenizer = CharTokenizer()
+    text, tokenizer = (sample.tokens.text or "").removesuffix(sample.query), CharTokenizer()
     both, only_a, only_b, neither = (
         tokenizer.encode(text + asked) for asked in (a + b, a + other_b, other_a + b, other_a + other_b)
     )
@@ -189,5 +196,5 @@ def _check_factorial(sample: FourPrompts) -> None:
     if first < sample.span.stop:
         raise PromptError(
             f"the span {sample.span.name!r} ends at token {sample.span.stop - 1}, a word is asked for at "
-            f"token {first}, and what comes after a changed word changes too; put {{A?}} and {{B?}} after the span"
+            f"token {first}, and what comes after a changed word changes too; put {{A?}} and {{B?}} after it"
         )

@@ -1,8 +1,6 @@
 """The sweep of the needle lab: its form, the job with its bar, and what there is so far as charts."""
 
-import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -17,6 +15,7 @@ from mta_viz.ui.cache import ModelKey
 from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.labs.sweep_charts import draw_results
 from mta_viz.ui.labs.sweep_job import Kept, kept_for, measure
+from mta_viz.ui.labs.twins import beside, can_run, twin_name
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
@@ -80,14 +79,14 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:
         here, paths = "this model", {"this model": own.path, **paths}
-    twin = here.replace("-mta", "-transformer")
-    default = [here, twin] if twin != here and twin in paths else [here]
+    twin = twin_name(here)
+    default = [here, twin] if twin and twin in paths else [here]
     if state.get("sweep models of", own.path) != own.path:  # another model was chosen at the left
         state.put("sweep models", default)
     state.put("sweep models of", own.path)
     kept = _within("sweep models", default, list(paths))
     chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **kept)
-    return {name: own if paths[name] == own.path else _key(own, paths[name]) for name in chosen}
+    return {name: own if paths[name] == own.path else beside(own, paths[name]) for name in chosen}
 
 
 def _paths() -> dict[str, str]:
@@ -95,24 +94,10 @@ def _paths() -> dict[str, str]:
     found = [
         one
         for one in cache.discovery(tuple(map(str, registry.roots()))).found
-        if one.problem is None
-        and one.summary is not None
-        and one.summary.format not in ("kernels", "params")
-        and one.summary.config.vocab_size != VOCAB_SIZE
+        if can_run(one) and one.summary is not None and one.summary.config.vocab_size != VOCAB_SIZE
     ]
     names = [one.name for one in found]
     return {one.name if names.count(one.name) == 1 else str(one.path): str(one.path) for one in found}
-
-
-def _key(own: ModelKey, path: str) -> ModelKey:
-    """Another model on the same device, in the same precision."""
-    return dataclasses.replace(
-        own,
-        path=path,
-        changed=cache.changed(Path(path)),
-        tokenizer=state.get(f"tokenizer.{path}"),
-        step=None,
-    )
 
 
 def _draw_buttons(page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, job: Job | None) -> None:

@@ -12,6 +12,7 @@ from mta_viz.analysis.maps import round_up
 from mta_viz.plots.head_tiles import value_text
 from mta_viz.plots.sweep import Place, sweep_map
 
+_ROUNDING = 1e-5  # what float32 leaves of a sum of four that is 0
 _LEAST = 0.1  # the end of the smallest scale: noise is not painted at full strength
 
 
@@ -54,7 +55,7 @@ def shared_interaction_limit(found: Iterable[Conjunction], measure: Measure) -> 
 
 def _unsure(effects: Effects) -> list[Place]:
     score = effects.interaction
-    covers = (score.low <= 0) & (score.high >= 0)
+    covers = (score.low <= _ROUNDING) & (score.high >= -_ROUNDING)
     return [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
 
 

@@ -88,11 +88,6 @@ class Strongest:
     low: float
     high: float
 
-    @property
-    def sure(self) -> bool:
-        """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
-
 
 def conjunction(
     model: HookedMTA,

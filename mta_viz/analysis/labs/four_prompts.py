@@ -119,6 +119,8 @@ def written_prompts(
     missing = [slot for slot in SLOTS[2:] if slot not in text]
     if missing:
         raise PromptError(f"the text lacks {' and '.join(missing)}, the place where the word is asked for")
+    if not span.strip():
+        raise PromptError("the span is empty; copy the part of the text whose attention is measured")
     if not words:
         raise PromptError("there are no words; write a line such as: Alice, rabbit, Mary, turtle")
     return tuple(_written(tokenizer, text, span, one) for one in words)
@@ -139,7 +141,7 @@ def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -
         )
     a, b, other_a, other_b = words
     if a == other_a or b == other_b:
-        raise PromptError(f"{a if a == other_a else b!r} stands for itself; give another word for it")
+        raise PromptError(f"{(a if a == other_a else b)!r} stands for itself; give another word for it")
     both, only_a, only_b, neither = (
         tokenizer.encode(_filled(text, (a, b, *asked)))
         for asked in ((a, b), (a, other_b), (other_a, b), (other_a, other_b))

@@ -49,8 +49,7 @@ def draw_conjunction(page: Page) -> None:
     first = BlockForm(form.task, 1, form.seed) if isinstance(form, BlockForm) else form
     samples = first.samples(page.model.tokenizer)
     _draw_prompts(samples[0], isinstance(form, BlockForm))
-    name, twin = _pick_beside(page)
-    _draw_run(page, form, len(samples[0].prompts[0]), name, twin)
+    _draw_run(page, form, len(samples[0].prompts[0]))
 
 
 def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
@@ -64,8 +63,8 @@ def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     if blocks:
         words += (
             " Only the two letters at the end differ. A letter is replaced by one that the target block "
-            "lacks, such that no block holds both letters of any of the other three prompts; sequences without "
-            "such letters are passed over."
+            "lacks, such that no block holds both letters of any of the other three prompts; sequences "
+            "without such letters are passed over."
         )
     caption(words)
 
@@ -81,12 +80,13 @@ def _pick_beside(page: Page) -> tuple[str, ModelKey | None]:
     return name, twin[1] if twin and name == twin[0] else None
 
 
-def _draw_run(page: Page, form: Form, n_tokens: int, name: str, twin: ModelKey | None) -> None:
-    key = (NAME, page.model_key, form, name)
+def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
     kept: dict[object, Kept] = state.get("conjunctions", {})
     state.put("conjunctions", kept)  # the job writes into these
-    job = jobs.running(NAME, key)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name, twin = _pick_beside(page)
+        key = (NAME, page.model_key, form, name)
+        job = jobs.running(NAME, key)
         if job is not None:
             st.button("Stop", key="conjunction.stop", icon=":material/stop:", on_click=job.cancel)
             caption("Results so far are kept.")

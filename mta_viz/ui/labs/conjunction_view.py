@@ -8,6 +8,7 @@ import streamlit as st
 
 from mta_viz.analysis.labs.conjunction import (
     Conjunction,
+    Effects,
     Measure,
     Strongest,
     measure_there,
@@ -19,6 +20,7 @@ from mta_viz.exporting.labs import conjunction_csv
 from mta_viz.model.stages import Stage
 from mta_viz.plots.conjunction import interaction_map, shared_interaction_limit
 from mta_viz.plots.head_tiles import value_text
+from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui import state
 from mta_viz.ui.clicks import on_head
 from mta_viz.ui.numbering import head_label, layer_label
@@ -46,6 +48,8 @@ def draw_results(page: Page, found: dict[str, Conjunction], run: Hashable) -> No
         for name, one in found.items():
             with st.container(width=MAP_PX):
                 _draw_model(page, found, name, measure, limit, (run, one.n))
+    own = next(iter(found))
+    st.markdown(plain(head_words(own, found[own], measure, page.numbering)))
     caption(READING)
     caption(f"{score_of(measure).definition} {_sure_words(found)}")
 
@@ -67,12 +71,38 @@ def verdict(name: str, found: Conjunction, numbering: int) -> str:
     return f"{name}: {where}, I = {_interval(best)}: {words}."
 
 
+def head_words(name: str, found: Conjunction, measure: Measure, numbering: int) -> str:
+    """What the two words do at the selected head, each with its interval; empty where the stage is absent."""
+    view, effects = state.view(), found.effects(measure)
+    layer, head = view.layer or 0, view.head or 0
+    n_layers, n_heads = effects.a.mean.shape
+    if layer >= n_layers or head >= n_heads or effects.a.mean[layer, head].isnan():
+        return ""
+    parts = {"A adds": effects.a, "B adds": effects.b, "both together beyond that (I)": effects.interaction}
+    told = []
+    for words, part in parts.items():
+        mean, low, high = (float(one[layer, head]) for one in (part.mean, part.low, part.high))
+        ends = _ends(measure, low, high)
+        told.append(f"{words} {_text(measure, mean)}" + (f" [{ends}]" if ends else ""))
+    label = f"{layer_label(layer, numbering)} {head_label(head, numbering)} of {name}"
+    unit = score_of(measure).unit
+    return f"{label}, {measure[1].value.short}: {', '.join(told)} ({unit})."
+
+
 def _interval(one: Strongest) -> str:
-    score = score_of(one.measure)
-    value = value_text(score, one.interaction + 0.0)
-    if math.isnan(one.low):
-        return f"{value} (one sample, no interval)"
-    return f"{value} [{value_text(score, one.low + 0.0)}, {value_text(score, one.high + 0.0)}]"
+    value = _text(one.measure, one.interaction)
+    ends = _ends(one.measure, one.low, one.high)
+    return f"{value} [{ends}]" if ends else f"{value} (one sample, no interval)"
+
+
+def _ends(measure: Measure, low: float, high: float) -> str:
+    """Both ends of an interval; empty with one sample, which has none."""
+    return "" if math.isnan(low) else f"{_text(measure, low)}, {_text(measure, high)}"
+
+
+def _text(measure: Measure, value: float) -> str:
+    """A difference, with its sign; what is nothing but rounding is 0."""
+    return value_text(score_of(measure), round(value, 3) + 0.0)
 
 
 def _pick_measure(found: Conjunction) -> Measure:
@@ -112,7 +142,7 @@ def _draw_model(
     key = f"conjunction.{hash((run, name, measure))}"
     chart(figure, key, on_head if own else None, alt=f"Interaction of all heads, {name}")
     caption_with_save(
-        "Layers down, heads across. Dot: the 95 % interval covers 0. Hover for the four prompts.",
+        "Layers down, heads across. Dot: the 95 % interval covers 0. Hover for all four prompts.",
         ("conjunction", name, *_words(measure)),
         figure,
         lambda: conjunction_csv(found),
@@ -126,13 +156,13 @@ def _words(measure: Measure) -> tuple[str, str]:
 
 
 def _draw_table(page: Page, found: Conjunction, measure: Measure, widget: str, own: bool) -> None:
-    heads, means = ranked(found, measure), found.effects(measure).means
+    heads, effects = ranked(found, measure), found.effects(measure)
     choice: dict[str, Any] = {
         "on_select": lambda: _take(picked(widget), heads),
         "selection_mode": "single-row",
     }
     st.dataframe(
-        [_row(page, one, means[:, one.layer, one.head].tolist()) for one in heads],
+        [_row(page, one, effects) for one in heads],
         hide_index=True,
         height=260,
         key=widget,
@@ -140,14 +170,16 @@ def _draw_table(page: Page, found: Conjunction, measure: Measure, widget: str, o
     )
 
 
-def _row(page: Page, one: Strongest, means: list[float]) -> dict[str, str]:
-    score = score_of(one.measure)
-    label = f"{layer_label(one.layer, page.numbering)} {head_label(one.head, page.numbering)}"
-    told = [value_text(score, value) for value in means]
+def _row(page: Page, one: Strongest, effects: Effects) -> dict[str, str]:
+    place = (one.layer, one.head)
+    both = float(effects.means[0][place])
+    parts = {"A adds": effects.a, "B adds": effects.b}
     return {
-        "head": label,
-        "I": _interval(one),
-        **dict(zip(("both", "A only", "B only", "neither"), told, strict=True)),
+        "head": f"{layer_label(one.layer, page.numbering)} {head_label(one.head, page.numbering)}",
+        "I": _text(one.measure, one.interaction),
+        "95 %": _ends(one.measure, one.low, one.high),
+        "both": weight_text(both) if one.measure[0] == "share" else score_text(both),
+        **{name: _text(one.measure, float(part.mean[place])) for name, part in parts.items()},
     }
 
 
@@ -160,8 +192,9 @@ def _sure_words(found: dict[str, Conjunction]) -> str:
     one = next(iter(found.values()))
     if one.n < 2:
         return "One sample has no interval: give more lines, or more sequences."
+    few = " With fewer than 10 samples such an interval is too narrow." if one.n < 10 else ""
     heads = sum(len(ranked(one, measure)) for measure in one.values)
     return (
         f"Intervals: 95 % bootstrap over {one.n:,} samples; heads ranked by the lower end. Of {heads:,} "
-        "numbers a model, one in twenty would leave 0 out by chance. Heads of two models are not paired."
+        f"numbers a model, one in twenty leaves 0 out by chance. Heads of two models are not paired.{few}"
     )

@@ -122,15 +122,23 @@ def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
         for head, value in enumerate(row)
         if not math.isnan(value)
     ]
-    return tuple(sorted(heads, key=lambda one: -(one.interaction if found.n < 2 else one.low)))
+    return tuple(sorted(heads, key=lambda one: -_rank(found, one)))
+
+
+def _rank(found: Conjunction, one: Strongest) -> float:
+    """The lower end of the interval; with one sample, which has none, the interaction itself."""
+    return one.interaction if found.n < 2 else one.low
 
 
 def strongest(found: Conjunction, name: str) -> Strongest | None:
-    """The first in rank over all stages of a measure, "odds" or "share"; None where no head has a value."""
+    """The first in rank over all stages of a measure, "odds" or "share"; None where no head has a value.
+
+    Of stages that are alike (weights nothing changes after the softmax) it is the last.
+    """
     firsts = [
         heads[0] for measure in found.values if measure[0] == name and (heads := ranked(found, measure))
     ]
-    return max(firsts, key=lambda one: one.interaction if found.n < 2 else one.low, default=None)
+    return max(reversed(firsts), key=lambda one: round(_rank(found, one), 6), default=None)
 
 
 def score_of(measure: Measure) -> Score:

@@ -58,6 +58,7 @@ def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     st.dataframe(
         [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)],
         hide_index=True,
+        column_config={"prompt": st.column_config.TextColumn(width="small")},
     )
     words = f"{len(sample.prompts[0])} tokens each; the span is “{sample.span.name}”."
     if blocks:

@@ -43,6 +43,7 @@ def draw_results(page: Page, found: dict[str, Conjunction], run: Hashable) -> No
     for name, one in found.items():
         st.markdown(plain(verdict(name, one, page.numbering)))
     measure = _pick_measure(next(iter(found.values())))
+    _select_first(found, measure, run)
     limit = shared_interaction_limit(found.values(), measure)
     with st.container(horizontal=True):
         for name, one in found.items():
@@ -52,6 +53,14 @@ def draw_results(page: Page, found: dict[str, Conjunction], run: Hashable) -> No
     st.markdown(plain(head_words(own, found[own], measure, page.numbering)))
     caption(READING)
     caption(f"{score_of(measure).definition} {_sure_words(found)}")
+
+
+def _select_first(found: dict[str, Conjunction], measure: Measure, run: Hashable) -> None:
+    """A new test begins at the head that is first in rank."""
+    heads = ranked(next(iter(found.values())), measure)
+    if heads and state.get("cj ranking") != (run, measure):
+        state.put("cj ranking", (run, measure))
+        state.select(layer=heads[0].layer, head=heads[0].head)
 
 
 def verdict(name: str, found: Conjunction, numbering: int) -> str:
@@ -66,8 +75,7 @@ def verdict(name: str, found: Conjunction, numbering: int) -> str:
     label = f"{layer_label(best.layer, numbering)} {head_label(best.head, numbering)}"
     where = f"{label} at {best.measure[1].value.short}"
     if found.n > 1 and best.low < LEAST:
-        no = f"no head gives the span surely more than both words' parts (lower end of I at least {LEAST})"
-        return f"{name}: {no}; first in rank is {where}, I = {_interval(best)}."
+        return f"{name}: no head's I is surely above 0 (lower end {LEAST} or more); first in rank is {where}, I = {_interval(best)}."
     return f"{name}: {where}, I = {_interval(best)}: {words}."
 
 

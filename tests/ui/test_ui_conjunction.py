@@ -15,8 +15,8 @@ from mta_viz.ui.labs.twins import twin_name
 from mta_viz.ui.state import View
 from tests.tiny_models import write_models
 
-SMALL = {"lab": "Conjunction", "cj blocks": 6, "cj n": 3}
-WORDS = {"cj text lines": "Alice, rabbit, Clara, weasel\nPeter, donkey, Julia, turtle"}
+SMALL = {"lab": "Conjunction", "conjunction blocks": 6, "conjunction samples": 3}
+WORDS = {"conjunction text lines": "Alice, rabbit, Clara, weasel\nPeter, donkey, Julia, turtle"}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_blocks_beside_the_twin_give_the_numbers_of_the_call(open_lab, folder):
     fine(app)
     words = said(app)
     assert "Not run yet" in words and "24 runs of a prompt" in words and "no block holds both" in words
-    assert app.selectbox(key="widget.cj beside").value == "pair-transformer"
+    assert app.selectbox(key="widget.conjunction beside").value == "pair-transformer"
     asked = [text[-2:] for text in app.dataframe[0].value["of the first sample"]]
     assert asked == [a + b for a in (asked[0][0], asked[3][0]) for b in (asked[0][1], asked[3][1])]
     assert len(set(asked)) == 4
@@ -82,16 +82,16 @@ def test_blocks_beside_the_twin_give_the_numbers_of_the_call(open_lab, folder):
 
 def test_without_a_twin_the_model_runs_at_identity_or_alone(open_lab):
     app = open_lab("tiny-blocks")
-    assert app.selectbox(key="widget.cj beside").options == [ITSELF, ALONE]
+    assert app.selectbox(key="widget.conjunction beside").options == [ITSELF, ALONE]
     app = run_test(app)
     fine(app)
     assert f"{ITSELF}, 3 samples" in said(app)
-    app.selectbox(key="widget.cj beside").set_value(ALONE).run()
+    app.selectbox(key="widget.conjunction beside").set_value(ALONE).run()
     assert "Not run yet" in said(app) and "12 runs of a prompt" in said(app)
     app = run_test(app)
     fine(app)
     assert len(app.get("plotly_chart")) == 1
-    app.button_group(key="widget.cj measure").set_value("odds").run()
+    app.button_group(key="widget.conjunction measure").set_value("odds").run()
     fine(app)
     assert "log-odds: logsumexp" in said(app) and "(nats)" in said(app)
 
@@ -103,7 +103,7 @@ def test_a_text_of_ones_own_and_one_line_without_interval(open_lab):
     app = run_test(app)
     fine(app)
     assert "tiny-mta, 2 samples" in said(app)
-    app.text_area(key="widget.cj text lines").set_value("Alice, rabbit, Clara, weasel").run()
+    app.text_area(key="widget.conjunction text lines").set_value("Alice, rabbit, Clara, weasel").run()
     app = run_test(app)
     fine(app)
     words = said(app)
@@ -112,21 +112,21 @@ def test_a_text_of_ones_own_and_one_line_without_interval(open_lab):
 
 def test_a_plain_model_says_that_it_has_no_convolution(open_lab):
     app = open_lab("tiny-plain", **WORDS)
-    assert app.selectbox(key="widget.cj beside").options == [ALONE]
+    assert app.selectbox(key="widget.conjunction beside").options == [ALONE]
     app = run_test(app)
     fine(app)
     assert "tiny-plain, 2 samples" in said(app)
 
 
 def test_what_cannot_be_tested_says_by_how_much(open_lab):
-    app = open_lab("tiny-mta", **{"cj text lines": "Alice, rabbit, Bo, weasel"})
+    app = open_lab("tiny-mta", **{"conjunction text lines": "Alice, rabbit, Bo, weasel"})
     assert not app.exception
     assert "with 'Bo' for 'Alice' the prompt has 3 fewer tokens" in said(app)
-    app = open_lab("tiny-mta", **{"cj text lines": " "})
+    app = open_lab("tiny-mta", **{"conjunction text lines": " "})
     assert not app.exception and "there are no words" in said(app)
-    app = open_lab("tiny-mta", **WORDS | {"cj text": "No slots: <b>*x*</b>"})
+    app = open_lab("tiny-mta", **WORDS | {"conjunction text": "No slots: <b>*x*</b>"})
     assert not app.exception and "the text lacks {A?} and {B?}" in said(app)
-    app = open_lab("tiny-blocks", **{"cj blocks": 500})
+    app = open_lab("tiny-blocks", **{"conjunction blocks": 500})
     assert not app.exception and "use at most 81 blocks" in said(app)
     app = open_lab("no-tokenizer")
     assert not app.exception and "without its tokenizer" in said(app)

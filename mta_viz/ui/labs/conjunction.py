@@ -25,6 +25,7 @@ NAME = "conjunction"
 ITSELF = "the same model, kernels at identity"
 ALONE = "nothing"
 SHOWN_END = 70  # characters of a prompt
+LONGEST = 600.0  # seconds: of a test without anybody before the page
 
 
 @dataclass
@@ -77,7 +78,7 @@ def _pick_beside(page: Page) -> tuple[str, ModelKey | None]:
     if everything_to_identity(page.model.config):
         names.append(ITSELF)
     names.append(ALONE)
-    name = st.selectbox("Beside", names, width=330, **state.kept("cj beside", names[0], names))
+    name = st.selectbox("Beside", names, width=330, **state.kept("conjunction beside", names[0], names))
     return name, twin[1] if twin and name == twin[0] else None
 
 
@@ -87,7 +88,11 @@ def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name, twin = _pick_beside(page)
         key = (NAME, page.model_key, form, name)
+        if state.get("waits for all") and key not in kept:
+            _start(page, form, name, twin, kept, key)
         job = jobs.running(NAME, key)
+        if job is not None and state.get("waits for all") and job.wait(LONGEST):
+            job = None
         if job is not None:
             st.button("Stop", key="conjunction.stop", icon=":material/stop:", on_click=job.cancel)
             caption("Results so far are kept.")

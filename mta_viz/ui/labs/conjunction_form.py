@@ -70,16 +70,30 @@ def draw_form(page: Page) -> Form:
     kinds = KINDS if letters else KINDS[1:]
     kind = kinds[0]
     if len(kinds) > 1:
-        kind = st.segmented_control("Prompts", kinds, required=True, **state.kept("cj kind", kinds[0], kinds))
+        kind = st.segmented_control(
+            "Prompts", kinds, required=True, **state.kept("conjunction prompts", kinds[0], kinds)
+        )
     return _draw_blocks() if kind == KINDS[0] else _draw_text(page, letters)
 
 
 def _draw_blocks() -> BlockForm:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        n_letters = st.number_input("Letters a block, N", 3, 25, width=150, **state.kept("cj letters n", 5))
-        count = st.number_input("Blocks", 1, 10_000, width=120, **state.kept("cj blocks", 52))
-        n = st.number_input("Samples", 1, 500, width=120, **state.kept("cj n", 20))
-        seed = st.number_input("Seed", 0, 10**6, width=120, **state.kept("cj seed", 0))
+        n_letters = st.number_input(
+            "Letters a block, N",
+            3,
+            25,
+            width=150,
+            **state.kept("conjunction letters a block", 5, within=(3, 25)),
+        )
+        count = st.number_input(
+            "Blocks", 1, 10_000, width=120, **state.kept("conjunction blocks", 52, within=(1, 10_000))
+        )
+        n = st.number_input(
+            "Samples", 1, 500, width=120, **state.kept("conjunction samples", 20, within=(1, 500))
+        )
+        seed = st.number_input(
+            "Seed", 0, 10**6, width=120, **state.kept("conjunction seed", 0, within=(0, 10**6))
+        )
     return BlockForm(BlockTask(int(n_letters), 2, int(count)), int(n), int(seed))
 
 
@@ -91,16 +105,17 @@ def _draw_text(page: Page, letters: bool) -> TextForm:
         height=96,
         help="{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the "
         "span. The last token's row is measured.",
-        **state.kept(f"cj {which}", text),
+        **state.kept(f"conjunction {which}", text),
     )
     span = st.text_input(
-        "Span: the part of the text whose attention is measured", **state.kept(f"cj {which} span", span)
+        "Span: the part of the text whose attention is measured",
+        **state.kept(f"conjunction {which} span", span),
     )
     lines = st.text_area(
         "A line a sample: A, B, what stands for A, what stands for B",
         height=120,
         help="What stands for a word needs as many tokens as the word. With one line there is no interval.",
-        **state.kept(f"cj {which} lines", lines),
+        **state.kept(f"conjunction {which} lines", lines),
     )
     return TextForm(text, span, lines)
 

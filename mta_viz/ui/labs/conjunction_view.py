@@ -58,8 +58,8 @@ def draw_results(page: Page, found: dict[str, Conjunction], run: Hashable) -> No
 def _select_first(found: dict[str, Conjunction], measure: Measure, run: Hashable) -> None:
     """A new test begins at the head that is first in rank."""
     heads = ranked(next(iter(found.values())), measure)
-    if heads and state.get("cj ranking") != (run, measure):
-        state.put("cj ranking", (run, measure))
+    if heads and state.get("conjunction ranking") != (run, measure):
+        state.put("conjunction ranking", (run, measure))
         state.select(layer=heads[0].layer, head=heads[0].head)
 
 
@@ -75,7 +75,8 @@ def verdict(name: str, found: Conjunction, numbering: int) -> str:
     label = f"{layer_label(best.layer, numbering)} {head_label(best.head, numbering)}"
     where = f"{label} at {best.measure[1].value.short}"
     if found.n > 1 and best.low < LEAST:
-        return f"{name}: no head's I is surely above 0 (lower end {LEAST} or more); first in rank is {where}, I = {_interval(best)}."
+        no = f"no head's I is surely above 0 (lower end {LEAST} or more)"
+        return f"{name}: {no}; first in rank is {where}, I = {_interval(best)}."
     return f"{name}: {where}, I = {_interval(best)}: {words}."
 
 
@@ -121,7 +122,7 @@ def _pick_measure(found: Conjunction) -> Measure:
             list(NAMES),
             format_func=NAMES.__getitem__,
             required=True,
-            **state.kept("cj measure", "share", list(NAMES)),
+            **state.kept("conjunction measure", "share", list(NAMES)),
         )
         stages = [stage.value.key for measure, stage in found.values if measure == name]
         chosen = st.segmented_control(
@@ -129,7 +130,7 @@ def _pick_measure(found: Conjunction) -> Measure:
             stages,
             format_func=lambda key: Stage.from_key(key).value.short,
             required=True,
-            **state.kept("cj stage", stages[-1], stages),
+            **state.kept("conjunction stage", stages[-1], stages),
         )
     return name, Stage.from_key(chosen)
 
@@ -154,7 +155,7 @@ def _draw_model(
         ("conjunction", name, *_words(measure)),
         figure,
         lambda: conjunction_csv(found),
-        key,
+        "conjunction.own" if own else "conjunction.beside",  # the same in every session: files name it
     )
     _draw_table(page, one, there, f"{key}.table", own)
 

@@ -143,3 +143,9 @@ def test_twins_are_known_by_name():
     assert twin_name("blocks-n5-mta") == "blocks-n5-transformer"
     assert twin_name("blocks-n5-transformer") == "blocks-n5-mta"
     assert twin_name("mta-run") is None
+
+
+def test_a_page_nobody_looks_at_runs_the_test_by_itself(open_lab):
+    app = open_lab("tiny-blocks", **{"waits for all": True, "conjunction beside": ALONE})
+    fine(app)
+    assert "Not run yet" not in said(app) and "conjunction.own" in app.session_state["shown"]

@@ -1,5 +1,6 @@
 """The conjunction lab: do two words together find a span that each alone does not?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -88,29 +89,30 @@ def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name, twin = _pick_beside(page)
         key = (NAME, page.model_key, form, name)
-        if state.get("waits for all") and key not in kept:
-            _start(page, form, name, twin, kept, key)
-        job = jobs.running(NAME, key)
-        if job is not None and state.get("waits for all") and job.wait(LONGEST):
-            job = None
+        start = partial(_start, page, form, name, twin, kept, key)
+        job = _job(kept, key, start)
         if job is not None:
             st.button("Stop", key="conjunction.stop", icon=":material/stop:", on_click=job.cancel)
             caption("Results so far are kept.")
         else:
+            st.button("Run the test", type="primary", key="conjunction.run", on_click=start)
             runs = form.n * len(PROMPTS) * (1 if name == ALONE else 2)
-            st.button(
-                "Run the test",
-                type="primary",
-                key="conjunction.run",
-                on_click=_start,
-                args=(page, form, name, twin, kept, key),
-            )
             seconds = runs * estimate_seconds(page.model, n_tokens)
             caption(f"{runs:,} runs of a prompt, about {time_text(seconds)} here.")
     jobs.say_failure(jobs.current(NAME, key))
     # Alone only while it grows: a click on a map is to change the tables too.
     live = st.fragment(_draw_live, run_every=1.0) if job else _draw_live
     live(page, kept.get(key), key, job)
+
+
+def _job(kept: dict[object, Kept], key: object, start: Callable[[], None]) -> Job | None:
+    """The job while it runs. Where nobody is there to press the button, it is started and awaited."""
+    if not state.get("waits for all"):
+        return jobs.running(NAME, key)
+    if key not in kept:
+        start()
+    job = jobs.running(NAME, key)
+    return None if job is None or job.wait(LONGEST) else job
 
 
 def _start(

@@ -161,7 +161,8 @@ def test_every_head_and_stage_of_a_whole_model_with_partial_results():
     assert len(rows) == 9 * 16 and {row["samples"] for row in rows} == {2}
     csv = conjunction_csv({"tiny": found}).splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,measure,stage,layer,head,samples,both")
-    plain = Conjunction({key: found.values[key] for key in (("odds", Stage.RAW), ("share", Stage.SOFTMAX))})
+    kept = [("odds", Stage.RAW), ("share", Stage.RAW), ("share", Stage.SOFTMAX)]
+    plain = Conjunction({key: found.values[key] for key in kept})
     assert measure_there(plain, ("odds", Stage.MIX)) == ("odds", Stage.RAW)
     assert measure_there(plain, ("share", Stage.SOFTMAX_KQ)) == ("share", Stage.SOFTMAX)
 

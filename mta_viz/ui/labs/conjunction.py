@@ -25,7 +25,7 @@ from mta_viz.ui.widgets import caption, plain
 NAME = "conjunction"
 ITSELF = "the same model, kernels at identity"
 ALONE = "nothing"
-SHOWN_END = 70  # characters of a prompt
+SHOWN_END = 80  # characters of a prompt: the end, where the prompts differ
 LONGEST = 600.0  # seconds: of a test without anybody before the page
 
 
@@ -56,7 +56,7 @@ def draw_conjunction(page: Page) -> None:
 
 def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     texts = [prompt.text or "" for prompt in sample.prompts]
-    ends = [text if len(text) <= 2 * SHOWN_END else f"… {text[-SHOWN_END:]}" for text in texts]
+    ends = [text if len(text) <= SHOWN_END else f"… {text[-SHOWN_END:]}" for text in texts]
     st.dataframe(
         [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)],
         hide_index=True,

@@ -31,8 +31,8 @@ NAMES = {"share": "share of the row", "odds": "log-odds"}
 MAP_PX = 452
 LEAST = 0.001  # of a share: what is written with three decimals
 READING = (
-    "Above 0 (green): the two words together give the span more than their parts add up to, AND. At 0: each "
-    "adds its own. Below 0 (brown): one is enough, OR. Adding log-odds is multiplying odds: where I of the "
+    "Above 0 (green): the two words together give the span more than their parts add up to; an AND, where each "
+    "alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log-odds is multiplying odds: where I of the "
     "log-odds is about 0 and I of the share is large, the scores of both words add up and the softmax lets "
     "only their sum through. Log-odds of a head that gives the span no share say little."
 )
@@ -56,10 +56,11 @@ def draw_results(page: Page, found: dict[str, Conjunction], run: Hashable) -> No
 
 
 def _select_first(found: dict[str, Conjunction], measure: Measure, run: Hashable) -> None:
-    """A new test begins at the head that is first in rank."""
-    heads = ranked(next(iter(found.values())), measure)
-    if heads and state.get("conjunction ranking") != (run, measure):
-        state.put("conjunction ranking", (run, measure))
+    """A new ranking begins at its first head; while samples come in, each makes a new one."""
+    own = next(iter(found.values()))
+    heads, ranking = ranked(own, measure), (run, measure, own.n)
+    if heads and state.get("conjunction ranking") != ranking:
+        state.put("conjunction ranking", ranking)
         state.select(layer=heads[0].layer, head=heads[0].head)
 
 

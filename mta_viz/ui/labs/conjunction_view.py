@@ -31,10 +31,11 @@ NAMES = {"share": "share of the row", "odds": "log-odds"}
 MAP_PX = 452
 LEAST = 0.001  # of a share: what is written with three decimals
 READING = (
-    "Above 0 (green): the two words together give the span more than their parts add up to; an AND, where each "
-    "alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log-odds is multiplying odds: where I of the "
-    "log-odds is about 0 and I of the share is large, the scores of both words add up and the softmax lets "
-    "only their sum through. Log-odds of a head that gives the span no share say little."
+    "Above 0 (green): the two words together give the span more than their parts add up to; an AND where "
+    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log- "
+    "odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the scores "
+    "of both words add up and the softmax lets only their sum through. Log-odds of a head that gives the "
+    "span no share say little."
 )
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -165,9 +166,9 @@ def measure_there(found: Conjunction, measure: Measure) -> Measure:
     return next((name, one) for one in reversed(stages) if (name, one) in found.values)
 
 
-def rows_of(found: Conjunction) -> list[dict[str, str | int | float]]:
+def rows_of(found: Conjunction) -> list[dict[str, Any]]:
     """A row for each measure, stage, layer and head: the four means, and effects with their intervals."""
-    rows: list[dict[str, str | int | float]] = []
+    rows: list[dict[str, Any]] = []
     for name, stage in found.values:
         effects = found.effects((name, stage))
         numbers = dict(zip(("both", "a_only", "b_only", "neither"), effects.means, strict=True))

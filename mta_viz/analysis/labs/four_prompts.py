@@ -88,7 +88,7 @@ def _too_full(task: BlockTask) -> str:
 
 def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts | None:
     blocks = [set(block) for block in sample.blocks]
-    a, b = sample.query
+    a, b = sample.query[0], sample.query[1]
     others = [letter for letter in ascii_lowercase if letter not in blocks[sample.target]]
     pairs = [
         (other_a, other_b)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mta_viz.cli.flags import Commands, add_model, add_running, depth_list, number_list, positive
+from mta_viz.cli.flags import Commands, add_model, add_output, add_running, depth_list, number_list, positive
 
 
 def add_needle(commands: Commands) -> None:
@@ -56,3 +56,28 @@ def add_perplexity(commands: Commands) -> None:
         "--csv", type=Path, metavar="FILE", help="write every token, or passage, as a table"
     )
     perplexity.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def add_conjunction(commands: Commands) -> None:
+    """The flags of `conjunction`."""
+    test = commands.add_parser("conjunction", help="what two words together give a span beyond their sum")
+    add_model(test, dtype="float32")
+    test.add_argument(
+        "--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)"
+    )
+    test.add_argument("--samples", type=positive, default=20, metavar="N", help="blocks: how many sequences")
+    test.add_argument("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
+    test.add_argument("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
+    test.add_argument("--blocks", type=positive, default=52, metavar="N", help="blocks: how many")
+    test.add_argument(
+        "--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before"
+    )
+    test.add_argument("--span", metavar="TEXT", help="the part of the text whose attention is measured")
+    test.add_argument(
+        "--words",
+        action="append",
+        metavar="'A, B, C, D'",
+        help="A, B, and what stands for each where it is not asked for; again for another sample",
+    )
+    test.add_argument("--format", choices=("json", "csv"), default="json", help="json (default) or csv")
+    add_output(test)

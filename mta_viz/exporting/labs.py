@@ -1,9 +1,10 @@
-"""What the labs measure, as CSV: accuracies of a sweep, last words, losses of a text."""
+"""What the labs measure, as CSV: accuracies of a sweep, last words, losses of a text, conjunction tests."""
 
 import math
 from collections.abc import Mapping
 
 from mta_viz.analysis.labs.answers import NeedleScore
+from mta_viz.analysis.labs.conjunction import Conjunction, rows_of
 from mta_viz.analysis.labs.passages import PassageScores
 from mta_viz.analysis.labs.sweep import Setting
 from mta_viz.analysis.labs.text_losses import TextLosses
@@ -51,3 +52,10 @@ def losses_csv(found: TextLosses) -> str:
         for place, (one, piece, loss, rank, expected) in enumerate(facts)
     ]
     return table(("position", "id", "token", "loss_nats", "probability", "rank", "likeliest"), rows)
+
+
+def conjunction_csv(found: Mapping[str, Conjunction]) -> str:
+    """One line a model, measure, stage and head: f of the four prompts, both effects, I, with intervals."""
+    rows = [{"model": model} | row for model, one in found.items() for row in rows_of(one)]
+    told = ([number(value) if isinstance(value, float) else value for value in row.values()] for row in rows)
+    return table(tuple(rows[0]), told)

@@ -12,21 +12,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mta_viz.analysis.ablation import ablate
+    from mta_viz.analysis.attributed_heads import attribute_heads
     from mta_viz.analysis.attributed_prompt import attribute
     from mta_viz.analysis.decomposition import decompose
+    from mta_viz.analysis.responsible_prompt import responsibilities
     from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "ablate", "attribute", "capture", "decompose", "kernels", "load"]
+__all__ = [
+    "__version__",
+    "ablate",
+    "attribute",
+    "attribute_heads",
+    "capture",
+    "decompose",
+    "kernels",
+    "load",
+    "responsibilities",
+]
 
 _HOME = {
     "ablate": "mta_viz.analysis.ablation",
     "attribute": "mta_viz.analysis.attributed_prompt",
+    "attribute_heads": "mta_viz.analysis.attributed_heads",
     "capture": "mta_viz.tracing",
     "decompose": "mta_viz.analysis.decomposition",
     "kernels": "mta_viz.analysis.shapes.notebook",
     "load": "mta_viz.tracing",
+    "responsibilities": "mta_viz.analysis.responsible_prompt",
 }
 
 

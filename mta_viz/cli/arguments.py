@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
-from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_effects
+from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_effects, add_responsibility
 from mta_viz.cli.arguments_figures import add_paper_figures
 from mta_viz.cli.arguments_labs import add_needle
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
@@ -38,6 +38,7 @@ def build_parser() -> Parser:
     add_effects(commands)
     add_ablate(commands)
     add_attribute(commands)
+    add_responsibility(commands)
     add_needle(commands)
     add_paper_figures(commands)
     return parser

@@ -51,12 +51,17 @@ class LayerAttribution:
 
 @dataclass(frozen=True)
 class AttributedHeads:
-    """`layers` in the order asked for; `tokens`: those of the maps, the answer's read ones too."""
+    """`layers` in the order asked for. `trace`: of the prompt and the answer's tokens that are read."""
 
-    tokens: Tokens
+    trace: Trace
     answer: Answer
     stage: Stage
     layers: tuple[LayerAttribution, ...]
+
+    @property
+    def tokens(self) -> Tokens:
+        """Those of the maps' axes."""
+        return self.trace.tokens
 
     def of(self, layer: int) -> LayerAttribution | None:
         """One layer, if it is there."""
@@ -96,12 +101,12 @@ def attribute_heads(
         raise PromptError(f"the stage {stage.value.hook} exists in the layers {there}; asked for: {wanted}")
     asked = ask(model, prompt, answer, position)
     whole = asked.whole()
-    found = AttributedHeads(whole.tokens, asked.answer, stage, ())
+    found = AttributedHeads(whole, asked.answer, stage, ())
     work = [model.config.n_layers - layer for layer in wanted]
     for place, layer in enumerate(wanted):
         told = _part(progress, sum(work[:place]) / sum(work), work[place] / sum(work))
         one = _layer(asked, whole, layer, stage, max_seconds, told)
-        found = AttributedHeads(whole.tokens, asked.answer, stage, (*found.layers, one))
+        found = AttributedHeads(whole, asked.answer, stage, (*found.layers, one))
         if keep is not None:
             keep(found)
     return found

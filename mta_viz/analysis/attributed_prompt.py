@@ -4,6 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from mta_viz.analysis.answers import Answer, answer_after
 from mta_viz.analysis.attribution import (
     MOST_TOKENS,
@@ -37,6 +41,20 @@ class AttributedPrompt:
     of: Literal["tokens", "groups", "maps", "heads"]
     groups: Groups
     found: Attribution
+
+    def by_token(self) -> Float[Tensor, " token"]:
+        """A value a token: its group's, whose tokens are replaced together; NaN where none was measured.
+
+        Raises PromptError for values of maps.
+        """
+        if self.of == "tokens":
+            return self.found.values
+        if self.of != "groups":
+            raise PromptError(f"these are values of {self.of}, not of tokens")
+        values = torch.full((len(self.tokens),), torch.nan)
+        for group, value in zip(self.groups, self.found.values, strict=True):
+            values = values.index_fill(0, torch.tensor(list(group)), float(value))
+        return values
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them."""

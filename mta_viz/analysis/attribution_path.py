@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,8 @@ from torch import Tensor
 Score = Callable[[Tensor], Tensor]
 Progress = Callable[[float], None]
 STEPS = 3  # Gauss-Legendre points of a stretch: fewer bring more halving, more are wasted at each
-FIRST = 4  # stretches to begin with
+FIRST = 4  # stretches to begin with, one where that would take too long
+FIRST_COST = 20  # in scores of both ends, at most
 MOST_STEPS = 1536
 ROUNDING = 1e-6  # of a score: a smaller error of a stretch is not the integral's
 
@@ -76,9 +78,13 @@ def integrate(
     `max_seconds`. `score` gets up to about `at_once` points a call. `keep` is told the result so far after
     each round; `progress` the share that is done, of the time or of the way to the error.
     """
+    from captum.attr import IntegratedGradients  # takes seconds the first time: before the watch starts
+
     watch = _Watch(max_error, max_seconds, progress)
-    path = _Path(watch.told(score), real, base, at_once)
-    stretches = path.first()
+    told = watch.told(score)
+    path = _Path(told, IntegratedGradients(told), real, base, at_once)
+    ends = path.scores((0.0, 1.0))
+    stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
     while True:
         found = path.total(stretches)
         if keep is not None:
@@ -91,21 +97,22 @@ def integrate(
 class _Path:
     """Points between two inputs, and the gradients of the stretches between them."""
 
-    def __init__(self, score: Score, real: Tensor, base: Tensor, at_once: int) -> None:
-        self.score, self.real, self.base, self.at_once = score, real, base, at_once
+    def __init__(self, score: Score, method: Any, real: Tensor, base: Tensor, at_once: int) -> None:
+        self.score, self.method, self.at_once = score, method, at_once
+        self.real, self.base = real, base
         self.steps = 0
 
-    def first(self) -> list[_Stretch]:
-        """The whole path in equal stretches."""
-        ends = [place / FIRST for place in range(FIRST + 1)]
-        scores = self.scores(ends)
-        return self.stretches(list(zip(ends, ends[1:], scores, scores[1:], strict=False)))
+    def cut(self, ends: Sequence[float], count: int) -> list[_Stretch]:
+        """The whole path, with the scores at its ends, in equal stretches."""
+        shares = [place / count for place in range(count + 1)]
+        scores = [ends[0], *self.scores(shares[1:-1]), ends[1]]
+        return self.stretches(list(zip(shares, shares[1:], scores, scores[1:], strict=False)))
 
     def scores(self, shares: Sequence[float]) -> list[float]:
         """The score at points of the path."""
         with torch.no_grad():
             parts = [self.score(self._points(part)) for part in _parts(shares, self.at_once)]
-        return torch.cat(parts).tolist()
+        return [float(one) for part in parts for one in part]
 
     def stretches(self, wanted: Sequence[tuple[float, float, float, float]]) -> list[_Stretch]:
         """Of each (start, stop, score at start, at stop); as many in one call of captum as fit."""
@@ -141,20 +148,14 @@ class _Path:
         return torch.lerp(self.base, self.real, weights.view(-1, *[1] * (self.real.dim() - 1)))
 
     def _gradients(self, starts: Sequence[float], stops: Sequence[float]) -> Tensor:
-        from captum.attr import IntegratedGradients
-
         self.steps += STEPS * len(starts)
-        return (
-            IntegratedGradients(self.score)
-            .attribute(
-                self._points(stops),
-                baselines=self._points(starts),
-                n_steps=STEPS,
-                method="gausslegendre",
-                internal_batch_size=max(self.at_once, len(starts)),
-            )
-            .detach()
-        )
+        return self.method.attribute(
+            self._points(stops),
+            baselines=self._points(starts),
+            n_steps=STEPS,
+            method="gausslegendre",
+            internal_batch_size=max(self.at_once, len(starts)),
+        ).detach()
 
 
 def _parts(items: Sequence, size: int) -> list[Sequence]:
@@ -177,11 +178,15 @@ class _Watch:
         def counted(inputs: Tensor) -> Tensor:
             found = score(inputs)
             if self.progress is not None:
-                spent = (time.monotonic() - self.begun) / self.max_seconds
-                self.progress(min(max(spent, self.nearer), 1.0))
+                self.progress(min(max(self.spent / self.max_seconds, self.nearer), 1.0))
             return found
 
         return counted
+
+    @property
+    def spent(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self.begun
 
     def has_time(self, error: float) -> bool:
         """Whether another round as long as the last halving fits; notes how near the error is."""

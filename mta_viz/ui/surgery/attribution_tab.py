@@ -87,7 +87,7 @@ def _draw(page: Page, asked: Asked, found: AttributedPrompt) -> None:
         then = on_token("query") if kind == "text" else on_position("query")
         name = f"attribution.{kind}.{page.key}.{hash((*asked.key, *_identity(found)))}"
         chart(figure, name, then, alt=f"What each token brings to the answer, as {kind}")
-    _draw_caption(page, found, figure, limit, bool(spans))
+    _draw_caption(found, figure, limit, bool(spans), bool(np.isnan(values).any()))
     _draw_largest(values, found)
 
 
@@ -127,18 +127,18 @@ def _draw_facts(found: AttributedPrompt) -> None:
         )
 
 
-def _draw_caption(page: Page, found: AttributedPrompt, figure: Any, limit: float, spans: bool) -> None:
+def _draw_caption(found: AttributedPrompt, figure: Any, limit: float, spans: bool, gaps: bool) -> None:
     one = found.found
     told = {
         "tokens": f"Integrated gradients from {one.baseline}. Green: the token is for the answer.",
-        "groups": f"What is lost when a token, or a span as a whole, becomes {one.baseline}. Green: the "
-        "answer loses without it. Each token of a span has the span's value. Hatched: not replaced"
-        + ("." if page.trace is None or len(found.tokens) <= MOST_TOKENS else _which(found)),
+        "groups": f"What is lost when a token, or a span as a whole, becomes {one.baseline}; each token of a "
+        "span has the span's value. Green: the answer loses without it.",
     }
     outlined = " Outlined: the named spans." if spans else ""
+    hatched = f" Hatched: not replaced{_which(found)}." if gaps else ""
     caption_with_save(
-        f"{told[found.of]} Brown: the opposite. Limits ±{limit_text(limit)}.{outlined} Click a token to make "
-        "it the query of the maps.",
+        f"{told[found.of]} Brown: the opposite. Limits ±{limit_text(limit)}.{outlined}{hatched} Click a "
+        "token to make it the query of the maps.",
         ("attribution", found.of),
         figure,
         lambda: attribution_csv(found),
@@ -147,9 +147,8 @@ def _draw_caption(page: Page, found: AttributedPrompt, figure: Any, limit: float
 
 
 def _which(found: AttributedPrompt) -> str:
-    if len(found.groups) < MOST_TOKENS:
-        return "."
-    return f": tried were the {MOST_TOKENS} tokens of largest integrated gradients."
+    single = all(len(group) == 1 for group in found.groups)
+    return f"; the {MOST_TOKENS} tokens of largest integrated gradients are" if single else ""
 
 
 def _draw_largest(values: np.ndarray, found: AttributedPrompt) -> None:

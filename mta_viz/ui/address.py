@@ -30,6 +30,9 @@ Above 256 tokens the map at the left is an overview: draw a box in it to see the
 """
 
 
+EVERYTHING = "Save all figures of this page in one file, or the whole session; open a saved session."
+
+
 def draw_address(text: str) -> None:
     """One line: the place in words, a copyable link, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
@@ -38,24 +41,33 @@ def draw_address(text: str) -> None:
         with st.popover("Link", icon=":material/link:"):
             st.caption(_what_is_in_it())
             st.code(link(), language=None)
+        if st.button("Everything", icon=":material/folder_zip:", key="everything", help=EVERYTHING):
+            from mta_viz.ui.session_dialog import everything
+
+            everything()
         with st.popover("?", width="content"):
             st.markdown(HELP)
 
 
 def _what_is_in_it() -> str:
     """Whether the link holds the prompt, in words."""
-    words = "Copy with the button at the right of the line. It opens this selection"
-    if state.get("in link"):
-        return f"{words} on this prompt; your settings are not in it."
+    words = (
+        "Copy with the button at the right of the line. It opens this page with its selection and settings"
+    )
+    held = state.get("prompt in link")
     if not state.get("run"):
         return f"{words}; there is no prompt yet."
-    return (
-        f"{words}, but the prompt is too long to be in it (more than {MAX_CHARACTERS:,} characters): "
-        "send that along, and your settings."
-    )
+    if not held:
+        return f"{words}, but not the prompt, which is too long and cannot be kept here: send it along."
+    if "kept" in held:
+        return (
+            f"{words}. The prompt has more than {MAX_CHARACTERS:,} characters: this machine keeps it for its "
+            "own links; to open the link elsewhere, send the prompt along."
+        )
+    return f"{words} on this prompt."
 
 
 def link() -> str:
-    """The address of this page with the current selection and, if it is short, the prompt."""
+    """The address of this page: prompt, selection, plan and settings."""
     base = (st.context.url or "").split("?")[0]
     return f"{base}?{urlencode(state.parameters())}"

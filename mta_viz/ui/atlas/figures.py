@@ -18,7 +18,7 @@ from mta_viz.analysis.paper_figures import (
     mixing_places,
 )
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.paper import PNG_SCALE, PaperFigure, Result, paper_figure
+from mta_viz.exporting.paper import PaperFigure, Result, paper_figure
 from mta_viz.plots.paper_figures import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
@@ -26,8 +26,9 @@ from mta_viz.ui.atlas.figures_map import kernel_and_map, pick_place
 from mta_viz.ui.atlas.layer import missing_text
 from mta_viz.ui.numbering import layer_label
 from mta_viz.ui.open_page import Page
+from mta_viz.ui.shown import Shown
 from mta_viz.ui.steppers import pick_layer
-from mta_viz.ui.widgets import Picture, caption, chart, plain, save_menu
+from mta_viz.ui.widgets import caption, chart, plain, save_button
 
 NAMES: dict[Preset, str] = {
     "kernels": "Kernels of a layer",
@@ -36,7 +37,6 @@ NAMES: dict[Preset, str] = {
     "head-diagonal": "Mean diagonal",
     "head-ratio": "Off-diagonal ratio",
 }
-FORMATS: tuple[Picture, ...] = ("pdf", "svg", "png", "html")
 
 
 def draw_figures(page: Page) -> None:
@@ -76,8 +76,7 @@ def _draw(page: Page, preset: Preset, width: Width, result: Result) -> None:
         chart(made.figure, ".".join(map(str, (*made.name, width, page.key))), alt=NAMES[preset])
     with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
         caption(_size(made))
-        name = (model, *made.name)
-        save_menu(name, made.figure, lambda: made.csv, "paper", formats=FORMATS, scale=PNG_SCALE)
+        save_button(Shown("paper", (model, *made.name), made.figure, made.caption, lambda: made.csv))
     st.code(made.caption, language=None, wrap_lines=True)
 
 
@@ -106,7 +105,6 @@ def _kernels(page: Page) -> Result | None:
 def _mixing(page: Page) -> Result | None:
     config = page.model.config
     places = mixing_places(config)
-    state.put("figure_layers", [at for at in state.get("figure_layers", []) if at < config.n_layers])
     with st.container(horizontal=True, vertical_alignment="bottom"):
         where: MixPlace = pick_place("figure_mixing", places)
         layers = st.multiselect(
@@ -115,7 +113,7 @@ def _mixing(page: Page) -> Result | None:
             placeholder="all layers",
             format_func=lambda at: layer_label(at, page.numbering),
             width=420,
-            **state.kept("figure_layers", []),
+            **state.kept("figure_layers", [], range(config.n_layers)),
         )
     return mixing_over_layers(page.model.state_dict(), config, where, sorted(layers) or None)
 

@@ -23,6 +23,7 @@ from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
 from mta_viz.ui.widgets import caption, plain
 
+LINKED_SECONDS = 60  # a link starts nothing longer by itself
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
 
 
@@ -54,8 +55,8 @@ def can_write(page: Page) -> bool:
 
 def _draw_sample(page: Page, form: Form) -> None:
     key = ("needle", page.model_key, form.task, form.seed)
-    asked = state.get("needle asked") == key
     seconds = RUNS * estimate_seconds(page.model, form.task.length)
+    asked = _asked(key, seconds)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button("Run this sample", type="primary", key="needle.run", on_click=_ask, args=(key,))
         st.button(
@@ -76,12 +77,21 @@ def _draw_sample(page: Page, form: Form) -> None:
         draw_gains(page, form, state.get("finder score"))
 
 
+def _asked(key: tuple[object, ...], seconds: float) -> bool:
+    """Whether this sample was asked for: by the button, or by a link of a page that showed one."""
+    state.declare("needle shown", False)
+    if state.get("needle asked") is None and state.get("needle shown") and seconds < LINKED_SECONDS:
+        state.put("needle asked", key)
+    return state.get("needle asked") == key
+
+
 def _work(model: HookedMTA, task: NeedleTask, seed: int, job: Job) -> NeedleRun:
     return run_needle(model, task, seed, begin=job.begin, progress=job.report)
 
 
 def _ask(key: tuple[object, ...]) -> None:
     state.put("needle asked", key)
+    state.put("needle shown", True)
     jobs.forget("needle")
 
 

@@ -94,7 +94,8 @@ def _draw_layers(page: Page, selected: Selected, asked: Asked, found: Attributed
                 where = f"heads.{name}.{page.key}.{found.stage.value.key}.{hash(asked.key)}"
                 chart(figure, where, on_head, alt=told[name])
                 parts = ("attributed heads", name)
-                caption_with_save(told[name], parts, figure, lambda: attributed_heads_csv(found), where)
+                csv = partial(attributed_heads_csv, found)
+                caption_with_save(told[name], parts, figure, csv, f"heads.{name}")
     _say_errors(page, found)
 
 
@@ -145,4 +146,5 @@ def _draw_map(page: Page, found: AttributedHeads, drawn: AttentionMap, look: Loo
         "attribution": f"What each cell brings, in nats. Green: for the answer. Limits ±{limit_text(limit)}.",
     }
     parts = (f"L{drawn.layer}", f"H{drawn.head}", found.stage.value.key, name)
-    caption_with_save(told[name], parts, figure, lambda: map_csv(drawn, found.tokens), where)
+    csv = partial(map_csv, drawn, found.tokens)
+    caption_with_save(told[name], parts, figure, csv, f"heads.{name}")

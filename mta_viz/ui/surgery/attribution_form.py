@@ -20,7 +20,7 @@ BASELINES = {
     "token": "embedding of a token ...",
 }
 SPANS, TOKENS = "named spans", "single tokens"
-SECONDS = 30
+SECONDS, LEAST, MOST = 30, 5, 3600
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ def pick_seconds() -> float:
     return float(
         st.number_input(
             "At most (s)",
-            min_value=5,
-            max_value=3600,
+            min_value=LEAST,
+            max_value=MOST,
             step=5,
             width=140,
             help="Gradients stop when 1 % of completeness error is reached, or after this time.",
-            **state.kept("attribution seconds", SECONDS),
+            **state.kept("attribution seconds", SECONDS, within=(LEAST, MOST)),
         )
     )
 
@@ -128,7 +128,8 @@ def _pick_token(page: Page, label: str) -> int:
     tokenizer = page.model.tokenizer
     if tokenizer is None:
         most = page.model.config.vocab_size - 1
-        return int(st.number_input(f"{label}'s id", 0, most, width=150, **state.kept("baseline id", 0)))
+        kept = state.kept("baseline id", 0, within=(0, most))
+        return int(st.number_input(f"{label}'s id", 0, most, width=150, **kept))
     text = st.text_input(label, width=150, **state.kept("baseline token", "."))
     ids = encode_piece(tokenizer, text).ids if text else ()
     if len(ids) != 1:

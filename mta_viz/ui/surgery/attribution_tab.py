@@ -1,5 +1,6 @@
 """Attribution: which tokens an answer rests on, by integrated gradients or by replacing them; which heads."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ import streamlit as st
 
 from mta_viz.analysis.attributed_prompt import AttributedPrompt, Groups, attribute
 from mta_viz.analysis.attribution import ENOUGH, MOST_TOKENS
+from mta_viz.analysis.spans import Span
 from mta_viz.exporting.attribution import attribution_csv
 from mta_viz.plots.attribution import attribution_bars, attribution_text, value_limit
 from mta_viz.plots.theme import limit_text, probability_text, score_text
@@ -87,7 +89,9 @@ def _draw(page: Page, asked: Asked, found: AttributedPrompt) -> None:
         then = on_token("query") if kind == "text" else on_position("query")
         name = f"attribution.{kind}.{page.key}.{hash((*asked.key, *_identity(found)))}"
         chart(figure, name, then, alt=f"What each token brings to the answer, as {kind}")
-    _draw_caption(found, figure, limit, bool(spans), bool(np.isnan(values).any()))
+        told = _told(found, kind, limit, bool(np.isnan(values).any())) + _outlined(spans)
+        csv = partial(attribution_csv, found)
+        caption_with_save(told, ("attribution", kind), figure, csv, f"attribution.{kind}")
     _draw_largest(values, found)
 
 
@@ -127,23 +131,22 @@ def _draw_facts(found: AttributedPrompt) -> None:
         )
 
 
-def _draw_caption(found: AttributedPrompt, figure: Any, limit: float, spans: bool, gaps: bool) -> None:
+def _told(found: AttributedPrompt, kind: str, limit: float, gaps: bool) -> str:
+    """What a figure shows: the method under the bars, the rest under the text."""
     one = found.found
+    if kind == "text":
+        hatched = f" Hatched: not replaced{_which(found)}." if gaps else ""
+        return f"The same values, limits ±{limit_text(limit)}. Dotted underneath: below zero.{hatched}"
     told = {
         "tokens": f"Integrated gradients from {one.baseline}. Green: the token is for the answer.",
         "groups": f"What is lost when a token, or a span as a whole, becomes {one.baseline}; each token of a "
         "span has the span's value. Green: the answer loses without it.",
     }
-    outlined = " Outlined: the named spans." if spans else ""
-    hatched = f" Hatched: not replaced{_which(found)}." if gaps else ""
-    caption_with_save(
-        f"{told[found.of]} Brown: the opposite. Limits ±{limit_text(limit)}.{outlined}{hatched} Click a "
-        "token to make it the query of the maps.",
-        ("attribution", found.of),
-        figure,
-        lambda: attribution_csv(found),
-        "attribution",
-    )
+    return f"{told[found.of]} Brown: the opposite. Click a token to make it the query of the maps."
+
+
+def _outlined(spans: Sequence[Span]) -> str:
+    return " Outlined: the named spans." if spans else ""
 
 
 def _which(found: AttributedPrompt) -> str:

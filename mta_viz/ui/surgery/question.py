@@ -35,6 +35,7 @@ def pick_question(page: Page) -> Asked:
     Raises MtaVizError for an answer that is none.
     """
     last = len(page.trace.tokens) - 1
+    _forget_another_prompts(page)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         position = st.number_input(
             "After token",
@@ -43,7 +44,7 @@ def pick_question(page: Page) -> Asked:
             step=1,
             width=170,
             help="The answer is looked for after this token; the prompt's last one at first.",
-            **state.kept(f"asked position {page.key}", last),
+            **state.kept("asked position", last, within=(0, last)),
         )
         text = state.get("answer") or None
         if position != last:
@@ -53,13 +54,21 @@ def pick_question(page: Page) -> Asked:
     return asked
 
 
+def _forget_another_prompts(page: Page) -> None:
+    """A position and an answer of another run mean nothing in this one."""
+    if state.get("asked of", page.key) != page.key:
+        state.put("asked position", len(page.trace.tokens) - 1)
+        state.put("asked answer", "")
+    state.put("asked of", page.key)
+
+
 def _own_answer(page: Page) -> str | None:
     typed = st.text_input(
         "Token or answer there",
         placeholder="empty: the likeliest token",
         width=280,
         help="Type a space first where a word would have one.",
-        **state.kept(f"answer inside {page.key}", ""),
+        **state.kept("asked answer", ""),
     )
     return typed or None
 

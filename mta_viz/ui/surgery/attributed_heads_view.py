@@ -38,7 +38,8 @@ def draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) -> 
     )
     layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
     key = ("heads attribution", page.key, *asked.key, stage, seconds)
-    words = f"Measure the heads of {len(there)} layers" if len(there) > 1 else "Measure this layer's heads"
+    heads = f"the heads of {len(there)} layers" if len(there) > 1 else "this layer's heads"
+    words = f"Measure {heads}, gradients for at most {seconds:g} s a layer"
     found: AttributedHeads | None = best_of(
         "heads", key, words, partial(_attribute, page, asked, stage, layers, seconds)
     )

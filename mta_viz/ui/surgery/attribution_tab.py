@@ -12,7 +12,7 @@ from mta_viz.analysis.attribution import ENOUGH, MOST_TOKENS
 from mta_viz.analysis.spans import Span
 from mta_viz.exporting.attribution import attribution_csv
 from mta_viz.plots.attribution import attribution_bars, attribution_text, value_limit
-from mta_viz.plots.theme import limit_text, probability_text, score_text
+from mta_viz.plots.theme import cut, limit_text, probability_text, score_text
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_position, on_token
 from mta_viz.ui.open_page import Page
@@ -80,7 +80,10 @@ def _draw(page: Page, asked: Asked, found: AttributedPrompt) -> None:
     values = found.by_token().numpy()
     limit = value_limit(values)
     spans = tuple(span for span in spans_of(page) if span.stop <= len(found.tokens))
-    title = f"{found.found.method} · what each token brings to log p(answer) (nats)"
+    brings = (
+        "each token brings to log p(answer)" if found.of == "tokens" else "log p(answer) loses without it"
+    )
+    title = f"{found.found.method} · what {brings} (nats)"
     for kind, draw in DRAWN.items():
         figure = remember(
             lambda draw=draw: draw(values, found.tokens, title=title, limit=limit, spans=spans, width=WIDTH),
@@ -92,7 +95,7 @@ def _draw(page: Page, asked: Asked, found: AttributedPrompt) -> None:
         told = _told(found, kind, limit, bool(np.isnan(values).any())) + _outlined(spans)
         csv = partial(attribution_csv, found)
         caption_with_save(told, ("attribution", kind), figure, csv, f"attribution.{kind}")
-    _draw_largest(values, found)
+    _draw_largest(found)
 
 
 def _identity(found: AttributedPrompt) -> tuple[object, ...]:
@@ -154,15 +157,20 @@ def _which(found: AttributedPrompt) -> str:
     return f"; the {MOST_TOKENS} tokens of largest integrated gradients are" if single else ""
 
 
-def _draw_largest(values: np.ndarray, found: AttributedPrompt) -> None:
-    """The tokens of largest size, as a table."""
+def _draw_largest(found: AttributedPrompt) -> None:
+    """The tokens, or spans, of largest size as a table; what gradients sum to."""
+    groups = found.groups or [(place,) for place in range(len(found.tokens))]
+    values = found.found.values.numpy()
     with st.expander("The ten largest"):
         order = np.argsort(-np.abs(np.nan_to_num(values)), kind="stable")[:10].tolist()
-        rows = [
-            {"position": place, "token": found.tokens.pieces[place], "nats": float(values[place])}
-            for place in order
-            if np.isfinite(values[place])
-        ]
+        rows = [{**_words(found, groups[at]), "nats": float(values[at])} for at in order]
         shown = {"nats": st.column_config.NumberColumn(format="%+.3f")}
         st.dataframe(rows, hide_index=True, column_config=shown)
-        caption(f"Sum of all: {score_text(float(np.nansum(values)))} nats.")
+        if found.of == "tokens":
+            caption(f"Sum of all: {score_text(float(values.sum()))} nats.")
+
+
+def _words(found: AttributedPrompt, group: Sequence[int]) -> dict[str, str]:
+    first, last = group[0], group[-1]
+    places = str(first) if first == last else f"{first} to {last}"
+    return {"position": places, "token": cut("".join(found.tokens.pieces[place] for place in group), 60)}

@@ -53,6 +53,10 @@ def test_responsibilities_are_the_notebooks(run, folder, options, layer):
     found = mta_viz.responsibilities(mta_viz.load(folder), PROMPT, answer="ef", position=6, place=1)
     assert answer.json == json.loads(json.dumps(found.as_data(layer)))
     assert answer.json["position"] == 7 and ("values" in answer.json) == (layer is not None)
+    model = mta_viz.load(folder)
+    e, f = found.answer.ids
+    read = mta_viz.capture(model, (*mta_viz.capture(model, PROMPT).tokens.ids[:7], e))
+    assert answer.json["logit"] == pytest.approx(float(read.logits()[7, f]), abs=1e-4)
 
 
 def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.decomposition import decompose
     from mta_viz.analysis.responsible_prompt import responsibilities
     from mta_viz.analysis.shapes.notebook import kernels
+    from mta_viz.exporting.notebook import export
     from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "attribute_heads",
     "capture",
     "decompose",
+    "export",
     "kernels",
     "load",
     "responsibilities",
@@ -38,6 +40,7 @@ _HOME = {
     "attribute_heads": "mta_viz.analysis.attributed_heads",
     "capture": "mta_viz.tracing",
     "decompose": "mta_viz.analysis.decomposition",
+    "export": "mta_viz.exporting.notebook",
     "kernels": "mta_viz.analysis.shapes.notebook",
     "load": "mta_viz.tracing",
     "responsibilities": "mta_viz.analysis.responsible_prompt",

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mta_viz.analysis.ablation import ablate
+    from mta_viz.analysis.attributed_heads import attribute_heads
     from mta_viz.analysis.attributed_prompt import attribute
     from mta_viz.analysis.comparing import compare
     from mta_viz.analysis.decomposition import decompose
+    from mta_viz.analysis.responsible_prompt import responsibilities
     from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.exporting.notebook import export
     from mta_viz.tracing import capture, load
@@ -24,23 +26,27 @@ __all__ = [
     "__version__",
     "ablate",
     "attribute",
+    "attribute_heads",
     "capture",
     "compare",
     "decompose",
     "export",
     "kernels",
     "load",
+    "responsibilities",
 ]
 
 _HOME = {
     "ablate": "mta_viz.analysis.ablation",
     "attribute": "mta_viz.analysis.attributed_prompt",
+    "attribute_heads": "mta_viz.analysis.attributed_heads",
     "capture": "mta_viz.tracing",
     "compare": "mta_viz.analysis.comparing",
     "decompose": "mta_viz.analysis.decomposition",
     "export": "mta_viz.exporting.notebook",
     "kernels": "mta_viz.analysis.shapes.notebook",
     "load": "mta_viz.tracing",
+    "responsibilities": "mta_viz.analysis.responsible_prompt",
 }
 
 

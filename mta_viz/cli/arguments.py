@@ -4,7 +4,13 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
-from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_compare, add_effects
+from mta_viz.cli.arguments_cause import (
+    add_ablate,
+    add_attribute,
+    add_compare,
+    add_effects,
+    add_responsibility,
+)
 from mta_viz.cli.arguments_figures import add_figure, add_paper_figures
 from mta_viz.cli.arguments_labs import add_conjunction, add_needle, add_perplexity
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
@@ -39,6 +45,7 @@ def build_parser() -> Parser:
     add_ablate(commands)
     add_attribute(commands)
     add_compare(commands)
+    add_responsibility(commands)
     add_needle(commands)
     add_perplexity(commands)
     add_conjunction(commands)

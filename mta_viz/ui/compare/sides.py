@@ -17,7 +17,7 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.ui import cache, registry, state
 from mta_viz.ui.cache import ModelKey, RunKey
 from mta_viz.ui.open_page import Page
-from mta_viz.ui.other_models import beside
+from mta_viz.ui.other_models import beside, can_run
 from mta_viz.ui.setting_text import MAX_CHARACTERS
 from mta_viz.ui.sidebar import use_prompt
 from mta_viz.ui.surgery import plan_state
@@ -173,11 +173,7 @@ def _models() -> dict[str, Found]:
     """Those that can run, by the names the sidebar gives them."""
     found = cache.discovery(tuple(map(str, registry.roots()))).found
     names = [one.name for one in found]
-    return {
-        registry.identity(one, names): one
-        for one in found
-        if one.problem is None and one.summary is not None and one.summary.format not in ("kernels", "params")
-    }
+    return {registry.identity(one, names): one for one in found if can_run(one)}
 
 
 def _here(page: Page, models: Mapping[str, Found]) -> str:

@@ -82,9 +82,13 @@ def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Sp
     own = (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
     if tokens is None or tokens.ids == sample.tokens.ids:
         return own
-    texts = [*(needle.text for needle in sample.needles), question.text]
+    return found_again(own, [*(needle.text for needle in sample.needles), question.text], tokens)
+
+
+def found_again(spans: Sequence[Span], texts: Sequence[str], tokens: Tokens) -> tuple[Span, ...]:
+    """The spans where their texts last occur in `tokens`, which may be cut otherwise than their own."""
     places = [search(tokens, text)[-1] for text in texts]
-    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(own, places, strict=True))
+    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(spans, places, strict=True))
 
 
 def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Finder:

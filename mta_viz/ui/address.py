@@ -44,18 +44,23 @@ def draw_address(text: str) -> None:
 
 def _what_is_in_it() -> str:
     """Whether the link holds the prompt, in words."""
-    words = "Copy with the button at the right of the line. It opens this selection"
-    if state.get("in link"):
-        return f"{words} on this prompt; your settings are not in it."
+    words = (
+        "Copy with the button at the right of the line. It opens this page with its selection and settings"
+    )
+    held = state.get("prompt in link")
     if not state.get("run"):
         return f"{words}; there is no prompt yet."
-    return (
-        f"{words}, but the prompt is too long to be in it (more than {MAX_CHARACTERS:,} characters): "
-        "send that along, and your settings."
-    )
+    if not held:
+        return f"{words}, but not the prompt, which is too long and cannot be kept here: send it along."
+    if "kept" in held:
+        return (
+            f"{words}. The prompt has more than {MAX_CHARACTERS:,} characters: this machine keeps it for its "
+            "own links; to open the link elsewhere, send the prompt along."
+        )
+    return f"{words} on this prompt."
 
 
 def link() -> str:
-    """The address of this page with the current selection and, if it is short, the prompt."""
+    """The address of this page: prompt, selection, plan and settings."""
     base = (st.context.url or "").split("?")[0]
     return f"{base}?{urlencode(state.parameters())}"

@@ -1,20 +1,30 @@
-"""The prompt in a page's address, so that a copied link shows the same run: `ex`, `p` or `ids`.
+"""The prompt in a page's address, so that a copied link shows the same run: `ex`, `p`, `ids` or `kept`.
 
-`ex=NAME` is an example of `examples.json`, `p=TEXT` a prompt, `ids=1,2,3` token ids. What is too long
-for an address stays out, and the page says so. The selection in the address is `state`'s.
+`ex=NAME` is an example of `examples.json`, `p=TEXT` a prompt, `ids=1,2,3` token ids; `kept=ID` is a prompt
+too long for an address, which this machine keeps. The selection in the address is `state`'s.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
+from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.tokenizers.pasted import ids_from_text
-from mta_viz.ui import state
+from mta_viz.ui import kept_prompts, linked_places, state
 from mta_viz.ui.examples import examples
+from mta_viz.ui.surgery.plan_state import NAME as PLAN
 
 MAX_CHARACTERS = 1000
+# Settings that count before their widgets are drawn: default and options.
+GLOBAL: dict[str, tuple[Any, Sequence[Any] | None]] = {
+    "dtype": (DTYPES[0], DTYPES),
+    "numbering": (0, (0, 1)),
+    "first_token": (False, None),
+}
 QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
 Prompt = str | tuple[int, ...]
 
@@ -28,22 +38,22 @@ class Linked:
 
 
 def parameters(prompt: Prompt | None) -> dict[str, str]:
-    """The prompt as parameters of an address; empty without one, and for one that is too long."""
+    """The prompt as parameters of an address; a long one by its id. Empty where there is none to name."""
     if not prompt:
         return {}
-    if isinstance(prompt, tuple):
-        return _short("ids", ",".join(map(str, prompt)))
+    text = ",".join(map(str, prompt)) if isinstance(prompt, tuple) else prompt
     name = next((example.name for example in examples() if example.text == prompt), None)
-    return _short("p", prompt) if name is None else {"ex": name}
-
-
-def _short(name: str, text: str) -> dict[str, str]:
-    return {name: text} if len(text) <= MAX_CHARACTERS else {}
+    if name is not None:
+        return {"ex": name}
+    if len(text) <= MAX_CHARACTERS:
+        return {"ids" if isinstance(prompt, tuple) else "p": text}
+    kept = kept_prompts.keep(json.dumps(prompt))
+    return {} if kept is None else {"kept": kept}
 
 
 def read(found: Mapping[str, str]) -> Linked:
-    """The prompt in an address's parameters; an example before a text before ids."""
-    for name, make in (("ex", _example), ("p", _text), ("ids", _ids)):
+    """The prompt in an address's parameters; an example before a text before ids before a kept one."""
+    for name, make in READERS.items():
         if found.get(name):
             return make(found[name])
     return Linked()
@@ -69,6 +79,17 @@ def _ids(text: str) -> Linked:
         return Linked(problem=f"The link's token ids could not be read: {error}")
 
 
+def _kept(name: str) -> Linked:
+    prompt = kept_prompts.find(name)
+    if prompt is None:
+        return Linked(
+            problem="The link's prompt is too long to be in it and is kept on the machine the link was made "
+            "on, not here, or no longer. Ask for the prompt and paste it into the box."
+        )
+    found = json.loads(prompt)
+    return Linked(found if isinstance(found, str) else tuple(found))
+
+
 def _too_long(text: str) -> str:
     return (
         f"The link's prompt has {len(text):,} characters and was left out: at most {MAX_CHARACTERS:,} "
@@ -76,11 +97,23 @@ def _too_long(text: str) -> str:
     )
 
 
+READERS = {"ex": _example, "p": _text, "ids": _ids, "kept": _kept}
+
+
 def restore() -> None:
-    """Put the address's prompt into its box, once a session, before the box is drawn."""
+    """Put the address's prompt into its box, once a session, before the box is drawn; keep its settings."""
+    _read_once()
+    for name, (default, options) in GLOBAL.items():
+        state.declare(name, default, options)
+
+
+def _read_once() -> None:
     if state.get("link read"):
         return
     state.put("link read", True)
+    state.read_settings({*READERS, *linked_places.NAMES, PLAN})
+    state.put("linked places", {name: st.query_params.get(name, "") for name in linked_places.NAMES})
+    state.put("crop", linked_places.read_crop(state.get("linked places")))
     linked = read(dict(st.query_params))
     state.put("link problem", linked.problem)
     if linked.prompt is None:
@@ -112,3 +145,9 @@ def take(prompt: Prompt, multiply_adds: float) -> bool:
         return False
     state.put("linked", None)
     return multiply_adds <= QUICK
+
+
+def forget() -> None:
+    """Say no more of what the link asked for: something else is run."""
+    for name, nothing in (("link problem", ""), ("linked settings", {}), ("refused settings", ())):
+        state.put(name, nothing)

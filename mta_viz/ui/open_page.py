@@ -113,4 +113,12 @@ def _close(request: "Request", page: Page) -> None:
 
     state.mirror()
     with errors_as_messages():
+        _say_left_out()
         finish(request, page)
+
+
+def _say_left_out() -> None:
+    """What the link asked for that this page could not give, until another prompt is run."""
+    left_out = state.left_out()
+    if left_out:
+        st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))

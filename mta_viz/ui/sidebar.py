@@ -78,7 +78,7 @@ def draw_sidebar() -> Request:
         if request.model is not None:
             (_draw_prompt if request.runs else _say_kernels_only)(request)
         draw_interventions(state.get("numbering", 0))
-        state.put("in link", link.parameters(request.run.prompt if request.run else None))
+        state.put("prompt in link", link.parameters(request.run.prompt if request.run else None))
         request.settings = st.expander("Settings", icon=":material/tune:")
         request.check = st.container()
     return request
@@ -283,7 +283,7 @@ def request_run(prompt: str | tuple[int, ...] | None = None) -> None:
         prompt = _boxed_prompt()
     state.put("run", prompt)
     state.put("job", None)
-    state.put("link problem", "")
+    link.forget()
     state.select(query=None, key=None)
     state.put("crop", None)
 

@@ -5,7 +5,7 @@ import streamlit as st
 from mta_viz.analysis.spans import Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui import state
+from mta_viz.ui import linked_places, state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.drawn import Drawn
 from mta_viz.ui.open_page import Page
@@ -16,10 +16,15 @@ NO_SPAN = "none"
 
 def spans_of(page: Page) -> tuple[Span, ...]:
     """The spans of this run: the visitor's own, at first the needles the prompt holds."""
-    kept = state.get("spans")
+    kept, own = state.get("spans"), needle_spans(page.trace.tokens)
     if kept is None or kept[0] != page.key:
-        state.put("spans", (page.key, needle_spans(page.trace.tokens)))
-    return state.get("spans")[1]
+        linked = linked_places.read_spans(state.get("linked places", {}), len(page.trace.tokens))
+        state.put("linked places", {})  # they are of the first run
+        kept = page.key, own if linked is None else linked
+        state.put("spans", kept)
+    named = None if kept[1] == own else kept[1]
+    state.put("places in link", linked_places.parameters(state.get("crop"), named))
+    return kept[1]
 
 
 def chosen_span(drawn: Drawn) -> Span | None:

@@ -2,14 +2,17 @@
 
 Streamlit forgets a widget's value when its page is left, so every value lives under a stable key
 and widgets only borrow it (`kept`). The view (checkpoint, layer, head, stage, query, key, where) is also
-written to the address: `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211&w=pre`, always counted from 0.
+written to the address: `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211&w=pre`, always counted from 0. So are the
+settings of the page that are not at their defaults, under their own names: `&tab=Heads`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
+
+from mta_viz.ui.setting_text import from_text, to_text
 
 _VIEW = "view"
 
@@ -35,6 +38,9 @@ _URL_NAMES = {
     **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
     "where": "w",
 }
+# What an address says in another way, and what belongs to one computer.
+_NO_SETTINGS = {"checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"}
+_NOT_OURS = {"embed", "embed_options"}
 _WHERE = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has it, which imports torch
 
 
@@ -72,8 +78,36 @@ def url_from_view(current: View) -> dict[str, str]:
 
 
 def parameters() -> dict[str, str]:
-    """What the address holds: the selection, the prompt ("in link") and the plan ("plan in link")."""
-    return url_from_view(view()) | get("in link", {}) | get("plan in link", {})
+    """What the address holds: selection, prompt, plan, crop and spans, and the settings of this page."""
+    parts = [url_from_view(view()), *(get(f"{part} in link", {}) for part in ("prompt", "plan", "places"))]
+    taken = {name: text for part in parts for name, text in part.items()}
+    return {name: text for name, text in _settings().items() if name not in taken} | taken
+
+
+def _settings() -> dict[str, str]:
+    """Those this page has drawn that are not at their defaults and have a text."""
+    found = {}
+    for name, default in st.session_state.get("settings", {}).items():
+        text = to_text(get(name))
+        if get(name) != default and text is not None:
+            found[name] = text
+    return found
+
+
+def read_settings(known: Collection[str]) -> None:
+    """Keep what the address says of settings, once a session; `kept` takes each when it is drawn.
+
+    `known` are the names of parameters that are no settings.
+    """
+    put("opened with", dict(st.query_params))
+    names = {*_URL_NAMES.values(), *_NOT_OURS, *known}
+    put("linked settings", {name: text for name, text in st.query_params.items() if name not in names})
+
+
+def left_out() -> tuple[str, ...]:
+    """What of the address's settings could not be restored: not on this page, or not possible here."""
+    linked: dict[str, str] = get("linked settings", {})
+    return (*get("refused settings", ()), *(f"{name}={text[:60]}" for name, text in linked.items()))
 
 
 def mirror() -> None:
@@ -94,14 +128,22 @@ def put(name: str, value: Any) -> None:
 
 
 def kept(
-    name: str, default: Any, options: Sequence[Any] | None = None, then: Callable[[], None] | None = None
+    name: str,
+    default: Any,
+    options: Sequence[Any] | None = None,
+    then: Callable[[], None] | None = None,
+    within: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Arguments that tie a widget to the kept value `name`: `st.toggle("x", **kept("x", False))`.
 
-    A value outside `options` falls back to `default`. `then` runs after a change.
+    A value outside `options` falls back to `default`; of a list those that are none go. `within` are the
+    least and largest number an address may ask for. `then` runs after a change.
     """
+    declare(name, default, options, within)
     value = get(name, default)
-    if options is not None and value not in options:
+    if options is not None and isinstance(value, list):
+        value = [one for one in value if one in options]
+    elif options is not None and value not in options:
         value = default
     put(name, value)
     key, page = f"widget.{name}", st.session_state.get("page")
@@ -112,9 +154,25 @@ def kept(
     return {"key": key, "on_change": _copy, "args": (name, then)}
 
 
+def declare(
+    name: str, default: Any, options: Sequence[Any] | None = None, within: tuple[int, int] | None = None
+) -> None:
+    """Say that the page has this setting: it goes into the address, and is taken from the one opened."""
+    if name in _NO_SETTINGS:
+        return
+    st.session_state.setdefault("settings", {})[name] = default
+    text = get("linked settings", {}).pop(name, None)
+    if text is None:
+        return
+    try:
+        put(name, from_text(text, default, options, within))
+    except ValueError as error:
+        put("refused settings", (*get("refused settings", ()), f"{name}: {str(error)[:100]}"))
+
+
 def enter(page: str) -> None:
     """Say which page is drawn; before any `kept`."""
-    st.session_state["page"] = page
+    st.session_state["page"], st.session_state["settings"] = page, {}
 
 
 def _copy(name: str, then: Callable[[], None] | None) -> None:

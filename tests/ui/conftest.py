@@ -18,9 +18,10 @@ def models_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def open_app(models_folder, monkeypatch):
+def open_app(models_folder, monkeypatch, tmp_path):
     """`open_app("tiny-mta", prompt="hi", page="pages/kernels.py")`: the page after its first run."""
     monkeypatch.setenv("MTA_VIZ_MODELS", str(models_folder))
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "prompts"))
 
     def start(checkpoint=None, prompt=None, page="app.py", **view):
         app = AppTest.from_file(ROOT / "app.py", default_timeout=120)

@@ -26,9 +26,13 @@ def test_an_example_goes_by_its_name_however_long():
         assert read({"ex": example.name}) == Linked(example.text)
 
 
-def test_a_long_prompt_is_not_in_the_link():
-    assert parameters("x" * MAX_CHARACTERS) and not parameters("x" * (MAX_CHARACTERS + 1))
-    assert not parameters(tuple(range(1000))) and not parameters(None) and not parameters("")
+def test_a_long_prompt_goes_by_its_id(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    for prompt in ("x" * (MAX_CHARACTERS + 1), tuple(range(1000)), " 1,2" * 1000):
+        found = parameters(prompt)
+        assert list(found) == ["kept"] and read(found) == Linked(prompt)
+    assert parameters("x" * MAX_CHARACTERS).keys() == {"p"} and not parameters(None) and not parameters("")
+    assert "kept on the machine" in read({"kept": "0" * 20}).problem
 
 
 @pytest.mark.parametrize(
@@ -68,10 +72,36 @@ def test_a_link_restores_prompt_selection_and_figures(open_app):
     assert charts(again) == charts(first)
 
 
-def test_a_long_prompt_is_said_not_to_be_in_the_link(open_app):
+def test_a_long_prompt_comes_back_on_its_own_machine(open_app):
     app = open_app("tiny-mta", "ab " * 400)
     fine(app)
-    assert "too long to be in it (more than 1,000 characters)" in said(app) and "p" not in app.query_params
+    assert "this machine keeps it" in said(app) and "p" not in app.query_params
+    name = "".join(app.query_params["kept"])
+    again = opened(open_app, "tiny-mta", kept=name)
+    fine(again)
+    assert again.text_area[0].value == "ab " * 400 and charts(again) == charts(app)
+
+
+def test_a_link_restores_the_settings_of_its_page(open_app):
+    first = open_app("tiny-mta", ODD)
+    first.session_state["kept.tab"] = "Cells"
+    first.session_state["kept.numbering"] = 1
+    first.run()
+    assert "".join(first.query_params["tab"]) == "Cells" and "".join(first.query_params["numbering"]) == "1"
+    again = opened(open_app, "tiny-mta", p=ODD, tab="Cells", numbering="1")
+    fine(again)
+    assert again.session_state["kept.tab"] == "Cells" and "L1 · " not in said(again)
+    assert "could not be restored" not in said(again)
+
+
+def test_settings_that_cannot_be_restored_are_said(open_app):
+    app = opened(open_app, "tiny-mta", p=ODD, tab="Gone", numbering="7", colour="red", embed="true")
+    fine(app)
+    told = said(app)
+    assert "could not be restored" in told and "Gone" in told and "colour=red" in told and "7" in told
+    assert "embed" not in told
+    app.button(key="run").click().run()
+    assert "could not be restored" not in said(app)
 
 
 def test_a_prompt_that_takes_long_waits_for_run(open_app, monkeypatch):

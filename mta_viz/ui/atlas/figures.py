@@ -106,7 +106,6 @@ def _kernels(page: Page) -> Result | None:
 def _mixing(page: Page) -> Result | None:
     config = page.model.config
     places = mixing_places(config)
-    state.put("figure_layers", [at for at in state.get("figure_layers", []) if at < config.n_layers])
     with st.container(horizontal=True, vertical_alignment="bottom"):
         where: MixPlace = pick_place("figure_mixing", places)
         layers = st.multiselect(
@@ -115,7 +114,7 @@ def _mixing(page: Page) -> Result | None:
             placeholder="all layers",
             format_func=lambda at: layer_label(at, page.numbering),
             width=420,
-            **state.kept("figure_layers", []),
+            **state.kept("figure_layers", [], range(config.n_layers)),
         )
     return mixing_over_layers(page.model.state_dict(), config, where, sorted(layers) or None)
 

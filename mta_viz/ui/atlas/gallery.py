@@ -98,7 +98,10 @@ def _draw_choice() -> Choice:
         draw_help()
         sort = st.selectbox("Sort", SORTS, width=190, **state.kept("kernel_sort", NO_SORT, SORTS))
         pills = st.pills(
-            "Show", list(PILLS), selection_mode="multi", **state.kept("kernel_places", list(PILLS))
+            "Show",
+            list(PILLS),
+            selection_mode="multi",
+            **state.kept("kernel_places", list(PILLS), list(PILLS)),
         )
     places = tuple(place for name in PILLS if name in pills for place in PILLS[name])
     return Choice(query.strip(), sort, places)

@@ -49,16 +49,20 @@ def draw_blocks(page: Page) -> None:
 
 def _draw_form() -> tuple[BlockTask, int]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        n = st.number_input("Letters a block, N", 2, 25, width=150, **state.kept("block letters", 5))
+        n = st.number_input(
+            "Letters a block, N", 2, 25, width=150, **state.kept("block letters", 5, within=(2, 25))
+        )
         query = st.number_input(
             "Letters asked, L",
             1,
             24,
             width=150,
             help="Fewer than N: the model sees these and answers with their block.",
-            **state.kept("block query", 2),
+            **state.kept("block query", 2, within=(1, 24)),
         )
-        count = st.number_input("Blocks", 1, 10_000, width=120, **state.kept("block count", 52))
+        count = st.number_input(
+            "Blocks", 1, 10_000, width=120, **state.kept("block count", 52, within=(1, 10_000))
+        )
         output = st.selectbox(
             "Answer",
             OUTPUTS,
@@ -66,7 +70,9 @@ def _draw_form() -> tuple[BlockTask, int]:
             width=150,
             **state.kept("block output", OUTPUTS[0], OUTPUTS),
         )
-        number = st.number_input("Sample", 0, 10**6, width=120, **state.kept("block sample", 0))
+        number = st.number_input(
+            "Sample", 0, 10**6, width=120, **state.kept("block sample", 0, within=(0, 10**6))
+        )
     return BlockTask(int(n), int(query), int(count), output), int(number)
 
 
@@ -121,7 +127,9 @@ def _chip(block: str, marked: str = "", kind: str = "") -> str:
 
 
 def _draw_error(page: Page, task: BlockTask) -> None:
-    n = st.number_input("Sequences", 1, 100_000, step=100, width=140, **state.kept("block n", 200))
+    n = st.number_input(
+        "Sequences", 1, 100_000, step=100, width=140, **state.kept("block n", 200, within=(1, 100_000))
+    )
     key = ("blocks error", page.model_key, task, int(n))
     kept: dict[object, BlocksEvaluation] = state.get("block errors", {})
     state.put("block errors", kept)  # the job writes into this one

@@ -79,11 +79,12 @@ def _pick_part(finder: Finder, words: str) -> Span:
 
 
 def _chosen(ranked: list[Ranked], ranking_key: Hashable) -> tuple[int, int]:
-    """The selected head; a new ranking begins at its first."""
-    view = state.view()
-    if state.get("finder ranking") != ranking_key or view.layer is None or view.head is None:
+    """The selected head; a new ranking begins at its first, but for the one a link opens with."""
+    view, known = state.view(), state.get("finder ranking")
+    linked = known is None and {"l", "h"} <= state.get("opened with", {}).keys()
+    if known != ranking_key or view.layer is None or view.head is None:
         state.put("finder ranking", ranking_key)
-        if ranked:
+        if ranked and not linked:
             state.select(layer=ranked[0].layer, head=ranked[0].head)
     return state.view().layer or 0, state.view().head or 0
 

@@ -28,7 +28,11 @@ def draw_gains(page: Page, form: Form, score: str) -> None:
     kept: dict[object, FinderMeans] = state.get("gains kept", {})
     state.put("gains kept", kept)  # the job writes into this one
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        n = int(st.number_input("Repeat on samples", 2, 10_000, width=170, **state.kept("gains n", 20)))
+        n = int(
+            st.number_input(
+                "Repeat on samples", 2, 10_000, width=170, **state.kept("gains n", 20, within=(2, 10_000))
+            )
+        )
         key = (NAME, page.model_key, form, n)
         job = jobs.running(NAME, key)
         if job is not None:

@@ -25,16 +25,15 @@ class Form:
 def draw_form(n_ctx: int) -> Form:
     """One row of fields. Raises PromptError saying everything that is wrong with the task."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        needles = st.selectbox(
-            "Needles", range(1, MAX_NEEDLES + 1), width=100, **state.kept("needle number", 4)
-        )
+        numbers = range(1, MAX_NEEDLES + 1)
+        needles = st.selectbox("Needles", numbers, width=100, **state.kept("needle number", 4, numbers))
         length = st.number_input(
             "Length in tokens",
             *LENGTHS,
             step=64,
             width=150,
             help=f"Of the prompt, question included. This model was trained on up to {n_ctx:,}.",
-            **state.kept("needle length", min(512, n_ctx)),
+            **state.kept("needle length", min(512, n_ctx), within=LENGTHS),
         )
         depth = st.selectbox(
             "Depth",
@@ -44,7 +43,9 @@ def draw_form(n_ctx: int) -> Form:
             help="How much of the haystack comes before the asked needle.",
             **state.kept("needle depth", 50, DEPTHS),
         )
-        seed = st.number_input("Sample", 0, 10**9, width=130, **state.kept("needle seed", 0))
+        seed = st.number_input(
+            "Sample", 0, 10**9, width=130, **state.kept("needle seed", 0, within=(0, 10**9))
+        )
         needle, question, haystack = _draw_wording()
     place = depth if isinstance(depth, int) else None
     task = NeedleTask(needles, length, place, needle=needle, question=question, haystack=haystack)

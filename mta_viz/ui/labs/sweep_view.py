@@ -3,7 +3,6 @@
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -45,14 +44,18 @@ def _draw_fields(page: Page, form: Form) -> tuple[Sweep | None, dict[str, ModelK
     n_ctx = page.model.config.n_ctx
     lengths = sorted({128, 256, 512, 1024, 2048, 4096, n_ctx // 2, n_ctx, form.task.length})
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        needles = st.multiselect("Needles", NEEDLES, width=170, **state.kept("sweep needles", [2, 4]))
+        needles = st.multiselect(
+            "Needles", NEEDLES, width=170, **state.kept("sweep needles", [2, 4], NEEDLES)
+        )
         length = st.multiselect(
-            "Lengths", lengths, width=200, **_within("sweep lengths", [min(256, n_ctx)], lengths)
+            "Lengths", lengths, width=200, **state.kept("sweep lengths", [min(256, n_ctx)], lengths)
         )
         depths = st.multiselect(
-            "Depths in %", DEPTHS, width=250, **state.kept("sweep depths", [0, 25, 50, 75, 100])
+            "Depths in %", DEPTHS, width=250, **state.kept("sweep depths", [0, 25, 50, 75, 100], DEPTHS)
         )
-        samples = st.number_input("Samples of each", 1, 100_000, width=140, **state.kept("sweep samples", 20))
+        samples = st.number_input(
+            "Samples of each", 1, 100_000, width=140, **state.kept("sweep samples", 20, within=(1, 100_000))
+        )
         models = _pick_models(page)
     if not (needles and length and depths and models):
         st.info("Choose at least one of each: needles, lengths, depths, models.")
@@ -63,12 +66,6 @@ def _draw_fields(page: Page, form: Form) -> tuple[Sweep | None, dict[str, ModelK
         task.needle, task.question, task.haystack,
     )  # fmt: skip
     return sweep, models
-
-
-def _within(name: str, default: list[Any], options: list[Any]) -> dict[str, Any]:
-    """`state.kept` for several choices, those no longer offered left out."""
-    state.put(name, [one for one in state.get(name, default) if one in options])
-    return state.kept(name, default)
 
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
@@ -85,7 +82,7 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     if state.get("sweep models of", own.path) != own.path:  # another model was chosen at the left
         state.put("sweep models", default)
     state.put("sweep models of", own.path)
-    kept = _within("sweep models", default, list(paths))
+    kept = state.kept("sweep models", default, list(paths))
     chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **kept)
     return {name: own if paths[name] == own.path else _key(own, paths[name]) for name in chosen}
 

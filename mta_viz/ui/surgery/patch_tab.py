@@ -56,7 +56,10 @@ def _other_prompt(page: Page) -> str | tuple[int, ...] | None:
     """What is typed, if it can be patched from; else it is said why not."""
     tokens = page.trace.tokens
     own = tokens.text if tokens.text is not None else ", ".join(map(str, tokens.ids))
-    typed = st.text_area("Other prompt", height=140, **state.kept(f"other prompt {page.key}", own))
+    if state.get("other prompt of", page.key) != page.key:
+        state.put("other prompt", own)
+    state.put("other prompt of", page.key)
+    typed = st.text_area("Other prompt", height=140, **state.kept("other prompt", own))
     try:
         other = typed if tokens.text is not None else ids_from_text(typed)
         count = len(tokenize(page.model, other)) if other else 0

@@ -1,0 +1,66 @@
+"""Prompts too long for an address, kept on this machine under an id, so that a link can name them.
+
+In the folder `MTA_VIZ_PROMPTS` names, by default `mta_viz-prompts` in the user's cache folder; the ones used
+longest ago go. Nothing here is needed for a run: where the folder cannot be written, links lack the prompt.
+"""
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from mta_viz.checkpoint.atomic import replacing
+
+MAX_KEPT = 200
+_ID = re.compile(r"[0-9a-f]{20}")
+
+
+def folder() -> Path:
+    """Where they are kept."""
+    named = os.environ.get("MTA_VIZ_PROMPTS")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else cache / "mta_viz-prompts"
+
+
+def keep(prompt: str) -> str | None:
+    """Keep it; its id, the same for the same text. None where it cannot be kept."""
+    name = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+    place = folder() / name
+    try:
+        if not place.exists():
+            folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+            with replacing(place) as partial:
+                partial.write_text(prompt, encoding="utf-8", newline="")
+            _forget_oldest()
+        else:
+            place.touch()
+    except (OSError, UnicodeEncodeError):
+        return None
+    return name
+
+
+def find(name: str) -> str | None:
+    """The prompt with this id, None where it is not here or not what was kept."""
+    if not _ID.fullmatch(name):
+        return None
+    try:
+        with (folder() / name).open(encoding="utf-8", newline="") as file:
+            prompt = file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return prompt if hashlib.sha256(prompt.encode()).hexdigest().startswith(name) else None
+
+
+def _forget_oldest() -> None:
+    kept = sorted((file for file in folder().iterdir() if _ID.fullmatch(file.name)), key=_used, reverse=True)
+    for file in kept[MAX_KEPT:]:
+        with suppress(OSError):  # another session was first
+            file.unlink()
+
+
+def _used(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

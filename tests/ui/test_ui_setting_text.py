@@ -1,0 +1,93 @@
+"""Settings, crops, spans and long prompts in an address: out and back the same, nonsense refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from mta_viz.analysis.spans import Span
+from mta_viz.ui import kept_prompts, linked_places
+from mta_viz.ui.crops import Crop
+from mta_viz.ui.setting_text import MAX_CHARACTERS, from_text, to_text
+
+
+@given(some.booleans() | some.integers(-(10**9), 10**9) | some.text(max_size=MAX_CHARACTERS))
+def test_a_value_comes_back_as_it_was(value):
+    kind = type(value)()
+    assert from_text(to_text(value), kind) == value and type(from_text(to_text(value), kind)) is type(value)
+
+
+@given(some.lists(some.sampled_from([2, 4, "pre", "all stages"]), unique=True))
+def test_a_choice_of_several_comes_back_from_the_options(chosen):
+    assert from_text(to_text(chosen), [], [2, 4, "pre", "all stages"]) == chosen
+
+
+def test_an_option_keeps_its_kind():
+    places = [(1, 4), (12, 14)]
+    assert from_text(to_text((12, 14)), (1, 4), places) == (12, 14)
+    assert from_text("0", 1, (0, 1)) == 0 and from_text("50", 25, ("anywhere", 25, 50)) == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "options", "within"),
+    [
+        ("Heads", "Cells", ["Cells", "Text"], None),
+        ("pre,mid", [], ["pre", "post"], None),
+        ("four", 4, None, None),
+        ("9", 4, None, (1, 8)),
+        ("yes", True, None, None),
+        ("x" * 201, "", None, None),
+    ],
+)
+def test_what_is_none_is_refused(text, default, options, within):
+    with pytest.raises(ValueError, match=text[-9:] if "," not in text else "mid"):
+        from_text(text, default, options, within)
+
+
+def test_what_has_no_text_stays_out():
+    for value in (None, object(), "x" * 201, ["a,b"], [object()]):
+        assert to_text(value) is None
+
+
+SPANS = (Span("Oslo, $x$", "A", 3, 9), Span("question", "?", 9, 12))
+
+
+def test_crop_and_spans_come_back():
+    found = linked_places.parameters(Crop(0, 128, 40, 168), SPANS)
+    assert found["crop"] == "0,128,40,168"
+    assert linked_places.read_crop(found) == Crop(0, 128, 40, 168)
+    assert linked_places.read_spans(found, 12) == SPANS
+    assert linked_places.read_spans(found, 11) is None  # another prompt: the question would end outside
+    assert linked_places.parameters(None, None) == {} and linked_places.read_spans({"spans": "[]"}, 5) == ()
+
+
+@pytest.mark.parametrize("text", ["1", '[["a","A",1]]', '[["a","A",1,true]]', '[["a","AB",0,1]]', "[" * 999])
+def test_spans_that_are_none_are_left_out(text):
+    assert linked_places.read_spans({"spans": text}, 100) is None
+
+
+@pytest.mark.parametrize("text", ["", "1,2,3", "0,0,0,4", "0,300,0,4", "-1,3,0,4", "a,b,c,d"])
+def test_a_crop_that_is_none_is_left_out(text):
+    assert linked_places.read_crop({"crop": text}) is None
+
+
+def test_a_long_prompt_is_found_by_its_id(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "kept"))
+    prompt = "line\r\none 😀\n" * 500
+    name = kept_prompts.keep(prompt)
+    assert kept_prompts.keep(prompt) == name and kept_prompts.find(name) == prompt
+    assert kept_prompts.find("0" * 20) is None and kept_prompts.find("../../etc/passwd") is None
+    (tmp_path / "kept" / name).write_text("changed")
+    assert kept_prompts.find(name) is None
+
+
+def test_only_so_many_prompts_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
+    monkeypatch.setattr(kept_prompts, "MAX_KEPT", 3)
+    names = [kept_prompts.keep(f"prompt {number}") for number in range(5)]
+    assert len(list(tmp_path.iterdir())) == 3 and kept_prompts.find(names[-1]) == "prompt 4"
+
+
+def test_where_nothing_can_be_kept_there_is_no_id(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "file" / "below"))
+    assert kept_prompts.keep("text") is None

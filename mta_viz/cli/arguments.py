@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_effects
 from mta_viz.cli.arguments_figures import add_paper_figures
-from mta_viz.cli.arguments_labs import add_needle
+from mta_viz.cli.arguments_labs import add_needle, add_questions
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
 from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
 from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
@@ -39,6 +39,7 @@ def build_parser() -> Parser:
     add_ablate(commands)
     add_attribute(commands)
     add_needle(commands)
+    add_questions(commands)
     add_paper_figures(commands)
     return parser
 

@@ -21,7 +21,7 @@ TRAINED = "questions"
 
 @dataclass(frozen=True)
 class QuestionAnswer:
-    """Sample number `seed`: `said` is the first sentence of what was generated, `named` its labels that count."""
+    """Sample number `seed`. `said`: the first sentence generated; `named`: its labels that count."""
 
     seed: int
     question: str

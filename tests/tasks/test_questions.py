@@ -32,7 +32,9 @@ BOOK += " The Pantry was shut. " + " ".join(itertools.islice(grammar.sentences(3
     st.integers(0, 10**6),
     st.sampled_from([TOKENIZER, BytesTokenizer()]),
 )
-def test_tokens_of_distraction_are_exact_and_spans_decode_to_their_sentences(name, distraction, haystack, seed, tokenizer):
+def test_tokens_of_distraction_are_exact_and_spans_decode_to_their_sentences(
+    name, distraction, haystack, seed, tokenizer
+):
     sample = make_question_sample(tokenizer, QuestionTask(name, distraction, haystack), seed)
     ids, story = sample.tokens.ids + sample.answer_ids, make_story(name, seed)
     told = [tokenizer.encode(one).ids for one in (*(fact.text for fact in story.facts), " ")]

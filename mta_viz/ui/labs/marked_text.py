@@ -1,4 +1,4 @@
-"""A prompt's text with its marked parts on colours, each with its letter; long gaps between are cut."""
+"""A prompt's text with its marked parts outlined and on colours, each with its letter; long gaps are cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Mark:
 def draw_marked(tokens: Tokens, marks: Sequence[Mark], lab: str) -> None:
     """The text; the gaps are cut in the middle until the visitor opens them."""
     whole = st.toggle("Whole text", **state.kept(f"{lab} whole", False))
-    with st.container(border=True, height=420 if whole else "content"):
+    with st.container(border=True, height=420 if whole else "content", key="marked"):
         st.markdown(marked_text(tokens, marks, whole))
 
 

@@ -107,7 +107,7 @@ def score_words(found: QuestionScore) -> str:
         f"{high:.1%}, {where} chance ({found.chance:.1%})."
     )
     if found.silent:
-        words += f" {found.silent:,} name none of the possible answers, which guessing always does."
+        words += f" Answers that name none of the possible ones: {found.silent:,} (a guess names one)."
     return words
 
 

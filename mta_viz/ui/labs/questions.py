@@ -71,7 +71,7 @@ def _draw_form(n_ctx: int) -> tuple[QuestionTask, int]:
         seed = st.number_input(
             "Sample", 0, 10**9, width=130, **state.kept("question seed", 0, within=(0, 10**9))
         )
-        with st.popover("Text", icon=":material/edit_note:", help="What the distraction is taken from"):
+        with st.popover("Haystack", icon=":material/edit_note:", help="What the distraction is taken from"):
             haystack = draw_haystack()
     return QuestionTask(name, int(distraction), haystack), int(seed)
 
@@ -103,7 +103,7 @@ def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
         supports += [span.letter] if part.role == "support" else []
     draw_marked(sample.tokens, marks, "question")
     caption(
-        f"{len(sample.tokens):,} tokens, {task.distraction:,} of them distraction. Green and bold: what "
+        f"{len(sample.tokens):,} tokens, {task.distraction:,} of them distraction. Green outline, bold: what "
         f"supports the answer, {' and '.join(supports)}. Orange: other facts. Blue, {QUESTION}: the question."
     )
 

@@ -28,14 +28,14 @@ def writer(tmp_path_factory):
 
 def test_the_command_says_what_the_call_says(run, writer, tmp_path):
     file = tmp_path / "answers.csv"
-    options = ("--task", "qa4,QA1", "--length", 30, "--samples", 2, "--seed", 5)
+    options = ("--task", "qa4,QA1,qa4", "--length", 0, "--samples", 2, "--seed", 5)
     answer = run("questions", writer, *options, "--out", file)
     assert answer.status == 0, answer.err
     assert NOT_TRAINED in answer.err and answer.json["trained_for_questions"] is False
     model = load(writer)
-    scores = [evaluate_questions(model, QuestionTask(name, 30), n=2, seed=5) for name in ("qa4", "qa1")]
+    scores = [evaluate_questions(model, QuestionTask(name, 0), n=2, seed=5) for name in ("qa4", "qa1")]
     for told, score in zip(answer.json["tasks"], scores, strict=True):
-        assert (told["task"], told["distraction"], told["n"]) == (score.task, 30, 2)
+        assert (told["task"], told["distraction"], told["n"]) == (score.task, 0, 2)
         assert (told["right"], told["accuracy"]) == (score.right, score.accuracy)
         assert (told["interval"], told["chance"]) == (list(score.interval), score.chance)
         assert told["names_no_label"] == score.silent and told["about"] == TASKS[score.task]

@@ -7,6 +7,7 @@ from typing import Any
 from mta_viz import tracing
 from mta_viz.analysis.labs.answers import check_vocabulary
 from mta_viz.analysis.labs.question_accuracy import (
+    ANSWER_RUNS,
     NOT_TRAINED,
     QuestionScore,
     evaluate_questions,
@@ -61,7 +62,9 @@ def _say_seconds(model: HookedMTA, tasks: list[QuestionTask], arguments: Namespa
     """About how long it will take here. Raises for samples that cannot be made."""
     tokenizer = check_vocabulary(model, model.tokenizer)
     lengths = [len(make_question_sample(tokenizer, task, arguments.seed).tokens) for task in tasks]
-    seconds = arguments.samples * sum(tracing.estimate_seconds(model, length) for length in lengths)
+    seconds = (
+        ANSWER_RUNS * arguments.samples * sum(tracing.estimate_seconds(model, length) for length in lengths)
+    )
     note(f"{arguments.samples * len(tasks):,} samples, about {max(seconds, 1):,.0f} s here")
 
 

@@ -76,7 +76,9 @@ def test_spans_are_found_again_in_other_tokens(model, sample):
 
 def answering(monkeypatch, say):
     """`evaluate_questions` with answers of `say(sample)`."""
-    monkeypatch.setattr(question_accuracy, "greedy_answer", lambda model, tokenizer, sample: say(sample))
+    monkeypatch.setattr(
+        question_accuracy, "greedy_answer", lambda model, tokenizer, sample, progress: say(sample)
+    )
 
 
 @pytest.mark.parametrize("name", ["qa1", "qa5"])

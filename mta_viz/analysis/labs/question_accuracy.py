@@ -17,6 +17,7 @@ from mta_viz.tracing import Progress
 NOT_TRAINED = "This model was not trained for this task: the score measures it, not the method."
 CARD = "card.json"  # beside the weights; "task" says what the model was trained for
 TRAINED = "questions"
+ANSWER_RUNS = 1.8  # an answer of 20 tokens takes as long as so many runs of the prompt
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def evaluate_questions(
 ) -> QuestionScore:
     """Ask `model` the samples `seed` to `seed` + `n` - 1, greedily, scored by BABILong's rule.
 
-    After each sample `keep` gets the result so far, then `progress` the share done; raise in it to
-    stop. Raises `ConfigError` for n below 1, `PromptError` and `TokenizerError` as
+    After each sample `keep` gets the result so far; `progress` gets the share done with every token,
+    raise in it to stop. Raises `ConfigError` for n below 1, `PromptError` and `TokenizerError` as
     `make_question_sample` does.
     """
     if n < 1:
@@ -90,7 +91,8 @@ def evaluate_questions(
     score = QuestionScore(task.name, task.distraction, task.chance, ())
     for number in range(seed, seed + n):
         sample = make_question_sample(tokenizer, task, number)
-        found = judged(greedy_answer(model, tokenizer, sample), sample)
+        said = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
+        found = judged(said, sample)
         answer = QuestionAnswer(
             number, sample.question.text, sample.answer, found.sentence, found.named, found.right
         )
@@ -100,6 +102,11 @@ def evaluate_questions(
         if progress is not None:
             progress(score.n / n)
     return score
+
+
+def _within(progress: Progress | None, done: int, n: int) -> Progress | None:
+    """The progress of one sample of `n` as that of all."""
+    return None if progress is None else lambda share: progress((done + share) / n)
 
 
 def trained_for_questions(folder: Path | None) -> bool:

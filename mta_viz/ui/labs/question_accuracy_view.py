@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from mta_viz.analysis.labs.question_accuracy import QuestionScore, evaluate_questions
+from mta_viz.analysis.labs.question_accuracy import ANSWER_RUNS, QuestionScore, evaluate_questions
 from mta_viz.exporting.labs import questions_csv
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.intervals import Z_95
@@ -19,7 +19,6 @@ from mta_viz.ui.waiting import time_text
 from mta_viz.ui.widgets import caption, plain, save_csv
 
 NAME = "questions"
-RUNS = 1.5  # a sample takes as long as so many runs of its prompt
 MOST = 100_000
 
 
@@ -30,7 +29,7 @@ def draw_accuracy(page: Page, task: QuestionTask, seed: int, n_tokens: int) -> N
             "Samples", 1, MOST, step=10, width=140, **state.kept("question n", 20, within=(1, MOST))
         )
     )
-    seconds = n * RUNS * estimate_seconds(page.model, n_tokens)
+    seconds = n * ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
     half = Z_95 * math.sqrt(0.25 / (n + Z_95**2))  # of Wilson's interval at its widest
     draw_measurement(
         Measurement(

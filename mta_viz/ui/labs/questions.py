@@ -24,7 +24,7 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.widgets import caption, plain
 
-RUNS = 3.0  # a sample takes as long as so many runs of its prompt: capture, finder, answer, gold answer
+RUNS = 4.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer, gold answer
 MOST = 1_000_000
 COLORS = {"support": "green", "distractor": "orange", "question": "blue"}
 

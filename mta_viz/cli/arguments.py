@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_effects
-from mta_viz.cli.arguments_figures import add_paper_figures
+from mta_viz.cli.arguments_figures import add_figure, add_paper_figures
 from mta_viz.cli.arguments_labs import add_needle, add_questions
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
 from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
@@ -41,6 +41,7 @@ def build_parser() -> Parser:
     add_needle(commands)
     add_questions(commands)
     add_paper_figures(commands)
+    add_figure(commands)
     return parser
 
 

@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
-from mta_viz.cli.flags import Commands, add_model, layer_and_head, layer_list, name_list
+from mta_viz.cli.flags import Commands, add_model, layer_and_head, layer_list, name_list, positive
 
 
 def add_paper_figures(commands: Commands) -> None:
     """The flags of `paper-figures`."""
     figures = commands.add_parser("paper-figures", help="the paper's figures of kernels, ready to print")
     add_model(figures, dtype="float32")
-    figures.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    figures.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="a folder, or FILE.pdf for all in one file"
+    )
     figures.add_argument(
         "--which",
         type=name_list,
@@ -24,3 +26,22 @@ def add_paper_figures(commands: Commands) -> None:
     figures.add_argument("--keys", metavar="TEXT", help="part of the prompt whose keys the map shows")
     figures.add_argument("--rows", metavar="TEXT", help="part whose queries it shows (default: the question)")
     figures.add_argument("--force", action="store_true", help="replace files of the same names")
+
+
+def add_figure(commands: Commands) -> None:
+    """The flags of `figure`."""
+    figure = commands.add_parser("figure", help="make a figure the app saved again, from its checkpoint")
+    figure.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a figure's sidecar (.json), or the .png, .svg, .pdf or .html file itself",
+    )
+    figure.add_argument(
+        "path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)"
+    )
+    figure.add_argument("--out", type=Path, metavar="FILE", help=".png, .svg, .pdf, .html, .csv or .json")
+    figure.add_argument("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
+    figure.add_argument("--force", action="store_true", help="overwrite an existing file")

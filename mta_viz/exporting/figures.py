@@ -23,10 +23,10 @@ NO_BROWSER = (
 _one_at_a_time = threading.Lock()
 
 
-def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0) -> bytes:
-    """The figure as a file's content; `scale` multiplies the pixels of a PNG.
+def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size: float = 1.0) -> bytes:
+    """The figure as a file's content, `size` times as large as its layout; an HTML page as it is laid out.
 
-    SVG and PDF have the figure's own size, 96 pixels to the inch.
+    SVG and PDF have 96 pixels to the inch; `scale` multiplies the pixels of a PNG.
 
     Raises MtaVizError when no browser is found or it fails to draw.
     """
@@ -38,7 +38,7 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0) -> bytes
     size = {
         "width": printed.layout.width,
         "height": printed.layout.height,
-        "scale": scale if format == "png" else 1,
+        "scale": scale * size if format == "png" else size,
     }
     with _one_at_a_time:
         _start_browser(format)

@@ -9,7 +9,7 @@ import streamlit as st
 from mta_viz.exporting.data import stages_csv
 from mta_viz.model.stages import is_distribution
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.ui import clicks, state
+from mta_viz.ui import clicks, shown, state
 from mta_viz.ui.address import draw_address
 from mta_viz.ui.drawn import SCALES, THIS_MAP, Drawn, file_parts
 from mta_viz.ui.map_view import draw_map
@@ -26,6 +26,7 @@ from mta_viz.ui.widgets import caption, caption_with_save, chart, lines
 @st.fragment
 def draw_attention(page: Page) -> None:
     """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
+    shown.clear()
     with errors_as_messages():
         _draw(page)
     state.mirror()

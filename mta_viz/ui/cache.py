@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from mta_viz.checkpoint.discovery import Discovery, find_checkpoints
+from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.locate import locate
 from mta_viz.errors import CheckpointError
 from mta_viz.tokenizers.base import Tokenizer
@@ -131,6 +132,16 @@ def changed(path: Path, step: int | None = None) -> int:
         folders.add(locate(path, step).folder)
     files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
     return max((file.stat().st_mtime_ns for file in files), default=0)
+
+
+def digest(key: ModelKey) -> str:
+    """The sha256 of a checkpoint's weights, read once."""
+    return _digest(key.path, key.step, key.changed)
+
+
+@st.cache_data(show_spinner="Reading the weights for their sha256 ...", max_entries=16)
+def _digest(path: str, step: int | None, changed: int) -> str:
+    return sha256(locate(Path(path), step).folder)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

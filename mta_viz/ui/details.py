@@ -8,13 +8,11 @@ import streamlit as st
 
 from mta_viz.analysis.health import Health, health
 from mta_viz.analysis.self_check import SelfCheck
-from mta_viz.checkpoint.hashing import sha256
-from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import parameter_count
 from mta_viz.cost import capture_bytes
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import state
+from mta_viz.ui import cache, state
 from mta_viz.ui.cache import remember, stores
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import SHOW_SECONDS_FROM, Job, health_job
@@ -100,12 +98,7 @@ def _digest(request: Request) -> str:
     if request.summary.n_bytes > HASH_UP_TO and not state.get(asked):
         st.button("Compute sha256", key="sha256", on_click=state.put, args=(asked, True))
         return f"not computed ({size_text(request.summary.n_bytes)} to read)"
-    return _sha256(key.path, key.step, key.changed)
-
-
-@st.cache_data(show_spinner="Reading the weights for their sha256 ...", max_entries=16)
-def _sha256(path: str, step: int | None, changed: int) -> str:
-    return sha256(locate(Path(path), step).folder)
+    return cache.digest(key)
 
 
 def draw_health(request: Request, page: Page, card: Any) -> None:

@@ -7,12 +7,14 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.maps import AttentionMap
+from mta_viz.errors import PromptError
 from mta_viz.exporting.data import map_csv
 from mta_viz.model.stages import Stage
 from mta_viz.ui import clicks, state
-from mta_viz.ui.crops import Crop
+from mta_viz.ui.crops import CROP_SIZE, Crop
 from mta_viz.ui.drawn import Drawn, file_parts
 from mta_viz.ui.numbering import head_label, layer_label
+from mta_viz.ui.shown import Range, Shown
 from mta_viz.ui.widgets import caption_with_save, chart
 
 MAP_PX = 600
@@ -63,7 +65,29 @@ def _draw_map(drawn: Drawn, exact: Callable[[Stage], AttentionMap], size: int) -
     chart(figure, name, clicks.on_cell, alt=words)
     _let_it_be_drawn(drawn)
     file = (*file_parts(drawn), attention.stage.value.key)
-    caption_with_save(words, file, figure, lambda: map_csv(attention, drawn.tokens), "map")
+    numbers = partial(map_csv, attention, drawn.tokens)
+    caption_with_save(words, file, figure, numbers, "map", partial(_cropped, drawn, size, attention))
+
+
+def _cropped(
+    drawn: Drawn, size: int, shown: AttentionMap, queries: Range | None, keys: Range | None
+) -> Shown:
+    """The map of some queries and keys only. Raises PromptError where that is more than can be drawn."""
+    rows = queries or (shown.query_start, shown.query_start + shown.values.shape[0])
+    columns = keys or (shown.key_start, shown.key_start + shown.values.shape[1])
+    if max(rows[1] - rows[0], columns[1] - columns[0]) > CROP_SIZE:
+        raise PromptError(f"at most {CROP_SIZE} queries and {CROP_SIZE} keys are drawn; choose shorter spans")
+    attention = drawn.crop(Crop(*rows, *columns), drawn.selected.stage)
+    figure = drawn.map_figure(attention, size, None)
+    places = f"q{rows[0]}-{rows[1] - 1}", f"k{columns[0]}-{columns[1] - 1}"
+    words = f"Queries {rows[0]} to {rows[1] - 1}, keys {columns[0]} to {columns[1] - 1}."
+    return Shown(
+        "map",
+        (*file_parts(drawn), attention.stage.value.key, *places),
+        figure,
+        f"{_map_caption(drawn, attention)} {words}",
+        partial(map_csv, attention, drawn.tokens),
+    )
 
 
 def _let_it_be_drawn(drawn: Drawn) -> None:

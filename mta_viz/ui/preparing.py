@@ -24,6 +24,8 @@ def ready(request: Request) -> Page | None:
     if request.model is None:
         (st.info if request.found is None else st.error)(plain(request.problem))
         return None
+    state.put("page model", request.model)
+    state.put("page run", request.run)
     wanted = request.run or request.model
     result = _result(wanted)
     if result is None:

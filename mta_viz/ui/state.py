@@ -39,7 +39,10 @@ _URL_NAMES = {
     "where": "w",
 }
 # What an address says in another way, and what belongs to one computer.
-_NO_SETTINGS = {"checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"}
+_NO_SETTINGS = {
+    *("checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"),
+    *(f"export {name}" for name in ("format", "size", "colours", "dpi", "queries", "keys", "kind")),
+}
 _NOT_OURS = {"embed", "embed_options"}
 _WHERE = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has it, which imports torch
 
@@ -172,7 +175,7 @@ def declare(
 
 def enter(page: str) -> None:
     """Say which page is drawn; before any `kept`."""
-    st.session_state["page"], st.session_state["settings"] = page, {}
+    st.session_state.update(page=page, settings={}, shown={})
 
 
 def _copy(name: str, then: Callable[[], None] | None) -> None:

@@ -6,21 +6,20 @@ without `plain`.
 
 import re
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import streamlit as st
 
 from mta_viz.exporting.names import file_name
 from mta_viz.plots.theme import Figure
+from mta_viz.ui.shown import Range, Shown, show
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
 MIME_TYPES = {
     **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
-    "csv": "text/csv",
+    **{"csv": "text/csv", "json": "application/json", "zip": "application/zip"},
 }
-Picture = Literal["png", "svg", "pdf", "html"]
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
@@ -71,18 +70,39 @@ def chart(
 
 
 def caption_with_save(
-    text: str, name: tuple[object, ...], figure: Figure, csv: Callable[[], str], key: str
+    text: str,
+    name: tuple[object, ...],
+    figure: Figure,
+    csv: Callable[[], str],
+    key: str,
+    cropped: Callable[[Range | None, Range | None], Shown] | None = None,
 ) -> None:
-    """What a chart shows, in words, and its save menu at the right."""
+    """What a chart shows, in words, and the button that exports it at the right."""
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
         with st.container():
             caption(text)
-        save_menu(name, figure, csv, key)
+        save_button(Shown(key, name, figure, text, csv, cropped))
+
+
+def save_button(shown: Shown) -> None:
+    """Opens the window in which a figure is exported. Each file is made only when it is asked for."""
+    show(shown)
+    if st.button("Save", icon=":material/download:", key=f"save.{shown.key}"):
+        from mta_viz.ui.export_dialog import export  # it knows the maps, and with them the model's libraries
+
+        export(shown)
 
 
 def save_csv(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
     """One button that saves a table's numbers."""
-    _download("CSV", name, "csv", lambda: csv().encode(), key=key, stretch=False)
+    st.download_button(
+        "CSV",
+        data=lambda: csv().encode(),
+        file_name=file_name(*name, suffix="csv"),
+        mime=MIME_TYPES["csv"],
+        key=f"save.{key}.csv",
+        on_click="ignore",
+    )
 
 
 def picked(widget: str) -> int | None:
@@ -90,50 +110,3 @@ def picked(widget: str) -> int | None:
     selection = dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
     rows = selection.get("rows") or []
     return int(rows[0]) if rows else None
-
-
-def save_menu(
-    name: tuple[object, ...],
-    figure: Figure,
-    csv: Callable[[], str],
-    key: str,
-    *,
-    formats: tuple[Picture, ...] = ("png", "svg"),
-    scale: float = 2.0,
-) -> None:
-    """One button with the pictures and the CSV of a chart; `name` are the parts of the file's name.
-
-    Each file is made when it is asked for, so a page does not pay for what nobody saves. `scale` multiplies
-    the pixels of a PNG.
-    """
-    with st.popover("Save", icon=":material/download:", key=f"save.{key}"):
-        for format in formats:
-            _download(format.upper(), name, format, partial(_picture, figure, format, scale), key=key)
-        _download("CSV (the numbers)", name, "csv", lambda: csv().encode(), key=key)
-
-
-def _picture(figure: Figure, format: Picture, scale: float) -> bytes:
-    """The file's content. Imported late: it knows the maps, and with them the model's libraries."""
-    from mta_viz.exporting.figures import figure_bytes
-
-    return figure_bytes(figure, format, scale)
-
-
-def _download(
-    label: str,
-    name: tuple[object, ...],
-    suffix: str,
-    make: Callable[[], bytes],
-    *,
-    key: str,
-    stretch: bool = True,
-) -> None:
-    st.download_button(
-        label,
-        data=make,
-        file_name=file_name(*name, suffix=suffix),
-        mime=MIME_TYPES[suffix],
-        key=f"save.{key}.{suffix}",
-        on_click="ignore",
-        width="stretch" if stretch else "content",
-    )

@@ -54,7 +54,7 @@ def test_a_run_has_the_answer_of_generate_judged_and_the_facts_as_parts(model, s
     supports = [one for one in parts.all if one.name.endswith("(support)")]
     assert len(supports) == 2 and parts.asked == supports[-1]
     assert parts.query == len(sample.tokens) - 1
-    assert run.finder.n_null > 0 and run.probability == pytest.approx(gold_probability(model, sample))
+    assert run.finder.n_null > 0 and run.probability == gold_probability(model, sample) > 0
 
 
 def test_the_gold_probability_is_the_product_over_its_tokens(model, sample):
@@ -63,7 +63,7 @@ def test_the_gold_probability_is_the_product_over_its_tokens(model, sample):
     product = 1.0
     for place in range(len(sample.tokens), len(ids)):
         product *= float(chances[place - 1, ids[place]])
-    assert gold_probability(model, sample) == pytest.approx(product, rel=1e-4)
+    assert gold_probability(model, sample) == pytest.approx(product, rel=1e-3, abs=0)  # about 1e-20
 
 
 def test_spans_are_found_again_in_other_tokens(model, sample):

@@ -80,7 +80,7 @@ def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit
 
     page.locator(".st-key-save-map button").first.click()
     with page.expect_download() as download:
-        page.get_by_role("button", name="PNG").click()
+        page.get_by_role("button", name="Save PNG").click()
     content = download.value.path().read_bytes()
     assert content.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in content[-16:]
     assert download.value.suggested_filename == "tiny-mta-L2-H1-raw.png"

@@ -18,16 +18,18 @@ from mta_viz.analysis.paper_figures import (
     mixing_places,
 )
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.paper import PNG_SCALE, PaperFigure, Result, paper_figure
+from mta_viz.exporting.paper import PaperFigure, Result, paper_figure
 from mta_viz.plots.paper_figures import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
+from mta_viz.ui.atlas.all_kernels import draw_all_kernels
 from mta_viz.ui.atlas.figures_map import kernel_and_map, pick_place
 from mta_viz.ui.atlas.layer import missing_text
 from mta_viz.ui.numbering import layer_label
 from mta_viz.ui.open_page import Page
+from mta_viz.ui.shown import Shown
 from mta_viz.ui.steppers import pick_layer
-from mta_viz.ui.widgets import Picture, caption, chart, plain, save_menu
+from mta_viz.ui.widgets import caption, chart, plain, save_button
 
 NAMES: dict[Preset, str] = {
     "kernels": "Kernels of a layer",
@@ -36,7 +38,6 @@ NAMES: dict[Preset, str] = {
     "head-diagonal": "Mean diagonal",
     "head-ratio": "Off-diagonal ratio",
 }
-FORMATS: tuple[Picture, ...] = ("pdf", "svg", "png", "html")
 
 
 def draw_figures(page: Page) -> None:
@@ -66,6 +67,7 @@ def draw_figures(page: Page) -> None:
         return
     if result is not None:
         _draw(page, preset, width, result)
+    draw_all_kernels(page, width)
 
 
 def _draw(page: Page, preset: Preset, width: Width, result: Result) -> None:
@@ -76,8 +78,7 @@ def _draw(page: Page, preset: Preset, width: Width, result: Result) -> None:
         chart(made.figure, ".".join(map(str, (*made.name, width, page.key))), alt=NAMES[preset])
     with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
         caption(_size(made))
-        name = (model, *made.name)
-        save_menu(name, made.figure, lambda: made.csv, "paper", formats=FORMATS, scale=PNG_SCALE)
+        save_button(Shown("paper", (model, *made.name), made.figure, made.caption, lambda: made.csv))
     st.code(made.caption, language=None, wrap_lines=True)
 
 

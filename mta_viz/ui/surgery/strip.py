@@ -10,7 +10,7 @@ import streamlit as st
 
 from mta_viz.analysis.operations import rerun
 from mta_viz.interventions.addresses import Listed, to_address
-from mta_viz.interventions.plans import Plan
+from mta_viz.interventions.plans import Plan, plan_as_data
 from mta_viz.tracing import Trace
 from mta_viz.ui import state
 from mta_viz.ui.cache import stores
@@ -25,6 +25,7 @@ TOLD = 2  # interventions named in the strip
 def apply_plan(page: Page, *, follows: bool) -> Page:
     """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
     plan = plan_state.plan(page.model.config)
+    state.put("plan as data", [])
     if not plan:
         return page
     can_show = follows and page.trace is not None
@@ -38,6 +39,7 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
         place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
         return page
     place.warning(plain(f"Showing an edited model: {words}"))
+    state.put("plan as data", plan_as_data(plan))
     key = hashlib.sha256(repr((page.key, plan)).encode()).hexdigest()[:16]
     run = edited_run(page, plan)
     return replace(page, model=run.model, trace=run, key=key)

@@ -7,6 +7,7 @@ import streamlit as st
 from mta_viz.analysis.effects import Absent, to_identity
 from mta_viz.analysis.kernels import KernelId
 from mta_viz.errors import MtaVizError
+from mta_viz.interventions.plans import plan_as_data
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
 from mta_viz.ui.atlas.matters import effects_of
@@ -33,6 +34,7 @@ def draw_surgery(page: Page) -> None:
     selected = resolve(state.view(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     plan = plan_state.plan(page.model.config)
+    state.put("plan as data", plan_as_data(plan))
     _draw_top(page, selected)
     left, right = st.columns([2, 3], gap="medium")
     with left:

@@ -83,7 +83,7 @@ def _draw_definitions(*scores: Score) -> None:
 def _wanted(drawn: Drawn) -> bool:
     """Whether to work: always for short prompts, after a button for long ones, once for each pass."""
     asked = (drawn.page.key, chosen_span(drawn), drawn.selected.query, drawn.selected.stage)
-    if len(drawn.tokens) <= ASK_FROM or state.get("heads") == asked:
+    if len(drawn.tokens) <= ASK_FROM or state.get("heads") == asked or state.get("waits for all"):
         return True
     caption(f"Scoring all heads passes over every layer of {len(drawn.tokens):,} tokens once.")
     st.button("Score all heads", on_click=lambda: state.put("heads", asked))

@@ -1,0 +1,50 @@
+"""`figure --from FILE [PATH] [--out FILE]`: a figure the app saved, made again from its checkpoint."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from mta_viz.checkpoint.atomic import replacing
+from mta_viz.cli.output import check_output
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting.provenance import read
+from mta_viz.exporting.saved import Choices, Saved, picture, sidecar
+
+SUFFIXES = ("png", "svg", "pdf", "html", "csv", "json")
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Write the figure; the answer says what it is. Without `--out` only that, and whether it can be made."""
+    said = read(arguments.source)
+    suffix = _suffix(arguments.out) if arguments.out else None
+    if arguments.out:
+        check_output(arguments.out, arguments.force)
+    from mta_viz.ui.headless import make_again
+
+    saved = make_again(said, arguments.path)
+    if arguments.out:
+        content = _content(saved, str(suffix), Choices(said.size, said.colours, arguments.dpi))
+        with replacing(arguments.out) as partial:
+            partial.write_bytes(content)
+    return {
+        "figure": said.figure,
+        "page": said.page,
+        "checkpoint": said.checkpoint,
+        "sha256": said.sha256,
+        "caption": saved.caption,
+        "rows": saved.csv.count("\n") - 1,
+        "out": str(arguments.out) if arguments.out else None,
+    }
+
+
+def _suffix(out: Path) -> str:
+    suffix = out.suffix.lower().removeprefix(".")
+    if suffix not in SUFFIXES:
+        raise MtaVizError(f"{out} ends with none of .{', .'.join(SUFFIXES)}: which format is it to have?")
+    return suffix
+
+
+def _content(saved: Saved, suffix: str, choices: Choices) -> bytes:
+    if suffix == "csv":
+        return saved.csv.encode()
+    return sidecar(saved, choices) if suffix == "json" else picture(saved, suffix, choices)

@@ -1,0 +1,93 @@
+"""A figure as the files a user takes away: a picture that says whence it is, numbers, caption, sidecar."""
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import plotly.graph_objects as go
+
+from mta_viz.exporting.figures import Format, figure_bytes
+from mta_viz.exporting.greys import in_greys
+from mta_viz.exporting.names import file_name
+from mta_viz.exporting.provenance import Provenance, embed
+from mta_viz.exporting.sizes import Sized, SizeName, sized
+
+Colours = Literal["colour", "greys"]
+SCREEN_DPI = 96
+Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How a figure is exported; `dpi` counts for PNG."""
+
+    size: SizeName = "screen"
+    colours: Colours = "colour"
+    dpi: int = 300
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A figure with all that goes with it; `name` are the parts of its files' names."""
+
+    name: tuple[object, ...]
+    figure: go.Figure
+    caption: str
+    csv: str
+    provenance: Provenance
+
+    def file(self, suffix: str) -> str:
+        """The name of one of its files."""
+        return file_name(*self.name, suffix=suffix)
+
+
+def laid_out(figure: go.Figure, choices: Choices) -> Sized:
+    """The figure at its size and in its colours."""
+    return sized(in_greys(figure) if choices.colours == "greys" else figure, choices.size)
+
+
+def picture(saved: Saved, format: Format, choices: Choices) -> bytes:
+    """A picture with its provenance inside. Raises MtaVizError where no browser draws it; HTML needs none."""
+    made = laid_out(saved.figure, choices)
+    content = figure_bytes(made.figure, format, choices.dpi / SCREEN_DPI, size=made.scale)
+    return embed(content, format, _said(saved, choices).text(saved.file(format)))
+
+
+def _said(saved: Saved, choices: Choices) -> Provenance:
+    return replace(saved.provenance, size=choices.size, colours=choices.colours, caption=saved.caption)
+
+
+def sidecar(saved: Saved, choices: Choices) -> bytes:
+    """The provenance as a file of its own."""
+    return (_said(saved, choices).text(saved.file("json")) + "\n").encode()
+
+
+def all_files(saved: Saved, format: Format, choices: Choices) -> dict[str, bytes]:
+    """Picture, numbers, caption and sidecar by their names."""
+    return {
+        saved.file(format): picture(saved, format, choices),
+        saved.file("csv"): saved.csv.encode(),
+        saved.file("txt"): (saved.caption + "\n").encode(),
+        saved.file("json"): sidecar(saved, choices),
+    }
+
+
+def zipped(files: Files | Iterable[tuple[str, bytes]]) -> bytes:
+    """The files as a ZIP; of equal names the later ones get a number."""
+    written, taken = io.BytesIO(), set[str]()
+    pairs = files.items() if isinstance(files, Mapping) else files
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in pairs:
+            archive.writestr(_free(name, taken), content)
+    return written.getvalue()
+
+
+def _free(name: str, taken: set[str]) -> str:
+    stem, _, suffix = name.rpartition(".")
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{stem}-{number}.{suffix}", number + 1
+    taken.add(free)
+    return free

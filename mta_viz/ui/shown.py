@@ -1,0 +1,78 @@
+"""What the page shows that can be exported: each figure with its caption and numbers, and whence they are."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.plots.theme import Figure
+from mta_viz.ui import state
+
+Range = tuple[int, int]  # of tokens, the end excluded
+Part = tuple[Range | None, Range | None]  # queries and keys; None: those that are shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One figure of the page. `name` are the parts of a file's name, `key` its own on its page.
+
+    `cropped(queries, keys)` is the same figure of a part of the prompt, where it can be made; raises
+    MtaVizError for a part that is too large.
+    """
+
+    key: str
+    name: tuple[object, ...]
+    figure: Figure
+    caption: str
+    csv: Callable[[], str]
+    cropped: Callable[[Range | None, Range | None], "Shown"] | None = None
+
+
+def show(shown: Shown) -> None:
+    """Say that the page shows it."""
+    st.session_state.setdefault("shown", {})[shown.key] = shown
+
+
+def clear() -> None:
+    """Before the page's figures are drawn anew."""
+    st.session_state["shown"] = {}
+
+
+def all_shown() -> dict[str, Shown]:
+    """By their keys, in the order in which they were drawn."""
+    return dict(st.session_state.get("shown", {}))
+
+
+def facts() -> dict[str, Any]:
+    """What all figures of this page share, as `Provenance` has it."""
+    from mta_viz.ui import cache  # the model's libraries come with it, and a page opens without them
+
+    model, run = state.get("page model"), state.get("page run")
+    trace = None if run is None else cache.stores().traces.get(run)
+    return {
+        "page": st.session_state["page"],
+        "view": state.parameters(),
+        "checkpoint": state.view().checkpoint or "",
+        "sha256": "" if model is None else cache.digest(model),
+        "prompt": None if run is None else run.prompt if isinstance(run.prompt, str) else list(run.prompt),
+        "tokens": [] if trace is None else list(trace.tokens.pieces),
+        "interventions": state.get("plan as data", []),
+    }
+
+
+def limits(figure: Figure) -> list[list[float]]:
+    """The ends of every colour scale of a figure, each pair once, in the order of its traces."""
+    data = figure.to_plotly_json()
+    axes = [axis for name, axis in data["layout"].items() if name.startswith("coloraxis")]
+    holders: list[Mapping[str, Any]] = [
+        *data["data"],
+        *(one.get("marker", {}) for one in data["data"]),
+        *axes,
+    ]
+    found = {}
+    for holder in holders:
+        for low, high in (("zmin", "zmax"), ("cmin", "cmax")):
+            if holder.get(low) is not None and holder.get(high) is not None:
+                found[float(holder[low]), float(holder[high])] = None
+    return [list(pair) for pair in found]

@@ -1,0 +1,106 @@
+"""Every figure can be exported, says where it comes from, and is made again from that, with equal numbers."""
+
+import json
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+
+from mta_viz.cli import main
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting.figures import NO_BROWSER
+from mta_viz.exporting.provenance import Provenance
+from mta_viz.ui import export_dialog, headless
+from mta_viz.ui.shown import limits
+from tests.ui.test_ui_pages import fine, said
+
+PROMPT = "The cat <b>$sat$</b> on the mat, and the cat sat again."
+
+
+def buttons(app) -> list[str]:
+    return [button.proto.label for button in app.get("download_button")]
+
+
+@pytest.fixture
+def no_browser(monkeypatch):
+    def refuse(*_, **__):
+        raise MtaVizError(NO_BROWSER.format(format="svg"))
+
+    monkeypatch.setattr(export_dialog, "picture", refuse)
+
+
+def test_the_window_offers_every_file_and_says_why_there_is_no_preview(open_app, no_browser):
+    app = open_app("tiny-mta", PROMPT, layer=1, head=0, stage="kq")
+    app.button(key="save.map").click().run()
+    fine(app)
+    wanted = ["Save PNG", "Numbers (CSV)", "Sidecar (JSON)", "All of these and the caption (ZIP)"]
+    assert buttons(app)[-4:] == wanted
+    assert "No preview" in said(app) and "apt-get install -y chromium" in said(app)
+    assert "mm at true size" in said(app)
+    assert any(code.value.startswith("L1 H0, after key-query conv") for code in app.get("code"))
+
+
+def exported(app, page: str, key: str) -> Provenance:
+    """What the sidecar of a figure of this page holds; `facts` needs the session it is called in."""
+    shown = app.session_state["shown"][key]
+    trace = app.session_state["kept.page run"]
+    view = {name: "".join(value) for name, value in app.query_params.items()}
+    return Provenance(
+        page,
+        key,
+        view,
+        view["ck"],
+        headless.sha256(Path(app.session_state["kept.page model"].path)),
+        prompt=None if trace is None else trace.prompt,
+        limits=limits(shown.figure),
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "script", "keys"),
+    [
+        ("Attention", "app.py", ("map", "strip", "why", "tiles")),
+        ("Kernels", "pages/kernels.py", ("gallery.pre", "gallery.head_pre")),
+    ],
+)
+def test_a_figure_is_made_again_with_its_numbers(open_app, tmp_path, capsys, page, script, keys):
+    app = open_app("tiny-mta", PROMPT, page=script, layer=1, head=2, stage="kq", query=9, key=4)
+    app.session_state["kept.tab"] = "Heads"
+    app.session_state["kept.numbering"] = 1
+    app.run()
+    fine(app)
+    for key in keys:
+        sidecar, out = tmp_path / f"{key}.json", tmp_path / f"{key}.csv"
+        sidecar.write_text(exported(app, page, key).text(), encoding="utf-8")
+        assert main(["figure", "--from", str(sidecar), "--out", str(out)]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        shown = app.session_state["shown"][key]
+        assert out.read_text("utf-8") == shown.csv() and answer["caption"] == shown.caption
+
+
+def test_other_weights_are_refused(open_app, tmp_path, capsys, models_folder):
+    app = open_app("tiny-mta", PROMPT)
+    sidecar = tmp_path / "map.json"
+    sidecar.write_text(exported(app, "Attention", "map").text(), encoding="utf-8")
+    other = next(path for path in sorted(models_folder.iterdir()) if path.name != "tiny-mta")
+    assert main(["figure", "--from", str(sidecar), str(other)]) == 2
+    assert "has other weights than the figure" in capsys.readouterr().err
+    said = exported(app, "Attention", "map")
+    sidecar.write_text(Provenance(**{**vars(said), "sha256": "0" * 64}).text(), encoding="utf-8")
+    assert main(["figure", "--from", str(sidecar)]) == 2
+    assert "no model named tiny-mta with the sha256 000000000000" in capsys.readouterr().err
+
+
+def test_a_file_that_says_nothing_is_refused_before_any_work(tmp_path, capsys):
+    (tmp_path / "a.json").write_text("{}")
+    assert main(["figure", "--from", str(tmp_path / "a.json")]) == 2
+    assert "no figure of this app" in capsys.readouterr().err
+    assert main(["figure", "--from", str(tmp_path / "gone.json")]) == 2
+    assert "gone.json: No such file" in capsys.readouterr().err
+
+
+def test_limits_are_those_of_all_scales():
+    figure = go.Figure([go.Heatmap(z=[[1]], zmin=-2, zmax=2), go.Heatmap(z=[[1]], coloraxis="coloraxis")])
+    figure.add_scatter(x=[1], y=[1], marker={"cmin": 0, "cmax": 5, "color": [1]})
+    figure.update_layout(coloraxis={"cmin": 0, "cmax": 1})
+    assert limits(figure) == [[-2.0, 2.0], [0.0, 5.0], [0.0, 1.0]]

@@ -90,6 +90,5 @@ def fact_spans(sample: QuestionSample, tokens: Tokens | None = None) -> tuple[Sp
     """
     question = sample.question
     own = (*fact_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
-    if tokens is None or tokens.ids == sample.tokens.ids:
-        return own
-    return found_again(own, [*(fact.text for fact in sample.facts), question.text], tokens)
+    texts = [*(fact.text for fact in sample.facts), question.text]
+    return found_again(own, texts, sample.tokens, tokens)

@@ -87,7 +87,7 @@ def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Sp
 def found_again(
     spans: tuple[Span, ...], texts: Sequence[str], own: Tokens, tokens: Tokens | None
 ) -> tuple[Span, ...]:
-    """The spans of `own` where their texts last occur in `tokens`, which may be cut otherwise; None: `own`."""
+    """The spans of `own` where their texts last occur in `tokens`, cut otherwise perhaps; None: `own`."""
     if tokens is None or tokens.ids == own.ids:
         return spans
     places = [search(tokens, text)[-1] for text in texts]

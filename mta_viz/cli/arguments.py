@@ -12,7 +12,7 @@ from mta_viz.cli.arguments_cause import (
     add_responsibility,
 )
 from mta_viz.cli.arguments_figures import add_figure, add_paper_figures
-from mta_viz.cli.arguments_labs import add_conjunction, add_needle, add_perplexity
+from mta_viz.cli.arguments_labs import add_conjunction, add_needle, add_perplexity, add_questions
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
 from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
 from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
@@ -49,6 +49,7 @@ def build_parser() -> Parser:
     add_needle(commands)
     add_perplexity(commands)
     add_conjunction(commands)
+    add_questions(commands)
     add_paper_figures(commands)
     add_figure(commands)
     return parser

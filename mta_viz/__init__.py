@@ -13,18 +13,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mta_viz.analysis.ablation import ablate
     from mta_viz.analysis.attributed_prompt import attribute
+    from mta_viz.analysis.comparing import compare
     from mta_viz.analysis.decomposition import decompose
     from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.exporting.notebook import export
     from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "ablate", "attribute", "capture", "decompose", "export", "kernels", "load"]
+__all__ = [
+    "__version__",
+    "ablate",
+    "attribute",
+    "capture",
+    "compare",
+    "decompose",
+    "export",
+    "kernels",
+    "load",
+]
 
 _HOME = {
     "ablate": "mta_viz.analysis.ablation",
     "attribute": "mta_viz.analysis.attributed_prompt",
     "capture": "mta_viz.tracing",
+    "compare": "mta_viz.analysis.comparing",
     "decompose": "mta_viz.analysis.decomposition",
     "export": "mta_viz.exporting.notebook",
     "kernels": "mta_viz.analysis.shapes.notebook",

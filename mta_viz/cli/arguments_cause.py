@@ -59,3 +59,28 @@ def add_attribute(commands: Commands) -> None:
     attribute.add_argument("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
     attribute.add_argument("--stage", metavar="NAME", help="for example hook_scores_kq")
     add_output(attribute)
+
+
+def add_compare(commands: Commands) -> None:
+    """The flags of `compare`."""
+    compare = commands.add_parser("compare", help="two models, two prompts, or with and without edits")
+    add_model(compare)
+    compare.add_argument(
+        "other",
+        type=Path,
+        nargs="?",
+        metavar="B",
+        help="a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity",
+    )
+    add_prompt(compare)
+    compare.add_argument("--prompt-b", metavar="TEXT", help="another prompt for the same model")
+    compare.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a JSON list of interventions that make B of the model"
+    )
+    add_answer(compare)
+    compare.add_argument(
+        "--pair-by",
+        choices=("index", "similarity", "needle"),
+        help="which heads are compared (default: by index where the models are related, else by their maps)",
+    )
+    add_output(compare)

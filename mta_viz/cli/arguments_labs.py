@@ -58,3 +58,26 @@ def add_conjunction(commands: Commands) -> None:
     )
     test.add_argument("--format", choices=("json", "csv"), default="json", help="json (default) or csv")
     add_output(test)
+
+
+def add_perplexity(commands: Commands) -> None:
+    """The flags of `perplexity`."""
+    perplexity = commands.add_parser(
+        "perplexity", help="how well a text, or passages' last words, are predicted"
+    )
+    add_model(perplexity, dtype="float32")
+    given = perplexity.add_mutually_exclusive_group(required=True)
+    given.add_argument("--prompt", metavar="TEXT", help="a text, or with --last-word one passage")
+    given.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help='a text; with --last-word passages: paragraphs, or {"text": ...} lines',
+    )
+    perplexity.add_argument(
+        "--last-word", action="store_true", help="ask for the last word of each passage, as LAMBADA does"
+    )
+    perplexity.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write every token, or passage, as a table"
+    )
+    perplexity.add_argument("--force", action="store_true", help="overwrite an existing file")

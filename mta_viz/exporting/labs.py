@@ -1,10 +1,13 @@
-"""What the labs measure, as CSV: the accuracies of a sweep, and conjunction tests."""
+"""What the labs measure, as CSV: accuracies of a sweep, conjunctions, last words, losses of a text."""
 
+import math
 from collections.abc import Mapping
 
 from mta_viz.analysis.labs.answers import NeedleScore
 from mta_viz.analysis.labs.conjunction import Conjunction, rows_of
+from mta_viz.analysis.labs.passages import PassageScores
 from mta_viz.analysis.labs.sweep import Setting
+from mta_viz.analysis.labs.text_losses import TextLosses
 from mta_viz.exporting.data import number, table
 
 
@@ -24,3 +27,35 @@ def conjunction_csv(found: Mapping[str, Conjunction]) -> str:
     rows = [{"model": model} | row for model, one in found.items() for row in rows_of(one)]
     told = ([number(value) if isinstance(value, float) else value for value in row.values()] for row in rows)
     return table(tuple(rows[0]), told)
+
+
+def words_csv(found: PassageScores) -> str:
+    """One line a passage, those left out with the reason alone; log-probabilities in nats."""
+    header = (
+        "passage", "last_word", "tokens", "rank", "greedy", "log_probability", "probability", "perplexity",
+        "likeliest_first", "tokens_before", "tokens_read", "left_out",
+    )  # fmt: skip
+    lines: dict[int, tuple[object, ...]] = {
+        one.number: (
+            one.number, one.word, len(one.pieces), one.rank, int(one.greedy), number(one.log_probability),
+            number(one.probability), number(one.perplexity), one.instead, one.n_before, one.n_read, "",
+        )
+        for one in found.words
+    }  # fmt: skip
+    lines |= {one.number: (one.number, *[""] * (len(header) - 2), one.reason) for one in found.left_out}
+    return table(header, (lines[place] for place in sorted(lines)))
+
+
+def losses_csv(found: TextLosses) -> str:
+    """One line a token; the first, which nothing predicts, has no loss."""
+    facts = zip(
+        found.tokens.ids, found.tokens.pieces, found.losses.tolist(), found.ranks.tolist(), found.expected,
+        strict=True,
+    )  # fmt: skip
+    rows = [
+        (place, one, piece, number(loss), number(math.exp(-loss)), rank, expected)
+        if rank
+        else (place, one, piece, "", "", "", "")
+        for place, (one, piece, loss, rank, expected) in enumerate(facts)
+    ]
+    return table(("position", "id", "token", "loss_nats", "probability", "rank", "likeliest"), rows)

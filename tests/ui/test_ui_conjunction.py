@@ -11,7 +11,6 @@ from mta_viz.analysis.labs.four_prompts import block_prompts
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tracing import load
 from mta_viz.ui.labs.conjunction import ALONE, ITSELF
-from mta_viz.ui.labs.twins import twin_name
 from mta_viz.ui.state import View
 from tests.tiny_models import write_models
 
@@ -137,12 +136,6 @@ def test_numbers_that_are_none_are_said(open_lab):
     app = run_test(app)
     assert not app.exception, app.exception[0].message
     assert "tiny-nan" in said(app)
-
-
-def test_twins_are_known_by_name():
-    assert twin_name("blocks-n5-mta") == "blocks-n5-transformer"
-    assert twin_name("blocks-n5-transformer") == "blocks-n5-mta"
-    assert twin_name("mta-run") is None
 
 
 def test_a_page_nobody_looks_at_runs_the_test_by_itself(open_lab):

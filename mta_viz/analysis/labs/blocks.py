@@ -8,8 +8,9 @@ import torch
 from mta_viz.analysis.from_layer import end_logits
 from mta_viz.analysis.labs.answers import gold_log_probabilities
 from mta_viz.analysis.labs.block_accuracy import check_characters
+from mta_viz.analysis.labs.crops import Region, region
 from mta_viz.analysis.labs.finder import Parts
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.spans import QUESTION, Span
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tokenizers.base import Tokens
@@ -72,6 +73,13 @@ def block_parts(sample: BlockSample) -> Parts:
     others = [sample.task.block_positions(index).start for index in range(len(sample.blocks))]
     asked = Span(f"{sample.blocks[sample.target]} (target)", "A", target.start, target.stop)
     return Parts(asked, (asked,), len(sample.tokens) - 1, tuple(others))
+
+
+def block_region(sample: BlockSample) -> Region:
+    """Query letters x target block, with the block's neighbours and the end of the last block."""
+    (target,), n_tokens, n_query = block_parts(sample).all, len(sample.tokens), sample.task.n_query
+    asking = Span("query letters", QUESTION, n_tokens - n_query, n_tokens)
+    return region(asking, target, n_tokens, above=2, beside=sample.task.n_letters + 1)
 
 
 def answer_block(model: HookedMTA, sample: BlockSample) -> BlockAnswer:

@@ -11,6 +11,7 @@ from mta_viz.analysis.labs.blocks import (
     BlockSample,
     answer_block,
     block_parts,
+    block_region,
     block_sample,
     chance_error,
 )
@@ -21,6 +22,7 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.blocks import OUTPUTS, VOCAB_SIZE, BlockTask
 from mta_viz.tracing import capture, estimate_seconds
 from mta_viz.ui import jobs, state
+from mta_viz.ui.labs.crop_view import Asked, draw_crop
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
@@ -97,6 +99,8 @@ def _draw_sample(page: Page, task: BlockTask, number: int) -> None:
     )
     text = sample.tokens.text or ""
     draw_finder(page, finder, key, "Block", Prompt(text, lambda: finder.parts.all))
+    words = "query letters x target block"
+    draw_crop(page, Asked(sample.tokens, block_region(sample), words, key))
 
 
 def _work(model: HookedMTA, sample: BlockSample, job: Job) -> tuple[BlockAnswer, Finder]:

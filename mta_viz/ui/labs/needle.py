@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.labs.answers import check_vocabulary
-from mta_viz.analysis.labs.finder import prompt_spans
+from mta_viz.analysis.labs.finder import needle_region, prompt_spans
 from mta_viz.analysis.labs.needle_run import NeedleRun, run_needle
 from mta_viz.errors import TokenizerError
 from mta_viz.model.transformer import HookedMTA
@@ -13,12 +13,14 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tracing import estimate_seconds
 from mta_viz.ui import jobs, state
+from mta_viz.ui.labs.crop_view import Asked, draw_crop
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
 from mta_viz.ui.labs.gains_view import draw_gains
 from mta_viz.ui.labs.needle_form import Form, draw_form
 from mta_viz.ui.labs.needle_text import draw_prompt
+from mta_viz.ui.labs.sweep_opened import draw_opened
 from mta_viz.ui.labs.sweep_view import draw_sweep
-from mta_viz.ui.open_page import Page
+from mta_viz.ui.open_page import Page, errors_as_messages
 from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
 from mta_viz.ui.widgets import caption, plain
@@ -28,7 +30,14 @@ RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, fin
 
 
 def draw_needle(page: Page) -> None:
-    """The form, one sample, the sweep."""
+    """The form, one sample, the sweep; a results file whatever the model."""
+    with errors_as_messages():
+        _draw_lab(page)
+    st.subheader("Results from a file")
+    draw_opened()
+
+
+def _draw_lab(page: Page) -> None:
     if not can_write(page):
         return
     form = draw_form(page.model.config.n_ctx)
@@ -107,6 +116,8 @@ def _draw_run(page: Page, run: NeedleRun, key: tuple[object, ...]) -> None:
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = Prompt(text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     draw_finder(page, run.finder, key, "Needle", prompt)
+    words = "question x asked needle"
+    draw_crop(page, Asked(run.sample.tokens, needle_region(run.sample), words, key))
 
 
 def answer_words(run: NeedleRun) -> str:

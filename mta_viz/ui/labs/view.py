@@ -5,7 +5,7 @@ import streamlit as st
 from mta_viz.errors import MtaVizError
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
-from mta_viz.ui.labs import blocks, conjunction, needle
+from mta_viz.ui.labs import blocks, conjunction, needle, text
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import plain
 
@@ -13,6 +13,7 @@ LABS = {
     "Needle": needle.draw_needle,
     "Blocks": blocks.draw_blocks,
     "Conjunction": conjunction.draw_conjunction,
+    "Text": text.draw_text,
 }
 
 

@@ -21,6 +21,7 @@ LAYERS = (
     "tracing",
     "scorers",
     "analysis",
+    "traces",
     "plots",
     "exporting",
 )

@@ -18,6 +18,7 @@ LAYERS = (
     "checkpoint",
     "model",
     "cost",
+    "captured",
     "tracing",
     "scorers",
     "analysis",
@@ -28,6 +29,7 @@ LAYERS = (
 SHARED = {
     "errors": set(),
     "units": set(),
+    "printed": set(),
     "tokenizers": {"errors", "units"},
     "tasks": {"errors", "units", "tokenizers"},
 }

@@ -73,13 +73,13 @@ def _add_trace(commands: Commands) -> None:
         "--stages",
         type=name_list,
         metavar="NAMES",
-        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all; run: maps only, or none)",
+        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all; of a run maps, or none)",
     )
     trace.add_argument(
         "--format",
         choices=("hooks", "run"),
         default="hooks",
-        help="hooks (default): tensors for other programs; run: a file that the app and open_trace open again",
+        help="hooks (default): tensors for other programs; run: a file the app and open_trace open again",
     )
     trace.add_argument("--out", type=Path, required=True, metavar="F.safetensors", help="file to write")
     trace.add_argument("--force", action="store_true", help="overwrite an existing file")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -34,6 +35,8 @@ MAX_BYTES = 4 * 2**30
 DESCRIPTION, DIGEST = "mta_viz", "sha256"
 _NO_DIGEST = "0" * 64
 Tensors = Mapping[str, Tensor]
+Layers = Sequence[int] | None
+Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,13 @@ class SavedRun:
         digest = weights_digest(model)
         if digest != about.sha256:
             raise MtaVizError(
-                f"the run is of {printable(about.checkpoint)} with the sha256 {about.sha256[:12]}..., the model "
-                f"given has {digest[:12]}...; open it with its own checkpoint, or without one"
+                f"the run is of {printable(about.checkpoint)} with the sha256 {about.sha256[:12]}..., the "
+                f"model given has {digest[:12]}...; open it with its own checkpoint, or without one"
             )
         if dtype != about.dtype:
             raise MtaVizError(
-                f"the run was computed in {about.dtype}, the model given computes in {dtype}, and its maps would "
-                f"differ; load it with dtype=torch.{about.dtype}"
+                f"the run was computed in {about.dtype}, the model given computes in {dtype}, and its maps "
+                f"would differ; load it with dtype=torch.{about.dtype}"
             )
         if model.plan == about.plan:
             return model
@@ -88,7 +91,7 @@ def save_trace(
     path: str | Path,
     *,
     stages: Sequence[Stage] = (),
-    layers: Sequence[int] | None = None,
+    layers: Layers = None,
     overwrite: bool = False,
 ) -> Path:
     """Save a run as one safetensors file, with the maps of `stages` in `layers` (None: in every layer).
@@ -115,13 +118,13 @@ def save_trace(
     return path
 
 
-def trace_bytes(trace: Trace, *, stages: Sequence[Stage] = (), layers: Sequence[int] | None = None) -> bytes:
+def trace_bytes(trace: Trace, *, stages: Sequence[Stage] = (), layers: Layers = None) -> bytes:
     """The file's content; for the rest as `save_trace`."""
     tensors, metadata = _contents(trace, _places(trace, stages, layers))
     return save(dict(tensors), metadata=metadata)
 
 
-def trace_size(trace: Trace, *, stages: Sequence[Stage] = (), layers: Sequence[int] | None = None) -> int:
+def trace_size(trace: Trace, *, stages: Sequence[Stage] = (), layers: Layers = None) -> int:
     """Bytes the file will take, up to some hundred for the names in its header. Raises as `save_trace`."""
     places = _places(trace, stages, layers)
     shapes = _shapes(_about(trace, places, _NO_DIGEST))
@@ -132,9 +135,9 @@ def trace_size(trace: Trace, *, stages: Sequence[Stage] = (), layers: Sequence[i
 def open_trace(path: str | Path, model: HookedMTA | None = None) -> StoredTrace:
     """Open a run that `save_trace` wrote; no GPU is needed, and nothing is run.
 
-    With `model`, the checkpoint it was made with, every stage is there; without, the stored maps [head, query,
-    key] are, and asking for another says which. Raises MtaVizError for a file that is damaged, cut short, of
-    another kind or over 4 GiB, and for a model with other weights or another dtype.
+    With `model`, the checkpoint it was made with, every stage is there; without, the stored maps [head,
+    query, key] are, and asking for another says which. Raises MtaVizError for a file that is damaged, cut
+    short, of another kind or over 4 GiB, and for a model with other weights or another dtype.
 
     >>> file = mta_viz.save_trace(trace, folder / "kept.safetensors", stages=[mta_viz.Stage.PATTERN])
     >>> alone = mta_viz.open_trace(file)
@@ -168,8 +171,8 @@ def _read(path: Path) -> SavedRun:
         metadata = opened.metadata() or {}
         if DESCRIPTION not in metadata:
             raise MtaVizError(
-                "it does not say what run it is of. Expected a file of `save_trace`, of the app's Save run, or of "
-                "`python -m mta_viz trace ... --format run`"
+                "it does not say what run it is of. Expected a file of `save_trace`, of the app's Save this "
+                "run, or of `python -m mta_viz trace ... --format run`"
             )
         about = from_text(metadata[DESCRIPTION])
         wanted, found = _shapes(about), set(opened.keys())
@@ -180,16 +183,16 @@ def _read(path: Path) -> SavedRun:
     return _checked(about, tensors)
 
 
-def _compare(wanted: Mapping[str, tuple[tuple[int, ...], torch.dtype]], slices: Mapping[str, object]) -> None:
+def _compare(wanted: Shapes, slices: Mapping[str, Any]) -> None:
     words = {torch.int64: "I64", torch.float32: "F32"}
     expected = {name: (list(shape), words[dtype]) for name, (shape, dtype) in wanted.items()}
-    found = {name: (list(one.get_shape()), one.get_dtype()) for name, one in slices.items()}  # type: ignore[attr-defined]
+    found = {name: (list(one.get_shape()), one.get_dtype()) for name, one in slices.items()}
     wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
     if wrong:
         name = wrong[0]
         raise MtaVizError(
-            f"{len(wrong)} of its tensors are not what its model and prompt call for, first {printable(name)}: "
-            f"{_told(found.get(name))} instead of {_told(expected.get(name))}"
+            f"{len(wrong)} of its tensors are not what its model and prompt call for, first "
+            f"{printable(name)}: {_told(found.get(name))} instead of {_told(expected.get(name))}"
         )
 
 
@@ -240,7 +243,7 @@ def _about(trace: Trace, places: tuple[Place, ...], digest: str) -> About:
     return About(name, digest, model.config, dtype, *said, model.plan, places)
 
 
-def _shapes(about: About) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+def _shapes(about: About) -> Shapes:
     """Every tensor of the file. Raises MtaVizError where pieces and spans differ in number."""
     config, n_tokens = about.config, len(about.pieces)
     if n_tokens != len(about.spans) or not n_tokens:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.captured import EVERYTHING, Trace
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import QueryKeyValue
 from mta_viz.model.stages import Stage
 from mta_viz.traces.about import About, Place
-from mta_viz.tracing import EVERYTHING, Trace
 
 SLAB_ROWS = 256
 
@@ -64,7 +64,7 @@ class StoredTrace(Trace):
     def _check_weights(self, what: str) -> None:
         if not self.recomputes:
             raise PromptError(
-                f"this saved run does not hold {what}. It holds the maps of {self.about.stored_words()}. For all "
-                f"others open it with its checkpoint, {self.about.checkpoint}: "
+                f"this saved run does not hold {what}. It holds the maps of {self.about.stored_words()}. For "
+                f"all others open it with its checkpoint, {self.about.checkpoint}: "
                 "open_trace(file, model=load(checkpoint))"
             )

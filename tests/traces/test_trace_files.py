@@ -175,7 +175,7 @@ def test_nothing_is_overwritten_unasked_and_a_failed_write_leaves_nothing(trace,
 
 def test_a_file_too_large_or_no_file_is_refused(file, tmp_path, monkeypatch):
     with pytest.raises(
-        MtaVizError, match="none.safetensors cannot be opened as a saved run: there is no such file"
+        MtaVizError, match=r"none\.safetensors cannot be opened as a saved run: there is no such file"
     ):
         open_trace(tmp_path / "none.safetensors")
     monkeypatch.setattr(files, "MAX_BYTES", 100)

@@ -43,10 +43,15 @@ def draw_saved_runs(page: Page) -> None:
 
 @st.dialog("Save this run")
 def save_run(page: Page) -> None:
+    """The window around `draw_save`."""
+    draw_save(page)
+
+
+def draw_save(page: Page) -> None:
     """Which maps go into the file, how large it will be, and the file."""
     caption(
         "One safetensors file: tokens, the residual stream of every layer, settings and interventions. "
-        "Opened with its checkpoint it gives every map again. Maps stored in it are seen without the checkpoint."
+        "Opened with its checkpoint it gives every map again; maps stored in it are seen without."
     )
     trace = _pick_trace(page)
     config = trace.model.config
@@ -106,6 +111,11 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
 
 @st.dialog("Open a run", width="large")
 def open_run(page: Page) -> None:
+    """The window around `draw_open`."""
+    draw_open(page)
+
+
+def draw_open(page: Page) -> None:
     """A file, what it is of, its maps; and the way to make it the page's run."""
     upload = st.file_uploader(
         "A run saved by this app", type=["safetensors"], key="run.upload", max_upload_size=MOST_MB

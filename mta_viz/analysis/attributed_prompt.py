@@ -83,8 +83,8 @@ def attribute(
     id, for ablation a token's id. `groups`: positions ablated together; without, the up to 64 tokens of
     largest integrated gradients. Raises PromptError for what is not there or does not go together.
 
-    >>> mta_viz.attribute(model, trace.tokens).found.values.shape
-    torch.Size([21])
+    >>> mta_viz.attribute(model, trace.tokens, method="ablation", groups=[[7, 8], [9]]).found.values.shape
+    torch.Size([2])
     """
     trace = capture(model, _until(tokenize(model, prompt), position))
     wanted = answer_after(trace, answer)

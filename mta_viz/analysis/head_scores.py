@@ -212,7 +212,7 @@ def ranking(scores: HeadScores, key: str) -> Ranking:
 
     >>> first = mta_viz.ranking(mta_viz.head_scores(trace), "previous")[0]
     >>> first.layer, first.head, round(first.value, 2)
-    (0, 0, 0.0)
+    (1, 0, 0.7)
     """
     if key not in scores.values:
         raise PromptError(f"there is no score {key!r} here; there are {', '.join(scores.values)}")

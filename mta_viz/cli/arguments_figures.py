@@ -9,7 +9,9 @@ def add_paper_figures(commands: Commands) -> None:
     """The flags of `paper-figures`."""
     figures = commands.add_parser("paper-figures", help="the paper's figures of kernels, ready to print")
     add_model(figures, dtype="float32")
-    figures.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    figures.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="a folder, or FILE.pdf for all in one file"
+    )
     figures.add_argument(
         "--which",
         type=name_list,

@@ -26,14 +26,16 @@ from mta_viz.analysis.paper_map import (
     strongest_head,
 )
 from mta_viz.analysis.spans import Span, find, needle_spans
-from mta_viz.checkpoint.atomic import write_folder
+from mta_viz.checkpoint.atomic import replacing, write_folder
 from mta_viz.cli.loading import open_model, valid_text
+from mta_viz.cli.output import check_output
 from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.exporting.figures import Format, figure_bytes
 from mta_viz.exporting.names import file_name
 from mta_viz.exporting.paper import PNG_SCALE, PaperFigure, Result, paper_figure
+from mta_viz.exporting.together import one_pdf
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import capture, tokenize
@@ -46,6 +48,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     wanted = _wanted(arguments.which)
     if (arguments.keys or arguments.rows) and not arguments.prompt:
         raise MtaVizError("--keys and --rows name parts of --prompt TEXT, which is missing")
+    if arguments.out.suffix.lower() == ".pdf":
+        return _one_file(wanted, arguments)
     if arguments.out.exists() and not arguments.out.is_dir():
         raise MtaVizError(f"{arguments.out} is a file; name a folder with --out")
     model = open_model(arguments)
@@ -67,6 +71,21 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "written": [name for files in names for name in files],
         "left_out": left_out,
     }
+
+
+def _one_file(wanted: tuple[Preset, ...], arguments: Namespace) -> dict[str, Any]:
+    """All figures as pages of one PDF."""
+    check_output(arguments.out, arguments.force)
+    model = open_model(arguments)
+    made, left_out = _make(model, wanted, arguments)
+    pages = []
+    with ProgressLine("drawing") as progress:
+        for place, figure in enumerate(made, start=1):
+            pages.append((figure.caption, figure_bytes(figure.figure, "pdf", PNG_SCALE)))
+            progress(place / len(made))
+    with replacing(arguments.out) as partial:
+        partial.write_bytes(one_pdf(pages))
+    return {"out": str(arguments.out), "pages": len(pages), "left_out": left_out}
 
 
 def _check_free(out: Path, names: list[str], force: bool) -> list[str]:

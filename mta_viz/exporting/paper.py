@@ -1,19 +1,25 @@
 """One of the paper's figures with all that goes with it: picture, caption, numbers, and the file's name."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import plotly.graph_objects as go
+from torch import Tensor
 
+from mta_viz.analysis.kernels import MixPlace, Place
 from mta_viz.analysis.paper_figures import (
     LayerPicture,
     MixingByLayer,
     MixingOverLayers,
     Preset,
+    layer_picture,
+    layers_having,
+    mixing_over_layers,
 )
 from mta_viz.analysis.paper_map import KernelBesideMap
+from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import Row, number, table
 from mta_viz.plots import paper_captions, paper_figures
 from mta_viz.plots.paper_figures import Bars, Width
@@ -31,6 +37,14 @@ class PaperFigure:
     figure: go.Figure
     caption: str
     csv: str
+
+    def view(self, width: Width) -> dict[str, str]:
+        """The parameters of the Kernels page's address that show it; of a map only some."""
+        preset, *place = map(str, self.name)
+        found = {"part": "Paper figures", "figure": preset, "figure_width": width}
+        if preset in ("kernels", "kernel-map"):
+            found |= {"l": place[0].removeprefix("L"), "figure_where": place[-1]}
+        return found | {"figure_mixing": place[0]} if preset == "head-kernels" else found
 
 
 def paper_figure(
@@ -54,6 +68,24 @@ def paper_figure(
     figure = paper_figures.bars_figure(result, BARS[preset], **look)
     caption = paper_captions.bars_caption(result, BARS[preset], model, numbering_from)
     return PaperFigure((preset,), figure, caption, _means_csv(result))
+
+
+def every_kernel(
+    weights: Mapping[str, Tensor],
+    config: ModelConfig,
+    model: str,
+    *,
+    width: Width = "page",
+    numbering_from: int = 0,
+) -> Iterator[PaperFigure]:
+    """All a model's kernels: a figure a layer and place, then one of each kind of head mixing over layers."""
+    look: dict[str, Any] = {"width": width, "numbering_from": numbering_from}
+    for place in get_args(Place):
+        for layer in layers_having(config, place):
+            yield paper_figure("kernels", layer_picture(weights, config, layer, place), model, **look)
+    for mixing in get_args(MixPlace):
+        if layers_having(config, mixing):
+            yield paper_figure("head-kernels", mixing_over_layers(weights, config, mixing), model, **look)
 
 
 def _layer_csv(picture: LayerPicture) -> str:

@@ -30,6 +30,9 @@ Above 256 tokens the map at the left is an overview: draw a box in it to see the
 """
 
 
+EVERYTHING = "Save all figures of this page in one file, or the whole session; open a saved session."
+
+
 def draw_address(text: str) -> None:
     """One line: the place in words, a copyable link, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
@@ -38,6 +41,10 @@ def draw_address(text: str) -> None:
         with st.popover("Link", icon=":material/link:"):
             st.caption(_what_is_in_it())
             st.code(link(), language=None)
+        if st.button("Everything", icon=":material/folder_zip:", key="everything", help=EVERYTHING):
+            from mta_viz.ui.session_dialog import everything
+
+            everything()
         with st.popover("?", width="content"):
             st.markdown(HELP)
 

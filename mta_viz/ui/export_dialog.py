@@ -11,14 +11,14 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import Format
 from mta_viz.exporting.greys import has_scales
 from mta_viz.exporting.provenance import Provenance
-from mta_viz.exporting.saved import Choices, Saved, all_files, laid_out, picture, sidecar, zipped
-from mta_viz.exporting.sizes import SIZES, Sized
+from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
+from mta_viz.exporting.sizes import SIZES, Sized, SizeName
 from mta_viz.ui import state
 from mta_viz.ui.shown import Part, Shown, facts, limits
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
-COLOURS = {"colour": "colour-blind safe colours", "greys": "greys"}
+COLOURS: dict[Colours, str] = {"colour": "colour-blind safe colours", "greys": "greys"}
 DPI = (96, 150, 300, 600)
 SMALL_PT = 6.0  # print asks for no less
 WHOLE = "as shown"
@@ -43,7 +43,17 @@ def export(shown: Shown) -> None:
 
 
 def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
-    format: Format = st.segmented_control(
+    format, size, colours, dpi = pick_format(), pick_size(), "colour", 300
+    if has_scales(shown.figure):
+        colours = pick_colours()
+    if format == "png":
+        dpi = st.selectbox("Dots to the inch", DPI, **state.kept("export dpi", 300, DPI))
+    return format, Choices(size, colours, dpi), _pick_part(shown)
+
+
+def pick_format() -> Format:
+    """Of pictures."""
+    return st.segmented_control(
         "Format",
         FORMATS,
         required=True,
@@ -52,25 +62,27 @@ def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
         "works offline.",
         **state.kept("export format", FORMATS[0], FORMATS),
     )
-    size = st.selectbox(
+
+
+def pick_size() -> SizeName:
+    """On paper or on a slide."""
+    return st.selectbox(
         "Size",
         list(SIZES),
         format_func=lambda name: SIZES[name].words,
         **state.kept("export size", "screen", list(SIZES)),
     )
-    colours = "colour"
-    if has_scales(shown.figure):
-        colours = st.selectbox(
-            "Colours",
-            list(COLOURS),
-            format_func=COLOURS.__getitem__,
-            help="Greys print and photocopy: negative is dark, zero grey, positive light.",
-            **state.kept("export colours", "colour", list(COLOURS)),
-        )
-    dpi = 300
-    if format == "png":
-        dpi = st.selectbox("Dots to the inch", DPI, **state.kept("export dpi", 300, DPI))
-    return format, Choices(size, colours, dpi), _pick_part(shown)
+
+
+def pick_colours() -> Colours:
+    """In colour, or in greys."""
+    return st.selectbox(
+        "Colours",
+        list(COLOURS),
+        format_func=COLOURS.__getitem__,
+        help="Greys print and photocopy: negative is dark, zero grey, positive light.",
+        **state.kept("export colours", "colour", list(COLOURS)),
+    )
 
 
 def _pick_part(shown: Shown) -> Part | None:

@@ -15,6 +15,7 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Saved
 from mta_viz.ui import registry
+from mta_viz.ui.link import asking_for
 from mta_viz.ui.shown import Range, Shown
 from mta_viz.ui.site import ASSETS, PAGES
 
@@ -77,8 +78,8 @@ def open_page(said: Provenance, folder: Path) -> dict[str, Shown]:
     app.switch_page(script)
     for name, value in (said.view | {"ck": _name(folder)}).items():
         app.query_params[name] = value
-    if said.prompt is not None:
-        _ask(app, said.prompt)
+    for name, value in ({} if said.prompt is None else asking_for(said.prompt)).items():
+        app.session_state[f"kept.{name}"] = value
     app.session_state["kept.waits for all"] = True  # nobody presses a button
     app.run()
     _raise_errors(app)
@@ -89,14 +90,6 @@ def _name(folder: Path) -> str:
     """How the picker names it: by its path where several models have its name."""
     names = [one.name for one in find_checkpoints(list(registry.roots())).found]
     return folder.name if names.count(folder.name) == 1 else str(folder)
-
-
-def _ask(app: Any, prompt: str | list[int]) -> None:
-    """Put the prompt into its box and run it, however long it is."""
-    run = prompt if isinstance(prompt, str) else tuple(prompt)
-    box = "prompt" if isinstance(prompt, str) else "ids"
-    app.session_state[f"kept.{box}"] = prompt if isinstance(prompt, str) else ", ".join(map(str, prompt))
-    app.session_state["kept.run"] = run
 
 
 def _raise_errors(app: Any) -> None:

@@ -147,7 +147,15 @@ def take(prompt: Prompt, multiply_adds: float) -> bool:
     return multiply_adds <= QUICK
 
 
+def asking_for(prompt: str | Sequence[int]) -> dict[str, Any]:
+    """The kept values that put a prompt into its box and have it run, however long it is."""
+    if isinstance(prompt, str):
+        return {"prompt": prompt, "run": prompt}
+    return {"ids": ", ".join(map(str, prompt)), "run": tuple(prompt)}
+
+
 def forget() -> None:
     """Say no more of what the link asked for: something else is run."""
-    for name, nothing in (("link problem", ""), ("linked settings", {}), ("refused settings", ())):
-        state.put(name, nothing)
+    nothing = {"link problem": "", "linked settings": {}, "refused settings": (), "session sha256": ""}
+    for name, value in nothing.items():
+        state.put(name, value)

@@ -113,12 +113,17 @@ def _close(request: "Request", page: Page) -> None:
 
     state.mirror()
     with errors_as_messages():
-        _say_left_out()
+        _say_left_out(request)
         finish(request, page)
 
 
-def _say_left_out() -> None:
+def _say_left_out(request: "Request") -> None:
     """What the link asked for that this page could not give, until another prompt is run."""
     left_out = state.left_out()
     if left_out:
         st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
+    if state.get("session sha256") and request.model is not None:
+        from mta_viz.ui import cache
+
+        if cache.digest(request.model) != state.get("session sha256"):
+            st.sidebar.warning("The opened session was made with other weights than this model's.")

@@ -41,7 +41,7 @@ _URL_NAMES = {
 # What an address says in another way, and what belongs to one computer.
 _NO_SETTINGS = {
     *("checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"),
-    *(f"export {name}" for name in ("format", "size", "colours", "dpi", "queries", "keys")),
+    *(f"export {name}" for name in ("format", "size", "colours", "dpi", "queries", "keys", "kind")),
 }
 _NOT_OURS = {"embed", "embed_options"}
 _WHERE = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has it, which imports torch

@@ -134,6 +134,19 @@ def test_a_pdf_is_as_wide_as_it_is_printed(run, folder, tmp_path):
     assert wide / 72 * 25.4 == pytest.approx(84, abs=0.5)
 
 
+@pytest.mark.browser
+def test_one_pdf_has_a_page_a_figure_named_by_its_caption(run, folder, tmp_path):
+    from pypdf import PdfReader
+
+    out = tmp_path / "all.pdf"
+    answer = run("paper-figures", folder, "--out", out, "--which", "kernels,head-ratio")
+    assert answer.status == 0, answer.err
+    reader = PdfReader(out)
+    assert len(reader.pages) == len(reader.outline) == answer.json["pages"] > 2
+    assert "of small" in reader.outline[0]["/Title"]
+    assert_refused(run("paper-figures", folder, "--out", out), "exists", "--force")
+
+
 def test_a_model_without_kernels_has_no_figures(run, tmp_path):
     shapes = config(MTAOptions(), 32)
     plain = tmp_path / "plain"

@@ -26,6 +26,7 @@ def script(folder: str, prompt: str | None, spans, numbering: int):
         model = load(folder)
         state.st.session_state["loaded"] = model, None if prompt is None else capture(model, prompt)
         state.select(checkpoint="tiny")
+    state.enter("Kernels")
     model, trace = state.st.session_state["loaded"]
     key = f"{folder}{prompt}{spans}"
     if spans is not None:
@@ -175,3 +176,27 @@ def test_the_part_is_on_the_page(open_app):
     assert not app.exception and not app.error
     captions = [one.value for one in app.get("code")]  # the sidebar has one too
     assert any("columns: “The magic number of" in one for one in captions)
+
+
+def test_all_kernels_come_in_one_file_and_each_says_its_view(draw, monkeypatch):
+    from mta_viz.exporting.provenance import from_text
+    from mta_viz.ui.atlas import all_kernels
+
+    monkeypatch.setattr(all_kernels, "together", lambda figures, *_, **__: _as_bytes(figures))
+    app = draw("kernels")
+    app.button(key="all_kernels.make").click().run()
+    assert not app.exception and "figures: one for each layer" in told(app)
+    figures = [from_text(line) for line in KEPT]
+    # tiny-mta: kernels before and after the softmax in layers 1 and 3, two kinds of mixing
+    assert [one.view["figure"] for one in figures].count("head-kernels") == 2
+    assert [(one.view["l"], one.view["figure_where"]) for one in figures[:-2]] == [
+        ("1", "pre"), ("3", "pre"), ("1", "post"), ("3", "post"),
+    ]  # fmt: skip
+
+
+KEPT: list[str] = []
+
+
+def _as_bytes(figures) -> bytes:
+    KEPT[:] = [one.provenance.text() for one in figures]
+    return b"%PDF"

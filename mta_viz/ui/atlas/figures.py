@@ -22,6 +22,7 @@ from mta_viz.exporting.paper import PaperFigure, Result, paper_figure
 from mta_viz.plots.paper_figures import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
+from mta_viz.ui.atlas.all_kernels import draw_all_kernels
 from mta_viz.ui.atlas.figures_map import kernel_and_map, pick_place
 from mta_viz.ui.atlas.layer import missing_text
 from mta_viz.ui.numbering import layer_label
@@ -66,6 +67,7 @@ def draw_figures(page: Page) -> None:
         return
     if result is not None:
         _draw(page, preset, width, result)
+    draw_all_kernels(page, width)
 
 
 def _draw(page: Page, preset: Preset, width: Width, result: Result) -> None:

@@ -1,0 +1,136 @@
+"""The window for all figures of a page at once: one PDF or ZIP, or a session that can be opened again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting.figures import Format
+from mta_viz.exporting.names import file_name
+from mta_viz.exporting.provenance import Provenance
+from mta_viz.exporting.saved import Choices, Saved
+from mta_viz.exporting.session import Session, read_session, session_bytes
+from mta_viz.exporting.together import together
+from mta_viz.ui import state
+from mta_viz.ui.export_dialog import pick_colours, pick_format, pick_size
+from mta_viz.ui.link import asking_for
+from mta_viz.ui.shown import all_shown, facts, limits
+from mta_viz.ui.site import PAGES
+from mta_viz.ui.widgets import MIME_TYPES, caption, plain
+
+MAX_UPLOAD_MB = 200
+SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
+TOLD = {
+    SESSION: "Prompt, selection, settings and plan, with every figure of this page as an HTML page that "
+    "works offline, its numbers and caption. It can be opened again here.",
+    PDF: "Every figure of this page on a page of its own, in lines; an outline names them.",
+    ZIP: "Every figure of this page as a picture, with its numbers, caption and sidecar.",
+}
+
+
+@st.dialog("Save or open everything", width="large")
+def everything() -> None:
+    """All figures of the page in one file, and the way back."""
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("Save")
+        _draw_save()
+    with right:
+        st.subheader("Open a session")
+        _draw_open()
+
+
+def _draw_save() -> None:
+    kind = st.radio("As", KINDS, **state.kept("export kind", SESSION, KINDS))
+    caption(TOLD[kind])
+    format, choices = _looks(kind)
+    if st.button("Make the file", type="primary", key="everything.make"):
+        _make(kind, format, choices)
+
+
+def _looks(kind: str) -> tuple[Format, Choices]:
+    if kind == SESSION:
+        return "html", Choices()
+    format = pick_format() if kind == ZIP else "pdf"
+    return format, Choices(pick_size(), pick_colours())
+
+
+def _make(kind: str, format: Format, choices: Choices) -> None:
+    """The file and its button; what cannot be made is said."""
+    bar = st.progress(0.0, text="Collecting the numbers")
+    try:
+        figures = _saved(lambda done: bar.progress(done / 2, text="Collecting the numbers"))
+        if not figures and kind != SESSION:
+            raise MtaVizError("This page shows no figure yet. Run a prompt, or choose a tab with a figure.")
+        if kind == SESSION:
+            content, suffix = session_bytes(_session(), figures), "zip"
+        else:
+            suffix = "pdf" if kind == PDF else "zip"
+
+            def told(done: float) -> None:
+                bar.progress(0.5 + done / 2, text=f"Drawing {round(done * len(figures))} of {len(figures)}")
+
+            content = together(figures, suffix, format, choices, told)
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+        return
+    bar.empty()
+    caption(
+        f"{len(figures)} figures: {', '.join(one.provenance.figure for one in figures)}." if figures else ""
+    )
+    st.download_button(
+        f"Save ({len(content) / 1e6:.1f} MB)",
+        content,
+        file_name(state.view().checkpoint, st.session_state["page"], kind, suffix=suffix),
+        MIME_TYPES[suffix],
+        key="everything.save",
+        on_click="ignore",
+    )
+
+
+def _saved(progress: Callable[[float], None]) -> list[Saved]:
+    """Every figure of the page with its numbers."""
+    shared, shown, found = facts(), all_shown(), []
+    for place, one in enumerate(shown.values()):
+        said = Provenance(figure=one.key, limits=limits(one.figure), **shared)
+        found.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
+        progress((place + 1) / len(shown))
+    return found
+
+
+def _session() -> Session:
+    shared = facts()
+    return Session(shared["page"], shared["view"], shared["prompt"], shared["sha256"])
+
+
+def _draw_open() -> None:
+    caption("A ZIP saved as a session. It takes the place of what is shown now; nothing in it is run.")
+    upload = st.file_uploader("Session", type="zip", key="everything.open", max_upload_size=MAX_UPLOAD_MB)
+    if upload is None:
+        return
+    try:
+        session = read_session(upload.getvalue())
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+        return
+    script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
+    if script is None:
+        st.error(plain(f"The session is of a page {session.page!r}, which this version does not have."))
+        return
+    open_session(session, script)
+
+
+def open_session(session: Session, script: str) -> None:
+    """Forget what this visitor chose and go to the session's page by its address."""
+    for name in [name for name in st.session_state if _is_ours(name)]:
+        del st.session_state[name]
+    if session.prompt is not None:
+        for name, value in asking_for(session.prompt).items():
+            state.put(name, value)
+    state.put("session sha256", session.sha256)
+    st.switch_page(script, query_params=session.view)
+
+
+def _is_ours(name: Any) -> bool:
+    return str(name).startswith(("kept.", "widget.", "page of ")) or name in ("view", "settings", "shown")

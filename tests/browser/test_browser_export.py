@@ -1,0 +1,92 @@
+"""What leaves the page in a real browser: the link on the clipboard, a figure's files, a session."""
+
+import io
+import re
+import time
+import zipfile
+
+import pytest
+from PIL import Image
+from pypdf import PdfReader
+
+from mta_viz.exporting.provenance import read
+from tests.browser.looking import run_prompt, settle, wait_for_map
+
+pytestmark = pytest.mark.browser
+PROMPT = "The cat <b>$sat$</b> on the mat. عربي 😀 The cat sat."
+DATA = """() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => JSON.stringify(
+    plot.data.map(trace => trace.z ? [...trace.z].map(row => [...row]) : [])))"""
+
+
+@pytest.fixture
+def explorer(visit):
+    page = visit("/attention?ck=tiny-mta&l=1&h=2&s=kq")
+    wait_for_map(page, "L1 H2")
+    run_prompt(page, PROMPT)
+    page.get_by_text("Cells", exact=True).first.click()
+    wait_for_map(page, "L1 H2")
+    settle(page)
+    return page
+
+
+def test_the_link_on_the_clipboard_shows_the_same_in_a_fresh_browser(explorer, visit):
+    explorer.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    explorer.get_by_role("button", name="Link").click()
+    code = explorer.get_by_test_id("stCode").filter(has_text="http").first
+    code.hover()
+    code.get_by_test_id("stCodeCopyButton").click()
+    link = explorer.evaluate("navigator.clipboard.readText()")
+    assert "tab=Cells" in link
+    explorer.keyboard.press("Escape")
+    fresh = visit("/" + link.split("/", 3)[3])
+    wait_for_map(fresh, "L1 H2")
+    settle(fresh)
+    assert fresh.evaluate(DATA) == explorer.evaluate(DATA)
+    assert fresh.get_by_label("Prompt").input_value() == PROMPT
+
+
+def saved(page, button: str, place) -> bytes:
+    with page.expect_download() as download:
+        page.get_by_role("button", name=re.compile(button)).click()
+    file = place / download.value.suggested_filename
+    download.value.save_as(file)
+    return file.read_bytes()
+
+
+def test_a_figure_leaves_as_picture_and_zip_that_say_where_they_come_from(explorer, tmp_path):
+    explorer.locator(".st-key-save-map button").first.click()
+    dialog = explorer.get_by_role("dialog")
+    dialog.locator("img").first.wait_for()
+    png = saved(dialog.page, "^Save PNG", tmp_path)
+    assert Image.open(io.BytesIO(png)).format == "PNG"
+    said = read(tmp_path / "tiny-mta-L1-H2-kq.png")
+    assert (said.prompt, said.view["tab"], said.figure) == (PROMPT, "Cells", "map")
+    dialog.get_by_role("radio", name="PDF").click()
+    dialog.get_by_role("button", name="Save PDF").wait_for()
+    start = time.perf_counter()
+    pdf = saved(dialog.page, "^Save PDF", tmp_path)
+    print(f"second export: {time.perf_counter() - start:.2f} s")
+    assert "$" in PdfReader(io.BytesIO(pdf)).pages[0].extract_text()
+    names = zipfile.ZipFile(io.BytesIO(saved(dialog.page, "^All of these", tmp_path))).namelist()
+    assert sorted(name.rsplit(".")[-1] for name in names) == ["csv", "json", "pdf", "txt"]
+
+
+def test_a_session_opens_again_in_an_empty_browser(explorer, visit, tmp_path):
+    explorer.locator(".st-key-everything button").first.click()
+    explorer.get_by_role("button", name="Make the file").click()
+    explorer.locator(".st-key-everything-save button").wait_for()
+    with explorer.expect_download() as download:
+        explorer.locator(".st-key-everything-save button").click()
+    download.value.save_as(tmp_path / "session.zip")
+    fresh = visit("/kernels")
+    fresh.locator(".js-plotly-plot").first.wait_for()
+    settle(fresh)
+    fresh.locator(".st-key-everything button").first.click()
+    fresh.locator("[role=dialog] input[type=file]").set_input_files(tmp_path / "session.zip")
+    wait_for_map(fresh, "L1 H2")
+    settle(fresh)
+    assert fresh.get_by_label("Prompt").input_value() == PROMPT
+    assert fresh.evaluate(DATA) == explorer.evaluate(DATA)
+    query = re.compile(r"\?(.*)")
+    parts = [set(query.search(page.url)[1].split("&")) for page in (fresh, explorer)]
+    assert parts[0] == parts[1]

@@ -1,0 +1,99 @@
+"""A session's file holds all it takes to open it again, and all figures; other files are refused."""
+
+import io
+import json
+import zipfile
+
+import plotly.graph_objects as go
+import pytest
+from pypdf import PdfReader
+
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting import session as module
+from mta_viz.exporting.provenance import Provenance, from_text
+from mta_viz.exporting.saved import Choices, Saved
+from mta_viz.exporting.session import Session, read_session, session_bytes
+from mta_viz.exporting.together import one_pdf, together
+
+VIEW = {"ck": "tiny", "p": "<b> عربي"}
+
+
+def figure(name: str) -> Saved:
+    drawn = go.Figure(
+        go.Heatmap(z=[[1, 2]], colorscale="RdBu_r"), layout={"width": 200, "height": 100, "title": name}
+    )
+    return Saved((name,), drawn, f"Caption of {name}.", "a\n1\n", Provenance("Attention", name, VIEW))
+
+
+@pytest.mark.parametrize("prompt", [None, "a\r\nb 😀", [1, 2, 3]])
+def test_a_session_comes_back(prompt):
+    session = Session("Attention", VIEW, prompt, "f" * 64)
+    assert read_session(session_bytes(session, [figure("one"), figure("two")])) == session
+
+
+def test_its_pages_work_offline_and_its_files_are_all_there():
+    archive = zipfile.ZipFile(
+        io.BytesIO(session_bytes(Session("Kernels", VIEW), [figure("one"), figure("one")]))
+    )
+    names = {f"one{number}.{suffix}" for number in ("", "-2") for suffix in ("html", "csv", "txt", "json")}
+    assert set(archive.namelist()) == {"session.json", "plotly.min.js", *names}
+    page = archive.read("one.html").decode()
+    assert 'src="plotly.min.js"' in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://cdn" not in page and from_text(archive.read("one.json").decode()).figure == "one"
+
+
+def archived(name: str, content: str) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(name, content)
+    return written.getvalue()
+
+
+GOOD = {"format": module.FORMAT, "page": "Attention", "view": VIEW, "prompt": None, "sha256": ""}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "cannot be read as a session"),
+        (b"PK\x03\x04 damaged", "cannot be read as a session"),
+        (session_bytes(Session("Attention", VIEW), [])[:-30], "cannot be read as a session"),
+        (archived("other.json", "{}"), "no session.json"),
+        (archived("session.json", "{"), "cannot be read"),
+        (archived("session.json", "[" * 100_000), "cannot be read"),
+        (archived("session.json", json.dumps(GOOD | {"format": "x"})), "does not say"),
+        (archived("session.json", json.dumps(GOOD | {"view": {"l": 1}})), "something else than texts"),
+        (archived("session.json", json.dumps(GOOD | {"prompt": [1, "a"]})), "neither a text nor"),
+        (archived("session.json", json.dumps(GOOD | {"page": None})), "lacks its page"),
+    ],
+)
+def test_what_is_no_session_is_refused(content, says):
+    with pytest.raises(MtaVizError, match=says):
+        read_session(content)
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 50)
+    with pytest.raises(MtaVizError, match="larger than"):
+        read_session(session_bytes(Session("Attention", VIEW), []))
+
+
+@pytest.mark.browser
+def test_one_pdf_has_a_page_and_a_label_for_each_figure():
+    told: list[float] = []
+    content = together([figure("one"), figure("two"), figure("three")], "pdf", progress=told.append)
+    reader = PdfReader(io.BytesIO(content))
+    assert [page.extract_text().split()[-1] for page in reader.pages] == ["one", "two", "three"]
+    assert [item["/Title"] for item in reader.outline] == [
+        f"Caption of {n}." for n in ("one", "two", "three")
+    ]
+    assert told == pytest.approx([1 / 3, 2 / 3, 1])
+
+
+def test_a_zip_has_four_files_for_each_figure():
+    content = together([figure("one"), figure("two")], "zip", "html", Choices())
+    assert len(zipfile.ZipFile(io.BytesIO(content)).namelist()) == 8
+
+
+def test_no_pages_make_an_empty_pdf():
+    assert one_pdf([]).startswith(b"%PDF")

@@ -171,7 +171,7 @@ def _read(path: Path) -> SavedRun:
         metadata = opened.metadata() or {}
         if DESCRIPTION not in metadata:
             raise MtaVizError(
-                "it does not say what run it is of. Expected a file of `save_trace`, of the app's Save this "
+                "it does not say what run it is of. Expected a file of `save_trace`, of the app's Save "
                 "run, or of `python -m mta_viz trace ... --format run`"
             )
         about = from_text(metadata[DESCRIPTION])

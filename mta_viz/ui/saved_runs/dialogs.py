@@ -31,9 +31,9 @@ MAP_PX = 560
 def draw_saved_runs(page: Page) -> None:
     """The two buttons in the sidebar, and whether the page's run came from a file."""
     with st.container(horizontal=True):
-        if page.trace is not None and st.button("Save this run", icon=":material/save:", key="run.save"):
+        if page.trace is not None and st.button("Save run", icon=":material/save:", key="run.save"):
             save_run(page)
-        if st.button("Open a run", icon=":material/folder_open:", key="run.open"):
+        if st.button("Open run", icon=":material/folder_open:", key="run.open"):
             open_run(page)
     found = state.get(opened.SHOWN)
     if found is not None and found.key == page.key:
@@ -121,7 +121,7 @@ def draw_open(page: Page) -> None:
         "A run saved by this app", type=["safetensors"], key="run.upload", max_upload_size=MOST_MB
     )
     if upload is None:
-        caption("The file of Save this run, of save_trace, or of the command trace with --format run.")
+        caption("The file of Save run, of save_trace, or of the command trace with --format run.")
         return
     try:
         _draw_run(page, upload.name, opened.read_upload(upload.name, upload.getvalue()))

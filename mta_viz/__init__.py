@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.head_scores import head_scores, ranking
     from mta_viz.analysis.predictions import top_tokens
     from mta_viz.analysis.shapes.notebook import kernels
+    from mta_viz.exporting.notebook import export
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
     from mta_viz.traces.files import open_trace, save_trace
@@ -31,6 +32,7 @@ __all__ = [
     "capture",
     "decompose",
     "draw_map",
+    "export",
     "head_scores",
     "kernels",
     "load",
@@ -47,6 +49,7 @@ _HOME = {
     "capture": "mta_viz.tracing",
     "decompose": "mta_viz.analysis.decomposition",
     "draw_map": "mta_viz.plots.notebook",
+    "export": "mta_viz.exporting.notebook",
     "head_scores": "mta_viz.analysis.head_scores",
     "kernels": "mta_viz.analysis.shapes.notebook",
     "load": "mta_viz.tracing",

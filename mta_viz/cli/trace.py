@@ -47,7 +47,7 @@ def _save_run(arguments: Namespace, model: HookedMTA, tokens: Tokens) -> dict[st
     chosen = {"stages": map_stages(arguments.stages), "layers": arguments.layers}
     trace = capture(model, tokens)
     note(f"{len(tokens)} tokens: {size_text(trace_size(trace, **chosen))}")
-    save_trace(trace, arguments.out, **chosen, overwrite=arguments.force)
+    save_trace(trace, arguments.out, **chosen, force=arguments.force)
     about = read_run(arguments.out).about
     return {
         "out": str(arguments.out),

@@ -92,14 +92,14 @@ def save_trace(
     *,
     stages: Sequence[Stage] = (),
     layers: Layers = None,
-    overwrite: bool = False,
+    force: bool = False,
 ) -> Path:
     """Save a run as one safetensors file, with the maps of `stages` in `layers` (None: in every layer).
 
     Without stages it takes 4 (n_layers + 1) T d_model bytes for T tokens, and the checkpoint gives every map
     again; each stage of a layer adds 4 n_heads T^2 bytes and can be seen without it. Interventions are saved
     with the run. A layer without a stage is passed over. `trace_size` tells the size before. The file appears
-    whole or not at all. Raises MtaVizError for a file that is there already (unless `overwrite`), more than
+    whole or not at all. Raises MtaVizError for a file that is there already (without `force`), more than
     4 GiB, and a model that came from no checkpoint; PromptError for a layer or stage that is not there.
 
     >>> file = mta_viz.save_trace(trace, folder / "run.safetensors", stages=[mta_viz.Stage.PATTERN])
@@ -107,8 +107,8 @@ def save_trace(
     'run.safetensors'
     """
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise MtaVizError(f"{path} exists; choose another name, or allow overwriting")
+    if path.exists() and not force:
+        raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
     tensors, metadata = _contents(trace, _places(trace, stages, layers))
     try:
         with replacing(path) as partial:

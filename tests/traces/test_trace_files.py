@@ -166,7 +166,7 @@ def test_nothing_is_overwritten_unasked_and_a_failed_write_leaves_nothing(trace,
         save_trace(trace, path)
     monkeypatch.setattr(files, "save_file", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(MtaVizError, match="cannot be written"):
-        save_trace(trace, path, overwrite=True)
+        save_trace(trace, path, force=True)
     assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path]
     with pytest.raises(MtaVizError, match="more than"):
         monkeypatch.setattr(files, "MAX_BYTES", 1000)

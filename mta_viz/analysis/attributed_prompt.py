@@ -24,6 +24,7 @@ from mta_viz.analysis.attribution import (
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
 from mta_viz.scorers import Question
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Trace, capture, tokenize
@@ -32,8 +33,8 @@ Method = Literal["gradients", "ablation"]
 Groups = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
-class AttributedPrompt:
+@dataclass(frozen=True, repr=False)
+class AttributedPrompt(Printed):
     """`found.values`: a value a token, or a group of positions, or a map cell; `of` says which."""
 
     tokens: Tokens
@@ -55,6 +56,20 @@ class AttributedPrompt:
         for group, value in zip(self.groups, self.found.values, strict=True):
             values = values.index_fill(0, torch.tensor(list(group)), float(value))
         return values
+
+    def _title(self) -> str:
+        found = self.found
+        return f"log p({self.answer.text!r}) = {found.score:.3f} nats: {found.method} of {self.of}"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """Tokens or groups, largest |value| first; no table of maps."""
+        if self.found.values.ndim != 1:
+            return (), []
+        places = self.groups if self.of == "groups" else [(at,) for at in range(len(self.tokens))]
+        rows = sorted(zip(self.found.values.tolist(), places, strict=True), key=lambda row: -abs(row[0]))
+        pieces = self.tokens.pieces
+        told = [(", ".join(map(str, at)), "".join(pieces[i] for i in at), number(nats)) for nats, at in rows]
+        return ("position", "token", "nats"), told
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them."""
@@ -91,7 +106,8 @@ def attribute(
     of largest integrated gradients. Gradients take at most about `max_seconds`, and `keep` is told what they
     have found so far. Raises PromptError for what is not there or does not go together.
 
-        attribute(model, "The cat sat on the", answer=" mat").found.values
+    >>> mta_viz.attribute(model, trace.tokens, method="ablation", groups=[[7, 8], [9]]).found.values.shape
+    torch.Size([2])
     """
     asked = ask(model, prompt, answer, position)
     if (layer is None) != (stage is None):

@@ -76,7 +76,7 @@ def _add_kernels(commands: Commands) -> None:
 
 
 def _add_trace(commands: Commands) -> None:
-    trace = commands.add_parser("trace", help="run a prompt and save what happened inside")
+    trace = commands.add_parser("trace", help="run a prompt and save what happened inside, or the run itself")
     add_model(trace)
     add_prompt(trace)
     trace.add_argument("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
@@ -84,7 +84,13 @@ def _add_trace(commands: Commands) -> None:
         "--stages",
         type=name_list,
         metavar="NAMES",
-        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all)",
+        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all; of a run maps, or none)",
+    )
+    trace.add_argument(
+        "--format",
+        choices=("hooks", "run"),
+        default="hooks",
+        help="hooks (default): tensors for other programs; run: a file the app and open_trace open again",
     )
     trace.add_argument("--out", type=Path, required=True, metavar="F.safetensors", help="file to write")
     trace.add_argument("--force", action="store_true", help="overwrite an existing file")

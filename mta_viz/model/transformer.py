@@ -17,6 +17,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
+from mta_viz.interventions.plans import Plan
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
 from mta_viz.tokenizers.base import Tokenizer
@@ -118,6 +119,7 @@ class HookedMTA(HookedRootModule):
         self.lock = threading.RLock()
         self.tokenizer: Tokenizer | None = None
         self.source: Source | None = None
+        self.plan: Plan = ()  # the interventions that were done to the source's weights
         # Normal numbers, which nn.Embedding draws, import torch._dynamo where the device is "meta".
         uniform = torch.empty(config.vocab_size, config.d_model).uniform_(-1.0, 1.0)
         self.embed = nn.Embedding.from_pretrained(uniform, freeze=False)

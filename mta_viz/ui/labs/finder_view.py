@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.head_scores import HeadScores, Ranked, ranking
+from mta_viz.analysis.head_scores import HeadScores, ranking
 from mta_viz.analysis.labs.finder import Finder, lit_most
+from mta_viz.analysis.ranked import Ranked
 from mta_viz.analysis.spans import Span
 from mta_viz.exporting.tables import scores_csv
 from mta_viz.model.stages import Stage

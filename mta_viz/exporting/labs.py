@@ -1,10 +1,12 @@
-"""What the labs measure, as CSV: accuracies of a sweep, last words, losses of a text."""
+"""What the labs measure, as CSV: sweeps, answers to questions, last words, losses of a text, conjunctions."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mta_viz.analysis.labs.answers import NeedleScore
+from mta_viz.analysis.labs.conjunction import Conjunction, rows_of
 from mta_viz.analysis.labs.passages import PassageScores
+from mta_viz.analysis.labs.question_accuracy import QuestionScore
 from mta_viz.analysis.labs.sweep import Setting
 from mta_viz.analysis.labs.text_losses import TextLosses
 from mta_viz.exporting.data import number, table
@@ -51,3 +53,30 @@ def losses_csv(found: TextLosses) -> str:
         for place, (one, piece, loss, rank, expected) in enumerate(facts)
     ]
     return table(("position", "id", "token", "loss_nats", "probability", "rank", "likeliest"), rows)
+
+
+def conjunction_csv(found: Mapping[str, Conjunction]) -> str:
+    """One line a model, measure, stage and head: f of the four prompts, both effects, I, with intervals."""
+    rows = [{"model": model} | row for model, one in found.items() for row in rows_of(one)]
+    told = ([number(value) if isinstance(value, float) else value for value in row.values()] for row in rows)
+    return table(tuple(rows[0]), told)
+
+
+def questions_csv(scores: Iterable[QuestionScore]) -> str:
+    """One line an answer: its sample and what was said; `named` are the labels that count."""
+    rows = [
+        (
+            score.task,
+            score.distraction,
+            one.seed,
+            one.question,
+            one.gold,
+            one.said,
+            " ".join(one.named),
+            int(one.right),
+        )
+        for score in scores
+        for one in score.answers
+    ]
+    header = ("task", "distraction", "sample", "question", "gold", "first_sentence", "named", "right")
+    return table(header, rows)

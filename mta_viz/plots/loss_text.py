@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.labs.text_losses import TextLosses
 from mta_viz.plots import text_cells, theme
+from mta_viz.plots.text_cells import Coloring
 
 
 def loss_text(found: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:
@@ -20,7 +21,7 @@ def loss_text(found: TextLosses, shown: range, *, limit: float, width: int = 900
     losses = found.losses[part].numpy().astype(np.float32)
     text, parts = text_cells.written(pieces, losses, width)
     hidden = np.array(ranks)[text.token] == 0
-    text_cells.add_cells(parts, text, limit, True, hidden)
+    text_cells.add_cells(parts, text, Coloring(theme.MASS_SCALE, limit, signed=False), hidden)
     names = text_cells.hover_names(text, pieces, shown.start)
     told = map(_told, losses.tolist(), ranks, found.expected[part])
     words = [f"{name}<br>{line}" for name, line in zip(names, told, strict=True)]

@@ -5,6 +5,7 @@ letters lie on it, most of a line as one string. What the values are belongs to 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +24,15 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 10, 66, 10
 MAX_NAMED = 20_000  # letters: beyond them hovers give positions only, the figure stays under 2 MB
 _BRACKET = ((-0.3, 0.18), (-0.3, 0.3), (0.3, 0.3), (0.3, 0.18))
 _UNDERLINED_FROM = 0.02  # of the limit: below it the colour of a negative weight is not seen either
+
+
+@dataclass(frozen=True)
+class Coloring:
+    """Colours of values: `scale` from -`limit` (from 0 where not `signed`) to `limit`."""
+
+    scale: str
+    limit: float
+    signed: bool = True
 
 
 def written(pieces: Sequence[str], values: Float[np.ndarray, " token"], width: int) -> tuple["Text", Parts]:
@@ -63,16 +73,14 @@ class Text:
             yield run
 
 
-def add_cells(
-    parts: Parts, text: Text, limit: float, distribution: bool, masked: Bool[np.ndarray, " glyph"]
-) -> None:
-    """Colours, marks and letters. Negative values are blue and dotted underneath, `masked` ones hatched.
+def add_cells(parts: Parts, text: Text, coloring: Coloring, masked: Bool[np.ndarray, " glyph"]) -> None:
+    """Colours, marks and letters. Negative values are dotted underneath, `masked` ones hatched.
 
     Spaces are drawn as brackets, newlines end a line, a value that is not finite is crossed out.
     """
-    parts.traces.append(_colors(text, limit, distribution))
-    parts.traces += [trace for trace in _marks(text, masked, limit) if trace is not None]
-    parts.traces += _letters(text, limit, distribution)
+    parts.traces.append(_colors(text, coloring))
+    parts.traces += [trace for trace in _marks(text, masked, coloring.limit) if trace is not None]
+    parts.traces += _letters(text, coloring)
 
 
 def hover_names(text: Text, pieces: Sequence[str], first: int = 0) -> list[str]:
@@ -106,8 +114,8 @@ def add_axes(parts: Parts, text: Text, frame: str, first_token: int = 0) -> None
     }
 
 
-def _colors(text: Text, limit: float, distribution: bool) -> go.Heatmap:
-    z = np.full((text.n_lines, text.columns), np.nan, np.float32)
+def _colors(text: Text, coloring: Coloring) -> go.Heatmap:
+    z, limit = np.full((text.n_lines, text.columns), np.nan, np.float32), coloring.limit
     for extra in range(2):  # wide characters colour their second cell too
         here = text.width > extra
         z[text.line[here], np.minimum(text.column[here] + extra, text.columns - 1)] = text.values[here]
@@ -115,18 +123,14 @@ def _colors(text: Text, limit: float, distribution: bool) -> go.Heatmap:
     above, below = bool((finite > limit).any()), bool((finite < -limit).any())
     return go.Heatmap(
         z=np.where(np.isfinite(z), z, np.nan),
-        zmin=0.0 if distribution else -limit,
+        zmin=-limit if coloring.signed else 0.0,
         zmax=limit,
-        colorscale=_scale(distribution),
-        colorbar=theme.color_bar(limit, signed=not distribution, above=above, below=below)
+        colorscale=coloring.scale,
+        colorbar=theme.color_bar(limit, signed=coloring.signed, above=above, below=below)
         | {"len": 240, "lenmode": "pixels"},
         hoverinfo="skip",
         hoverongaps=False,
     )
-
-
-def _scale(distribution: bool) -> str:
-    return theme.MASS_SCALE if distribution else theme.SIGNED_SCALE
 
 
 def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | None]:
@@ -171,9 +175,9 @@ def _crosses(x: np.ndarray, y: np.ndarray) -> go.Scatter:
     return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
 
 
-def _letters(text: Text, limit: float, distribution: bool) -> list[go.Scatter]:
+def _letters(text: Text, coloring: Coloring) -> list[go.Scatter]:
     """Plain letters a line at a time, all others each in its own cell; one pair of traces per ink."""
-    inks = _inks(text.values, limit, distribution)
+    inks = _inks(text.values, coloring)
     traces = []
     for ink in dict.fromkeys(inks):
         mine = [glyph for glyph, own in zip(text.glyphs, inks, strict=True) if own == ink]
@@ -213,11 +217,11 @@ def _lines(glyphs: list[Glyph]) -> list[tuple[float, int, str]]:
     return lines
 
 
-def _inks(values: Float[np.ndarray, " glyph"], limit: float, distribution: bool) -> list[str]:
+def _inks(values: Float[np.ndarray, " glyph"], coloring: Coloring) -> list[str]:
     """Dark letters on light cells, white ones on dark cells, grey ones where there is no value."""
-    low = 0.0 if distribution else -limit
-    share = np.clip((np.nan_to_num(values) - low) / (limit - low), 0, 1)
-    dark = np.array(_dark_steps(_scale(distribution)))[np.round(share * 100).astype(int)]
+    low = -coloring.limit if coloring.signed else 0.0
+    share = np.clip((np.nan_to_num(values) - low) / (coloring.limit - low), 0, 1)
+    dark = np.array(_dark_steps(coloring.scale))[np.round(share * 100).astype(int)]
     inks = np.where(dark, "#FFFFFF", theme.INK)
     return np.where(np.isfinite(values), inks, theme.FRAME).tolist()
 

@@ -34,7 +34,7 @@ def test_the_link_on_the_clipboard_shows_the_same_in_a_fresh_browser(explorer, v
     explorer.get_by_role("button", name="Link").click()
     code = explorer.get_by_test_id("stCode").filter(has_text="http").first
     code.hover()
-    code.get_by_test_id("stCodeCopyButton").click()
+    code.locator("button").click()
     link = explorer.evaluate("navigator.clipboard.readText()")
     assert "tab=Cells" in link
     explorer.keyboard.press("Escape")

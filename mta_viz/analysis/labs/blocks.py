@@ -48,12 +48,22 @@ class BlockAnswer:
 
 def block_sample(task: BlockTask, number: int, seed: int = 0) -> BlockSample:
     """Sample `number` of the evaluation stream `seed`: one of those the error is measured on."""
-    batch = task.sample_range(number, number + 1, seed)
-    ids, tokenizer = batch.tokens[0].tolist(), CharTokenizer()
-    text = tokenizer.decode(ids)
+    return block_samples(task, range(number, number + 1), seed)[0]
+
+
+def block_samples(task: BlockTask, numbers: range, seed: int = 0) -> tuple[BlockSample, ...]:
+    """Several samples in a row."""
+    batch = task.sample_range(numbers.start, numbers.stop, seed)
+    return tuple(
+        _in_words(task, *one) for one in zip(batch.tokens.tolist(), batch.target.tolist(), strict=True)
+    )
+
+
+def _in_words(task: BlockTask, ids: list[int], target: int) -> BlockSample:
+    tokenizer = CharTokenizer()
+    text = tokenizer.decode(tuple(ids))
     prompt, answer = text[: len(text) - task.n_answer], text[len(text) - task.n_answer :]
     blocks, query = prompt.split("#")
-    target = int(batch.target[0])
     return BlockSample(task, tokenizer.encode(prompt), tuple(blocks.split(".")), target, query, answer)
 
 

@@ -83,11 +83,18 @@ def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Sp
     """
     question = sample.question
     own = (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
-    if tokens is None or tokens.ids == sample.tokens.ids:
-        return own
     texts = [*(needle.text for needle in sample.needles), question.text]
+    return found_again(own, texts, sample.tokens, tokens)
+
+
+def found_again(
+    spans: tuple[Span, ...], texts: Sequence[str], own: Tokens, tokens: Tokens | None
+) -> tuple[Span, ...]:
+    """The spans of `own` where their texts last occur in `tokens`, cut otherwise perhaps; None: `own`."""
+    if tokens is None or tokens.ids == own.ids:
+        return spans
     places = [search(tokens, text)[-1] for text in texts]
-    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(own, places, strict=True))
+    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(spans, places, strict=True))
 
 
 def needle_region(sample: NeedleSample) -> Region:

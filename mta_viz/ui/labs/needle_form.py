@@ -71,10 +71,10 @@ def _draw_wording() -> tuple[str, str | None, str | None]:
         else:
             needle, question = TEMPLATES[name]
             st.text(f"{needle}\n{question or 'The question is the needle up to its value.'}")
-        return needle, question, _draw_haystack()
+        return needle, question, draw_haystack()
 
 
-def _draw_haystack() -> str | None:
+def draw_haystack() -> str | None:
     """The text between the needles: None for the project's own grammar."""
     kept = text_file(
         "needle haystack",

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mta_viz.analysis.ablation import ablate
+    from mta_viz.analysis.attributed_heads import attribute_heads
     from mta_viz.analysis.attributed_prompt import attribute
+    from mta_viz.analysis.comparing import compare
     from mta_viz.analysis.decomposition import decompose
     from mta_viz.analysis.head_scores import head_scores, ranking
     from mta_viz.analysis.predictions import top_tokens
+    from mta_viz.analysis.responsible_prompt import responsibilities
     from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.exporting.notebook import export
     from mta_viz.model.stages import Stage
@@ -29,7 +32,9 @@ __all__ = [
     "__version__",
     "ablate",
     "attribute",
+    "attribute_heads",
     "capture",
+    "compare",
     "decompose",
     "draw_map",
     "export",
@@ -38,6 +43,7 @@ __all__ = [
     "load",
     "open_trace",
     "ranking",
+    "responsibilities",
     "save_trace",
     "top_tokens",
 ]
@@ -46,7 +52,9 @@ _HOME = {
     "Stage": "mta_viz.model.stages",
     "ablate": "mta_viz.analysis.ablation",
     "attribute": "mta_viz.analysis.attributed_prompt",
+    "attribute_heads": "mta_viz.analysis.attributed_heads",
     "capture": "mta_viz.tracing",
+    "compare": "mta_viz.analysis.comparing",
     "decompose": "mta_viz.analysis.decomposition",
     "draw_map": "mta_viz.plots.notebook",
     "export": "mta_viz.exporting.notebook",
@@ -55,6 +63,7 @@ _HOME = {
     "load": "mta_viz.tracing",
     "open_trace": "mta_viz.traces.files",
     "ranking": "mta_viz.analysis.head_scores",
+    "responsibilities": "mta_viz.analysis.responsible_prompt",
     "save_trace": "mta_viz.traces.files",
     "top_tokens": "mta_viz.analysis.predictions",
 }

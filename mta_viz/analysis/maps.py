@@ -60,6 +60,11 @@ class AttentionMap:
 
     @property
     def masked(self) -> Bool[Tensor, "row column"]:
+        """Cells in which nothing is drawn: here those of the future."""
+        return self.future
+
+    @property
+    def future(self) -> Bool[Tensor, "row column"]:
         """Cells in which every key comes after every query."""
         return self.keys[None, :] > self.queries[:, None] + self.block - 1
 

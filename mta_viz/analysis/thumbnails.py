@@ -47,10 +47,16 @@ class Thumbnails:
         return [self.map(layer, head) for layer in self.layers for head in range(self.values.shape[1])]
 
 
-def layer_thumbnails(trace: Trace, layer: int, stage: Stage, cells: int = CELLS) -> Thumbnails:
-    """All heads of a layer, at most `cells` x `cells` each. Raises PromptError for a missing stage."""
-    block, kernels = _block(trace, cells), trace.model.config.kernels(layer)
-    values = _pooled(trace, layer, stage, block, None)
+def layer_thumbnails(
+    trace: Trace, layer: int, stage: Stage, cells: int = CELLS, *, n_tokens: int | None = None
+) -> Thumbnails:
+    """All heads of a layer, at most `cells` x `cells` each, of the first `n_tokens` (None: all).
+
+    Raises PromptError for a missing stage.
+    """
+    n_tokens, kernels = n_tokens or len(trace.tokens), trace.model.config.kernels(layer)
+    block = -(-n_tokens // cells)
+    values = _pooled(trace, layer, stage, block, n_tokens, None)
     return Thumbnails(stage, (layer,), (), block, is_distribution(stage, kernels), values[None])
 
 
@@ -70,7 +76,7 @@ def all_thumbnails(
 
     def pooled(place: int, layer: int) -> Tensor:
         told = None if progress is None else lambda share: progress((place + share) / len(there))
-        return _pooled(trace, layer, stage, block, told)
+        return _pooled(trace, layer, stage, block, len(trace.tokens), told)
 
     parts = [pooled(place, layer) for place, layer in enumerate(there)]
     side = -(-len(trace.tokens) // block)
@@ -85,11 +91,10 @@ def _block(trace: Trace, cells: int) -> int:
 
 
 def _pooled(
-    trace: Trace, layer: int, stage: Stage, block: int, progress: Progress | None
+    trace: Trace, layer: int, stage: Stage, block: int, n_tokens: int, progress: Progress | None
 ) -> Float[Tensor, "head row column"]:
-    n_tokens = len(trace.tokens)
     poolers = [Pooler(block, n_tokens) for _ in range(trace.model.config.n_heads)]
-    for first_row, slab in trace.slabs(layer, stage):
+    for first_row, slab in trace.slabs(layer, stage, range(n_tokens)):
         for pooler, values in zip(poolers, slab.detach().cpu(), strict=True):
             pooler.add(values)
         if progress:

@@ -2,6 +2,7 @@
 
 import re
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 from mta_viz.analysis.ablation import ablate
@@ -42,16 +43,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def read_plan(arguments: Namespace) -> Plan:
     """The file's interventions, then the kernels and heads named. Raises MtaVizError for what is none."""
-    plan: list[Intervention] = []
-    if arguments.plan:
-        try:
-            plan += plan_from_text(arguments.plan.read_text("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise MtaVizError(
-                f"{arguments.plan} is no text; expected a JSON list of interventions"
-            ) from error
+    plan: list[Intervention] = [*plan_of_file(arguments.plan)] if arguments.plan else []
     plan += [to_identity(_kernel(text)) for text in arguments.kernel]
     return (*plan, *(_head(text) for text in arguments.head))
+
+
+def plan_of_file(path: Path) -> Plan:
+    """A file's interventions. Raises MtaVizError for what is none."""
+    try:
+        return plan_from_text(path.read_text("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise MtaVizError(f"{path} is no text; expected a JSON list of interventions") from error
 
 
 def _kernel(text: str) -> KernelId:

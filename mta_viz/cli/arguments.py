@@ -4,9 +4,15 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
-from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_effects
+from mta_viz.cli.arguments_cause import (
+    add_ablate,
+    add_attribute,
+    add_compare,
+    add_effects,
+    add_responsibility,
+)
 from mta_viz.cli.arguments_figures import add_figure, add_paper_figures
-from mta_viz.cli.arguments_labs import add_needle
+from mta_viz.cli.arguments_labs import add_conjunction, add_needle, add_perplexity, add_questions
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
 from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
 from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
@@ -38,7 +44,12 @@ def build_parser() -> Parser:
     add_effects(commands)
     add_ablate(commands)
     add_attribute(commands)
+    add_compare(commands)
+    add_responsibility(commands)
     add_needle(commands)
+    add_perplexity(commands)
+    add_conjunction(commands)
+    add_questions(commands)
     add_paper_figures(commands)
     add_figure(commands)
     return parser

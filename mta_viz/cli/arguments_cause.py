@@ -1,5 +1,6 @@
 """Flags of the commands that ask what an answer rests on."""
 
+from argparse import ArgumentParser
 from pathlib import Path
 
 from mta_viz.cli.flags import Commands, add_answer, add_model, add_output, add_prompt, positive, span_list
@@ -49,13 +50,60 @@ def add_ablate(commands: Commands) -> None:
 def add_attribute(commands: Commands) -> None:
     """The flags of `attribute`."""
     attribute = commands.add_parser("attribute", help="what the answer after a prompt rests on")
-    add_model(attribute)
-    add_prompt(attribute)
-    add_answer(attribute)
-    attribute.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")
+    _add_question(attribute)
     attribute.add_argument("--method", choices=("gradients", "ablation"), default="gradients")
-    attribute.add_argument("--baseline", metavar="B", help="zero, mean (default) or a token's id")
+    attribute.add_argument("--baseline", metavar="B", help="zero, mean (default), bos or a token's id")
     attribute.add_argument("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
     attribute.add_argument("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
     attribute.add_argument("--stage", metavar="NAME", help="for example hook_scores_kq")
+    attribute.add_argument(
+        "--heads", action="store_true", help="of every head's map at --stage: gradients and ablation"
+    )
+    attribute.add_argument(
+        "--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)"
+    )
     add_output(attribute)
+
+
+def add_compare(commands: Commands) -> None:
+    """The flags of `compare`."""
+    compare = commands.add_parser("compare", help="two models, two prompts, or with and without edits")
+    add_model(compare)
+    compare.add_argument(
+        "other",
+        type=Path,
+        nargs="?",
+        metavar="B",
+        help="a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity",
+    )
+    add_prompt(compare)
+    compare.add_argument("--prompt-b", metavar="TEXT", help="another prompt for the same model")
+    compare.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a JSON list of interventions that make B of the model"
+    )
+    add_answer(compare)
+    compare.add_argument(
+        "--pair-by",
+        choices=("index", "similarity", "needle"),
+        help="which heads are compared (default: by index where the models are related, else by their maps)",
+    )
+    add_output(compare)
+
+
+def add_responsibility(commands: Commands) -> None:
+    """The flags of `responsibility`."""
+    command = commands.add_parser("responsibility", help="the softmax cells an answer's logit rests on")
+    _add_question(command)
+    command.add_argument(
+        "--answer-token", type=int, default=0, metavar="N", help="which token of the answer (default 0)"
+    )
+    command.add_argument("--layer", type=int, metavar="L", help="also this layer's cells")
+    add_output(command)
+
+
+def _add_question(command: ArgumentParser) -> None:
+    """A model, a prompt, the answer and where it stands."""
+    add_model(command)
+    add_prompt(command)
+    add_answer(command)
+    command.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")

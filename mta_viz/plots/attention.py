@@ -31,13 +31,15 @@ class Look:
     """What a kind of map says of itself, and its colours (None: by the kind of its values).
 
     `value_line(map, field)` is a hover's line about the value in a template's field,
-    `cell_text(map, before)` the whole template with its numbers, as in `hover`.
+    `cell_text(map, before)` the whole template with its numbers, as in `hover`; `masked` is the template of
+    masked cells.
     """
 
     title: Callable[[AttentionMap, int], str]
     value_line: Callable[[AttentionMap, str], str]
     cell_text: Callable[[AttentionMap, AttentionMap | None], tuple[str, np.ndarray]]
     scale: str | None = None
+    masked: str = hover.MASKED
 
 
 def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
@@ -101,7 +103,7 @@ def attention_map(
         *(layer for layer in layers if layer is not None),
     ]
     if clickable:
-        parts.traces += _targets(attention, look.cell_text(attention, before), cell_px)
+        parts.traces += _targets(attention, look.cell_text(attention, before), look.masked, cell_px)
     if selected is not None:
         _draw_selection(parts, selected, attention.block)
     if part is not None:
@@ -189,13 +191,15 @@ def _label_axis(
     )
 
 
-def _targets(attention: AttentionMap, told: tuple[str, np.ndarray], cell_px: float) -> list[go.Scatter]:
+def _targets(
+    attention: AttentionMap, told: tuple[str, np.ndarray], masked_text: str, cell_px: float
+) -> list[go.Scatter]:
     text, numbers = told
     kind = _position_type(attention)
     x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)
     masked, traces = attention.masked.numpy(), []
-    for where, template, data in ((~masked, text, numbers), (masked, hover.MASKED, None)):
+    for where, template, data in ((~masked, text, numbers), (masked, masked_text, None)):
         if where is masked and attention.block > 1:
             continue  # the hatching says it
         rows, columns = np.nonzero(where)

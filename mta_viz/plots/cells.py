@@ -56,7 +56,7 @@ def beyond(attention: AttentionMap, limit: float) -> tuple[bool, bool]:
 def future(attention: AttentionMap, **options: object) -> go.Scatter | None:
     """The masked cells as one hatched staircase; None when the map holds none."""
     rows, columns = attention.values.shape
-    first = np.arange(columns)[None, :].repeat(rows, 0) >= (~attention.masked.numpy()).sum(1)[:, None]
+    first = np.arange(columns)[None, :].repeat(rows, 0) >= (~attention.future.numpy()).sum(1)[:, None]
     starts = columns - first.sum(1)
     used = np.flatnonzero(starts < columns)
     if not used.size:

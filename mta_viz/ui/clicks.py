@@ -63,10 +63,15 @@ def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:
 
 def on_head(widget: str) -> None:
     """A click on a head's tile opens that head."""
-    point = _point(widget)
-    place = _pair(point.get("customdata")) if point is not None else None
+    place = pair_of(widget)
     if place is not None:
         state.select(layer=place[0], head=place[1])
+
+
+def pair_of(widget: str) -> tuple[int, int] | None:
+    """Layer and head of the tile that was clicked."""
+    point = _point(widget)
+    return _pair(point.get("customdata")) if point is not None else None
 
 
 def on_snapshot(steps: Sequence[int]) -> Callable[[str], None]:

@@ -19,15 +19,19 @@ def known(key: Hashable) -> Any | None:
     return cache.stores().drawn.get(key)
 
 
-def finished(name: str, key: Hashable, work: Work) -> Any | None:
+def finished(name: str, key: Hashable, work: Work, store: cache.BoundedStore | None = None) -> Any | None:
     """What `work(job)` gives for `key`, once for each key; waits with a bar and Stop. None after Stop.
 
-    Raises what the work raised.
+    `store` is where the result is kept; None: with what is drawn. Raises what the work raised.
     """
-    found = known(key)
+    store = store or cache.stores().drawn
+    found = store.get(key)
     if found is not None:
         return found
-    job = job_for(name, key, lambda job: cache.stores().drawn.get_or_make(key, lambda: work(job)) and None)
+    before = current(name, key)
+    if before is not None and before.wait(0.0) and before.error is None:
+        forget(name)  # its result was there and has been dropped for newer ones
+    job = job_for(name, key, lambda job: store.get_or_make(key, lambda: work(job)) and None)
     if not job.wait(QUIET_SECONDS):
         place = st.empty()
         with place.container():
@@ -39,7 +43,7 @@ def finished(name: str, key: Hashable, work: Work) -> Any | None:
         return None
     if job.error is not None:
         raise job.error
-    return known(key)
+    return store.get(key)
 
 
 def job_for(name: str, key: Hashable, work: Callable[[Job], None]) -> Job:

@@ -15,6 +15,11 @@ def head_label(head: int, numbering: int) -> str:
     return f"H{head + numbering}"
 
 
+def head_name(layer: int, head: int, numbering: int) -> str:
+    """`L2 H1`."""
+    return f"{layer_label(layer, numbering)} {head_label(head, numbering)}"
+
+
 def layer_list(layers: Sequence[int], numbering: int) -> str:
     """`1, 3, 5`."""
     return ", ".join(str(layer + numbering) for layer in layers)

@@ -54,6 +54,18 @@ def label(found: Found, names: Sequence[str] = ()) -> str:
     return f"{name} · {VARIANTS[found.summary.config.variant]}"
 
 
+def identity(found: Found, names: Sequence[str]) -> str:
+    """What tells a checkpoint among those with `names`: its name, or its path where two are alike."""
+    return found.name if list(names).count(found.name) == 1 else str(found.path)
+
+
+def twin_of(name: str, others: Sequence[str]) -> str | None:
+    """The plain twin of `x-mta`, which is `x-transformer`, or the other way round; None if it is gone."""
+    ends = {"-mta": "-transformer", "-transformer": "-mta"}
+    twins = [name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)]
+    return next((twin for twin in twins if twin in others), None)
+
+
 def grey_line(found: Found, run_dtype: str) -> str:
     """The rest: size, kernels, mixing, dtype in the file and of the run, format."""
     if found.summary is None:

@@ -107,7 +107,7 @@ def _draw_checkpoint(request: Request) -> None:
 
 def _pick(found: tuple[Found, ...]) -> Found:
     names = [one.name for one in found]
-    by_id = {_identity(one, names): one for one in found}
+    by_id = {registry.identity(one, names): one for one in found}
     wanted = state.view().checkpoint
     if wanted is not None and wanted not in by_id:
         st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
@@ -122,10 +122,6 @@ def _pick(found: tuple[Found, ...]) -> Found:
     if chosen != state.view().checkpoint:
         state.select(checkpoint=chosen)
     return by_id[chosen]
-
-
-def _identity(found: Found, names: list[str]) -> str:
-    return found.name if names.count(found.name) == 1 else str(found.path)
 
 
 def _forget_selection() -> None:

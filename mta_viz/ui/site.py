@@ -10,6 +10,7 @@ PAGES = {
     "pages/attention.py": ("Attention", ":material/grid_on:"),
     "pages/kernels.py": ("Kernels", ":material/apps:"),
     "pages/surgery.py": ("Surgery", ":material/healing:"),
+    "pages/compare.py": ("Compare", ":material/compare:"),
     "pages/labs.py": ("Labs", ":material/science:"),
 }
 

@@ -29,7 +29,7 @@ def spans_of(page: Page) -> tuple[Span, ...]:
 
 def chosen_span(drawn: Drawn) -> Span | None:
     """The span that scores of heads are about; None without one."""
-    names = {_name(span): span for span in drawn.spans}
+    names = {span_name(span): span for span in drawn.spans}
     return names.get(state.get("span", NO_SPAN))
 
 
@@ -39,7 +39,7 @@ def draw_spans(drawn: Drawn) -> None:
         _draw_search(drawn)
     if not drawn.spans:
         return
-    names = [NO_SPAN, *map(_name, drawn.spans)]
+    names = [NO_SPAN, *map(span_name, drawn.spans)]
     asked = next((name for name in names if name.endswith("(asked)")), names[0])
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.segmented_control(
@@ -94,7 +94,8 @@ def _found(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...],
         return (), str(error)
 
 
-def _name(span: Span) -> str:
+def span_name(span: Span) -> str:
+    """Letter and name, as pickers list it."""
     place = f" {span.start}" if span.letter == "#" else ""  # no letters are left to tell them apart
     return f"{span.letter} {span.name}{place}"
 
@@ -109,7 +110,7 @@ def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) ->
         return
     span = Span(text, next_letter(spans), start, stop)
     state.put("spans", (run, (*spans, span)))
-    state.put("span", _name(span))
+    state.put("span", span_name(span))
 
 
 def _remove(run: str, spans: tuple[Span, ...], gone: Span) -> None:

@@ -73,7 +73,7 @@ def _pick_part(finder: Finder, words: str) -> Span:
     name = st.selectbox(
         f"{words} looked for",
         list(names),
-        width=220,
+        width=330,
         **state.kept("finder part", finder.parts.asked.name, list(names)),
     )
     return names[name]

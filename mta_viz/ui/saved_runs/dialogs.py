@@ -89,7 +89,7 @@ def _stage_words(stage: Stage) -> str:
 def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] | None) -> None:
     chosen = {"stages": stages, "layers": layers}
     n_bytes = trace_size(trace, **chosen)
-    st.markdown(f"**{plain(size_text(n_bytes))}**")
+    st.markdown(f"The file will take **{plain(size_text(n_bytes))}**.")
     if n_bytes > MOST_MB * 1e6:
         raise PromptError(
             f"A browser is given at most {MOST_MB} MB. Store fewer maps, or write the file with "

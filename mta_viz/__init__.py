@@ -12,35 +12,60 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mta_viz.analysis.ablation import ablate
+    from mta_viz.analysis.attributed_heads import attribute_heads
     from mta_viz.analysis.attributed_prompt import attribute
     from mta_viz.analysis.comparing import compare
     from mta_viz.analysis.decomposition import decompose
+    from mta_viz.analysis.head_scores import head_scores, ranking
+    from mta_viz.analysis.predictions import top_tokens
+    from mta_viz.analysis.responsible_prompt import responsibilities
     from mta_viz.analysis.shapes.notebook import kernels
     from mta_viz.exporting.notebook import export
+    from mta_viz.model.stages import Stage
+    from mta_viz.plots.notebook import draw_map
+    from mta_viz.traces.files import open_trace, save_trace
     from mta_viz.tracing import capture, load
 
 __version__ = "0.1.0"
 __all__ = [
+    "Stage",
     "__version__",
     "ablate",
     "attribute",
+    "attribute_heads",
     "capture",
     "compare",
     "decompose",
+    "draw_map",
     "export",
+    "head_scores",
     "kernels",
     "load",
+    "open_trace",
+    "ranking",
+    "responsibilities",
+    "save_trace",
+    "top_tokens",
 ]
 
 _HOME = {
+    "Stage": "mta_viz.model.stages",
     "ablate": "mta_viz.analysis.ablation",
     "attribute": "mta_viz.analysis.attributed_prompt",
+    "attribute_heads": "mta_viz.analysis.attributed_heads",
     "capture": "mta_viz.tracing",
     "compare": "mta_viz.analysis.comparing",
     "decompose": "mta_viz.analysis.decomposition",
+    "draw_map": "mta_viz.plots.notebook",
     "export": "mta_viz.exporting.notebook",
+    "head_scores": "mta_viz.analysis.head_scores",
     "kernels": "mta_viz.analysis.shapes.notebook",
     "load": "mta_viz.tracing",
+    "open_trace": "mta_viz.traces.files",
+    "ranking": "mta_viz.analysis.head_scores",
+    "responsibilities": "mta_viz.analysis.responsible_prompt",
+    "save_trace": "mta_viz.traces.files",
+    "top_tokens": "mta_viz.analysis.predictions",
 }
 
 

@@ -46,7 +46,7 @@ def of_embeddings(model: HookedMTA, question: Question) -> OfEmbeddings:
     def score(embeddings: Float[Tensor, "batch position d_model"]) -> Float[Tensor, " batch"]:
         with model.lock:
             read = _ids(model, question.before).expand(len(embeddings), -1)
-            resid = torch.cat([embeddings, model.embed(read)], dim=1)
+            resid = torch.cat([embeddings.to(model.dtype), model.embed(read)], dim=1)
             return _finish(model, resid, 0, question)
 
     return score
@@ -69,9 +69,10 @@ def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMap
 
 def _finish(model: HookedMTA, resid: Tensor, layer: int, question: Question) -> Float[Tensor, " batch"]:
     set_threads(model.config, resid.shape[1], batch=len(resid))
-    for block in list(model.blocks)[layer:]:
+    *below, last = list(model.blocks)[layer:]
+    for block in below:
         resid = block(resid)
-    logits = model.logits(resid[:, len(question.prompt) - 1 :]).float().log_softmax(-1)
+    logits = model.logits(last.last_rows(resid, len(question.answer))).float().log_softmax(-1)
     wanted = _ids(model, question.answer)[..., None].expand(len(resid), -1, 1)
     return logits.gather(-1, wanted).sum((-2, -1))
 

@@ -18,15 +18,18 @@ LAYERS = (
     "checkpoint",
     "model",
     "cost",
+    "captured",
     "tracing",
     "scorers",
     "analysis",
+    "traces",
     "plots",
     "exporting",
 )
 SHARED = {
     "errors": set(),
     "units": set(),
+    "printed": set(),
     "tokenizers": {"errors", "units"},
     "tasks": {"errors", "units", "tokenizers"},
 }

@@ -14,16 +14,34 @@ from mta_viz.errors import ConfigError
 from mta_viz.interventions.kinds import Intervention
 from mta_viz.interventions.plans import plan_as_data
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
 from mta_viz.tracing import Progress, Prompt, capture
 
 
-@dataclass(frozen=True)
-class Ablation:
+@dataclass(frozen=True, repr=False)
+class Ablation(Printed):
     """The board of a plan; the rows of a sweep, the most harmful first; the smallest set."""
 
     board: Board
     sweep: tuple[SweepRow, ...] = ()
     needed: Needed | None = None
+
+    def _title(self) -> str:
+        board = self.board
+        plan = ", ".join(one.text() for one in board.plan) or "no intervention"
+        return (
+            f"{plan}: log p({board.answer.text!r}) {board.before:.3f} -> {board.after:.3f} nats "
+            f"({number(board.change)})"
+        )
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """The likeliest tokens or, after a sweep, what each intervention alone changes."""
+        if self.sweep:
+            return ("alone", "change (nats)"), [
+                (one.intervention.text(), number(one.change)) for one in self.sweep
+            ]
+        rows = [(one.piece, f"{one.before:.2%}", f"{one.after:.2%}") for one in self.board.top]
+        return ("token", "before", "after"), rows
 
     def as_data(self) -> dict[str, Any]:
         """As JSON-ready values: log-probabilities in nats."""
@@ -57,8 +75,13 @@ def ablate(
     """What `plan` does to the answer after `prompt`; `sweeps` names kernels, mixing and heads.
 
     `answer`: None is the number a needle prompt asks for, else the likeliest next token. `needed` asks
-    for the smallest set of kernels the answer needs. Raises ConfigError for what the model lacks,
-    PromptError for a prompt or an answer that cannot be run.
+    for the smallest set of kernels the answer needs. Changes are in nats. Raises ConfigError for what the
+    model lacks, PromptError for a prompt or an answer that cannot be run.
+
+    >>> from mta_viz.interventions.kinds import KernelToIdentity
+    >>> found = mta_viz.ablate(model, trace.tokens, [KernelToIdentity(2, 0, "pre")])
+    >>> found.board.change < 0
+    True
     """
     unknown = [name for name in sweeps if name not in SWEEPS]
     if unknown:

@@ -1,10 +1,10 @@
 """What an answer's log-probability rests on: integrated gradients and ablation of tokens and maps, by captum.
 
-The only place that knows captum. Values are nats of log p(answer); integrated gradients (Sundararajan et
-al. 2017) sum to the difference to the baseline up to `error`, ablation does not sum to anything.
+Values are nats of log p(answer); integrated gradients (Sundararajan et al. 2017) sum to the difference to
+the baseline up to `error`, ablation does not sum to anything. How the integral is taken is
+`attribution_path`'s.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,16 +13,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.analysis.attribution_path import Integral, Progress, integrate
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.scorers import Question, of_embeddings, of_ids, of_maps
 from mta_viz.tracing import Trace
 
-Progress = Callable[[float], None]
-Baseline = Literal["zero", "mean"] | int
-STEPS = (8, 16, 32, 64, 128, 256, 512)
+Baseline = Literal["zero", "mean", "bos"] | int
 ENOUGH = 0.01  # completeness error, share of the difference explained
+SECONDS = 300.0
 GRADIENT_BYTES = 8 * 2**30
 BATCH_BYTES = 64 * 2**20
 MAPS_KEPT = 8  # of each layer, for the way back
@@ -34,8 +34,9 @@ AT_ONCE = 4  # prompts of one ablation forward
 class Attribution:
     """`values`: nats that each token [position], group [group] or map cell [head, query, key] brings.
 
-    `score` and `baseline_score`: log p(answer) with the real and the baseline input. `error`: of integrated
-    gradients, |sum - difference| / |difference|; None for ablation. `steps`: of the integral. `baseline`: in
+    `score` and `baseline_score`: log p(answer) with the real and the baseline input. Of integrated gradients,
+    else None: `error`, the completeness error as a share of the difference (see `attribution_path`),
+    `reached`, whether it is as small as was asked for, and `steps`, the gradients computed. `baseline`: in
     words.
     """
 
@@ -43,9 +44,13 @@ class Attribution:
     baseline: str
     values: Float[Tensor, "..."]
     score: float
-    baseline_score: float | None
-    error: float | None
-    steps: int | None
+    baseline_score: float | None = None
+    error: float | None = None
+    reached: bool | None = None
+    steps: int | None = None
+
+
+Keep = Callable[[Attribution], None]
 
 
 def integrated_gradients(
@@ -54,23 +59,32 @@ def integrated_gradients(
     *,
     baseline: Baseline = "mean",
     max_error: float = ENOUGH,
-    max_seconds: float = 300.0,
+    max_seconds: float = SECONDS,
     progress: Progress | None = None,
+    keep: Keep | None = None,
 ) -> Attribution:
     """Integrated gradients of the prompt's embeddings, summed over d_model: one value a token.
 
-    `baseline`: all embeddings zero, the vocabulary's mean, or that of one token id. Steps are doubled from 8
-    until the completeness error is at most `max_error`, or the next doubling would pass `max_seconds`.
-    Raises PromptError for a prompt whose gradients would not fit, or an id that is not there.
+    `baseline`: all embeddings zero, the vocabulary's mean, the tokenizer's BOS, or that of one token id.
+    Steps are added until the completeness error is at most `max_error`, or more would pass `max_seconds`;
+    `keep` is told the result so far. Raises PromptError for a prompt whose gradients would not fit, or a
+    token that is not there.
     """
     at_once = _points_at_once(model, len(question.prompt) + len(question.before))
     with torch.no_grad():
-        real = model.embed(torch.tensor([question.prompt], device=model.device)).detach()
+        real = model.embed(torch.tensor([question.prompt], device=model.device)).detach().float()
         base, words = _baseline(model, baseline)
-    found, error, steps, scores = _integrate(
-        of_embeddings(model, question), real, base.expand_as(real), at_once, max_error, max_seconds, progress
-    )
-    return Attribution("integrated gradients", words, found[0].sum(-1).float().cpu(), *scores, error, steps)
+
+    def told(found: Integral) -> Attribution:
+        return _gradients(words, found.values[0].sum(-1), found, max_error)
+
+    return told(
+        integrate(
+            of_embeddings(model, question), real, base.float().expand_as(real), at_once=at_once,
+            max_error=max_error, max_seconds=max_seconds, progress=progress,
+            keep=None if keep is None else lambda found: keep(told(found)),
+        )
+    )  # fmt: skip
 
 
 def ablate_tokens(
@@ -99,8 +113,7 @@ def ablate_tokens(
         )
         whole = float(score(ids)[0])
     first = [int((mask[0] == index).nonzero()[0]) for index in range(len(groups))]
-    words = f"token {token}"
-    return Attribution("ablation", words, values[0, first].float().cpu(), whole, None, None, None)
+    return Attribution("ablation", f"token {token}", values[0, first].float().cpu(), whole)
 
 
 def integrated_gradients_of_maps(
@@ -110,7 +123,7 @@ def integrated_gradients_of_maps(
     question: Question,
     *,
     max_error: float = ENOUGH,
-    max_seconds: float = 300.0,
+    max_seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> Attribution:
     """Integrated gradients of every head's map at one stage of a layer, from maps of zeros.
@@ -118,18 +131,13 @@ def integrated_gradients_of_maps(
     Raw scores of zero are an even look at all keys; weights of zero take nothing from anywhere. What enters
     the layer is held as it was. `trace`: of the prompt with `question.before` after it.
     """
-    maps = _maps(trace, layer, stage, question)
-    at_once = _points_at_once(trace.model, len(trace.tokens))
-    found, error, steps, scores = _integrate(
-        of_maps(trace, layer, stage, question),
-        maps,
-        torch.zeros_like(maps),
-        at_once,
-        max_error,
-        max_seconds,
-        progress,
-    )
-    return Attribution("integrated gradients", "maps of zeros", found[0].float().cpu(), *scores, error, steps)
+    maps = _maps(trace, layer, stage, question).float()
+    found = integrate(
+        of_maps(trace, layer, stage, question), maps, torch.zeros_like(maps),
+        at_once=_points_at_once(trace.model, len(trace.tokens)), max_error=max_error, max_seconds=max_seconds,
+        progress=progress,
+    )  # fmt: skip
+    return _gradients("maps of zeros", found.values[0], found, max_error)
 
 
 def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> Attribution:
@@ -143,7 +151,7 @@ def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> A
         values = FeatureAblation(score).attribute(maps, baselines=0.0, feature_mask=heads)
         whole = float(score(maps)[0])
     by_head = values[0].flatten(1)[:, 0].float().cpu()
-    return Attribution("ablation", "a map of zeros", by_head, whole, None, None, None)
+    return Attribution("ablation", "a map of zeros", by_head, whole)
 
 
 def largest_tokens(found: Attribution, count: int = MOST_TOKENS) -> tuple[tuple[int], ...]:
@@ -152,32 +160,11 @@ def largest_tokens(found: Attribution, count: int = MOST_TOKENS) -> tuple[tuple[
     return tuple((position,) for position in kept.tolist())
 
 
-def _integrate(
-    score: Callable[[Tensor], Tensor],
-    real: Tensor,
-    base: Tensor,
-    at_once: int,
-    max_error: float,
-    max_seconds: float,
-    progress: Progress | None,
-) -> tuple[Tensor, float, int, tuple[float, float]]:
-    """(values, completeness error, steps, scores of real and baseline input)."""
-    from captum.attr import IntegratedGradients
-
-    with torch.no_grad():
-        scores = float(score(real)[0]), float(score(base)[0])
-    difference = scores[0] - scores[1]
-    begun = time.monotonic()
-    for steps in STEPS:
-        started = time.monotonic()
-        values = IntegratedGradients(_counted(score, -(-steps // at_once), progress)).attribute(
-            real, baselines=base, n_steps=steps, method="gausslegendre", internal_batch_size=at_once
-        )
-        error = abs(float(values.double().sum()) - difference) / max(abs(difference), 1e-12)
-        took = time.monotonic() - started
-        if error <= max_error or time.monotonic() - begun + 2 * took > max_seconds:
-            break
-    return values.detach(), error, steps, scores
+def _gradients(baseline: str, values: Tensor, found: Integral, max_error: float) -> Attribution:
+    return Attribution(
+        "integrated gradients", baseline, values.float(), found.score, found.baseline_score, found.error,
+        found.error <= max_error, found.steps,
+    )  # fmt: skip
 
 
 def _counted(score: Callable[[Tensor], Tensor], total: int, progress: Progress | None) -> Callable[..., Any]:
@@ -201,12 +188,22 @@ def _baseline(model: HookedMTA, baseline: Baseline) -> tuple[Float[Tensor, "d_mo
     if baseline == "zero":
         return torch.zeros_like(table[0]), "embeddings of zeros"
     if baseline == "mean":
-        return table.float().mean(0).to(table.dtype), "the mean embedding of the vocabulary"
+        return table.float().mean(0), "the mean embedding of the vocabulary"
+    if baseline == "bos":
+        own = bos_id(model)
+        if own is None:
+            raise PromptError("this model's tokenizer has no BOS token; choose another baseline")
+        return table[own], f"the embedding of BOS, token {own}"
     return table[_token(model, int(baseline))], f"the embedding of token {baseline}"
 
 
+def bos_id(model: HookedMTA) -> int | None:
+    """The id of the token that begins a text; None where there is none, or no tokenizer."""
+    return model.tokenizer.bos_id if model.tokenizer else None
+
+
 def _token(model: HookedMTA, wanted: int | None) -> int:
-    own = model.tokenizer.bos_id if model.tokenizer else None
+    own = bos_id(model)
     token = wanted if wanted is not None else own if own is not None else 0
     if not 0 <= token < model.config.vocab_size:
         raise PromptError(f"token {token} does not exist; expected 0 to {model.config.vocab_size - 1}")

@@ -44,10 +44,8 @@ def end_logits(
     Of the last layer only these positions' rows are computed, since no other reaches the logits;
     the last bits may differ from a whole pass.
     """
-    resid, n_tokens, block = embedded(model, ids), ids.shape[1], model.blocks[-1]
+    resid = embedded(model, ids)
     for below in range(model.config.n_layers - 1):
         resid = after_layer(model, resid, below)
     with model.lock, torch.no_grad():
-        qkv = block.attn.project(block.ln1(resid))
-        z = block.attn.attend_rows(qkv, block.attn.rows(n_tokens - n_last, n_tokens))
-        return model.logits(block.finish(resid[:, -n_last:], block.attn.output(z))).float()
+        return model.logits(model.blocks[-1].last_rows(resid, n_last)).float()

@@ -12,11 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.analysis.pattern_scores import TARGETS, PatternSums, effective_keys, target_sets
+from mta_viz.analysis.ranked import Ranked, Ranking
 from mta_viz.analysis.span_mass import check_span, selectivity, span_results
 from mta_viz.analysis.spans import Span
 from mta_viz.analysis.steps import difference_steps
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
+from mta_viz.printed import Printed, Row, number
 from mta_viz.tracing import Progress, Trace
 
 _W = "w = P / sum |P| is a row of final weights divided by the sum of its sizes"
@@ -132,8 +134,8 @@ def _span_scores() -> list[Score]:
 SCORES = (*_target_scores(), *_row_scores(), *_change_scores(), *_span_scores())
 
 
-@dataclass(frozen=True)
-class HeadScores:
+@dataclass(frozen=True, repr=False)
+class HeadScores(Printed):
     """Scores of all heads. `values[key]` [layer, head] float32 on the CPU, keys of `SCORES`.
 
     NaN where a layer lacks the stage or step, where no row counts, or where the head's map holds
@@ -149,19 +151,20 @@ class HeadScores:
     rows_left_out: Int[Tensor, "layer head"]
     rows_counted: Mapping[str, int]
 
+    def _title(self) -> str:
+        n_layers, n_heads = self.rows_left_out.shape
+        return f"{len(self.values)} scores of {n_layers} layers x {n_heads} heads, and who has most"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """A row for each score: the head with most of it. All of them are ranked by `ranking`."""
+        best = [(score, ranking(self, score.key)[0]) for score in self.scores]
+        rows = [(one.key, f"L{at.layer} H{at.head}", number(at.value), one.unit) for one, at in best]
+        return ("score", "head", "value", "unit"), rows
+
     @property
     def scores(self) -> tuple[Score, ...]:
         """Those of `SCORES` that were measured."""
         return tuple(score for score in SCORES if score.key in self.values)
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A head and its value."""
-
-    layer: int
-    head: int
-    value: float
 
 
 def head_scores(
@@ -177,6 +180,9 @@ def head_scores(
     `needles`: spans of one kind; where `span` is one of several its selectivity among them is there.
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop.
     Raises PromptError for a query outside the prompt and for a span `query` cannot weigh.
+
+    >>> mta_viz.head_scores(trace).values["induction"].shape
+    torch.Size([4, 2])
     """
     n_tokens, config = len(trace.tokens), trace.model.config
     query = n_tokens - 1 if query is None else query
@@ -198,8 +204,16 @@ def head_scores(
     return HeadScores(query, span, values, left_out, dict(zip(TARGETS, counted, strict=True)))
 
 
-def ranking(scores: HeadScores, key: str) -> tuple[Ranked, ...]:
-    """All heads, largest value first, those without one (NaN) last; equal ones by layer and head."""
+def ranking(scores: HeadScores, key: str) -> Ranking:
+    """All heads, largest value first, those without one (NaN) last; equal ones by layer and head.
+
+    `key` is that of one of `SCORES` (`scores.values` has those that were measured), whose `unit` the values
+    have. Raises PromptError for another.
+
+    >>> first = mta_viz.ranking(mta_viz.head_scores(trace), "previous")[0]
+    >>> first.layer, first.head, round(first.value, 2)
+    (1, 0, 0.7)
+    """
     if key not in scores.values:
         raise PromptError(f"there is no score {key!r} here; there are {', '.join(scores.values)}")
     rows = [
@@ -207,7 +221,10 @@ def ranking(scores: HeadScores, key: str) -> tuple[Ranked, ...]:
         for layer, per_head in enumerate(scores.values[key].tolist())
         for head, value in enumerate(per_head)
     ]
-    return tuple(sorted(rows, key=lambda row: (row.value != row.value, -row.value)))
+    found = Ranking(sorted(rows, key=lambda row: (row.value != row.value, -row.value)))
+    score = next(score for score in scores.scores if score.key == key)
+    found.by = f"{score.name} ({score.unit})"
+    return found
 
 
 def _measured(score: Score, span: Span | None, rivals: Sequence[Span]) -> bool:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.printed import PrintedRows, Row
 from mta_viz.tracing import Trace
 
 
@@ -17,6 +18,19 @@ class Prediction:
     id: int
     piece: str
     probability: float
+
+
+class Predictions(PrintedRows):
+    """`Prediction`s, the most probable first."""
+
+    __slots__ = ()
+
+    def _title(self) -> str:
+        return f"The {len(self)} most probable next tokens"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        rows = [(rank, one.piece, f"{one.probability:.2%}", one.id) for rank, one in enumerate(self, start=1)]
+        return ("rank", "token", "probability", "id"), rows
 
 
 @dataclass(frozen=True)
@@ -37,12 +51,16 @@ class LogitLens:
     top: tuple[tuple[Prediction, ...], ...]
 
 
-def top_tokens(trace: Trace, position: int, k: int = 10) -> tuple[Prediction, ...]:
-    """The `k` most probable tokens after `position` (0..T-1), most probable first.
+def top_tokens(trace: Trace, position: int, k: int = 10) -> Predictions:
+    """The `k` most probable tokens after `position` (0..T-1, or from the end: -1), most probable first.
 
     Raises PromptError for a position outside the prompt, MtaVizError for logits that are NaN or
     infinite, of which no probability can be told.
+
+    >>> mta_viz.top_tokens(trace, -1, k=1)[0].piece
+    'q'
     """
+    position += len(trace.tokens) if position < 0 else 0
     return _top(trace, _logits(trace, trace.model.config.n_layers, position), k)
 
 
@@ -85,10 +103,10 @@ def _logits(trace: Trace, depth: int, position: int) -> Float[Tensor, " vocab"]:
     return logits
 
 
-def _top(trace: Trace, logits: Float[Tensor, " vocab"], k: int) -> tuple[Prediction, ...]:
+def _top(trace: Trace, logits: Float[Tensor, " vocab"], k: int) -> Predictions:
     probabilities, ids = logits.softmax(0).topk(min(k, len(logits)))
     found = tuple(int(index) for index in ids)
-    return tuple(
+    return Predictions(
         Prediction(index, piece, float(probability))
         for index, piece, probability in zip(found, _pieces(trace, found), probabilities, strict=True)
     )

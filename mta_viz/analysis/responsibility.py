@@ -22,16 +22,23 @@ from mta_viz.tracing import Trace
 class Responsibility:
     """What one layer's heads add to a logit after `position`, cell by cell; logit units, float32.
 
-    `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k; the
-    last row is `position`, earlier ones are what its post-softmax convolution reads. `heads[t]`: the sum
-    over everything that reaches the output of target head t. Both sum to `total`.
+    `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k, whose
+    weight is `softmax[h, q, k]`; the last row is `position`, earlier ones are what its post-softmax
+    convolution reads. `heads[t]`: the sum over everything that reaches the output of target head t. Both
+    sum to `total`.
     """
 
     layer: int
     position: int
     first_query: int
     values: Float[Tensor, "head query key"]
+    softmax: Float[Tensor, "head query key"]
     heads: Float[Tensor, " head"]
+
+    @property
+    def sources(self) -> Float[Tensor, " head"]:
+        """What comes through each source head's softmax map."""
+        return self.values.double().sum((1, 2)).float()
 
     @property
     def total(self) -> float:
@@ -63,7 +70,7 @@ def responsibility(
         per_key = _per_key(trace, layer, position, pattern, direction(trace, position, token, against))
         values = softmax * _folded(attention, per_key, position + 1 - first)
         heads = (pattern * per_key).sum(-1)
-    return Responsibility(layer, position, first, values.cpu(), heads.cpu())
+    return Responsibility(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu())
 
 
 def direction(

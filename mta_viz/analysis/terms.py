@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.model.stages import Stage
+from mta_viz.printed import Printed, Row, number
 
 State = Literal["inside", "outside", "future"]
 
@@ -49,8 +50,8 @@ class Cause:
     largest: Term | None
 
 
-@dataclass(frozen=True)
-class Decomposition:
+@dataclass(frozen=True, repr=False)
+class Decomposition(Printed):
     """Why the cell (layer, stage, head, query, key) has its `value`.
 
     `terms`: largest |product| first; empty where the value is no sum of cells. `residual`:
@@ -67,6 +68,20 @@ class Decomposition:
     stage_before: Stage | None
     terms: tuple[Term, ...]
     residual: float
+
+    def _title(self) -> str:
+        where = f"L{self.layer} H{self.head} {self.stage.value.long}, query {self.query}, key {self.key}"
+        return f"{where}: {number(self.value)} = {self._sum_words()}"
+
+    def _sum_words(self) -> str:
+        return f"sum of {len(self.terms)} products"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        rows = [
+            (f"H{one.head}", one.query, one.key, number(one.weight), number(one.source), number(one.product))
+            for one in self.terms
+        ]
+        return ("head", "query", "key", "weight", "source", "product"), rows
 
     @property
     def cause(self) -> Cause:
@@ -97,19 +112,19 @@ class Window:
     future: Bool[Tensor, "c_q c_k"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Convolved(Decomposition):
     """A cell after a key-query convolution: one term for every tap of the kernel."""
 
     window: Window
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mixed(Decomposition):
     """A cell after head mixing: one term for every source head of the target's group."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Softmaxed(Decomposition):
     """A cell of the softmax: value = exp(score - log_normaliser), both in nats.
 
@@ -122,8 +137,14 @@ class Softmaxed(Decomposition):
     rival: int | None
     margin: float | None
 
+    def _sum_words(self) -> str:
+        rival = (
+            "" if self.rival is None else f"; the next key, {self.rival}, is {self.margin:.3g} nats behind"
+        )
+        return f"exp({number(self.score)} - {number(self.log_normaliser)}){rival}"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Scored(Decomposition):
     """A raw score: value = query_norm x key_norm x cosine / sqrt(d), of the rotated vectors."""
 
@@ -132,8 +153,11 @@ class Scored(Decomposition):
     cosine: float
     d_head: int
 
+    def _sum_words(self) -> str:
+        return f"{self.query_norm:.3g} x {self.key_norm:.3g} x cosine {self.cosine:.3g} / sqrt({self.d_head})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Passed(Decomposition):
     """Final weights with no head mixing after them: the stage before, unchanged; one term of weight 1."""
 

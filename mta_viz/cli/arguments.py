@@ -4,9 +4,15 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
-from mta_viz.cli.arguments_cause import add_ablate, add_attribute, add_compare, add_effects
+from mta_viz.cli.arguments_cause import (
+    add_ablate,
+    add_attribute,
+    add_compare,
+    add_effects,
+    add_responsibility,
+)
 from mta_viz.cli.arguments_figures import add_figure, add_paper_figures
-from mta_viz.cli.arguments_labs import add_needle
+from mta_viz.cli.arguments_labs import add_conjunction, add_needle, add_perplexity, add_questions
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
 from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
 from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
@@ -39,7 +45,11 @@ def build_parser() -> Parser:
     add_ablate(commands)
     add_attribute(commands)
     add_compare(commands)
+    add_responsibility(commands)
     add_needle(commands)
+    add_perplexity(commands)
+    add_conjunction(commands)
+    add_questions(commands)
     add_paper_figures(commands)
     add_figure(commands)
     return parser
@@ -66,7 +76,7 @@ def _add_kernels(commands: Commands) -> None:
 
 
 def _add_trace(commands: Commands) -> None:
-    trace = commands.add_parser("trace", help="run a prompt and save what happened inside")
+    trace = commands.add_parser("trace", help="run a prompt and save what happened inside, or the run itself")
     add_model(trace)
     add_prompt(trace)
     trace.add_argument("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
@@ -74,7 +84,13 @@ def _add_trace(commands: Commands) -> None:
         "--stages",
         type=name_list,
         metavar="NAMES",
-        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all)",
+        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all; of a run maps, or none)",
+    )
+    trace.add_argument(
+        "--format",
+        choices=("hooks", "run"),
+        default="hooks",
+        help="hooks (default): tensors for other programs; run: a file the app and open_trace open again",
     )
     trace.add_argument("--out", type=Path, required=True, metavar="F.safetensors", help="file to write")
     trace.add_argument("--force", action="store_true", help="overwrite an existing file")

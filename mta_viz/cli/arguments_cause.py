@@ -1,5 +1,6 @@
 """Flags of the commands that ask what an answer rests on."""
 
+from argparse import ArgumentParser
 from pathlib import Path
 
 from mta_viz.cli.flags import Commands, add_answer, add_model, add_output, add_prompt, positive, span_list
@@ -49,15 +50,18 @@ def add_ablate(commands: Commands) -> None:
 def add_attribute(commands: Commands) -> None:
     """The flags of `attribute`."""
     attribute = commands.add_parser("attribute", help="what the answer after a prompt rests on")
-    add_model(attribute)
-    add_prompt(attribute)
-    add_answer(attribute)
-    attribute.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")
+    _add_question(attribute)
     attribute.add_argument("--method", choices=("gradients", "ablation"), default="gradients")
-    attribute.add_argument("--baseline", metavar="B", help="zero, mean (default) or a token's id")
+    attribute.add_argument("--baseline", metavar="B", help="zero, mean (default), bos or a token's id")
     attribute.add_argument("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
     attribute.add_argument("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
     attribute.add_argument("--stage", metavar="NAME", help="for example hook_scores_kq")
+    attribute.add_argument(
+        "--heads", action="store_true", help="of every head's map at --stage: gradients and ablation"
+    )
+    attribute.add_argument(
+        "--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)"
+    )
     add_output(attribute)
 
 
@@ -84,3 +88,22 @@ def add_compare(commands: Commands) -> None:
         help="which heads are compared (default: by index where the models are related, else by their maps)",
     )
     add_output(compare)
+
+
+def add_responsibility(commands: Commands) -> None:
+    """The flags of `responsibility`."""
+    command = commands.add_parser("responsibility", help="the softmax cells an answer's logit rests on")
+    _add_question(command)
+    command.add_argument(
+        "--answer-token", type=int, default=0, metavar="N", help="which token of the answer (default 0)"
+    )
+    command.add_argument("--layer", type=int, metavar="L", help="also this layer's cells")
+    add_output(command)
+
+
+def _add_question(command: ArgumentParser) -> None:
+    """A model, a prompt, the answer and where it stands."""
+    add_model(command)
+    add_prompt(command)
+    add_answer(command)
+    command.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")

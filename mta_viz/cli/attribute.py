@@ -3,12 +3,15 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.attributed_prompt import attribute
+from mta_viz.analysis.attributed_heads import AttributedHeads, attribute_heads
+from mta_viz.analysis.attributed_prompt import AttributedPrompt, attribute
 from mta_viz.cli.loading import open_prompt
 from mta_viz.cli.output import check_output, write_json
 from mta_viz.cli.progress import ProgressLine
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tokenizers.base import Tokens
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -17,29 +20,50 @@ def run(arguments: Namespace) -> dict[str, Any]:
         check_output(arguments.out, arguments.force)
     model, tokens = open_prompt(arguments)
     with ProgressLine("measuring") as progress:
-        found = attribute(
-            model,
-            tokens,
-            answer=arguments.answer,
-            position=arguments.position,
-            method=arguments.method,
-            baseline=_baseline(arguments.baseline),
-            groups=arguments.spans,
-            layer=arguments.layer,
-            stage=_stage(arguments.stage),
-            progress=progress,
-        )
-    answer = found.as_data()
+        asked = {
+            "answer": arguments.answer,
+            "position": arguments.position,
+            "max_seconds": float(arguments.seconds),
+            "progress": progress,
+        }
+        measured = _heads if arguments.heads else _one
+        answer = measured(model, tokens, arguments, asked).as_data()
     if arguments.out:
         write_json(arguments.out, answer)
     return answer
 
 
+def _one(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedPrompt:
+    return attribute(
+        model,
+        tokens,
+        method=arguments.method,
+        baseline=_baseline(arguments.baseline),
+        groups=arguments.spans,
+        layer=arguments.layer,
+        stage=_stage(arguments.stage),
+        **asked,
+    )
+
+
+def _heads(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedHeads:
+    """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
+    stage = _stage(arguments.stage)
+    if stage is None:
+        raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
+    if arguments.spans or arguments.baseline or arguments.method == "ablation":
+        raise PromptError(
+            "--heads measures whole maps by both methods; leave out --method, --baseline, --spans"
+        )
+    layers = None if arguments.layer is None else (arguments.layer,)
+    return attribute_heads(model, tokens, stage, layers=layers, **asked)
+
+
 def _baseline(text: str | None) -> Any:
-    if text is None or text in ("zero", "mean"):
+    if text is None or text in ("zero", "mean", "bos"):
         return text
     if not text.isdecimal():
-        raise PromptError(f"the baseline is {text!r}; expected zero, mean, or a token's id")
+        raise PromptError(f"the baseline is {text!r}; expected zero, mean, bos, or a token's id")
     return int(text)
 
 

@@ -57,11 +57,12 @@ def _sweep(arguments: Namespace) -> Sweep:
         arguments.seed,
         arguments.needle or needle,
         arguments.question if arguments.question or arguments.needle else question,
-        _text(arguments.haystack) if arguments.haystack else None,
+        read_haystack(arguments.haystack) if arguments.haystack else None,
     )
 
 
-def _text(file: Path) -> str:
+def read_haystack(file: Path) -> str:
+    """The text of `--haystack`. Raises MtaVizError for what is no UTF-8 text."""
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

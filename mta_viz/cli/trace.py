@@ -1,4 +1,7 @@
-"""`trace PATH ... --out F.safetensors`: every hook of a run, float32, under its hook name."""
+"""`trace PATH ... --out F.safetensors`: every hook of a run under its name, or a run to be opened again.
+
+Hooks are float32 and as the model's own forward gives them. A run (`--format run`) is `traces.files`'.
+"""
 
 import re
 from argparse import Namespace
@@ -11,8 +14,11 @@ from mta_viz.cli.loading import open_prompt
 from mta_viz.cli.output import check_output, write_tensors
 from mta_viz.cli.progress import note
 from mta_viz.errors import MtaVizError
+from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import run_hooks
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.traces.files import read_run, save_trace, trace_size
+from mta_viz.tracing import capture, run_hooks
 from mta_viz.units import size_text
 
 ASK_ABOVE = 4 * 2**30  # bytes
@@ -22,6 +28,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Write the file; the answer says what is in it."""
     check_output(arguments.out, arguments.force)
     model, tokens = open_prompt(arguments)
+    if arguments.format == "run":
+        return _save_run(arguments, model, tokens)
     names = select_hooks(model, arguments.layers, arguments.stages)
     _state_size(model, len(tokens), names, arguments.yes)
     tensors = {"tokens": torch.tensor(tokens.ids), **run_hooks(model, tokens.ids, names)}
@@ -32,6 +40,37 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "bytes": arguments.out.stat().st_size,
         "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
     }
+
+
+def _save_run(arguments: Namespace, model: HookedMTA, tokens: Tokens) -> dict[str, Any]:
+    _check_layers(model, arguments.layers)
+    chosen = {"stages": map_stages(arguments.stages), "layers": arguments.layers}
+    trace = capture(model, tokens)
+    note(f"{len(tokens)} tokens: {size_text(trace_size(trace, **chosen))}")
+    save_trace(trace, arguments.out, **chosen, force=arguments.force)
+    about = read_run(arguments.out).about
+    return {
+        "out": str(arguments.out),
+        "n_tokens": len(tokens),
+        "bytes": arguments.out.stat().st_size,
+        "checkpoint": about.checkpoint,
+        "sha256": about.sha256,
+        "maps": [stage.hook_name(layer) for layer, stage in about.stored],
+    }
+
+
+def map_stages(names: Sequence[str] | None) -> tuple[Stage, ...]:
+    """The T x T stages of hook names (None: all; `none`: none). Raises MtaVizError for what is no map."""
+    if names is None:
+        return tuple(Stage)
+    stages = {stage.value.hook: stage for stage in Stage}
+    wanted = [] if tuple(names) == ("none",) else [name.rpartition(".")[2] for name in names]
+    unknown = [name for name in wanted if name not in stages]
+    if unknown:
+        raise MtaVizError(
+            f"a run's file holds maps only, not {', '.join(unknown)}; maps: {', '.join(stages)}"
+        )
+    return tuple(stages[name] for name in wanted)
 
 
 def select_hooks(

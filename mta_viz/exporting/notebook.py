@@ -1,4 +1,4 @@
-"""`mta_viz.export`: a figure drawn in a notebook as a file, at the size and in the colours it is printed in."""
+"""`mta_viz.export`: a figure drawn in a notebook as a file, at the size and in the colours of print."""
 
 from pathlib import Path
 

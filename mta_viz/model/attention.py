@@ -21,6 +21,7 @@ GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
 # cells of one stage (batch x head x query x key) held at once without hooks: small maps stay in a
 # CPU's cache, a GPU needs enough of them to be busy
 SLAB_CELLS = {"cpu": 2**21, "cuda": 2**25}
+GRADIENT_SLABS = 4
 
 OnRows = Callable[[int], None]
 Patches = Mapping[str, Mapping[int, Float[Tensor, "position other"]]]
@@ -217,9 +218,11 @@ class Attention(nn.Module):
             yield self.rows(row, min(row + step, n_keys))
 
     def slab_rows(self, batch: int, n_keys: int) -> int:
-        """Rows per slab. With gradients every slab would be kept anyway, so there is only one."""
+        """Rows per slab. With gradients every slab is kept anyway: in training there is only one, and with
+        fixed weights a few, which leave out most of the keys after their queries."""
         if torch.is_grad_enabled():
-            return max(n_keys, 1)
+            parts = 1 if self.wq.weight.requires_grad else GRADIENT_SLABS
+            return max(-(-n_keys // parts), 16)
         cells = slab_cells(self.wq.weight.device.type)
         return max(cells // (batch * self.config.n_heads * n_keys), 16)
 

@@ -45,7 +45,7 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
         if isinstance(intervention, PatchHead):
             _patch(intervention, made.blocks[intervention.layer].attn, sources or {})
     made.setup()  # hook points may be gone
-    made.tokenizer, made.source = model.tokenizer, model.source
+    made.tokenizer, made.source, made.plan = model.tokenizer, model.source, (*model.plan, *plan)
     return made.requires_grad_(False).eval()
 
 

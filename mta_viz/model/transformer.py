@@ -17,6 +17,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
+from mta_viz.interventions.plans import Plan
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
 from mta_viz.tokenizers.base import Tokenizer
@@ -70,6 +71,20 @@ class Block(nn.Module):
         resid = self.hook_resid_pre(resid)
         return self.finish(resid, self.attn(self.ln1(resid), on_rows))
 
+    def last_rows(
+        self, resid: Float[Tensor, "batch position d_model"], n_last: int
+    ) -> Float[Tensor, "batch last d_model"]:
+        """The same at the last `n_last` positions only: of the last layer no other row reaches the logits.
+
+        The last bits may differ from a whole pass. Hooks on the maps get whole maps, so with them all rows
+        are computed.
+        """
+        if self.attn.has_stage_hooks:
+            return self(resid)[:, -n_last:]
+        n_tokens, qkv = resid.shape[1], self.attn.project(self.ln1(resid))
+        z = self.attn.attend_rows(qkv, self.attn.rows(n_tokens - n_last, n_tokens))
+        return self.finish(resid[:, -n_last:], self.attn.output(z))
+
     def finish(
         self,
         resid: Float[Tensor, "batch position d_model"],
@@ -104,6 +119,7 @@ class HookedMTA(HookedRootModule):
         self.lock = threading.RLock()
         self.tokenizer: Tokenizer | None = None
         self.source: Source | None = None
+        self.plan: Plan = ()  # the interventions that were done to the source's weights
         # Normal numbers, which nn.Embedding draws, import torch._dynamo where the device is "meta".
         uniform = torch.empty(config.vocab_size, config.d_model).uniform_(-1.0, 1.0)
         self.embed = nn.Embedding.from_pretrained(uniform, freeze=False)

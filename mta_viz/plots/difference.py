@@ -4,6 +4,7 @@ Owns its colours, of another hue family than values have, and its words.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -35,8 +36,11 @@ def difference_map(
     selected: attention.Cell | None = None,
     part: attention.Part | None = None,
     spans: Sequence[Span] = (),
+    short: bool = False,
 ) -> go.Figure:
     """After minus before, brown lowered and green raised; arguments as in `attention_map`.
+
+    `short`: the title names the two stages alone, for small maps.
 
     `before`: the same cells before the step, for the hover. `limit`: from `shared_limit` of
     differences alone, which are smaller than the values.
@@ -51,7 +55,7 @@ def difference_map(
         selected=selected,
         part=part,
         spans=spans,
-        look=LOOK,
+        look=SHORT if short else LOOK,
     )
 
 
@@ -77,6 +81,13 @@ def _title(drawn: AttentionMap, numbering_from: int) -> str:
     return f"{attention.where_title(drawn, numbering_from)} · {words}{attention.blocks_title(drawn)}"
 
 
+def _short_title(drawn: AttentionMap, numbering_from: int) -> str:
+    if _is_edit(drawn) or not isinstance(drawn, DifferenceMap):
+        return _title(drawn, numbering_from)
+    words = f"{drawn.stage.value.short} − {drawn.before.value.short} ({drawn.stage.value.unit})"
+    return f"{attention.where_title(drawn, numbering_from)} · {words}{attention.blocks_title(drawn)}"
+
+
 def _value_line(drawn: AttentionMap, field: str) -> str:
     change = f"%{{{field}:+.4g}} ({drawn.stage.value.unit})"
     return f"largest change {change}" if drawn.block > 1 else f"change by {_step(drawn)}: {change}"
@@ -96,3 +107,4 @@ def _cell_text(
 
 
 LOOK = attention.Look(_title, _value_line, _cell_text, theme.DIFFERENCE_SCALE)
+SHORT = replace(LOOK, title=_short_title)

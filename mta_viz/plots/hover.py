@@ -70,11 +70,14 @@ def cell_text(
 
 
 def pooled_text(
-    attention: AttentionMap, pooled: Pooled, line: str
+    attention: AttentionMap, pooled: Pooled, line: str, *, boxes: bool = True
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    """Template and numbers of every block; `line` says what its value, field 0, is."""
+    """Template and numbers of every block; `line` says what its value, field 0, is.
+
+    `boxes`: a box drawn on the map leads to exact cells.
+    """
     peak = "at (%{customdata[1]:d}, %{customdata[2]:d}) · mean %{customdata[3]:+.4g}"
-    template = f"{BLOCKS}<br>{line} {peak}<br>draw a box to see exact cells"
+    template = f"{BLOCKS}<br>{line} {peak}" + "<br>draw a box to see exact cells" * boxes
     fields = [
         pooled.values,
         pooled.peak_query + attention.query_start,

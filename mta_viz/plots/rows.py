@@ -55,7 +55,7 @@ def section_bars(
         _add_stage(parts, section, stage, limits[stage.value.unit], index)
     last = f"y{len(stages)}" if len(stages) > 1 else "y"
     parts.traces.append(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis=last, hoverinfo="skip"))
-    _add_token_axes(parts, tokens, (start, stop), last, (ticks, labels))
+    add_token_axes(parts, tokens, (start, stop), last, (ticks, labels))
     if selected is not None:
         line = {"type": "line", "line": {"color": theme.INK, "width": 1, "dash": "dot"}}
         parts.shapes.append(line | {"x0": selected, "x1": selected, "y0": 0, "y1": 1, "yref": "paper"})
@@ -80,7 +80,7 @@ def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, 
     values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)
     same_unit = [row for one, row in section.values.items() if one.value.unit == stage.value.unit]
     signed = any(bool((row < 0).any()) for row in same_unit)
-    traces = [*_bars(x, values, limit), *_beyond_and_bad(x, values, limit), _targets(section, stage, signed)]
+    traces = [*bars(x, values, limit), *beyond_and_bad(x, values, limit), _targets(section, stage, signed)]
     parts.traces += [trace.update(on) for trace in traces]
     height, low = 1 / len(section.values), -limit if signed else 0.0
     top = 1 - index * height - height * _GAP_PX / (_ROW_PX + _GAP_PX)
@@ -108,13 +108,17 @@ def _targets(section: CrossSection, stage: Stage, signed: bool) -> go.Scatter:
     return cells.targets(x, np.zeros(len(x), np.int8), 9.0, text, section.values[stage].numpy())
 
 
-def _bars(
-    x: Int[np.ndarray, " token"], values: Float[np.ndarray, " token"], limit: float
+def bars(
+    x: Int[np.ndarray, " token"],
+    values: Float[np.ndarray, " token"],
+    limit: float,
+    colors: tuple[str, str] = (theme.POSITIVE_COLOR, theme.NEGATIVE_COLOR),
 ) -> list[go.Bar] | list[go.Scatter]:
+    """A bar a token, or one outline of many; `colors` above and below 0."""
     finite = np.clip(np.nan_to_num(values), -1.2 * limit, 1.2 * limit)  # far ends would slow the drawing
     if len(x) <= MAX_BARS:
-        colors = np.where(finite < 0, theme.NEGATIVE_COLOR, theme.POSITIVE_COLOR).tolist()
-        marker = {"color": colors, "line": {"width": 0}}
+        own = np.where(finite < 0, colors[1], colors[0]).tolist()
+        marker = {"color": own, "line": {"width": 0}}
         return [go.Bar(x=x, y=finite, width=0.8, marker=marker, hoverinfo="skip")]
     ends = np.concatenate([[x[0] - 0.5], x, [x[-1] + 0.5]]).astype(np.float32)
     held = np.concatenate([finite[:1], finite, finite[-1:]])
@@ -128,14 +132,11 @@ def _bars(
             fillcolor=color,
             hoverinfo="skip",
         )
-        for part, color in (
-            (held.clip(min=0), theme.POSITIVE_COLOR),
-            (held.clip(max=0), theme.NEGATIVE_COLOR),
-        )
+        for part, color in zip((held.clip(min=0), held.clip(max=0)), colors, strict=True)
     ]
 
 
-def _beyond_and_bad(x: np.ndarray, values: np.ndarray, limit: float) -> list[go.Scatter]:
+def beyond_and_bad(x: np.ndarray, values: np.ndarray, limit: float) -> list[go.Scatter]:
     """Triangles at the border for bars that go on, crosses for NaN and infinite values."""
     finite = np.isfinite(values)
     kinds = (
@@ -156,7 +157,7 @@ def _beyond_and_bad(x: np.ndarray, values: np.ndarray, limit: float) -> list[go.
     ]
 
 
-def _add_token_axes(
+def add_token_axes(
     parts: Parts, tokens: Tokens, ends: tuple[int, int], last: str, ticks: tuple[list[int], list[str]]
 ) -> None:
     """`x` names every token for the hover, `x2` on top of it shows the labels there is room for."""

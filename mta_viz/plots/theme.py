@@ -15,6 +15,7 @@ SIGNED_SCALE = "RdBu_r"
 MASS_SCALE = "dense"
 DIFFERENCE_SCALE = "BrBG"  # another hue family: nobody reads a difference as a value
 POSITIVE_COLOR, NEGATIVE_COLOR = "#B2182B", "#2166AC"  # as the arms of the signed scale
+RAISED_COLOR, LOWERED_COLOR = "#01665E", "#8C510A"  # as the arms of the difference scale
 BAD_COLOR = "#D0006F"
 MASKED_LINE, MASKED_FILL = "#B9BEC5", "#F3F4F6"
 INK, FRAME = "#1F2933", "#8A9099"

@@ -1,34 +1,19 @@
-"""The prompt as text, coloured by what one query gives to its tokens or by what one key gets.
+"""The prompt as text, coloured by what one query gives to its tokens or by what one key gets."""
 
-One heat map over (line, column) carries the colours, so that text of any length is one trace; the
-letters lie on it, most of a line as one string.
-"""
-
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float
-from plotly.colors import get_colorscale, sample_colorscale, unlabel_rgb
 
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage
-from mta_viz.plots import cells, theme
-from mta_viz.plots.parts import Parts
-from mta_viz.plots.spans import add_spans_in_text
-from mta_viz.plots.text_layout import SPACE, Glyph, lay_out
+from mta_viz.plots import theme
+from mta_viz.plots.colored_text import colored_text
+from mta_viz.plots.text_cells import Coloring
 from mta_viz.tokenizers.base import Tokens
 
-# Fonts whose letters are all 0.6 of their size wide: a whole line is one string, and must fit its cells.
-FONT = "DejaVu Sans Mono, Menlo, Liberation Mono, Courier New, monospace"
-FONT_PX, CHAR_PX, LINE_PX = 13, 13 * 0.602, 22
 INCOMING_COLOR = "#D55E00"
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 66, 10
-_BRACKET = ((-0.3, 0.18), (-0.3, 0.3), (0.3, 0.3), (0.3, 0.18))
-MAX_NAMED = 20_000  # letters: beyond them hovers give positions only, the figure stays under 2 MB
-_UNDERLINED_FROM = 0.02  # of the limit: below it the colour of a negative weight is not seen either
 
 
 def token_text(
@@ -44,233 +29,33 @@ def token_text(
 ) -> go.Figure:
     """The prompt in monospaced lines, each token on the colour of its value at `stage`.
 
-    The frame is blue from a query, orange to a key; that token is boxed, masked tokens are hatched;
-    `spans` are outlined and have their letters.
-    Negative values are blue and dotted underneath. Spaces are drawn as brackets, newlines end a
-    line. Numbers at the left are the first token of each line. Every character takes clicks: the
-    event's customdata is (token position, value).
+    The frame is blue from a query, orange to a key; that token is boxed, masked tokens are hatched.
+    The rest as in `colored_text`.
     """
-    columns = max(int((width - _LEFT - _RIGHT) / CHAR_PX), 8)
-    text = _Text(lay_out(tokens.pieces, columns), _values(section, stage, len(tokens)), columns)
-    spare = width - _LEFT - round(columns * CHAR_PX)
-    size = (width, LINE_PX * text.n_lines + _TOP + _BOTTOM)
-    parts = Parts(size, {"l": _LEFT, "r": spare, "t": _TOP, "b": _BOTTOM})
-    parts.traces.append(_colors(text, limit, distribution))
-    marks = _marks(text, _masked(section, text.token), limit)
-    parts.traces += [trace for trace in marks if trace is not None]
-    parts.traces += _letters(text, limit, distribution)
-    parts.traces += _targets(text, tokens, section, stage, distribution)
-    for line, left, right in text.runs(text.token == section.position):
-        parts.add_box((line, left + 0.5), (1, round(right - left)), color=theme.INK, width=2)
-    add_spans_in_text(
-        parts, spans, lambda span: text.runs((text.token >= span.start) & (text.token < span.stop))
-    )
-    _add_axes(parts, text, theme.SELECTED_COLOR if section.along == "keys" else INCOMING_COLOR)
-    parts.add_title(_title(tokens, section, stage, numbering_from))
-    return parts.figure()
-
-
-class _Text:
-    """Glyphs with the value of each one's token; NaN where it has none."""
-
-    def __init__(self, glyphs: list[Glyph], values: Float[np.ndarray, " token"], columns: int) -> None:
-        self.glyphs, self.columns, self.token_values = glyphs, columns, values
-        self.n_lines = glyphs[-1].line + 1
-        self.line, self.column, self.width, self.token = (
-            np.array([getattr(glyph, name) for glyph in glyphs])
-            for name in ("line", "column", "width", "token")
-        )
-        self.values = values[self.token]
-        self.first = np.diff(self.token, prepend=-1) > 0  # each token's first glyph
-
-    def runs(self, chosen: np.ndarray) -> Iterable[tuple[int, float, float]]:
-        """(line, left edge, right edge) of neighbouring chosen glyphs together."""
-        ends = self.column + self.width
-        run: tuple[int, float, float] | None = None
-        for index in np.flatnonzero(chosen).tolist():
-            line, left, right = int(self.line[index]), self.column[index] - 0.5, ends[index] - 0.5
-            if run and run[0] == line and run[2] == left:
-                run = (line, run[1], right)
-                continue
-            if run:
-                yield run
-            run = (line, left, right)
-        if run:
-            yield run
-
-
-def _values(section: CrossSection, stage: Stage, n_tokens: int) -> Float[np.ndarray, " token"]:
-    values = np.full(n_tokens, np.nan, np.float32)
+    values = np.full(len(tokens), np.nan, np.float32)
     values[section.start : section.stop] = section.values[stage].numpy()
-    return values
-
-
-def _masked(section: CrossSection, token: np.ndarray) -> np.ndarray:
-    return (token < section.start) | (token >= section.stop)
-
-
-def _colors(text: _Text, limit: float, distribution: bool) -> go.Heatmap:
-    z = np.full((text.n_lines, text.columns), np.nan, np.float32)
-    for extra in range(2):  # wide characters colour their second cell too
-        here = text.width > extra
-        z[text.line[here], np.minimum(text.column[here] + extra, text.columns - 1)] = text.values[here]
-    finite = text.values[np.isfinite(text.values)]
-    above, below = bool((finite > limit).any()), bool((finite < -limit).any())
-    return go.Heatmap(
-        z=np.where(np.isfinite(z), z, np.nan),
-        zmin=0.0 if distribution else -limit,
-        zmax=limit,
-        colorscale=_scale(distribution),
-        colorbar=theme.color_bar(limit, signed=not distribution, above=above, below=below)
-        | {"len": 240, "lenmode": "pixels"},
-        hoverinfo="skip",
-        hoverongaps=False,
+    place = np.arange(len(tokens))
+    return colored_text(
+        tokens,
+        values,
+        (place >= section.start) & (place < section.stop),
+        Coloring(theme.MASS_SCALE if distribution else theme.SIGNED_SCALE, limit, not distribution),
+        title=_title(tokens, section, stage, numbering_from),
+        told=_told(section, stage, distribution),
+        boxed=section.position,
+        frame=theme.SELECTED_COLOR if section.along == "keys" else INCOMING_COLOR,
+        spans=spans,
+        width=width,
     )
 
 
-def _scale(distribution: bool) -> str:
-    return theme.MASS_SCALE if distribution else theme.SIGNED_SCALE
-
-
-def _marks(text: _Text, masked: np.ndarray, limit: float) -> list[go.Scatter | None]:
-    """Hatched masked tokens, borders of tokens, brackets for spaces, dotted negatives, crossed NaN."""
-    hatch = list(text.runs(masked))
-    starts = [glyph for glyph, first in zip(text.glyphs, text.first, strict=True) if first]
-    spaces = [glyph for glyph in text.glyphs if glyph.text == SPACE]
-    below = list(text.runs(text.values < -_UNDERLINED_FROM * limit))
-    bad = text.first & ~np.isfinite(text.values) & ~masked
-    return [
-        cells.hatched(
-            [x for _, left, right in hatch for x in (left, right, right, left, np.nan)],
-            [line + dy for line, _, _ in hatch for dy in (-0.5, -0.5, 0.5, 0.5, np.nan)],
-        )
-        if hatch
-        else None,
-        _path([[(g.column - 0.5, g.line + dy) for dy in (-0.45, 0.45)] for g in starts], theme.MASKED_LINE),
-        _path([[(g.column + dx, g.line + dy) for dx, dy in _BRACKET] for g in spaces], theme.FRAME),
-        _path(
-            [[(left + 0.1, line + 0.42), (right - 0.1, line + 0.42)] for line, left, right in below],
-            theme.INK,
-            dash="dot",
-            width=1.5,
-        ),
-        _crosses(text.column[bad], text.line[bad]) if bad.any() else None,
-    ]
-
-
-def _path(
-    lines: list[list[tuple[float, float]]], color: str, dash: str = "solid", width: float = 1
-) -> go.Scatter | None:
-    """Open lines through (x, y) points, all as one trace."""
-    if not lines:
-        return None
-    points = np.array([point for line in lines for point in (*line, (np.nan, np.nan))], np.float32)
-    style = {"color": color, "width": width, "dash": dash}
-    return go.Scatter(x=points[:, 0], y=points[:, 1], mode="lines", line=style, hoverinfo="skip")
-
-
-def _crosses(x: np.ndarray, y: np.ndarray) -> go.Scatter:
-    marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
-    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
-
-
-def _letters(text: _Text, limit: float, distribution: bool) -> list[go.Scatter]:
-    """Plain letters a line at a time, all others each in its own cell; one pair of traces per ink."""
-    inks = _inks(text.values, limit, distribution)
-    traces = []
-    for ink in dict.fromkeys(inks):
-        mine = [glyph for glyph, own in zip(text.glyphs, inks, strict=True) if own == ink]
-        plain = [glyph for glyph in mine if _in_line(glyph.text)]
-        odd = [glyph for glyph in mine if not _in_line(glyph.text) and glyph.text != SPACE]
-        lines = _lines(plain)
-        style = {"mode": "text", "hoverinfo": "skip", "cliponaxis": False}
-        font = {"family": FONT, "size": FONT_PX, "color": ink}
-        places = [
-            (glyph.column + (glyph.width - 1) / 2, glyph.line, theme.escape(glyph.text)) for glyph in odd
-        ]
-        for found, anchor in ((lines, "middle right"), (places, "middle center")):
-            if found:
-                x, y, words = zip(*found, strict=True)
-                traces.append(go.Scatter(x=x, y=y, text=words, textposition=anchor, textfont=font, **style))
-    return traces
-
-
-def _in_line(text: str) -> bool:
-    """Latin, Greek and Cyrillic letters and ASCII: as wide as a cell in every font of `FONT`."""
-    code = ord(text[0])
-    return len(text) == 1 and (0x20 <= code <= 0x7E or 0xA1 <= code <= 0x17F or 0x370 <= code <= 0x52F)
-
-
-def _lines(glyphs: list[Glyph]) -> list[tuple[float, int, str]]:
-    """(left edge, line, string) of every line; no-break spaces hold the places between letters."""
-    found: dict[int, list[Glyph]] = {}
-    for glyph in glyphs:
-        found.setdefault(glyph.line, []).append(glyph)
-    lines = []
-    for line, row in found.items():
-        first = row[0].column
-        letters = ["\u00a0"] * (row[-1].column + 1 - first)
-        for glyph in row:
-            letters[glyph.column - first] = glyph.text.replace(" ", "\u00a0")
-        lines.append((first - 0.5, line, theme.escape("".join(letters))))
-    return lines
-
-
-def _inks(values: Float[np.ndarray, " glyph"], limit: float, distribution: bool) -> list[str]:
-    """Dark letters on light cells, white ones on dark cells, grey ones where there is no value."""
-    low = 0.0 if distribution else -limit
-    share = np.clip((np.nan_to_num(values) - low) / (limit - low), 0, 1)
-    dark = np.array(_dark_steps(_scale(distribution)))[np.round(share * 100).astype(int)]
-    inks = np.where(dark, "#FFFFFF", theme.INK)
-    return np.where(np.isfinite(values), inks, theme.FRAME).tolist()
-
-
-@lru_cache
-def _dark_steps(scale: str) -> tuple[bool, ...]:
-    """Whether white text is easier to read, at 0, 1, ..., 100 per cent of a scale."""
-    colors = sample_colorscale(get_colorscale(scale), [step / 100 for step in range(101)])
-    return tuple(_luminance(unlabel_rgb(color)) < 0.18 for color in colors)
-
-
-def _luminance(rgb: tuple[float, ...]) -> float:
-    """Relative luminance (WCAG); 0.18 is where black and white text have equal contrast."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in rgb)]
-    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
-
-
-def _targets(
-    text: _Text, tokens: Tokens, section: CrossSection, stage: Stage, distribution: bool
-) -> list[go.Scatter]:
+def _told(section: CrossSection, stage: Stage, distribution: bool) -> tuple[str, str]:
     side, other = ("key", "query") if section.along == "keys" else ("query", "key")
     order = "after" if section.along == "keys" else "before"
     label = stage.value.long if stage.value.unit == "score" else f"{stage.value.long}: weight"
     value = f"{label} %{{customdata[1]:{'' if distribution else '+'}.4g}}"
-    masked = _masked(section, text.token)
-    named = len(text.glyphs) <= MAX_NAMED
-    names = [theme.hover_label(n, piece) if named else str(n) for n, piece in enumerate(tokens.pieces)]
-    words = {False: f"{side} %{{text}}<br>{value}"}
-    words[True] = f"masked: {side} %{{text}} is {order} {other} {section.position}"
-    traces = []
-    for hidden, template in words.items():
-        here = masked == hidden
-        if here.any():
-            x = (text.column + (text.width - 1) / 2)[here].astype(np.float32)
-            data = np.stack([text.token, np.nan_to_num(text.values)], 1)[here].astype(np.float32)
-            trace = cells.targets(x, text.line[here].astype(np.int16), CHAR_PX, template, data)
-            traces.append(trace.update(text=[names[token] for token in text.token[here].tolist()]))
-    return traces
-
-
-def _add_axes(parts: Parts, text: _Text, frame: str) -> None:
-    first = {int(line): int(token) for line, token in zip(text.line[::-1], text.token[::-1], strict=True)}
-    bare = {"linecolor": frame, "linewidth": 2, "fixedrange": True}
-    ticks = {"tickvals": list(first), "ticktext": [str(token) for token in first.values()]}
-    parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, text.columns - 0.5), showticklabels=False, ticks="", **bare),
-        "yaxis": theme.axis(range=(text.n_lines - 0.5, -0.5), **ticks, **bare),
-        "dragmode": False,
-        "hoverdistance": LINE_PX,
-    }
+    masked = f"masked: {side} %{{text}} is {order} {other} {section.position}"
+    return f"{side} %{{text}}<br>{value}", masked
 
 
 def _title(tokens: Tokens, section: CrossSection, stage: Stage, numbering_from: int) -> str:

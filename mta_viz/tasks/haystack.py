@@ -1,16 +1,17 @@
-"""Text between the needles: whole sentences that fill a token budget exactly.
+"""Text between needles or facts: whole sentences that fill a token budget exactly.
 
-Owns pieces (a sentence with its ids), splitting a text into sentences, and filling; needles.py owns
-where needles go.
+Owns pieces (a sentence with its ids), splitting a text into sentences, filling, and joining pieces
+to a prompt; needles.py and questions.py own what goes where.
 """
 
 import itertools
+import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mta_viz.errors import PromptError
-from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
 TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
@@ -45,6 +46,13 @@ def encode_piece(tokenizer: Tokenizer, text: str) -> Piece:
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, white space inside them reduced to single spaces."""
     return [" ".join(part.split()) for part in _SENTENCE_END.split(text.strip()) if part.strip()]
+
+
+def text_sentences(text: str, rng: random.Random) -> Iterator[str]:
+    """The sentences of a text once each, from a random one on; those before it come last."""
+    sentences = split_sentences(text)
+    start = rng.randrange(max(len(sentences), 1))
+    return itertools.chain(sentences[start:], sentences[:start])
 
 
 def fill(pieces: Iterable[Piece], budget: int, separator: int) -> list[Piece]:
@@ -123,3 +131,43 @@ def _cut(pieces: list[Piece], budget: int, separator: int) -> list[Piece]:
             f"Make the length {budget} tokens smaller or at least {excess} larger."
         )
     return cut
+
+
+def joint_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids between two sentences encoded by themselves, so that the whole decodes with a space.
+
+    A space for byte-level tokenizers; nothing where words carry their space (SentencePiece).
+    """
+    one = encode_piece(tokenizer, "One.").ids
+    for between in (encode_piece(tokenizer, " ").ids, ()):
+        if tokenizer.decode((*one, *between, *one)) == "One. One.":
+            return between
+    raise TokenizerError(
+        f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; "
+        "prompts made of sentences need that."
+    )
+
+
+def join_pieces(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> Tokens:
+    """BOS and the pieces with a space between; the space's characters go to the joint or the next token."""
+    text, spans = "", []
+    ids = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+    spans = [(0, 0)] * len(ids)
+    for index, piece in enumerate(pieces):
+        start = len(text)
+        text += piece.text if index == 0 else " " + piece.text
+        offset = len(text) - len(piece.text)
+        moved = [(a + offset, b + offset) for a, b in piece.spans]
+        if index > 0:
+            ids += joint
+            between = [(start, offset)] + [(offset, offset)] * (len(joint) - 1) if joint else []
+            moved = between + moved if joint else [(start, moved[0][1]), *moved[1:]]
+        ids += piece.ids
+        spans += moved
+    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text)
+
+
+def piece_starts(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> list[int]:
+    """The token of `join_pieces` at which each piece begins."""
+    first = 0 if tokenizer.bos_id is None else 1
+    return list(itertools.accumulate((len(piece) + len(joint) for piece in pieces[:-1]), initial=first))

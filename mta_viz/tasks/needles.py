@@ -10,10 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES, NUMBERS
-from mta_viz.tasks.haystack import Piece, encode_piece, fill, split_sentences
+from mta_viz.tasks.haystack import (
+    Piece,
+    encode_piece,
+    fill,
+    join_pieces,
+    joint_ids,
+    piece_starts,
+    text_sentences,
+)
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -110,7 +118,7 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     """
     name = f"needles {task.n_needles}/{task.length}/{task.depth}"
     rng = random.Random(f"{name}/{seed}")
-    joint = _joint(tokenizer)
+    joint = joint_ids(tokenizer)
     facts = _facts(task, rng)
     needles = [encode_piece(tokenizer, _filled(task.needle, city, value)) for city, value in facts]
     city, value = facts[0]
@@ -120,13 +128,13 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
     order, depth = _order(task, rng, hay, len(joint))
     pieces = [hay[i] if kind == "hay" else needles[i] for kind, i in order] + [question]
-    prompt = _join(tokenizer, pieces, joint)
+    prompt = join_pieces(tokenizer, pieces, joint)
     answer = answer_ids(tokenizer, question.text, value)
     kinds: list[tuple[SpanKind, tuple[str, int]] | None] = [
         ("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order
     ]
     kinds.append(("question", facts[0]))
-    starts = _starts(pieces, len(prompt) - _length(pieces, joint), len(joint))
+    starts = piece_starts(tokenizer, pieces, joint)
     spans = [
         GoldSpan(kind[0], start, start + len(piece), piece.text, *kind[1])
         for piece, kind, start in zip(pieces, kinds, starts, strict=True)
@@ -137,7 +145,7 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold), plain)
 
 
-def answer_ids(tokenizer: Tokenizer, question: str, value: int) -> tuple[int, ...]:
+def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[int, ...]:
     """The ids that continue the question with the value, as the tokenizer writes the two together."""
     asked = encode_piece(tokenizer, question)
     whole = encode_piece(tokenizer, f"{question} {value}").ids
@@ -154,21 +162,6 @@ def _facts(task: NeedleTask, rng: random.Random) -> list[tuple[str, int]]:
     """Distinct cities with distinct numbers; the first is asked for."""
     cities = rng.sample(task.cities, task.n_needles)
     return list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
-
-
-def _joint(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The ids between two sentences encoded by themselves, so that the whole decodes with a space.
-
-    A space for byte-level tokenizers; nothing where words carry their space (SentencePiece).
-    """
-    one = encode_piece(tokenizer, "One.").ids
-    for between in (encode_piece(tokenizer, " ").ids, ()):
-        if tokenizer.decode((*one, *between, *one)) == "One. One.":
-            return between
-    raise TokenizerError(
-        f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; "
-        "the needle task needs that."
-    )
 
 
 def _haystack_budget(
@@ -190,10 +183,7 @@ def _haystack_sentences(
     """Sentences without the needles' cities; a given text starts at a random one and wraps once."""
     if task.haystack is None:
         return grammar.sentences(seed, stream)
-    sentences = split_sentences(task.haystack)
-    start = rng.randrange(max(len(sentences), 1))
-    rotated = itertools.chain(sentences[start:], sentences[:start])
-    return (text for text in rotated if not any(city in text for city in cities))
+    return (text for text in text_sentences(task.haystack, rng) if not any(city in text for city in cities))
 
 
 def _order(
@@ -222,34 +212,6 @@ def _rank(task: NeedleTask, rng: random.Random, asked: int, n_hay: int) -> float
     if asked == n_hay and (n_hay or task.depth >= 50):
         return 2.0
     return -1.0 if asked == 0 else rng.random()
-
-
-def _length(pieces: list[Piece], joint: tuple[int, ...]) -> int:
-    return sum(map(len, pieces)) + (len(pieces) - 1) * len(joint)
-
-
-def _join(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> Tokens:
-    """BOS and the pieces with a space between; the space's characters go to the joint or the next token."""
-    text, spans = "", []
-    ids = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
-    spans = [(0, 0)] * len(ids)
-    for index, piece in enumerate(pieces):
-        start = len(text)
-        text += piece.text if index == 0 else " " + piece.text
-        offset = len(text) - len(piece.text)
-        moved = [(a + offset, b + offset) for a, b in piece.spans]
-        if index > 0:
-            ids += joint
-            between = [(start, offset)] + [(offset, offset)] * (len(joint) - 1) if joint else []
-            moved = between + moved if joint else [(start, moved[0][1]), *moved[1:]]
-        ids += piece.ids
-        spans += moved
-    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text)
-
-
-def _starts(pieces: list[Piece], start: int, joint: int) -> list[int]:
-    """The token at which each piece begins."""
-    return list(itertools.accumulate((len(piece) + joint for piece in pieces[:-1]), initial=start))
 
 
 def _problems(task: NeedleTask) -> list[str]:

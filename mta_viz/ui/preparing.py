@@ -10,6 +10,7 @@ import streamlit as st
 from mta_viz.errors import Cancelled
 from mta_viz.ui import cache, running, state
 from mta_viz.ui.open_page import Page
+from mta_viz.ui.saved_runs import opened
 from mta_viz.ui.settings import draw_settings
 from mta_viz.ui.sidebar import Request, draw_sidebar, request_run
 from mta_viz.ui.surgery.strip import apply_plan
@@ -27,7 +28,8 @@ def ready(request: Request) -> Page | None:
     state.put("page model", request.model)
     state.put("page run", request.run)
     wanted = request.run or request.model
-    result = _result(wanted)
+    from_file = opened.find(wanted)
+    result = _result(wanted) if from_file is None else from_file.trace
     if result is None:
         result = _work(request, wanted)
     _draw_run(request)
@@ -35,10 +37,12 @@ def ready(request: Request) -> Page | None:
         st.info("Stopped. Press Run to see this prompt.")
         return None
     trace = result if request.run else None
+    state.put("page tokens", list(trace.tokens.pieces) if trace else [])
+    computed = request.run.text if request.run else repr(request.model)
     return Page(
         model=trace.model if trace else result,
         trace=trace,
-        key=request.run.text if request.run else repr(request.model),
+        key=computed if from_file is None else from_file.key,
         empty=request.empty,
         stale=request.stale,
         numbering=state.get("numbering", 0),
@@ -106,8 +110,12 @@ def finish(request: Request, page: Page) -> None:
     The check comes last: it runs the prompt once more, and everything else is on screen by then.
     """
     from mta_viz.ui.details import devices, draw_details, draw_estimate, draw_health
+    from mta_viz.ui.saved_runs.dialogs import draw_saved_runs
 
     draw_estimate(request, page.model)
     card = draw_details(request, page)
     draw_settings(request, devices())
+    if request.runs:
+        with st.sidebar:
+            draw_saved_runs(page)
     draw_health(request, page, card)

@@ -61,8 +61,8 @@ def identity(found: Found, names: Sequence[str]) -> str:
 
 def twin_of(name: str, others: Sequence[str]) -> str | None:
     """The plain twin of `x-mta`, which is `x-transformer`, or the other way round; None if it is gone."""
-    pairs = (("-mta", "-transformer"), ("-transformer", "-mta"))
-    twins = [name.replace(*pair) for pair in pairs if pair[0] in name]
+    ends = {"-mta": "-transformer", "-transformer": "-mta"}
+    twins = [name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)]
     return next((twin for twin in twins if twin in others), None)
 
 

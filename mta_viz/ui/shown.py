@@ -49,14 +49,13 @@ def facts() -> dict[str, Any]:
     from mta_viz.ui import cache  # the model's libraries come with it, and a page opens without them
 
     model, run = state.get("page model"), state.get("page run")
-    trace = None if run is None else cache.stores().traces.get(run)
     return {
         "page": st.session_state["page"],
         "view": state.parameters(),
         "checkpoint": state.view().checkpoint or "",
         "sha256": "" if model is None else cache.digest(model),
         "prompt": None if run is None else run.prompt if isinstance(run.prompt, str) else list(run.prompt),
-        "tokens": [] if trace is None else list(trace.tokens.pieces),
+        "tokens": state.get("page tokens", []),
         "interventions": state.get("plan as data", []),
     }
 

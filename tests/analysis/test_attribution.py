@@ -1,8 +1,13 @@
 """Integrated gradients are complete, ablation is what a manual run without the input gives."""
 
+import math
+
 import pytest
 import torch
 
+from mta_viz.analysis import attributed_heads
+from mta_viz.analysis.attributed_heads import attribute_heads
+from mta_viz.analysis.attributed_prompt import attribute
 from mta_viz.analysis.attribution import (
     ablate_maps,
     ablate_tokens,
@@ -12,10 +17,11 @@ from mta_viz.analysis.attribution import (
 )
 from mta_viz.config import ModelConfig
 from mta_viz.errors import PromptError
+from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.scorers import Question, of_embeddings, of_ids, of_maps
-from mta_viz.tracing import capture, score
+from mta_viz.tracing import capture, score, tokenize
 from tests.tiny_models import FULL, random_weights
 
 CONFIG = ModelConfig(
@@ -131,7 +137,59 @@ def test_the_largest_tokens_are_what_is_ablated(model):
     assert len(largest_tokens(found)) == 9
 
 
+def test_gradients_do_not_hang_on_the_slabs_the_rows_come_in(model, monkeypatch):
+    question = random_question(3, 70)  # four slabs of 18 rows, each with the halo its convolutions read
+    embeddings = model.embed(torch.tensor([question.prompt])).requires_grad_()
+    score = of_embeddings(model, question)
+    assert model.blocks[0].attn.slab_rows(1, 70) == 18
+    (in_slabs,) = torch.autograd.grad(score(embeddings).sum(), embeddings)
+    monkeypatch.setattr(Attention, "slab_rows", lambda *_: 70)
+    (at_once,) = torch.autograd.grad(score(embeddings).sum(), embeddings)
+    assert torch.allclose(in_slabs, at_once, atol=1e-5) and float(at_once.norm()) > 1e-3
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_the_last_rows_of_a_layer_are_those_of_the_whole(model, hooked):
+    resid = torch.randn(2, 30, 32, generator=torch.Generator().manual_seed(0))
+    block, seen = model.blocks[-1], []
+    hooks = [("blocks.3.attn.hook_pattern", lambda maps, hook: seen.append(maps.shape))] if hooked else []
+    with torch.no_grad(), model.hooks(fwd_hooks=hooks):
+        assert torch.allclose(block.last_rows(resid, 3), block(resid)[:, -3:], atol=1e-5)
+    assert seen == ([(2, 4, 30, 30)] * 2 if hooked else [])  # a hook gets whole maps
+
+
+def test_values_of_groups_and_of_heads_as_they_are_drawn(model):
+    tokens = tokenize(model, list(range(9)))
+    found = attribute(model, tokens, method="ablation", groups=((1, 2), (5,)), baseline=11)
+    one, two = found.found.values.tolist()
+    drawn = found.by_token().tolist()
+    assert drawn[1] == drawn[2] == pytest.approx(one) and drawn[5] == pytest.approx(two)
+    assert [place for place, value in enumerate(drawn) if not math.isnan(value)] == [1, 2, 5]
+    heads = attribute_heads(model, tokens, Stage.KQ, layers=[3])
+    question = Question(tokens.ids, heads.answer.ids)
+    whole = integrated_gradients_of_maps(heads.trace, 3, Stage.KQ, question).values
+    assert torch.allclose(torch.stack([one.values for one in heads.of(3).maps]), whole)
+    assert torch.allclose(heads.of(3).sizes, whole.abs().sum((1, 2)))
+    assert torch.allclose(heads.of(3).ablated, ablate_maps(heads.trace, 3, Stage.KQ, question).values)
+    assert heads.of(1) is None
+    with pytest.raises(PromptError, match="values of maps, not of tokens"):
+        attribute(model, tokens, layer=3, stage=Stage.KQ).by_token()
+
+
+def test_maps_of_long_prompts_are_pooled_where_they_are_largest(model, monkeypatch):
+    tokens = tokenize(model, list(range(9)))
+    monkeypatch.setattr(attributed_heads, "CELLS", 5)
+    pooled = attribute_heads(model, tokens, Stage.KQ, layers=[3]).of(3).maps[1]
+    monkeypatch.undo()
+    exact = attribute_heads(model, tokens, Stage.KQ, layers=[3]).of(3).maps[1].values
+    assert pooled.block == 2 and pooled.values.shape == (5, 5)
+    block = exact[4:6, 2:4].flatten()
+    assert float(pooled.values[2, 1]) == pytest.approx(float(block[block.abs().argmax()]))
+
+
 def test_what_cannot_be_done_is_told(model):
+    with pytest.raises(PromptError, match="has no BOS token; choose another baseline"):
+        integrated_gradients(model, random_question(0), baseline="bos")
     question = random_question(0)
     with pytest.raises(PromptError, match="group 1 shares a position"):
         ablate_tokens(model, question, ((0, 1), (1,)))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
@@ -221,18 +222,18 @@ def test_the_paired_difference_takes_common_samples_alone():
 
 samples = some.builds(
     SampleResult,
-    needles=some.integers(1, 8),
+    needles=some.integers(2, 8),
     length=some.integers(1, 10**5),
     depth=some.sampled_from([0, 12.5, 100]),
     seed=some.integers(),
     outcome=some.sampled_from(["right", "needle", "other"]),
-    place=some.integers(0, 7),
-    named=some.none() | some.integers(0, 7),
-    log_probability=some.floats(allow_nan=False, allow_infinity=False),
+    place=some.integers(0, 1),
+    named=some.none() | some.integers(0, 1),
+    log_probability=some.floats(max_value=0, allow_infinity=False),
 )
 
 
-@given(some.lists(samples, max_size=5).map(tuple), some.text())
+@given(some.lists(samples, max_size=5, unique_by=lambda one: one.key).map(tuple), some.text())
 def test_the_file_comes_back_as_it_was(rows, name):
     found = empty_results(SWEEP).with_model(ModelResults(name, "aa", "bb", rows))
     found = found.with_model(ModelResults("twin", "cc", "bb", rows[:1]))
@@ -248,12 +249,29 @@ def test_the_file_keeps_what_is_not_finite_as_null(tmp_path):
     assert math.isnan(read_sweep(tmp_path / "r.json").models[0].samples[0].log_probability)
 
 
+DAMAGED = (
+    ('"needles": \\d+', '"needles": 9', "needles cannot be"),
+    ('"length": \\d+', '"length": 0', "length cannot be"),
+    ('"depth": \\d+', '"depth": 101', "depth cannot be"),
+    ('"depth": \\d+', '"depth": NaN', "holds NaN"),
+    ('"place": \\d+', '"place": 8', "place cannot be"),
+    ('"named": [a-z0-9]+', '"named": 8', "named cannot be"),
+    ('"log_probability": [-.0-9]+', '"log_probability": 0.5', "log_probability cannot be"),
+    ('"seed": \\d+', '"seed": true', "seed of another kind"),
+    ('"name": "m"', '"name": 3', "name is no text"),
+    ('"question": null', '"question": {"a": 1}', "question is no text"),
+    ('"needle": ".*?"', '"needle": "' + "x" * 10_001 + '"', "at most 10,000 characters"),
+    (r'(\{"needles.*?\})', r"\1, \1", "has a sample twice"),
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("[" * 100_000, "holds no needle sweep"),
         ("[1]", "its format"),
         ("{", "holds no needle sweep"),
-        ('{"format": "mta_viz needle sweep 1"}', "'models' is missing"),
+        ('{"format": "mta_viz needle sweep 1"}', "'question' is missing"),
     ],
 )
 def test_other_files_are_refused(text, words, tmp_path):
@@ -263,5 +281,10 @@ def test_other_files_are_refused(text, words, tmp_path):
     good = sweep_text(empty_results(SWEEP).with_model(ModelResults("m", "a", "b", RESULTS[:1])))
     with pytest.raises(MtaVizError, match="a sample has needles of another kind"):
         parse_sweep(good.replace('"needles": 2', '"needles": "2"'), "f")
+    rows = {one.key: one for one in RESULTS}
+    good = sweep_text(empty_results(SWEEP).with_model(ModelResults("m", "a", "b", tuple(rows.values()))))
+    for old, new, wrong in DAMAGED:
+        with pytest.raises(MtaVizError, match=wrong):
+            parse_sweep(re.sub(old, new, good, count=1), "f")
     with pytest.raises(MtaVizError, match="cannot be read"):
         read_sweep(tmp_path / "none.json")

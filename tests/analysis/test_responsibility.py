@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mta_viz.analysis.responsibility import direction, responsibility
+from mta_viz.analysis.responsible_prompt import largest_cells, responsibilities
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
@@ -102,6 +103,24 @@ def test_a_cell_is_responsible_for_what_is_lost_without_it():
         inside = query >= found.first_query
         told = float(found.values[head, query - found.first_query, key]) if inside else 0.0
         assert lost == pytest.approx(told, abs=1e-5)
+
+
+def test_a_prompts_responsibilities_are_those_of_the_logit_it_asks_about():
+    model = build(OPTIONS[0])
+    found = responsibilities(model, list(range(10)), position=6)
+    token = found.answer.ids[0]
+    alone = responsibility(capture(model, list(range(7))), 1, 6, token)
+    assert torch.equal(found.layers[1].values, alone.values) and found.token == token
+    assert found.logit == pytest.approx(float(capture(model, list(range(7))).logits()[6, token]), abs=1e-5)
+    assert found.layers[1].sources.tolist() == pytest.approx(alone.values.sum((1, 2)).tolist(), abs=1e-5)
+    cells = largest_cells(alone, 5)
+    sizes = [abs(cell.value) for cell in cells]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == float(alone.values.abs().max())
+    weights = capture(model, list(range(7))).maps(1, Stage.SOFTMAX)
+    for cell in cells:
+        row = cell.query - alone.first_query
+        assert cell.value == float(alone.values[cell.head, row, cell.key])
+        assert cell.softmax == pytest.approx(float(weights[cell.head, cell.query, cell.key]), abs=1e-6)
 
 
 @pytest.mark.parametrize(("layer", "position", "token"), [(2, 0, 0), (0, 8, 0), (0, 0, 17), (-1, 0, 0)])

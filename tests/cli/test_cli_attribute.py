@@ -21,7 +21,7 @@ CASES = (
         ("--layer", "1", "--stage", "hook_scores_kq", "--method", "ablation"),
         {"layer": 1, "stage": Stage.KQ, "method": "ablation"},
     ),
-    (("--layer", "1", "--stage", "raw"), {"layer": 1, "stage": Stage.RAW}),
+    (("--layer", "1", "--stage", "raw", "--seconds", "9"), {"layer": 1, "stage": Stage.RAW}),
 )
 
 
@@ -32,6 +32,31 @@ def test_the_numbers_are_the_notebooks(run, folder, options, named):
     found = mta_viz.attribute(mta_viz.load(folder), PROMPT, answer="ef", **named)
     assert answer.json == json.loads(json.dumps(found.as_data()))
     assert len(answer.json["values"]) > 0 and answer.json["answer"]["text"] == "ef"
+
+
+@pytest.mark.parametrize(("options", "named"), [((), {}), (("--layer", "1"), {"layers": [1]})])
+def test_every_heads_numbers_are_the_notebooks(run, folder, options, named):
+    words = ("--answer", "ef", "--position", "6", "--heads", "--stage", "mix", *options)
+    answer = run("attribute", folder, "--prompt", PROMPT, *words)
+    assert answer.status == 0, answer.err
+    model = mta_viz.load(folder)
+    found = mta_viz.attribute_heads(model, PROMPT, Stage.MIX, answer="ef", position=6, **named)
+    assert answer.json == json.loads(json.dumps(found.as_data()))
+    assert [len(one["sizes"]) for one in answer.json["layers"]] == [4] * (1 if named else 2)
+
+
+@pytest.mark.parametrize(("options", "layer"), [((), None), (("--layer", "1"), 1)])
+def test_responsibilities_are_the_notebooks(run, folder, options, layer):
+    words = ("--answer", "ef", "--position", "6", "--answer-token", "1", *options)
+    answer = run("responsibility", folder, "--prompt", PROMPT, *words)
+    assert answer.status == 0, answer.err
+    found = mta_viz.responsibilities(mta_viz.load(folder), PROMPT, answer="ef", position=6, place=1)
+    assert answer.json == json.loads(json.dumps(found.as_data(layer)))
+    assert answer.json["position"] == 7 and ("values" in answer.json) == (layer is not None)
+    model = mta_viz.load(folder)
+    e, f = found.answer.ids
+    read = mta_viz.capture(model, (*mta_viz.capture(model, PROMPT).tokens.ids[:7], e))
+    assert answer.json["logit"] == pytest.approx(float(read.logits()[7, f]), abs=1e-4)
 
 
 def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
@@ -46,7 +71,10 @@ def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
     [
         (("--layer", "1"), "a layer and a stage go together"),
         (("--stage", "nothing", "--layer", "1"), "is no stage; expected hook_attn_scores"),
-        (("--baseline", "best"), "expected zero, mean, or a token's id"),
+        (("--heads",), "--heads needs the maps' stage"),
+        (("--heads", "--stage", "kq", "--layer", "0"), "exists in the layers [1]; asked for: [0]"),
+        (("--heads", "--stage", "kq", "--baseline", "zero"), "leave out --method"),
+        (("--baseline", "best"), "expected zero, mean, bos, or a token's id"),
         (("--baseline", "mean", "--method", "ablation"), "is no token's id"),
         (("--position", "99"), "position 99 does not exist"),
         (("--spans", "0:99", "--method", "ablation"), "expected positions of 0 to"),
@@ -54,3 +82,14 @@ def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
 )
 def test_what_cannot_be_done_is_told(run, folder, options, told):
     assert_refused(run("attribute", folder, "--prompt", PROMPT, *options), told)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--layer", "2"), "layer 2 does not exist; expected 0 to 1"),
+        (("--answer", "ef", "--answer-token", "2"), "the answer has no token 2; expected 0 to 1"),
+    ],
+)
+def test_no_responsibility_where_there_is_nothing(run, folder, options, told):
+    assert_refused(run("responsibility", folder, "--prompt", PROMPT, *options), told)

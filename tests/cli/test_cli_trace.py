@@ -12,6 +12,9 @@ from safetensors.torch import load_file
 
 from mta_viz.cli import output, trace
 from mta_viz.errors import MtaVizError
+from mta_viz.model.stages import Stage
+from mta_viz.traces.files import open_trace
+from mta_viz.tracing import capture
 
 IDS = [29, 3, 10, 11, 18, 26]
 
@@ -212,6 +215,25 @@ def test_the_computing_dtype_can_be_chosen_and_float32_is_stored(run, folder, id
     assert rounded.dtype == torch.float32
     assert not torch.equal(exact, rounded)
     assert torch.equal(rounded, rounded.bfloat16().float())
+
+
+def test_a_run_is_saved_to_be_opened_again(run, folder, model, ids_file, tmp_path):
+    out = tmp_path / "run.safetensors"
+    command = ("trace", folder, "--tokens", ids_file, "--format", "run", "--out", out)
+    answer = run(*command, "--stages", "hook_pattern,hook_scores_kq")
+    assert answer.status == 0, answer.err
+    opened, expected = open_trace(out), capture(model, IDS)
+    assert opened.tokens.ids == tuple(IDS)
+    assert torch.equal(opened.maps(1, Stage.KQ), expected.maps(1, Stage.KQ))
+    maps = ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_scores_kq", "blocks.1.attn.hook_pattern"]
+    assert answer.json["maps"] == maps and answer.json["bytes"] == out.stat().st_size
+    assert answer.json["checkpoint"] == folder.name
+    assert "note: 6 tokens: " in answer.err
+    assert_refused(run(*command), "exists", "--force")
+    assert run(*command, "--force", "--stages", "none").json["maps"] == []
+    assert len(run(*command, "--force").json["maps"]) == 10
+    assert_refused(run(*command, "--force", "--stages", "hook_z"), "maps only", "hook_scores_mixed")
+    assert_refused(run(*command, "--force", "--layers", "7"), "no layer 7")
 
 
 GOLDEN_NAMES = {

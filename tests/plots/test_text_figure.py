@@ -13,8 +13,9 @@ from mta_viz.analysis.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.spans import COLORS
+from mta_viz.plots.text_cells import CHAR_PX, FONT
 from mta_viz.plots.text_layout import Glyph, lay_out
-from mta_viz.plots.token_text import CHAR_PX, FONT, token_text
+from mta_viz.plots.token_text import token_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import label
 

@@ -173,7 +173,7 @@ def test_a_model_of_letters_opens_the_block_lab(open_lab):
     words = said(app)
     assert "Asked: the block with" in words and "A random block: 83.3% wrong" in words
     assert "Not measured yet" in words and len(app.dataframe[0].value) == 16
-    app.button(key="blocks.error").click().run()
+    app.button(key="error.run").click().run()
     app = done(app)
     fine(app)
     assert "of 12 wrong: error" in said(app)

@@ -63,7 +63,7 @@ def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer
         raise PromptError(KERNELS_ONLY)
     if tokenizer is None:
         raise PromptError(
-            "this checkpoint came without its tokenizer, and needle prompts are made of text; "
+            "this checkpoint came without its tokenizer, and this lab's prompts are made of text; "
             "give the tokenizer's file"
         )
     if model.config.vocab_size < tokenizer.vocab_size:

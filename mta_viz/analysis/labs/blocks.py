@@ -8,8 +8,9 @@ import torch
 from mta_viz.analysis.from_layer import end_logits
 from mta_viz.analysis.labs.answers import gold_log_probabilities
 from mta_viz.analysis.labs.block_accuracy import check_characters
+from mta_viz.analysis.labs.crops import Region, region
 from mta_viz.analysis.labs.finder import Parts
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.spans import QUESTION, Span
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tokenizers.base import Tokens
@@ -47,12 +48,22 @@ class BlockAnswer:
 
 def block_sample(task: BlockTask, number: int, seed: int = 0) -> BlockSample:
     """Sample `number` of the evaluation stream `seed`: one of those the error is measured on."""
-    batch = task.sample_range(number, number + 1, seed)
-    ids, tokenizer = batch.tokens[0].tolist(), CharTokenizer()
-    text = tokenizer.decode(ids)
+    return block_samples(task, range(number, number + 1), seed)[0]
+
+
+def block_samples(task: BlockTask, numbers: range, seed: int = 0) -> tuple[BlockSample, ...]:
+    """Several samples in a row."""
+    batch = task.sample_range(numbers.start, numbers.stop, seed)
+    return tuple(
+        _in_words(task, *one) for one in zip(batch.tokens.tolist(), batch.target.tolist(), strict=True)
+    )
+
+
+def _in_words(task: BlockTask, ids: list[int], target: int) -> BlockSample:
+    tokenizer = CharTokenizer()
+    text = tokenizer.decode(tuple(ids))
     prompt, answer = text[: len(text) - task.n_answer], text[len(text) - task.n_answer :]
     blocks, query = prompt.split("#")
-    target = int(batch.target[0])
     return BlockSample(task, tokenizer.encode(prompt), tuple(blocks.split(".")), target, query, answer)
 
 
@@ -62,6 +73,13 @@ def block_parts(sample: BlockSample) -> Parts:
     others = [sample.task.block_positions(index).start for index in range(len(sample.blocks))]
     asked = Span(f"{sample.blocks[sample.target]} (target)", "A", target.start, target.stop)
     return Parts(asked, (asked,), len(sample.tokens) - 1, tuple(others))
+
+
+def block_region(sample: BlockSample) -> Region:
+    """Query letters x target block, with the block's neighbours and the end of the last block."""
+    (target,), n_tokens, n_query = block_parts(sample).all, len(sample.tokens), sample.task.n_query
+    asking = Span("query letters", QUESTION, n_tokens - n_query, n_tokens)
+    return region(asking, target, n_tokens, above=2, beside=sample.task.n_letters + 1)
 
 
 def answer_block(model: HookedMTA, sample: BlockSample) -> BlockAnswer:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.labs.crops import Region, region
 from mta_viz.analysis.span_mass import check_span, selectivity, span_results
 from mta_viz.analysis.spans import QUESTION, Span, next_letter
 from mta_viz.analysis.spans import find as search
@@ -21,6 +22,8 @@ from mta_viz.model.stages import Stage
 from mta_viz.tasks.needles import NeedleSample
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Progress, Trace
+
+NEIGHBOURS = 6  # tokens shown around a needle, about what a kernel reaches
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,25 @@ def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Sp
     """
     question = sample.question
     own = (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
-    if tokens is None or tokens.ids == sample.tokens.ids:
-        return own
     texts = [*(needle.text for needle in sample.needles), question.text]
+    return found_again(own, texts, sample.tokens, tokens)
+
+
+def found_again(
+    spans: tuple[Span, ...], texts: Sequence[str], own: Tokens, tokens: Tokens | None
+) -> tuple[Span, ...]:
+    """The spans of `own` where their texts last occur in `tokens`, cut otherwise perhaps; None: `own`."""
+    if tokens is None or tokens.ids == own.ids:
+        return spans
     places = [search(tokens, text)[-1] for text in texts]
-    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(own, places, strict=True))
+    return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(spans, places, strict=True))
+
+
+def needle_region(sample: NeedleSample) -> Region:
+    """Question x asked needle, with a few tokens of text around."""
+    *_, asking = prompt_spans(sample)
+    asked = needle_parts(sample).asked
+    return region(asking, asked, len(sample.tokens), above=NEIGHBOURS, beside=NEIGHBOURS)
 
 
 def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Finder:

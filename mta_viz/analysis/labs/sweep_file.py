@@ -10,8 +10,10 @@ from mta_viz.analysis.labs.answers import Outcome
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.checkpoint.atomic import replacing
 from mta_viz.errors import MtaVizError
+from mta_viz.tasks.needles import MAX_NEEDLES
 
 FORMAT = "mta_viz needle sweep 1"
+MOST_CHARACTERS, LONGEST = 10_000, 10**8  # of a text; of a prompt, in tokens
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("needles", "length", "seed", "place"), (int,)),
     "depth": (int, float),
@@ -99,13 +101,17 @@ def read_sweep(file: Path) -> SweepResults:
 
 
 def parse_sweep(text: str, name: str) -> SweepResults:
-    """The results in the content of the file `name`. Raises MtaVizError saying what is wrong with it."""
+    """The results in the content of the file `name`. Raises MtaVizError saying what is wrong with it.
+
+    The text may come from anywhere: values of another kind or out of range are refused, nothing is run.
+    """
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_no_number)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
+        question = None if data["question"] is None else _text(data, "question")
         models = tuple(map(_model, data["models"]))
-        return SweepResults(str(data["wording"]), str(data["needle"]), data["question"], models)
+        return SweepResults(_text(data, "wording"), _text(data, "needle"), question, models)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise MtaVizError(
@@ -115,8 +121,21 @@ def parse_sweep(text: str, name: str) -> SweepResults:
 
 
 def _model(data: dict[str, Any]) -> ModelResults:
-    names = {name: str(data[name]) for name in ("name", "sha256", "vocabulary")}
-    return ModelResults(**names, samples=tuple(map(_sample, data["samples"])))
+    names = {name: _text(data, name) for name in ("name", "sha256", "vocabulary")}
+    samples = tuple(map(_sample, data["samples"]))
+    if len({one.key for one in samples}) < len(samples):
+        raise ValueError(f"{names['name'][:40]!r} has a sample twice")
+    return ModelResults(**names, samples=samples)
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    if not isinstance(data[name], str) or len(data[name]) > MOST_CHARACTERS:
+        raise ValueError(f"{name} is no text of at most {MOST_CHARACTERS:,} characters")
+    return data[name]
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"it holds {name}, which is no JSON")
 
 
 def _sample(row: dict[str, Any]) -> SampleResult:
@@ -124,6 +143,30 @@ def _sample(row: dict[str, Any]) -> SampleResult:
     wrong = [name for name, value in values.items() if type(value) not in _TYPES[name]]
     if wrong or values["outcome"] not in get_args(Outcome):
         raise ValueError(f"a sample has {', '.join(wrong) or 'outcome'} of another kind")
+    out_of_range = _out_of_range(**values)
+    if out_of_range:
+        raise ValueError(f"a sample's {', '.join(out_of_range)} cannot be")
     if values["log_probability"] is None:
         values["log_probability"] = math.nan
     return SampleResult(**values)
+
+
+def _out_of_range(
+    needles: int,
+    length: int,
+    depth: float | int,
+    place: int,
+    named: int | None,
+    log_probability: float | int | None,
+    **_free: object,
+) -> list[str]:
+    """The values no sweep gives."""
+    good = {
+        "needles": 1 <= needles <= MAX_NEEDLES,
+        "length": 1 <= length <= LONGEST,
+        "depth": 0 <= depth <= 100,
+        "place": 0 <= place < needles,
+        "named": named is None or 0 <= named < needles,
+        "log_probability": log_probability is None or -math.inf < log_probability <= 0,
+    }
+    return [name for name, fine in good.items() if not fine]

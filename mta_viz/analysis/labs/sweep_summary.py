@@ -39,6 +39,22 @@ class Misses:
     by_chance_last: float
 
 
+@dataclass(frozen=True)
+class Axes:
+    """The values that charts of a sweep have room for, in ascending order."""
+
+    needles: tuple[int, ...]
+    lengths: tuple[int, ...]
+    depths: tuple[float | int, ...]
+
+
+def axes_of(results: Iterable[SampleResult]) -> Axes:
+    """Those that some sample has."""
+    settings = {one.key[0] for one in results}
+    needles, lengths, depths = (tuple(sorted(set(side))) for side in zip(*settings, strict=True))
+    return Axes(needles, lengths, depths)
+
+
 def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K]) -> dict[K, NeedleScore]:
     """The accuracy of each group of samples, groups in ascending order of their first sample."""
     groups: dict[K, list[bool]] = {}

@@ -7,5 +7,11 @@ from mta_viz.model.transformer import HookedMTA
 
 
 def kernels(model: HookedMTA) -> pandas.DataFrame:
-    """One row per kernel with its shape, scores and significance: see `kernel_table` for the columns."""
+    """One row per kernel with its shape, scores and significance: see `kernel_table` for the columns.
+
+    Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows.
+
+    >>> len(mta_viz.kernels(model))
+    8
+    """
     return kernel_frame(kernel_table(model.state_dict(), model.config))

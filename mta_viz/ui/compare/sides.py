@@ -4,8 +4,7 @@ Owns the pickers of A and B, the modes and the swap; running B is `runs.py`'s.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -18,6 +17,7 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.ui import cache, registry, state
 from mta_viz.ui.cache import ModelKey, RunKey
 from mta_viz.ui.open_page import Page
+from mta_viz.ui.other_models import beside, can_run
 from mta_viz.ui.setting_text import MAX_CHARACTERS
 from mta_viz.ui.sidebar import use_prompt
 from mta_viz.ui.surgery import plan_state
@@ -175,11 +175,7 @@ def _models() -> dict[str, Found]:
     """Those that can run, by the names the sidebar gives them."""
     found = cache.discovery(tuple(map(str, registry.roots()))).found
     names = [one.name for one in found]
-    return {
-        registry.identity(one, names): one
-        for one in found
-        if one.problem is None and one.summary is not None and one.summary.format not in ("kernels", "params")
-    }
+    return {registry.identity(one, names): one for one in found if can_run(one)}
 
 
 def _here(page: Page, models: Mapping[str, Found]) -> str:
@@ -202,13 +198,7 @@ def _model_key(page: Page, found: Found, step: int | None) -> ModelKey:
     """B on the same device, in the same precision."""
     if page.model_key is None:
         raise MtaVizError("this page was opened without its model's key")
-    return replace(
-        page.model_key,
-        path=str(found.path),
-        changed=cache.changed(Path(found.path), step),
-        tokenizer=state.get(f"tokenizer.{found.path}"),
-        step=step,
-    )
+    return beside(page.model_key, str(found.path), step)
 
 
 def _with_step(name: str, key: ModelKey | None) -> str:

@@ -1,5 +1,6 @@
 """The block lab: one sequence letter by letter, the heads that find its block, the error over many."""
 
+from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
@@ -11,6 +12,7 @@ from mta_viz.analysis.labs.blocks import (
     BlockSample,
     answer_block,
     block_parts,
+    block_region,
     block_sample,
     chance_error,
 )
@@ -21,7 +23,9 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.blocks import OUTPUTS, VOCAB_SIZE, BlockTask
 from mta_viz.tracing import capture, estimate_seconds
 from mta_viz.ui import jobs, state
+from mta_viz.ui.labs.crop_view import Asked, draw_crop
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
+from mta_viz.ui.labs.measuring import Measurement, draw_measurement
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
@@ -97,6 +101,8 @@ def _draw_sample(page: Page, task: BlockTask, number: int) -> None:
     )
     text = sample.tokens.text or ""
     draw_finder(page, finder, key, "Block", Prompt(text, lambda: finder.parts.all))
+    words = "query letters x target block"
+    draw_crop(page, Asked(sample.tokens, block_region(sample), words, key))
 
 
 def _work(model: HookedMTA, sample: BlockSample, job: Job) -> tuple[BlockAnswer, Finder]:
@@ -130,49 +136,36 @@ def _draw_error(page: Page, task: BlockTask) -> None:
     n = st.number_input(
         "Sequences", 1, 100_000, step=100, width=140, **state.kept("block n", 200, within=(1, 100_000))
     )
-    key = ("blocks error", page.model_key, task, int(n))
-    kept: dict[object, BlocksEvaluation] = state.get("block errors", {})
-    state.put("block errors", kept)  # the job writes into this one
-    job = jobs.running("error", key)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if job is not None:
-            st.button("Stop", key="blocks.stop", icon=":material/stop:", on_click=job.cancel)
-        else:
-            measure = partial(_measure, page.model, task, int(n), kept, key)
-            args = ("error", key, measure)
-            st.button("Measure the error", key="blocks.error", on_click=jobs.start, args=args)
-        seconds = n * estimate_seconds(page.model, task.n_tokens)
-        caption(f"About {time_text(seconds)} here. {chance_words(task)}")
-    jobs.say_failure(jobs.current("error", key))
-    st.fragment(_draw_live, run_every=1.0 if job else None)(key, kept, task, job)
+    seconds = n * estimate_seconds(page.model, task.n_tokens)
+    draw_measurement(
+        Measurement(
+            "error",
+            ("blocks error", page.model_key, task, int(n)),
+            "Measure the error",
+            f"About {time_text(seconds)} here. {chance_words(task)}",
+            partial(_measure, page.model, task, int(n)),
+            partial(_draw_measured, task),
+        )
+    )
 
 
 def _measure(
     model: HookedMTA,
     task: BlockTask,
     n: int,
-    kept: dict[object, BlocksEvaluation],
-    key: object,
-    job: Job,
+    keep: Callable[[BlocksEvaluation], None],
+    report: Callable[[float], None],
 ) -> None:
-    job.begin("Measuring")
-
-    def keep(found: BlocksEvaluation) -> None:
-        kept[key] = found
-
     batch = at_once(model, task.n_tokens)
-    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=job.report)
+    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=report)
 
 
-def _draw_live(key: object, kept: dict[object, BlocksEvaluation], task: BlockTask, job: Job | None) -> None:
-    """The bar and the error so far."""
-    if job is not None:
-        jobs.watch(job)
-    found = kept.get(key)
+def _draw_measured(task: BlockTask, found: BlocksEvaluation | None, running: bool) -> None:
+    """The error so far."""
     if found is not None:
         st.markdown(plain(error_words(found, task)))
     else:
-        st.info("Not measured yet." if job is None else "The first sequences are on their way.")
+        st.info("The first sequences are on their way." if running else "Not measured yet.")
 
 
 def error_words(found: BlocksEvaluation, task: BlockTask) -> str:

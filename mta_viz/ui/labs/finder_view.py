@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.head_scores import HeadScores, Ranked, ranking
+from mta_viz.analysis.head_scores import HeadScores, ranking
 from mta_viz.analysis.labs.finder import Finder, lit_most
+from mta_viz.analysis.ranked import Ranked
 from mta_viz.analysis.spans import Span
 from mta_viz.exporting.tables import scores_csv
 from mta_viz.model.stages import Stage
@@ -72,7 +73,7 @@ def _pick_part(finder: Finder, words: str) -> Span:
     name = st.selectbox(
         f"{words} looked for",
         list(names),
-        width=220,
+        width=330,
         **state.kept("finder part", finder.parts.asked.name, list(names)),
     )
     return names[name]

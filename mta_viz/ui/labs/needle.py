@@ -5,30 +5,38 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.labs.answers import check_vocabulary
-from mta_viz.analysis.labs.finder import prompt_spans
+from mta_viz.analysis.labs.finder import needle_region, prompt_spans
 from mta_viz.analysis.labs.needle_run import NeedleRun, run_needle
 from mta_viz.errors import TokenizerError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import jobs, state
+from mta_viz.ui import state
+from mta_viz.ui.labs.crop_view import Asked, draw_crop
 from mta_viz.ui.labs.finder_view import Prompt, draw_finder
 from mta_viz.ui.labs.gains_view import draw_gains
 from mta_viz.ui.labs.needle_form import Form, draw_form
 from mta_viz.ui.labs.needle_text import draw_prompt
+from mta_viz.ui.labs.sample import draw_sample_run
+from mta_viz.ui.labs.sweep_opened import draw_opened
 from mta_viz.ui.labs.sweep_view import draw_sweep
-from mta_viz.ui.open_page import Page
+from mta_viz.ui.open_page import Page, errors_as_messages
 from mta_viz.ui.running import Job
-from mta_viz.ui.waiting import time_text
-from mta_viz.ui.widgets import caption, plain
+from mta_viz.ui.widgets import plain
 
-LINKED_SECONDS = 60  # a link starts nothing longer by itself
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
 
 
 def draw_needle(page: Page) -> None:
-    """The form, one sample, the sweep."""
+    """The form, one sample, the sweep; a results file whatever the model."""
+    with errors_as_messages():
+        _draw_lab(page)
+    st.subheader("Results from a file")
+    draw_opened()
+
+
+def _draw_lab(page: Page) -> None:
     if not can_write(page):
         return
     form = draw_form(page.model.config.n_ctx)
@@ -38,14 +46,14 @@ def draw_needle(page: Page) -> None:
     draw_sweep(page, form)
 
 
-def can_write(page: Page) -> bool:
-    """Whether this model's tokenizer can write needles; says why not, and what to do."""
+def can_write(page: Page, what: str = "Needles") -> bool:
+    """Whether this model's tokenizer can write such sentences; says why not, and what to do."""
     tokenizer = check_vocabulary(page.model, page.model.tokenizer)
     try:
         make_needle_sample(tokenizer, NeedleTask(1, 1000, haystack="A word. " * 900), 0)
     except TokenizerError:
         words = (
-            f"Needles are sentences of English, and this model's tokenizer ({tokenizer.kind}) cannot write "
+            f"{what} are sentences of English, and this model's tokenizer ({tokenizer.kind}) cannot write "
             "them. Choose a language model at the left, needle-mta for example, or the tab Blocks."
         )
         st.info(plain(words))
@@ -56,48 +64,15 @@ def can_write(page: Page) -> bool:
 def _draw_sample(page: Page, form: Form) -> None:
     key = ("needle", page.model_key, form.task, form.seed)
     seconds = RUNS * estimate_seconds(page.model, form.task.length)
-    asked = _asked(key, seconds)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Run this sample", type="primary", key="needle.run", on_click=_ask, args=(key,))
-        st.button(
-            "New sample",
-            key="needle.new",
-            on_click=_new,
-            args=(key, form),
-            help="The next one.",
-        )
-        caption(f"About {time_text(seconds)} here.")
-    if not asked and jobs.known(key) is None:
-        st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
-        return
     work = partial(_work, page.model, form.task, form.seed)
-    run: NeedleRun | None = jobs.finished("needle", key, work)
+    run: NeedleRun | None = draw_sample_run("needle", key, form.seed, seconds, work)
     if run is not None:
         _draw_run(page, run, key)
         draw_gains(page, form, state.get("finder score"))
 
 
-def _asked(key: tuple[object, ...], seconds: float) -> bool:
-    """Whether this sample was asked for: by the button, or by a link of a page that showed one."""
-    state.declare("needle shown", False)
-    if state.get("needle asked") is None and state.get("needle shown") and seconds < LINKED_SECONDS:
-        state.put("needle asked", key)
-    return state.get("needle asked") == key
-
-
 def _work(model: HookedMTA, task: NeedleTask, seed: int, job: Job) -> NeedleRun:
     return run_needle(model, task, seed, begin=job.begin, progress=job.report)
-
-
-def _ask(key: tuple[object, ...]) -> None:
-    state.put("needle asked", key)
-    state.put("needle shown", True)
-    jobs.forget("needle")
-
-
-def _new(key: tuple[object, ...], form: Form) -> None:
-    state.put("needle seed", form.seed + 1)
-    _ask((*key[:-1], form.seed + 1))
 
 
 def _draw_run(page: Page, run: NeedleRun, key: tuple[object, ...]) -> None:
@@ -107,6 +82,8 @@ def _draw_run(page: Page, run: NeedleRun, key: tuple[object, ...]) -> None:
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = Prompt(text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     draw_finder(page, run.finder, key, "Needle", prompt)
+    words = "question x asked needle"
+    draw_crop(page, Asked(run.sample.tokens, needle_region(run.sample), words, key))
 
 
 def answer_words(run: NeedleRun) -> str:

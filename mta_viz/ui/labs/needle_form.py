@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from mta_viz.errors import PromptError
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask
 from mta_viz.ui import state
+from mta_viz.ui.uploads import text_file
 
 ANYWHERE = "anywhere"
 DEPTHS = (ANYWHERE, 0, 10, 25, 50, 75, 90, 100)
@@ -71,33 +71,16 @@ def _draw_wording() -> tuple[str, str | None, str | None]:
         else:
             needle, question = TEMPLATES[name]
             st.text(f"{needle}\n{question or 'The question is the needle up to its value.'}")
-        return needle, question, _draw_haystack()
+        return needle, question, draw_haystack()
 
 
-def _draw_haystack() -> str | None:
+def draw_haystack() -> str | None:
     """The text between the needles: None for the project's own grammar."""
-    upload = st.file_uploader(
+    kept = text_file(
+        "needle haystack",
         "Haystack: a text file (without one: sentences of a grammar made for this)",
-        type=["txt", "md"],
-        max_upload_size=20,
-        key=f"widget.haystack.{state.get('needle haystack turn', 0)}",
+        ["txt", "md"],
+        20,
+        "Use the grammar again",
     )
-    if upload is not None:
-        try:
-            state.put("needle haystack", (upload.name, upload.getvalue().decode("utf-8")))
-        except UnicodeDecodeError as error:
-            raise PromptError(
-                f"{upload.name} is not UTF-8 text; save it as UTF-8, or choose another"
-            ) from error
-    kept = state.get("needle haystack")
-    if kept is None:
-        return None
-    st.text(f"{kept[0]}: {len(kept[1]):,} letters")
-    st.button("Use the grammar again", on_click=_forget_haystack)
-    return kept[1]
-
-
-def _forget_haystack() -> None:
-    """Back to the grammar; a new uploader, since the old one still holds the file."""
-    state.put("needle haystack", None)
-    state.put("needle haystack turn", state.get("needle haystack turn", 0) + 1)
+    return None if kept is None else kept[1]

@@ -1,12 +1,14 @@
 """What a sweep says: by needles, by depth and length, by place, and two models in pairs."""
 
 import itertools
+from collections.abc import Mapping
 
 import streamlit as st
 
 from mta_viz.analysis.labs.answers import NeedleScore
-from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep
+from mta_viz.analysis.labs.sweep import SampleResult, Setting
 from mta_viz.analysis.labs.sweep_summary import (
+    Axes,
     Difference,
     Misses,
     by_depth_and_length,
@@ -20,7 +22,6 @@ from mta_viz.errors import PromptError
 from mta_viz.exporting.labs import accuracy_csv
 from mta_viz.plots.accuracy import accuracy_lines, accuracy_map, score_words
 from mta_viz.ui import state
-from mta_viz.ui.labs.sweep_job import Kept
 from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
 Samples = dict[str, tuple[SampleResult, ...]]
@@ -28,65 +29,70 @@ ALL = "all together"
 WIDTH = 440
 
 
-def draw_results(sweep: Sweep, kept: Kept, samples: Samples) -> None:
-    """Charts first, then the numbers, then what wrong answers were."""
+def draw_results(axes: Axes, vocabularies: Mapping[str, str], samples: Samples, key: str) -> None:
+    """Charts first, then the numbers, then what wrong answers were.
+
+    `vocabularies`: the digest of each model's tokenizer; those of two that differ had other samples. `key`
+    begins the names of all widgets.
+    """
     settings = {name: by_setting(found) for name, found in samples.items()}
-    needles = _pick_needles(sweep)
+    needles = _pick_needles(axes, key)
     with st.container(horizontal=True):
         with st.container(width=WIDTH):
             figure = accuracy_lines(
                 {name: by_needles(found) for name, found in samples.items()},
-                sweep.needles,
+                axes.needles,
                 "By number of needles",
                 width=WIDTH,
             )
-            chart(figure, "sweep.lines", alt="Accuracy by number of needles, a line a model")
+            chart(figure, f"{key}.lines", alt="Accuracy by number of needles, a line a model")
             caption_with_save(
                 "Averaged over lengths and depths. Bands: 95 % intervals.",
-                ("sweep", "needles"), figure, lambda: accuracy_csv(settings), "sweep.lines",
+                ("sweep", "needles"), figure, lambda: accuracy_csv(settings), f"{key}.lines",
             )  # fmt: skip
         for name, found in samples.items():
             with st.container(width=WIDTH):
-                _draw_map(sweep, (name, found), needles, settings[name])
-    _draw_pairs(samples, kept)
-    _draw_table(settings)
+                _draw_map(axes, (name, found), needles, settings[name], key)
+    _draw_pairs(samples, vocabularies)
+    _draw_table(settings, key)
     for name, found in samples.items():
         caption(f"{name}: {bias_words(by_place(found))} {misses_words(misses(found))}")
 
 
-def _pick_needles(sweep: Sweep) -> int | None:
+def _pick_needles(axes: Axes, key: str) -> int | None:
     """Which number of needles the maps are of."""
-    if len(sweep.needles) == 1:
-        return sweep.needles[0]
-    options = [ALL, *sweep.needles]
-    chosen = st.selectbox("Maps of needles", options, width=160, **state.kept("sweep map of", ALL, options))
+    if len(axes.needles) == 1:
+        return axes.needles[0]
+    options = [ALL, *axes.needles]
+    chosen = st.selectbox("Maps of needles", options, width=160, **state.kept(f"{key} map of", ALL, options))
     return chosen if isinstance(chosen, int) else None
 
 
 def _draw_map(
-    sweep: Sweep,
+    axes: Axes,
     model: tuple[str, tuple[SampleResult, ...]],
     needles: int | None,
     settings: dict[Setting, NeedleScore],
+    key: str,
 ) -> None:
     name, found = model
     which = "all numbers of needles" if needles is None else f"{needles} needle{'s' if needles > 1 else ''}"
     scores = by_depth_and_length(found, needles)
-    figure = accuracy_map(scores, sweep.depths, sweep.lengths, f"{name}, {which}", width=WIDTH)
-    chart(figure, f"sweep.map.{name}", alt=f"Accuracy of {name} by depth and length")
+    figure = accuracy_map(scores, axes.depths, axes.lengths, f"{name}, {which}", width=WIDTH)
+    chart(figure, f"{key}.map.{name}", alt=f"Accuracy of {name} by depth and length")
     caption_with_save(
         "Share of right answers, its 95 % interval, samples. Hatched: none yet.",
-        ("sweep", name), figure, lambda: accuracy_csv({name: settings}), f"sweep.map.{name}",
+        ("sweep", name), figure, lambda: accuracy_csv({name: settings}), f"{key}.map.{name}",
     )  # fmt: skip
 
 
-def _draw_pairs(samples: Samples, kept: Kept) -> None:
+def _draw_pairs(samples: Samples, vocabularies: Mapping[str, str]) -> None:
     """Each later model against the first, on the samples both have."""
     if len(samples) < 2:
         return
     first, *others = samples
     for name in others:
-        if kept.names[name].vocabulary != kept.names[first].vocabulary:
+        if vocabularies[name] != vocabularies[first]:
             caption(f"{first} and {name} have different tokenizers, so their samples differ: no pairs.")
             continue
         try:
@@ -106,7 +112,7 @@ def difference_words(found: Difference) -> str:
     return f"{text.replace('-', '−')} (95 % interval){beyond}"
 
 
-def _draw_table(settings: dict[str, dict[Setting, NeedleScore]]) -> None:
+def _draw_table(settings: dict[str, dict[Setting, NeedleScore]], key: str) -> None:
     """One line a setting, a column a model."""
     every = sorted(set(itertools.chain.from_iterable(settings.values())))
     rows = []
@@ -118,7 +124,7 @@ def _draw_table(settings: dict[str, dict[Setting, NeedleScore]]) -> None:
         }
         rows.append({**names, **told})
     with st.expander("All numbers"):
-        st.dataframe(rows, hide_index=True, key="sweep.table")
+        st.dataframe(rows, hide_index=True, key=f"{key}.table")
 
 
 def bias_words(places: dict[str, NeedleScore]) -> str:

@@ -1,13 +1,12 @@
 """The sweep of the needle lab: its form, the job with its bar, and what there is so far as charts."""
 
-import dataclasses
 from functools import partial
-from pathlib import Path
 
 import streamlit as st
 
 from mta_viz.analysis.labs.sweep import Sweep, check_sweep
 from mta_viz.analysis.labs.sweep_file import sweep_text
+from mta_viz.analysis.labs.sweep_summary import Axes
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tracing import estimate_seconds
@@ -17,6 +16,7 @@ from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.labs.sweep_charts import draw_results
 from mta_viz.ui.labs.sweep_job import Kept, kept_for, measure
 from mta_viz.ui.open_page import Page
+from mta_viz.ui.other_models import beside, can_run
 from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
 from mta_viz.ui.widgets import caption
@@ -84,7 +84,7 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     state.put("sweep models of", own.path)
     kept = state.kept("sweep models", default, list(paths))
     chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **kept)
-    return {name: own if paths[name] == own.path else _key(own, paths[name]) for name in chosen}
+    return {name: own if paths[name] == own.path else beside(own, paths[name]) for name in chosen}
 
 
 def _paths() -> dict[str, str]:
@@ -92,24 +92,10 @@ def _paths() -> dict[str, str]:
     found = [
         one
         for one in cache.discovery(tuple(map(str, registry.roots()))).found
-        if one.problem is None
-        and one.summary is not None
-        and one.summary.format not in ("kernels", "params")
-        and one.summary.config.vocab_size != VOCAB_SIZE
+        if can_run(one) and one.summary is not None and one.summary.config.vocab_size != VOCAB_SIZE
     ]
     names = [one.name for one in found]
     return {registry.identity(one, names): str(one.path) for one in found}
-
-
-def _key(own: ModelKey, path: str) -> ModelKey:
-    """Another model on the same device, in the same precision."""
-    return dataclasses.replace(
-        own,
-        path=path,
-        changed=cache.changed(Path(path)),
-        tokenizer=state.get(f"tokenizer.{path}"),
-        step=None,
-    )
 
 
 def _draw_buttons(page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, job: Job | None) -> None:
@@ -164,6 +150,7 @@ def _draw_live(sweep: Sweep, kept: Kept, job: Job | None) -> None:
         jobs.watch(job)
     samples = kept.samples(sweep)
     if samples:
-        draw_results(sweep, kept, samples)
+        axes = Axes(sweep.needles, sweep.lengths, sweep.depths)
+        draw_results(axes, {name: one.vocabulary for name, one in kept.names.items()}, samples, "sweep")
     elif job is None:
         st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")

@@ -5,13 +5,16 @@ import streamlit as st
 from mta_viz.errors import MtaVizError
 from mta_viz.ui import state
 from mta_viz.ui.address import draw_address
-from mta_viz.ui.labs import blocks, needle
+from mta_viz.ui.labs import blocks, conjunction, needle, questions, text
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.widgets import plain
 
 LABS = {
     "Needle": needle.draw_needle,
     "Blocks": blocks.draw_blocks,
+    "Questions": questions.draw_questions,
+    "Conjunction": conjunction.draw_conjunction,
+    "Text": text.draw_text,
 }
 
 

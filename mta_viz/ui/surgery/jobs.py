@@ -6,12 +6,13 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.errors import Cancelled, MtaVizError
-from mta_viz.ui import jobs
+from mta_viz.ui import jobs, state
 from mta_viz.ui.cache import stores
 from mta_viz.ui.running import Job
 from mta_viz.ui.widgets import plain
 
 Report = Callable[[float], None]
+Keep = Callable[[Any], None]
 
 
 def result_of(name: str, key: tuple[Hashable, ...], label: str, make: Callable[[Report], Any]) -> Any | None:
@@ -19,6 +20,13 @@ def result_of(name: str, key: tuple[Hashable, ...], label: str, make: Callable[[
 
     `make(report)` runs beside the page; it reports its share done, which raises when it is cancelled.
     """
+    return best_of(name, key, label, lambda report, _: make(report))
+
+
+def best_of(
+    name: str, key: tuple[Hashable, ...], label: str, make: Callable[[Report, Keep], Any]
+) -> Any | None:
+    """The same for work that tells `keep` what it has so far: when it is cancelled, that is the result."""
     found = jobs.known(key)
     if found is not None:
         return found
@@ -27,19 +35,37 @@ def result_of(name: str, key: tuple[Hashable, ...], label: str, make: Callable[[
         if not job.wait(0.2):
             _watch(job, name)
             return None
-        _say_end(job)
-    st.button(label, key=f"start.{name}", type="primary", on_click=_start, args=(name, key, make))
-    return jobs.known(key)
+        found = jobs.known(key)  # it may have ended since
+    so_far = _so_far(name, key)
+    if job is not None and found is None:
+        _say_end(job, bool(so_far))
+    if found is None:
+        st.button(label, key=f"start.{name}", type="primary", on_click=_start, args=(name, key, make))
+    return found or (so_far[-1] if so_far else None)
 
 
-def _start(name: str, key: tuple[Hashable, ...], make: Callable[[Report], Any]) -> None:
-    kept = stores()
-    jobs.start(name, key, lambda job: kept.drawn.get_or_make(key, lambda: make(job.report)) and None)
+def _start(name: str, key: tuple[Hashable, ...], make: Callable[[Report, Keep], Any]) -> None:
+    kept, so_far = stores(), list[Any]()
+    state.put(f"so far.{name}", (key, so_far))
+
+    def keep(found: Any) -> None:
+        so_far[:] = [found]
+
+    def work(job: Job) -> None:
+        job.begin("Measuring")
+        kept.drawn.get_or_make(key, lambda: make(job.report, keep))
+
+    jobs.start(name, key, work)
 
 
-def _say_end(job: Job) -> None:
+def _so_far(name: str, key: tuple[Hashable, ...]) -> list[Any]:
+    there = state.get(f"so far.{name}")
+    return there[1] if there is not None and there[0] == key else []
+
+
+def _say_end(job: Job, something: bool) -> None:
     if isinstance(job.error, Cancelled):
-        st.info("Cancelled. Nothing was kept of it.")
+        st.info("Cancelled. " + ("Below is what it had so far." if something else "Nothing was kept of it."))
     elif isinstance(job.error, MtaVizError):
         st.error(plain(str(job.error)))
     elif job.error is not None:

@@ -17,16 +17,18 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected, resolve
 from mta_viz.ui.steppers import pick_head, pick_layer, pick_stage
 from mta_viz.ui.surgery import plan_state
+from mta_viz.ui.surgery.attribution_tab import draw_attribution
 from mta_viz.ui.surgery.board import draw_board
 from mta_viz.ui.surgery.edited_maps import draw_maps
 from mta_viz.ui.surgery.needed_tab import draw_needed
 from mta_viz.ui.surgery.patch_tab import draw_patch
 from mta_viz.ui.surgery.plan_list import draw_plan
+from mta_viz.ui.surgery.responsibility_tab import draw_responsibility
 from mta_viz.ui.surgery.sweep_tab import draw_sweep
 from mta_viz.ui.surgery.taps import draw_taps
 from mta_viz.ui.widgets import plain
 
-TABS = ("One kernel", "Sweep", "Minimal set", "Patch")
+TABS = ("One kernel", "Sweep", "Minimal set", "Patch", "Attribution", "Responsibility")
 
 
 def draw_surgery(page: Page) -> None:
@@ -105,5 +107,7 @@ def _draw_tab(page: Page, selected: Selected) -> None:
         "Sweep": lambda: draw_sweep(page, selected),
         "Minimal set": lambda: draw_needed(page),
         "Patch": lambda: draw_patch(page, selected),
+        "Attribution": lambda: draw_attribution(page, selected),
+        "Responsibility": lambda: draw_responsibility(page, selected),
     }
     _guarded(draw[chosen])

@@ -1,0 +1,202 @@
+"""Integrated gradients along the straight path from a baseline to an input, stretch by stretch, by captum.
+
+The gradients of a stretch of the path are captum's integrated gradients between its two ends, and those of
+all stretches sum to the whole. A log-probability changes in a small part of the path, and a stretch whose
+values do not sum to the change of the score over it tells so: that one is halved, so steps go where they
+are needed and no other is computed twice.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Score = Callable[[Tensor], Tensor]
+Progress = Callable[[float], None]
+STEPS = 3  # Gauss-Legendre points of a stretch: fewer bring more halving, more are wasted at each
+FIRST = 4  # stretches to begin with, one where that would take too long
+FIRST_COST = 20  # in scores of both ends, at most
+MOST_STEPS = 1536
+ROUNDING = 1e-6  # of a score: a smaller error of a stretch is not the integral's
+
+
+@dataclass(frozen=True)
+class Integral:
+    """`values` [of the input]: what each of its numbers brings, from the baseline on.
+
+    `error`: completeness error, |sum of values - change of the score| over |change|; the same of all
+    stretches, summed so that none hides another's, where that is more. `steps`: gradients computed, those of
+    halved stretches too. `score` and `baseline_score`: at the ends of the path.
+    """
+
+    values: Float[Tensor, "..."]
+    error: float
+    steps: int
+    score: float
+    baseline_score: float
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """From `start` to `stop`, shares of the path, with the scores there."""
+
+    start: float
+    stop: float
+    values: Tensor
+    scores: tuple[float, float]
+
+    @property
+    def gap(self) -> float:
+        """Sum of the values less the change of the score."""
+        return float(self.values.double().sum()) - (self.scores[1] - self.scores[0])
+
+    @property
+    def error(self) -> float:
+        """How much of it is more than rounding."""
+        return max(abs(self.gap) - ROUNDING * max(map(abs, self.scores)), 0.0)
+
+
+def integrate(
+    score: Score,
+    real: Float[Tensor, "one ..."],
+    base: Float[Tensor, "one ..."],
+    *,
+    at_once: int = 1,
+    max_error: float,
+    max_seconds: float,
+    progress: Progress | None = None,
+    keep: Callable[[Integral], None] | None = None,
+) -> Integral:
+    """The integral of the gradients of `score` from `base` to `real`, both one input as a batch, float32.
+
+    Stretches are halved, the worst first, until `error` is at most `max_error` or the next round would pass
+    `max_seconds`. `score` gets up to about `at_once` points a call. `keep` is told the result so far after
+    each round; `progress` the share that is done, of the time or of the way to the error.
+    """
+    from captum.attr import IntegratedGradients  # takes seconds the first time: before the watch starts
+
+    watch = _Watch(max_error, max_seconds, progress)
+    told = watch.told(score)
+    path = _Path(told, IntegratedGradients(told), real, base, at_once)
+    ends = path.scores((0.0, 1.0))
+    stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
+    while True:
+        found = path.total(stretches)
+        if keep is not None:
+            keep(found)
+        if found.error <= max_error or path.steps >= MOST_STEPS or not watch.has_time(found.error):
+            return found
+        stretches = path.halved(stretches)
+
+
+class _Path:
+    """Points between two inputs, and the gradients of the stretches between them."""
+
+    def __init__(self, score: Score, method: Any, real: Tensor, base: Tensor, at_once: int) -> None:
+        self.score, self.method, self.at_once = score, method, at_once
+        self.real, self.base = real, base
+        self.steps = 0
+
+    def cut(self, ends: Sequence[float], count: int) -> list[_Stretch]:
+        """The whole path, with the scores at its ends, in equal stretches."""
+        shares = [place / count for place in range(count + 1)]
+        scores = [ends[0], *self.scores(shares[1:-1]), ends[1]]
+        return self.stretches(list(zip(shares, shares[1:], scores, scores[1:], strict=False)))
+
+    def scores(self, shares: Sequence[float]) -> list[float]:
+        """The score at points of the path."""
+        with torch.no_grad():
+            parts = [self.score(self._points(part)) for part in _parts(shares, self.at_once)]
+        return [float(one) for part in parts for one in part]
+
+    def stretches(self, wanted: Sequence[tuple[float, float, float, float]]) -> list[_Stretch]:
+        """Of each (start, stop, score at start, at stop); as many in one call of captum as fit."""
+        found = []
+        for part in _parts(wanted, self.at_once // STEPS):
+            starts, stops = [one[0] for one in part], [one[1] for one in part]
+            for one, values in zip(part, self._gradients(starts, stops), strict=True):
+                found.append(_Stretch(*one[:2], values[None].cpu(), one[2:]))
+        return found
+
+    def halved(self, stretches: Sequence[_Stretch]) -> list[_Stretch]:
+        """The worst one in two; where many points fit in a call, all that are as bad as the mean."""
+        most = max(self.at_once // (2 * STEPS), 1)
+        worst = sorted(stretches, key=lambda one: one.error, reverse=True)
+        bad = sum(one.error >= sum(one.error for one in worst) / len(worst) for one in worst)
+        chosen, rest = worst[: min(bad, most)], worst[min(bad, most) :]
+        middles = [(one.start + one.stop) / 2 for one in chosen]
+        made = []
+        for one, middle, score in zip(chosen, middles, self.scores(middles), strict=True):
+            made += [(one.start, middle, one.scores[0], score), (middle, one.stop, score, one.scores[1])]
+        return [*rest, *self.stretches(made)]
+
+    def total(self, stretches: Sequence[_Stretch]) -> Integral:
+        """All stretches together."""
+        values = torch.stack([one.values for one in stretches]).sum(0)
+        first = min(stretches, key=lambda one: one.start).scores[0]
+        last = max(stretches, key=lambda one: one.stop).scores[1]
+        error = max(abs(sum(one.gap for one in stretches)), sum(one.error for one in stretches))
+        return Integral(values, error / max(abs(last - first), 1e-12), self.steps, last, first)
+
+    def _points(self, shares: Sequence[float]) -> Tensor:
+        weights = torch.tensor(shares, dtype=self.real.dtype, device=self.real.device)
+        return torch.lerp(self.base, self.real, weights.view(-1, *[1] * (self.real.dim() - 1)))
+
+    def _gradients(self, starts: Sequence[float], stops: Sequence[float]) -> Tensor:
+        self.steps += STEPS * len(starts)
+        return self.method.attribute(
+            self._points(stops),
+            baselines=self._points(starts),
+            n_steps=STEPS,
+            method="gausslegendre",
+            internal_batch_size=max(self.at_once, len(starts)),
+        ).detach()
+
+
+def _parts(items: Sequence, size: int) -> list[Sequence]:
+    size = max(size, 1)
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+class _Watch:
+    """The time limit, and how far the work is."""
+
+    def __init__(self, max_error: float, max_seconds: float, progress: Progress | None) -> None:
+        self.max_error, self.max_seconds, self.progress = max_error, max_seconds, progress
+        self.begun = self.round = time.monotonic()
+        self.first_error: float | None = None
+        self.nearer = 0.0
+
+    def told(self, score: Score) -> Score:
+        """The same function, which says after each call how far the work is."""
+
+        def counted(inputs: Tensor) -> Tensor:
+            found = score(inputs)
+            if self.progress is not None:
+                self.progress(min(max(self.spent / self.max_seconds, self.nearer), 1.0))
+            return found
+
+        return counted
+
+    @property
+    def spent(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self.begun
+
+    def has_time(self, error: float) -> bool:
+        """Whether another round as long as the last halving fits; notes how near the error is."""
+        now = time.monotonic()
+        last, self.round = now - self.round, now
+        if self.first_error is None:
+            self.first_error = error
+            return now - self.begun < self.max_seconds
+        if error > 0 and self.first_error > self.max_error > 0:
+            self.nearer = max(
+                self.nearer, log(self.first_error / error) / log(self.first_error / self.max_error)
+            )
+        return now - self.begun + last <= self.max_seconds

@@ -1,0 +1,246 @@
+"""The conjunction test: do two words together give a span more than each gives it alone?
+
+The paper says that a convolution finds where "Alice" and "rabbit" both stand. Per head and stage, with
+f the span's log-odds or share in the last token's row of the four prompts: the effect of A is
+f(A only) - f(neither), of B f(B only) - f(neither), and the interaction
+I = f(both) - f(A only) - f(B only) + f(neither). So f(both) = f(neither) + A + B + I. Owns the numbers;
+the prompts are `four_prompts`'.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.head_scores import Score
+from mta_viz.analysis.labs.finder import Parts, find
+from mta_viz.analysis.labs.four_prompts import FourPrompts
+from mta_viz.analysis.labs.gains import MeanScore, mean_score
+from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.interventions.plans import everything_to_identity
+from mta_viz.model.editing import edited
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tracing import capture
+
+Measure = tuple[str, Stage]
+_SCORE_STAGES = tuple(stage for stage in Stage if stage.value.unit == "score")
+MEASURES: tuple[Measure, ...] = (
+    *(("odds", stage) for stage in _SCORE_STAGES),
+    *(("share", stage) for stage in Stage),
+)
+DEFINITIONS = {
+    "odds": "log-odds: logsumexp of the last token's scores over the span less that over its other keys.",
+    "share": "share: sum of |P| over the span / sum over the last token's row; of scores, the share if the "
+    "softmax came there.",
+}
+_INTERACTION = "f(both) - f(A only) - f(B only) + f(neither), f the span's"
+
+
+@dataclass(frozen=True)
+class Effects:
+    """One measure at one stage. `means` [prompt, layer, head]: f of the four prompts, means over samples.
+
+    `a`, `b` and `interaction` with their intervals over samples; with one sample the ends are NaN.
+    NaN throughout where a layer lacks the stage.
+    """
+
+    means: Float[Tensor, "prompt layer head"]
+    a: MeanScore
+    b: MeanScore
+    interaction: MeanScore
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunction:
+    """f of every head over the samples, by measure: ("odds", stage) of scores, ("share", stage) of all.
+
+    Measures that no layer has are absent. The prompts are in the order of `four_prompts.PROMPTS`.
+    """
+
+    values: Mapping[Measure, Float[Tensor, "sample prompt layer head"]]
+
+    @property
+    def n(self) -> int:
+        """How many samples."""
+        return next(iter(self.values.values())).shape[0]
+
+    def effects(self, measure: Measure) -> Effects:
+        """Both effects and the interaction of one measure. Raises PromptError for one that is absent."""
+        if measure not in self.values:
+            there = ", ".join(f"{name} at {stage.value.short}" for name, stage in self.values)
+            raise PromptError(f"there is no {measure[0]} at {measure[1].value.short} here; there are {there}")
+        return _effects(self, measure)
+
+
+@dataclass(frozen=True)
+class Strongest:
+    """A head at a stage, with its interaction and the ends of the interval (NaN with one sample)."""
+
+    measure: Measure
+    layer: int
+    head: int
+    interaction: float
+    low: float
+    high: float
+
+
+def conjunction(
+    model: HookedMTA,
+    samples: Sequence[FourPrompts],
+    *,
+    keep: Callable[[Conjunction], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Conjunction:
+    """Every head of a model on the samples, four runs each.
+
+    After every sample `keep(result so far)`; `progress(share done)` within it too; raise in either to
+    stop. Raises PromptError without samples and for tokens the model does not have.
+    """
+    if not samples:
+        raise PromptError("there are no samples; give at least one")
+    found: list[dict[Measure, Tensor]] = []
+    for at, sample in enumerate(samples):
+        found.append(_measured(model, sample, progress and partial(_part, progress, at, len(samples))))
+        if keep is not None:
+            keep(_joined(found))
+    return _joined(found)
+
+
+def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
+    """All heads that have the stage, the largest lower end of I first; with one sample, the largest I."""
+    score = found.effects(measure).interaction
+    heads = [
+        Strongest(
+            measure, layer, head, *(float(part[layer, head]) for part in (score.mean, score.low, score.high))
+        )
+        for layer, row in enumerate(score.mean.tolist())
+        for head, value in enumerate(row)
+        if not math.isnan(value)
+    ]
+    return tuple(sorted(heads, key=lambda one: -_rank(found, one)))
+
+
+def _rank(found: Conjunction, one: Strongest) -> float:
+    """The lower end of the interval; with one sample, which has none, the interaction itself."""
+    return one.interaction if found.n < 2 else one.low
+
+
+def strongest(found: Conjunction, name: str) -> Strongest | None:
+    """The first in rank over all stages of a measure, "odds" or "share"; None where no head has a value.
+
+    Of stages that are alike (weights nothing changes after the softmax) it is the last.
+    """
+    firsts = [
+        heads[0] for measure in found.values if measure[0] == name and (heads := ranked(found, measure))
+    ]
+    return max(reversed(firsts), key=lambda one: round(_rank(found, one), 6), default=None)
+
+
+def score_of(measure: Measure) -> Score:
+    """The name, unit and definition of a measure's interaction."""
+    name, stage = measure
+    unit = "nats" if name == "odds" else "share"
+    words = "log-odds" if name == "odds" else "share"
+    return Score(
+        f"conjunction.{name}",
+        f"I of {words}, {stage.value.short}",
+        unit,
+        f"{_INTERACTION} {DEFINITIONS[name]}",
+        stage,
+    )
+
+
+def measure_there(found: Conjunction, measure: Measure) -> Measure:
+    """The same measure at that stage, or at the last stage before it that the model has.
+
+    A plain Transformer has no convolution: what its scores hold after one is what they held before.
+    """
+    name, stage = measure
+    stages = list(Stage)[: list(Stage).index(stage) + 1]
+    return next((name, one) for one in reversed(stages) if (name, one) in found.values)
+
+
+def rows_of(found: Conjunction) -> list[dict[str, Any]]:
+    """A row for each measure, stage, layer and head: the four means, and effects with their intervals."""
+    rows: list[dict[str, Any]] = []
+    for name, stage in found.values:
+        effects = found.effects((name, stage))
+        numbers = dict(zip(("both", "a_only", "b_only", "neither"), effects.means, strict=True))
+        for part, score in (("a", effects.a), ("b", effects.b), ("interaction", effects.interaction)):
+            numbers |= {part: score.mean, f"{part}_low": score.low, f"{part}_high": score.high}
+        n_layers, n_heads = effects.means.shape[1:]
+        rows += [
+            {"measure": name, "stage": stage.value.hook, "layer": layer, "head": head, "samples": found.n}
+            | {column: float(values[layer, head]) for column, values in numbers.items()}
+            for layer in range(n_layers)
+            for head in range(n_heads)
+        ]
+    return rows
+
+
+def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]) -> None:
+    """Raises PromptError, calling the other model `name`, unless it has the same tokens for the samples."""
+    tokenizer, alike = twin.tokenizer, True
+    try:
+        for text, ids in ((one.prompts[0].text, one.prompts[0].ids) for one in samples):
+            alike = alike and tokenizer is not None and tokenizer.encode(text or "").ids == ids
+    except TokenizerError:
+        alike = False
+    if not alike:
+        raise PromptError(f"{name} has other tokens for these prompts, so it cannot run on the same samples")
+
+
+def at_identity(model: HookedMTA) -> HookedMTA | None:
+    """The same model with every kernel and all head mixing at identity; None if it has none."""
+    plan = everything_to_identity(model.config)
+    return edited(model, plan) if plan else None
+
+
+def _measured(
+    model: HookedMTA, sample: FourPrompts, progress: Callable[[float], None] | None
+) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
+    found = []
+    for at, tokens in enumerate(sample.prompts):
+        found.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
+        if progress is not None:
+            progress((at + 1) / len(sample.prompts))
+    return {
+        (name, stage): torch.stack(
+            [
+                one.asked.values[f"span.{stage.value.key}"] if name == "odds" else one.share(stage)
+                for one in found
+            ]
+        )
+        for name, stage in MEASURES
+        if f"span.{stage.value.key}" in found[0].asked.values
+    }
+
+
+def _part(progress: Callable[[float], None], at: int, n: int, share: float) -> None:
+    progress((at + share) / n)
+
+
+def _joined(found: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
+    return Conjunction({measure: torch.stack([one[measure] for one in found]) for measure in found[0]})
+
+
+@lru_cache(maxsize=64)
+def _effects(found: Conjunction, measure: Measure) -> Effects:
+    """Kept: a bootstrap of every head takes a while, and map, table and verdict all ask for it."""
+    values = found.values[measure].double()
+    both, a, b, neither = values.unbind(1)
+    parts = (a - neither, b - neither, both - a - b + neither)
+    return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))
+
+
+def _with_interval(values: Float[Tensor, "sample layer head"]) -> MeanScore:
+    if len(values) > 1:
+        return mean_score(values)
+    nothing = torch.full_like(values[0], torch.nan)
+    return MeanScore(values[0], nothing, nothing)

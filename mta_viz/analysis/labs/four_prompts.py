@@ -1,0 +1,202 @@
+"""The four prompts of a conjunction test: both words asked for, the first alone, the second alone, neither.
+
+Two designs: blocks of letters, and a text of the user's. In both the four prompts are of one length
+and differ only in the tokens of the two words; the span whose attention is measured stands before
+them, so it is the same in all four. Owns the prompts; running them is `conjunction`'s.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, permutations
+from string import ascii_lowercase
+
+import torch
+
+from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
+from mta_viz.analysis.spans import Span, find
+from mta_viz.errors import ConfigError, PromptError
+from mta_viz.tasks.blocks import N_ALPHABET, BlockTask
+from mta_viz.tasks.seeding import stream_generator
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.char import CharTokenizer
+
+PROMPTS = ("both", "A only", "B only", "neither")
+SLOTS = ("{A}", "{B}", "{A?}", "{B?}")
+_LEAST_FREE = 0.2  # pairs of letters a sequence must have on average: about one in six then has one
+_CHUNK = 50  # sequences drawn at once, as the task draws them
+
+
+@dataclass(frozen=True)
+class FourPrompts:
+    """One sample. `prompts` in the order of `PROMPTS`, equally long; the last token is the query.
+
+    `words` are A, B, what stands for A, what stands for B. Raises PromptError unless the four differ
+    in the words alone and `span` comes before the first of them.
+    """
+
+    prompts: tuple[Tokens, Tokens, Tokens, Tokens]
+    span: Span
+    words: tuple[str, str, str, str]
+
+    def __post_init__(self) -> None:
+        _check_lengths(self)
+        _check_factorial(self)
+
+    @property
+    def query(self) -> int:
+        """The position whose row is measured."""
+        return len(self.prompts[0]) - 1
+
+
+def block_prompts(task: BlockTask, n: int, seed: int = 0) -> tuple[FourPrompts, ...]:
+    """`n` sequences of the evaluation stream `seed`: the target block is the span, its two letters the words.
+
+    A letter is replaced by one that the target block lacks, such that no block holds both letters of
+    any of the other three prompts: only the two right letters name a block. Sequences without such
+    letters are passed over. Raises ConfigError for a task with other than two query letters, for n
+    below 1, and for so many or so long blocks that few sequences have such letters.
+    """
+    problems = [f"n_query is {task.n_query}; expected 2"] if task.n_query != 2 else []
+    problems += [f"n is {n}; expected at least 1"] if n < 1 else []
+    problems += [_too_full(task)] if _free_pairs(task, task.n_blocks) < _LEAST_FREE else []
+    if problems:
+        raise ConfigError(problems, subject="The conjunction test")
+    found: list[FourPrompts] = []
+    for start in count(step=_CHUNK):
+        samples = block_samples(task, range(start, start + _CHUNK), seed)
+        tried = (_block_prompts(one, number, seed) for number, one in enumerate(samples, start))
+        found += [one for one in tried if one is not None]
+        if len(found) >= n:
+            break
+    return tuple(found[:n])
+
+
+def _free_pairs(task: BlockTask, n_blocks: int) -> float:
+    """How many pairs of other letters a sequence has on average of which no block holds what it must not."""
+    spare = N_ALPHABET - task.n_letters
+    holds_pair = task.n_letters * (task.n_letters - 1) / (N_ALPHABET * (N_ALPHABET - 1))
+    return spare * (spare - 1) * (1 - holds_pair) ** (3 * n_blocks)
+
+
+def _too_full(task: BlockTask) -> str:
+    most = next(n for n in range(task.n_blocks, -1, -1) if _free_pairs(task, n) >= _LEAST_FREE or n == 0)
+    fewer = f"use at most {most} blocks" if most else "use shorter blocks"
+    return (
+        f"{task.n_blocks} blocks of {task.n_letters} letters hold nearly every two letters together; {fewer}"
+    )
+
+
+def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts | None:
+    blocks = [set(block) for block in sample.blocks]
+    a, b = sample.query[0], sample.query[1]
+    others = [letter for letter in ascii_lowercase if letter not in blocks[sample.target]]
+    pairs = [
+        (other_a, other_b)
+        for other_a, other_b in permutations(others, 2)
+        if not any({a, other_b} <= one or {other_a, b} <= one or {other_a, other_b} <= one for one in blocks)
+    ]
+    if not pairs:
+        return None
+    generator = stream_generator("conjunction letters", seed, number)
+    other_a, other_b = pairs[int(torch.randint(len(pairs), (1,), generator=generator))]
+    text, tokenizer = (sample.tokens.text or "").removesuffix(sample.query), CharTokenizer()
+    both, only_a, only_b, neither = (
+        tokenizer.encode(text + asked) for asked in (a + b, a + other_b, other_a + b, other_a + other_b)
+    )
+    return FourPrompts((both, only_a, only_b, neither), block_parts(sample).asked, (a, b, other_a, other_b))
+
+
+def written_prompts(
+    tokenizer: Tokenizer, text: str, span: str, words: Sequence[Sequence[str]]
+) -> tuple[FourPrompts, ...]:
+    """A sample for each entry of `words`: A, B, what stands for A, what stands for B.
+
+    In `text`, `{A}` and `{B}` are the two words in all four prompts, `{A?}` and `{B?}` the places where
+    they are asked for: there the prompts differ. `span` is the part of the text, `{A}` and `{B}`
+    filled in, whose attention is measured. Raises PromptError saying what is missing or by how
+    many tokens the prompts differ.
+    """
+    missing = [slot for slot in SLOTS[2:] if slot not in text]
+    if missing:
+        raise PromptError(f"the text lacks {' and '.join(missing)}, the place where the word is asked for")
+    if not span.strip():
+        raise PromptError("the span is empty; copy the part of the text whose attention is measured")
+    if not words:
+        raise PromptError("there are no words; write a line such as: Alice, rabbit, Mary, turtle")
+    return tuple(_written(tokenizer, text, span, one) for one in words)
+
+
+def words_of(lines: str) -> tuple[tuple[str, ...], ...]:
+    """`Alice, rabbit, Mary, turtle`, a sample a line; empty lines are left out."""
+    return tuple(
+        tuple(word.strip() for word in line.split(",")) for line in lines.splitlines() if line.strip()
+    )
+
+
+def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -> FourPrompts:
+    if len(words) != 4 or not all(words):
+        raise PromptError(
+            f"the line {', '.join(words)!r} has {len([one for one in words if one])} words; expected four: "
+            "A, B, what stands for A, what stands for B"
+        )
+    a, b, other_a, other_b = words
+    if a == other_a or b == other_b:
+        raise PromptError(f"{(a if a == other_a else b)!r} stands for itself; give another word for it")
+    both, only_a, only_b, neither = (
+        tokenizer.encode(_filled(text, (a, b, *asked)))
+        for asked in ((a, b), (a, other_b), (other_a, b), (other_a, other_b))
+    )
+    wanted = _filled(span, (a, b, a, b))
+    places = find(both, wanted)
+    if not places:
+        raise PromptError(f"the span {wanted!r} is not in the text with {a!r} and {b!r}; copy it from there")
+    place = places[0]
+    return FourPrompts(
+        (both, only_a, only_b, neither), Span(wanted, "A", place.start, place.stop), (a, b, other_a, other_b)
+    )
+
+
+def _filled(text: str, words: Sequence[str]) -> str:
+    for slot, word in zip(SLOTS, words, strict=True):
+        text = text.replace(slot, word)
+    return text
+
+
+def _check_lengths(sample: FourPrompts) -> None:
+    n_tokens = [len(prompt) for prompt in sample.prompts]
+    if len(set(n_tokens)) == 1:
+        return
+    a, b, other_a, other_b = sample.words
+    told = [
+        f"with {other!r} for {word!r} the prompt has {abs(difference)} "
+        f"{'more' if difference > 0 else 'fewer'} token{'s' if abs(difference) > 1 else ''}"
+        for word, other, difference in (
+            (b, other_b, n_tokens[1] - n_tokens[0]),
+            (a, other_a, n_tokens[2] - n_tokens[0]),
+        )
+        if difference
+    ]
+    raise PromptError(
+        f"the four prompts have {', '.join(map(str, n_tokens))} tokens ({', '.join(PROMPTS)}): "
+        f"{'; '.join(told) or 'the words are cut differently together'}. Choose words of as many tokens"
+    )
+
+
+def _check_factorial(sample: FourPrompts) -> None:
+    """Each token is A's, B's or common to all: the fourth prompt is what the first three make it."""
+    both, only_a, only_b, neither = (prompt.ids for prompt in sample.prompts)
+    places = range(len(both))
+    of_b = {at for at in places if only_a[at] != both[at]}
+    of_a = {at for at in places if only_b[at] != both[at]}
+    expected = tuple(only_b[at] if at in of_a else only_a[at] if at in of_b else both[at] for at in places)
+    if not of_a or not of_b or of_a & of_b or neither != expected:
+        raise PromptError(
+            f"the tokens of {sample.words[0]!r} and {sample.words[1]!r} are not apart: the tokenizer cuts "
+            "them together. Put other words between them"
+        )
+    first = min(of_a | of_b)
+    if first < sample.span.stop:
+        raise PromptError(
+            f"the span {sample.span.name!r} ends at token {sample.span.stop - 1}, a word is asked for at "
+            f"token {first}, and what comes after a changed word changes too; put {{A?}} and {{B?}} after it"
+        )

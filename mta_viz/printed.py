@@ -1,0 +1,91 @@
+"""How results print: one line that says what it is, and a short table, in a terminal and in a notebook.
+
+Owns the layout; each result says its own title and rows. Text from prompts and files is escaped.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+ROWS = 10  # of a table; how many more there are is said
+CHARACTERS = 60  # of a prompt
+Row = Sequence[object]
+
+
+class Printed:
+    """A result with a `__repr__` and a `_repr_html_`: subclasses give `_title` and, with rows, `_table`."""
+
+    def _title(self) -> str:
+        raise NotImplementedError(type(self).__name__)
+
+    def _table(self) -> tuple[Row, Sequence[Row]]:
+        """Names of columns, and rows; without rows there is no table."""
+        return (), ()
+
+    def __repr__(self) -> str:
+        columns, rows = self._table()
+        return "\n".join([self._title(), *text_lines(columns, rows)])
+
+    def _repr_html_(self) -> str:
+        columns, rows = self._table()
+        return f"<div><p>{escape(self._title())}</p>{html_table(columns, rows)}</div>"
+
+
+class PrintedRows(tuple, Printed):
+    """A tuple of results that prints as a table."""
+
+    __slots__ = ()
+    __repr__ = Printed.__repr__
+
+
+def number(value: float) -> str:
+    """`+4.18`, `-0.0213`: three digits, with sign."""
+    return f"{value:+.3g}"
+
+
+def shortened(text: str, most: int = CHARACTERS) -> str:
+    """A prompt on one line: quoted, line ends escaped, its middle left out when it is long."""
+    half = most // 2
+    whole = text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+    return repr(whole)
+
+
+def text_lines(columns: Row, rows: Sequence[Row]) -> list[str]:
+    """Rows under their names, columns aligned; words left, numbers right."""
+    if not rows:
+        return []
+    shown = [list(map(_cell, row)) for row in (columns, *rows[:ROWS])]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    right = [isinstance(value, int | float) or _is_number(value) for value in rows[0]]
+    lines = ["  " + "  ".join(_aligned(row, widths, right)).rstrip() for row in shown]
+    return lines + ([f"  ... and {len(rows) - ROWS} more"] if len(rows) > ROWS else [])
+
+
+def html_table(columns: Row, rows: Sequence[Row]) -> str:
+    """The same as an HTML table."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(_cell(one))}</th>" for one in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_cell(one))}</td>" for one in row) + "</tr>" for row in rows[:ROWS]
+    )
+    more = f"<p>... and {len(rows) - ROWS} more</p>" if len(rows) > ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(str(value).removesuffix("%"))
+    except ValueError:
+        return False
+    return True
+
+
+def _aligned(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
+    return [
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(row, widths, right, strict=True)
+    ]

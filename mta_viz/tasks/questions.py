@@ -1,0 +1,162 @@
+"""Questions about a small story whose facts are spread through distracting text, after BABILong.
+
+Owns where facts go, the gold spans and the token budget; stories.py makes up facts and questions,
+haystack.py owns the text between. Usable with any tokenizer; a sample depends on the task, the
+tokenizer and the seed alone, and its story on the task's name and the seed.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from mta_viz.errors import PromptError
+from mta_viz.tasks import grammar
+from mta_viz.tasks.haystack import (
+    Piece,
+    encode_piece,
+    fill,
+    join_pieces,
+    joint_ids,
+    piece_starts,
+    text_sentences,
+)
+from mta_viz.tasks.needles import answer_ids
+from mta_viz.tasks.seeding import stream_seed
+from mta_viz.tasks.stories import LABELS, TASKS, Story, make_story
+from mta_viz.tasks.story_facts import OBJECTS, PEOPLE, PLACES
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+
+CUE = " Answer:"  # the question ends with it: the answer comes next
+_NAMES = re.compile("|".join((*PEOPLE, *PLACES, *OBJECTS)), re.IGNORECASE)
+
+Role = Literal["support", "distractor", "question", "answer"]
+
+
+@dataclass(frozen=True)
+class QuestionTask:
+    """Which questions, and how much text is between the facts.
+
+    `name`: one of `TASKS`. `distraction`: tokens of text that is no fact, 0 for none. `haystack`:
+    a text to take it from, None for the project's grammar; sentences with a name, place or thing of
+    the stories are left out. Raises `PromptError` listing every value out of range.
+    """
+
+    name: str = "qa1"
+    distraction: int = 512
+    haystack: str | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.name not in TASKS:
+            problems.append(f"there is no task {self.name!r}; expected one of {', '.join(TASKS)}")
+        if self.distraction < 0:
+            problems.append(f"{self.distraction} tokens of distraction; expected 0 or more")
+        if self.haystack is not None and not self.haystack.strip():
+            problems.append("the haystack text is empty")
+        if problems:
+            raise PromptError("The questions cannot be set up: " + "; ".join(problems))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All that a question of this task can have as its answer."""
+        return LABELS[self.name]
+
+    @property
+    def chance(self) -> float:
+        """What naming one of the task's labels at random gets: 1 / number of labels.
+
+        Naming the same label every time gets as much, since each is the answer equally often.
+        """
+        return 1 / len(self.labels)
+
+
+@dataclass(frozen=True)
+class RoleSpan:
+    """Tokens `start`..`stop`-1 of prompt + answer; decoding them gives `text` exactly."""
+
+    role: Role
+    start: int
+    stop: int
+    text: str
+
+
+@dataclass(frozen=True)
+class QuestionSample:
+    """A prompt and its answer. `spans` are in order of position; the answer follows the prompt.
+
+    `answer_ids` continue the prompt: the answer with the space before it. `labels` are the task's.
+    `sentences`: the tokens where sentences of the distraction begin.
+    """
+
+    tokens: Tokens
+    answer: str
+    answer_ids: tuple[int, ...]
+    labels: tuple[str, ...]
+    spans: tuple[RoleSpan, ...]
+    sentences: tuple[int, ...]
+
+    @property
+    def facts(self) -> tuple[RoleSpan, ...]:
+        """The spans of all facts, those that support the answer among them."""
+        return tuple(span for span in self.spans if span.role in ("support", "distractor"))
+
+    @property
+    def question(self) -> RoleSpan:
+        """The span of the question, the prompt's end."""
+        return next(span for span in self.spans if span.role == "question")
+
+
+def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) -> QuestionSample:
+    """The sample number `seed` of a task. The prompt has BOS, facts, question and the distraction.
+
+    Every sentence but the first has the tokens of a space before it; those of the distraction count
+    as part of it. Raises `PromptError` when the haystack is too short or the distraction too little
+    for a word, saying by how many tokens, and `TokenizerError` for a tokenizer that cannot encode
+    the task.
+    """
+    story = make_story(task.name, seed)
+    rng = random.Random(stream_seed(f"questions {task.name}/{task.distraction}", seed))
+    joint = joint_ids(tokenizer)
+    texts = (encode_piece(tokenizer, text) for text in _distraction(task, rng, seed))
+    hay = fill(texts, task.distraction, len(joint)) if task.distraction else []
+    parts = _spread(tokenizer, story, hay, rng)
+    question = encode_piece(tokenizer, story.query.text + CUE)
+    parts.append(("question", question))
+    pieces = [piece for _, piece in parts]
+    prompt, starts = join_pieces(tokenizer, pieces, joint), piece_starts(tokenizer, pieces, joint)
+    spans = [
+        RoleSpan(role, start, start + len(piece), piece.text)
+        for (role, piece), start in zip(parts, starts, strict=True)
+        if role is not None
+    ]
+    answer = answer_ids(tokenizer, question.text, story.answer)
+    spans.append(RoleSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer)))
+    plain = tuple(start for (role, _), start in zip(parts, starts, strict=True) if role is None)
+    return QuestionSample(prompt, story.answer, answer, task.labels, tuple(spans), plain)
+
+
+def _distraction(task: QuestionTask, rng: random.Random, seed: int) -> Iterator[str]:
+    """Sentences that name nothing of the stories."""
+    if task.haystack is None:
+        source = grammar.sentences(seed, f"questions {task.name} haystack")
+    else:
+        source = text_sentences(task.haystack, rng)
+    return (text for text in source if not _NAMES.search(text))
+
+
+def _spread(
+    tokenizer: Tokenizer, story: Story, hay: list[Piece], rng: random.Random
+) -> list[tuple[Role | None, Piece]]:
+    """The facts in their order, each at a random sentence end of the distraction (None: no fact)."""
+    places = sorted(rng.randrange(len(hay) + 1) for _ in story.facts)
+    parts: list[tuple[Role | None, Piece]] = []
+    for place in range(len(hay) + 1):
+        for at, fact in enumerate(story.facts):
+            if places[at] == place:
+                role: Role = "support" if at in story.supports else "distractor"
+                parts.append((role, encode_piece(tokenizer, fact.text)))
+        if place < len(hay):
+            parts.append((None, hay[place]))
+    return parts

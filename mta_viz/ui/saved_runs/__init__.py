@@ -1,0 +1,1 @@
+"""A run saved from the app and opened in it again."""

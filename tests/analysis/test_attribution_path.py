@@ -1,0 +1,97 @@
+"""Stretches of a path sum to the one integral, steps go where the score bends, and time is kept."""
+
+import pytest
+import torch
+
+from mta_viz.analysis import attribution_path
+from mta_viz.analysis.attribution_path import FIRST, STEPS, integrate
+
+REAL, BASE = torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+
+
+def product(inputs):
+    """x * y^2 + z: along the path x = t, y = 2 t, z = 1 - 2 t."""
+    return inputs[:, 0] * inputs[:, 1] ** 2 + inputs[:, 2]
+
+
+def step(inputs):
+    """A rise from 0 to 10 in a hundredth of the path, at 0.3 of it."""
+    return 10 * torch.sigmoid(1000 * (inputs[:, 0] - 0.3))
+
+
+def test_the_values_of_a_product_are_those_of_its_integral():
+    """By hand: dx * integral of y^2 = 4/3, dy * integral of 2 x y = 2 * 4/3, dz * 1 = -2."""
+    found = integrate(product, REAL, BASE, max_error=0.01, max_seconds=1e9)
+    assert found.values.tolist()[0] == pytest.approx([4 / 3, 8 / 3, -2], abs=1e-5)
+    assert (found.score, found.baseline_score) == pytest.approx((3, 1))
+    assert found.error < 1e-4 and found.steps == FIRST * STEPS
+
+
+def test_stretches_sum_to_the_integral_in_one():
+    """Gauss-Legendre over the whole path, with so many points that it must be right."""
+    from captum.attr import IntegratedGradients
+
+    def bent(inputs):
+        return torch.tanh(6 * inputs[:, 0] - 3) * inputs[:, 1] + inputs[:, 2] ** 3
+
+    whole = IntegratedGradients(bent).attribute(REAL, baselines=BASE, n_steps=200, method="gausslegendre")
+    found = integrate(bent, REAL, BASE, max_error=1e-4, max_seconds=1e9)
+    assert torch.allclose(found.values, whole, atol=1e-3)
+    assert found.error <= 1e-4
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 500])
+def test_steps_go_where_the_score_rises(at_once):
+    points = []
+
+    def seen(inputs):
+        if inputs.requires_grad:
+            points.extend(inputs[:, 0].tolist())
+        return step(inputs)
+
+    found = integrate(seen, REAL, BASE, at_once=at_once, max_error=0.01, max_seconds=1e9)
+    assert found.error <= 0.01 and found.values[0, 0] == pytest.approx(10, rel=0.01)
+    assert found.steps == len(points)
+    near = sum(0.25 <= point <= 0.35 for point in points)
+    assert near > 0.6 * found.steps and found.steps < 100  # equal steps would need hundreds
+
+
+def test_errors_of_opposite_sign_do_not_make_up_for_each_other():
+    """x raises the score at 0.3 of the path, y lowers it at 0.7, and the first points see neither."""
+
+    def bumps(inputs):
+        x, y, z = inputs.unbind(1)
+        return 5 * torch.sigmoid(300 * (x - 0.3)) - 5 * torch.sigmoid(300 * (y / 2 - 0.7)) + z
+
+    found = integrate(bumps, REAL, BASE, max_error=0.01, max_seconds=1e9)
+    assert found.error <= 0.01 and found.values.tolist()[0] == pytest.approx([5, -5, -2], abs=0.02)
+
+
+def test_no_more_begins_when_the_time_is_over_and_what_is_there_is_kept(monkeypatch):
+    """A second a point: both ends 2, three ends between 3, 12 points; each halving 1 + 6."""
+    now = 0.0
+    monkeypatch.setattr(attribution_path.time, "monotonic", lambda: now)
+
+    def slow(inputs):
+        nonlocal now
+        now += len(inputs)
+        return step(inputs)
+
+    kept = []
+    found = integrate(slow, REAL, BASE, max_error=1e-9, max_seconds=47.0, keep=kept.append)
+    assert kept[-1] is found and kept[0].steps == FIRST * STEPS
+    assert len(kept) == 5 and found.steps == 12 + 4 * 6 and now == 17 + 4 * 7
+    quick = integrate(slow, REAL, BASE, max_error=1e-9, max_seconds=30.0)
+    assert quick.steps == STEPS + 3 * 6  # from one stretch: 2 + 3, then three halvings
+
+
+def test_progress_rises_to_the_end_and_can_stop_the_work():
+    told = []
+    integrate(step, REAL, BASE, max_error=0.01, max_seconds=1e9, progress=told.append)
+    assert told == sorted(told) and told[0] >= 0 and 0.2 < told[-1] <= 1
+
+    def stop(done):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        integrate(step, REAL, BASE, max_error=0.01, max_seconds=1e9, progress=stop)

@@ -1,0 +1,51 @@
+"""The notebook runs from empty outputs to its end, ships without any, and names no place of one machine."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOUR = ROOT / "examples" / "mta_viz_tour.ipynb"
+SECONDS = 60  # of the processor's time
+
+
+def test_the_tour_ships_without_outputs_and_names_no_machine():
+    notebook = json.loads(TOUR.read_text("utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(code) > 10
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert not re.search(r'"/\w+/|[A-Z]:\\\\|/home/|/tmp', TOUR.read_text("utf-8"))
+
+
+def test_the_tour_runs_from_empty(tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(TOUR, as_version=4)
+    nbformat.validate(notebook)
+    before = children_seconds()
+    where = {"metadata": {"path": str(TOUR.parent)}}
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()
+    assert children_seconds() - before < SECONDS
+    said = [text_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
+    assert any("Trace of" in one and "needle-mta" in one for one in said)
+    assert any("the stored map is the same: True" in one for one in said)
+    assert any("KernelToIdentity" not in one and "-> identity: log p(' 836')" in one for one in said)
+    assert json.loads(TOUR.read_text("utf-8"))["cells"][1]["outputs"] == []
+
+
+def children_seconds() -> float:
+    """Processor seconds of the processes this one has started and seen end; the wall's where unknown."""
+    times = os.times()
+    return times.children_user + times.children_system if os.name == "posix" else time.monotonic()
+
+
+def text_of(cell) -> str:
+    """All that a cell says as plain text."""
+    return "\n".join(one.get("data", {}).get("text/plain", one.get("text", "")) for one in cell.outputs)

@@ -39,6 +39,11 @@ class TokenPair:
     a: float | None
     b: float | None
 
+    @property
+    def difference(self) -> float | None:
+        """A less B; None where one run lacks the token."""
+        return None if self.a is None or self.b is None else self.a - self.b
+
 
 def answer_pairs(
     a: Trace, b: Trace, text: str | None, *, same_ids: bool, plan: Plan = ()

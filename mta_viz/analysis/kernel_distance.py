@@ -111,14 +111,14 @@ def _mixing(
     for where in MIXING:
         matrices = [one.mixing(where) for one in (here, there)]
         if any(matrix is not None for matrix in matrices):
-            a, b = (_mixing_row(matrix, head, size) for matrix in matrices)
-            yield where, _distances(a, b, np.eye(size)[head])
+            first, second = (_mixing_row(matrix, head, size) for matrix in matrices)
+            yield where, _distances(first, second, np.eye(size)[head])
 
 
 def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[float, float, float]:
     """From each other, and of each from the identity."""
-    apart, first, second = (float(np.linalg.norm(one)) for one in (a - b, a - identity, b - identity))
-    return apart, first, second
+    apart, off_a, off_b = (float(np.linalg.norm(one)) for one in (a - b, a - identity, b - identity))
+    return apart, off_a, off_b
 
 
 def _mixing_row(mixing: Tensor | None, head: int, size: int) -> np.ndarray:

@@ -55,14 +55,13 @@ def _recorded(a: HookedMTA, b: HookedMTA) -> str:
         return "both sides are one model"
     if a.source is None or b.source is None:
         return ""
-    paths = {"A": a.source.path, "B": b.source.path}
-    first, second = map(_step_folder, paths.values())
+    path_a, path_b = a.source.path, b.source.path
+    first, second = _step_folder(path_a), _step_folder(path_b)
     if first.parent == second.parent and all(_STEP_NAME.fullmatch(one.name) for one in (first, second)):
         return "both are steps of one training run"
-    for child, parent in (("B", "A"), ("A", "B")):
-        if _names(paths[child], paths[parent]):
-            return f"{child}'s params.json names {parent} as the checkpoint it started from"
-    return ""
+    if _names(path_b, path_a):
+        return "B's params.json names A as the checkpoint it started from"
+    return "A's params.json names B as the checkpoint it started from" if _names(path_a, path_b) else ""
 
 
 def _shares_weights(a: HookedMTA, b: HookedMTA) -> bool:

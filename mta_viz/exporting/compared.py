@@ -3,19 +3,18 @@
 import numpy as np
 
 from mta_viz.analysis.comparing import Comparison, NeedleShares
-from mta_viz.exporting.data import number, table
+from mta_viz.exporting.data import Row, number, table
 
 
 def answers_csv(found: Comparison) -> str:
     """One line an answer (log-probability, nats), then one a next token (probability)."""
-    rows = [
+    rows: list[Row] = [
         ("answer", one.of, one.text, number(one.a), number(one.b), number(one.difference))
         for one in found.answers
     ]
     for token in found.top:
-        values = ["" if value is None else number(value) for value in (token.a, token.b)]
-        apart = number(token.a - token.b) if token.a is not None and token.b is not None else ""
-        rows.append(("next token", "", token.piece, values[0], values[1], apart))
+        values = (token.a, token.b, token.difference)
+        rows.append(("next token", "", token.piece, *("" if one is None else number(one) for one in values)))
     return table(("kind", "of", "text", "a", "b", "a_minus_b"), rows)
 
 

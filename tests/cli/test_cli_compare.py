@@ -59,7 +59,7 @@ def test_what_cannot_be_compared_is_said(run, folder, second, tmp_path):
     assert_refused(run("compare", folder, second, "--prompt", PROMPT, "--pair-by", "index"), "trained apart")
     assert_refused(run("compare", folder, second, "--prompt", PROMPT, "--pair-by", "needle"), "asks for none")
     few = run("compare", folder, second, "--prompt", "ab", "--pair-by", "similarity")
-    assert_refused(few, "2 tokens in common at their start")
+    assert_refused(few, "3 tokens in common at their start")
     unpaired = run("compare", folder, second, "--prompt", "ab").json
     assert unpaired["pairs"]["rule"] == "none" and unpaired["kernels"] == [] and unpaired["answers"]
     assert_refused(run("compare", folder, tmp_path, "--prompt", PROMPT), "no checkpoint")

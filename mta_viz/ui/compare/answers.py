@@ -81,12 +81,9 @@ def _answer_words(one: AnswerPair) -> str:
 
 
 def _rows(compared: Compared) -> list[dict[str, object]]:
-    found = compared.found
-    rows: list[dict[str, object]] = []
-    for one in found.top:
-        apart = one.a - one.b if one.a is not None and one.b is not None else None
-        rows.append({"token": one.piece, "A": one.a, "B": one.b, "A − B": apart})
-    return rows
+    return [
+        {"token": one.piece, "A": one.a, "B": one.b, "A − B": one.difference} for one in compared.found.top
+    ]
 
 
 def _columns() -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """How far the kernels of paired heads are apart, and the chosen head's kernel beside its partner's."""
 
-from typing import Any
-
 import numpy as np
 import streamlit as st
 
 from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.kernel_distance import NO_KERNEL, KernelPair, pair_taps
 from mta_viz.analysis.kernels import WHERE, MixPlace, Place
+from mta_viz.analysis.shapes.table import KEY_QUERY
 from mta_viz.exporting.compared import kernel_pairs_csv
 from mta_viz.model.stages import Stage
 from mta_viz.plots.compared import kernel_trio
@@ -44,7 +43,7 @@ def draw_kernels(page: Page, selected: Selected, compared: Compared) -> None:
         for where in dict.fromkeys(row.where for row in rows if row.distance > 0):
             with st.container(width=MAP_PX):
                 _draw_distances(page, selected, compared, where)
-    for where in ("pre", "post"):
+    for where in KEY_QUERY:
         _draw_pair(page, selected, compared, where)
     _draw_table(page, compared)
 
@@ -83,7 +82,7 @@ def _draw_distances(page: Page, selected: Selected, compared: Compared, where: P
     )
 
 
-def _draw_pair(page: Page, selected: Selected, compared: Compared, where: Any) -> None:
+def _draw_pair(page: Page, selected: Selected, compared: Compared, where: Place) -> None:
     """Both kernels and their difference, where one of the two heads has one."""
     place = (selected.layer, selected.head)
     row = next((r for r in compared.found.kernels if (r.layer, r.head, r.where) == (*place, where)), None)

@@ -108,7 +108,8 @@ def attribute_heads(
     was. `layers`: None is all that have the stage. `keep` is told the layers so far. Raises PromptError for
     layers without the stage, and as `attribute` does.
 
-    >>> found = mta_viz.attribute_heads(model, trace.tokens, mta_viz.Stage.PATTERN, layers=[3], max_seconds=1.0)
+    >>> final = mta_viz.Stage.PATTERN
+    >>> found = mta_viz.attribute_heads(model, trace.tokens, final, layers=[3], max_seconds=1.0)
     >>> found.of(3).sums.shape
     torch.Size([2])
     """

@@ -34,7 +34,7 @@ class Ablation(Printed):
             f"({number(board.change)})"
         )
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         """The likeliest tokens or, after a sweep, what each intervention alone changes."""
         if self.sweep:
             return ("alone", "change (nats)"), [

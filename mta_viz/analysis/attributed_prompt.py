@@ -61,7 +61,7 @@ class AttributedPrompt(Printed):
         found = self.found
         return f"log p({self.answer.text!r}) = {found.score:.3f} nats: {found.method} of {self.of}"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         """Tokens or groups, largest |value| first; no table of maps."""
         if self.found.values.ndim != 1:
             return (), []

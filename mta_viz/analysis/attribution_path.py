@@ -120,7 +120,7 @@ class _Path:
         for part in _parts(wanted, self.at_once // STEPS):
             starts, stops = [one[0] for one in part], [one[1] for one in part]
             for one, values in zip(part, self._gradients(starts, stops), strict=True):
-                found.append(_Stretch(*one[:2], values[None].cpu(), one[2:]))
+                found.append(_Stretch(one[0], one[1], values[None].cpu(), (one[2], one[3])))
         return found
 
     def halved(self, stretches: Sequence[_Stretch]) -> list[_Stretch]:

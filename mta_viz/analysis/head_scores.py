@@ -155,7 +155,7 @@ class HeadScores(Printed):
         n_layers, n_heads = self.rows_left_out.shape
         return f"{len(self.values)} scores of {n_layers} layers x {n_heads} heads, and who has most"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         """A row for each score: the head with most of it. All of them are ranked by `ranking`."""
         best = [(score, ranking(self, score.key)[0]) for score in self.scores]
         rows = [(one.key, f"L{at.layer} H{at.head}", number(at.value), one.unit) for one, at in best]

@@ -111,13 +111,14 @@ def _mixing(
     for where in MIXING:
         matrices = [one.mixing(where) for one in (here, there)]
         if any(matrix is not None for matrix in matrices):
-            rows = [_mixing_row(matrix, head, size) for matrix in matrices]
-            yield where, _distances(*rows, np.eye(size)[head])
+            a, b = (_mixing_row(matrix, head, size) for matrix in matrices)
+            yield where, _distances(a, b, np.eye(size)[head])
 
 
 def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[float, float, float]:
     """From each other, and of each from the identity."""
-    return tuple(float(np.linalg.norm(one)) for one in (a - b, a - identity, b - identity))
+    apart, first, second = (float(np.linalg.norm(one)) for one in (a - b, a - identity, b - identity))
+    return apart, first, second
 
 
 def _mixing_row(mixing: Tensor | None, head: int, size: int) -> np.ndarray:

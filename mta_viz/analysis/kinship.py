@@ -55,12 +55,13 @@ def _recorded(a: HookedMTA, b: HookedMTA) -> str:
         return "both sides are one model"
     if a.source is None or b.source is None:
         return ""
-    first, second = (_step_folder(model.source.path) for model in (a, b))
+    paths = {"A": a.source.path, "B": b.source.path}
+    first, second = map(_step_folder, paths.values())
     if first.parent == second.parent and all(_STEP_NAME.fullmatch(one.name) for one in (first, second)):
         return "both are steps of one training run"
-    for child, parent, words in ((b, a, "B's params.json names A"), (a, b, "A's params.json names B")):
-        if _names(child.source.path, parent.source.path):
-            return f"{words} as the checkpoint it started from"
+    for child, parent in (("B", "A"), ("A", "B")):
+        if _names(paths[child], paths[parent]):
+            return f"{child}'s params.json names {parent} as the checkpoint it started from"
     return ""
 
 

@@ -1,5 +1,6 @@
 """The next tokens after a position: the most probable ones, and how they come up over the layers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,7 @@ class Predictions(PrintedRows):
     def _title(self) -> str:
         return f"The {len(self)} most probable next tokens"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         rows = [(rank, one.piece, f"{one.probability:.2%}", one.id) for rank, one in enumerate(self, start=1)]
         return ("rank", "token", "probability", "id"), rows
 

@@ -4,7 +4,7 @@ Owns the frozen results; `decomposition.py` makes them from a trace.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,7 +76,7 @@ class Decomposition(Printed):
     def _sum_words(self) -> str:
         return f"sum of {len(self.terms)} products"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         rows = [
             (f"H{one.head}", one.query, one.key, number(one.weight), number(one.source), number(one.product))
             for one in self.terms

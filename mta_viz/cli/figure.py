@@ -7,10 +7,11 @@ from typing import Any
 from mta_viz.checkpoint.atomic import replacing
 from mta_viz.cli.output import check_output
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.figures import FORMATS
 from mta_viz.exporting.provenance import read
-from mta_viz.exporting.saved import Choices, Saved, picture, sidecar
+from mta_viz.exporting.saved import Choices, Saved, choices_of, picture, sidecar
 
-SUFFIXES = ("png", "svg", "pdf", "html", "csv", "json")
+SUFFIXES = (*FORMATS, "csv", "json")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     saved = make_again(said, arguments.path)
     if arguments.out:
-        content = _content(saved, str(suffix), Choices(said.size, said.colours, arguments.dpi))
+        content = _content(saved, str(suffix), choices_of(said, arguments.dpi))
         with replacing(arguments.out) as partial:
             partial.write_bytes(content)
     return {
@@ -47,4 +48,6 @@ def _suffix(out: Path) -> str:
 def _content(saved: Saved, suffix: str, choices: Choices) -> bytes:
     if suffix == "csv":
         return saved.csv.encode()
-    return sidecar(saved, choices) if suffix == "json" else picture(saved, suffix, choices)
+    if suffix == "json":
+        return sidecar(saved, choices)
+    return picture(saved, next(format for format in FORMATS if format == suffix), choices)

@@ -14,8 +14,8 @@ def answers_csv(found: Comparison) -> str:
     ]
     for token in found.top:
         values = ["" if value is None else number(value) for value in (token.a, token.b)]
-        both = token.a is not None and token.b is not None
-        rows.append(("next token", "", token.piece, *values, number(token.a - token.b) if both else ""))
+        apart = number(token.a - token.b) if token.a is not None and token.b is not None else ""
+        rows.append(("next token", "", token.piece, values[0], values[1], apart))
     return table(("kind", "of", "text", "a", "b", "a_minus_b"), rows)
 
 

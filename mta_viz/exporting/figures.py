@@ -5,7 +5,7 @@ always light, whatever theme the page has.
 """
 
 import threading
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import plotly.graph_objects as go
 
@@ -14,6 +14,7 @@ from mta_viz.plots import theme
 from mta_viz.plots.cells import TARGETS
 
 Format = Literal["png", "svg", "pdf", "html"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 NO_BROWSER = (
     "Saving as {format} needs Chrome or Chromium, and none was found. Install one "
     "(Debian, Ubuntu: `apt-get install -y chromium`; anywhere: `plotly_get_chrome`), or set "
@@ -35,7 +36,7 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
     printed = printable(figure)
     if format == "html":
         return printed.to_html(include_plotlyjs=True, full_html=True).encode()
-    size = {
+    options: dict[str, Any] = {
         "width": printed.layout.width,
         "height": printed.layout.height,
         "scale": scale * size if format == "png" else size,
@@ -43,7 +44,7 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
     with _one_at_a_time:
         _start_browser(format)
         try:
-            return kaleido.calc_fig_sync(printed.to_plotly_json(), opts={"format": format, **size})
+            return kaleido.calc_fig_sync(printed.to_plotly_json(), opts={"format": format, **options})
         except Exception as error:
             # The browser may have died; the next call must not talk to it again.
             kaleido.stop_sync_server(silence_warnings=True)

@@ -6,11 +6,9 @@ import plotly.graph_objects as go
 
 from mta_viz.checkpoint.atomic import replacing
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import figure_bytes
+from mta_viz.exporting.figures import FORMATS, figure_bytes
 from mta_viz.exporting.saved import SCREEN_DPI, Choices, Colours, laid_out
 from mta_viz.exporting.sizes import SizeName
-
-FORMATS = ("png", "svg", "pdf", "html")
 
 
 def export(
@@ -36,8 +34,8 @@ def export(
     'map.html'
     """
     path = Path(path)
-    format = path.suffix.lower().removeprefix(".")
-    if format not in FORMATS:
+    format = next((one for one in FORMATS if f".{one}" == path.suffix.lower()), None)
+    if format is None:
         raise MtaVizError(f"{path} ends with none of .{', .'.join(FORMATS)}: which format is it to have?")
     if path.exists() and not force:
         raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")

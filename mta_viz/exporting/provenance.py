@@ -89,8 +89,9 @@ _KINDS: dict[str, type] = {
 
 
 def _is_range(value: object) -> bool:
-    whole = isinstance(value, list) and [type(end) for end in value] == [int, int]
-    return value is None or (whole and 0 <= value[0] < value[1])
+    if value is None:
+        return True
+    return isinstance(value, list) and [*map(type, value)] == [int, int] and 0 <= value[0] < value[1]
 
 
 def _is_prompt(value: object) -> bool:

@@ -8,13 +8,15 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
+from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import Format, figure_bytes
 from mta_viz.exporting.greys import in_greys
 from mta_viz.exporting.names import file_name
 from mta_viz.exporting.provenance import Provenance, embed
-from mta_viz.exporting.sizes import Sized, SizeName, sized
+from mta_viz.exporting.sizes import SIZES, Sized, SizeName, sized
 
 Colours = Literal["colour", "greys"]
+COLOURS: tuple[Colours, ...] = ("colour", "greys")
 SCREEN_DPI = 96
 Files = Mapping[str, bytes]
 
@@ -41,6 +43,15 @@ class Saved:
     def file(self, suffix: str) -> str:
         """The name of one of its files."""
         return file_name(*self.name, suffix=suffix)
+
+
+def choices_of(said: Provenance, dpi: int = 300) -> Choices:
+    """How a figure was exported. Raises MtaVizError for a size or colours this version does not know."""
+    size = next((name for name in SIZES if name == said.size), None)
+    colours = next((name for name in COLOURS if name == said.colours), None)
+    if size is None or colours is None:
+        raise MtaVizError(f"this version knows no size {said.size!r} or no colours {said.colours!r}")
+    return Choices(size, colours, dpi)
 
 
 def laid_out(figure: go.Figure, choices: Choices) -> Sized:

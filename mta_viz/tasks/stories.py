@@ -75,9 +75,8 @@ def keeps_its_promise(story: Story) -> bool:
     supports = [facts[place] for place in story.supports]
     if not follows(facts, query) == follows(supports, query) == right:
         return False
-    return all(
-        right not in (follows(_without(some, fact), query) for some in (facts, supports)) for fact in supports
-    )
+    without = [follows(_without(some, fact), query) for some in (facts, supports) for fact in supports]
+    return all(found != right for found in without)
 
 
 def _without(facts: Sequence[Fact], left_out: Fact) -> list[Fact]:

@@ -43,7 +43,8 @@ def export(shown: Shown) -> None:
 
 
 def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
-    format, size, colours, dpi = pick_format(), pick_size(), "colour", 300
+    format, size, dpi = pick_format(), pick_size(), 300
+    colours: Colours = "colour"
     if has_scales(shown.figure):
         colours = pick_colours()
     if format == "png":

@@ -1,9 +1,10 @@
 """The window for all figures of a page at once: one PDF or ZIP, or a session that can be opened again."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import Format
@@ -11,7 +12,7 @@ from mta_viz.exporting.names import file_name
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Saved
 from mta_viz.exporting.session import Session, read_session, session_bytes
-from mta_viz.exporting.together import together
+from mta_viz.exporting.together import Progress, together
 from mta_viz.ui import state
 from mta_viz.ui.export_dialog import pick_colours, pick_format, pick_size
 from mta_viz.ui.link import asking_for
@@ -60,25 +61,17 @@ def _make(kind: str, format: Format, choices: Choices) -> None:
     """The file and its button; what cannot be made is said."""
     bar = st.progress(0.0, text="Collecting the numbers")
     try:
-        figures = _saved(lambda done: bar.progress(done / 2, text="Collecting the numbers"))
+        figures = _saved(partial(_show, bar, "Collecting the numbers", 0.0))
         if not figures and kind != SESSION:
             raise MtaVizError("This page shows no figure yet. Run a prompt, or choose a tab with a figure.")
-        if kind == SESSION:
-            content, suffix = session_bytes(_session(), figures), "zip"
-        else:
-            suffix = "pdf" if kind == PDF else "zip"
-
-            def told(done: float) -> None:
-                bar.progress(0.5 + done / 2, text=f"Drawing {round(done * len(figures))} of {len(figures)}")
-
-            content = together(figures, suffix, format, choices, told)
+        content = _content(kind, figures, format, choices, partial(_show, bar, "Drawing", 0.5))
     except MtaVizError as error:
         st.error(plain(str(error)))
         return
     bar.empty()
-    caption(
-        f"{len(figures)} figures: {', '.join(one.provenance.figure for one in figures)}." if figures else ""
-    )
+    suffix = "pdf" if kind == PDF else "zip"
+    names = ", ".join(one.provenance.figure for one in figures)
+    caption(f"{len(figures)} figures: {names}." if figures else "")
     st.download_button(
         f"Save ({len(content) / 1e6:.1f} MB)",
         content,
@@ -89,7 +82,18 @@ def _make(kind: str, format: Format, choices: Choices) -> None:
     )
 
 
-def _saved(progress: Callable[[float], None]) -> list[Saved]:
+def _show(bar: DeltaGenerator, words: str, start: float, done: float) -> None:
+    """Half of the bar is for the numbers, half for the pictures."""
+    bar.progress(start + done / 2, text=words)
+
+
+def _content(kind: str, figures: list[Saved], format: Format, choices: Choices, told: Progress) -> bytes:
+    if kind == SESSION:
+        return session_bytes(_session(), figures)
+    return together(figures, "pdf" if kind == PDF else "zip", format, choices, told)
+
+
+def _saved(progress: Progress) -> list[Saved]:
     """Every figure of the page with its numbers."""
     shared, shown, found = facts(), all_shown(), []
     for place, one in enumerate(shown.values()):

@@ -50,7 +50,9 @@ def _one(text: str, options: Sequence[Any] | None, default: Any, within: tuple[i
         if text not in _WORDS.values():
             raise ValueError(f"{text} is neither true nor false")
         return text == _WORDS[True]
-    value = type(default)(text) if isinstance(default, int | float) else text
+    if not isinstance(default, int | float):
+        return text
+    value = type(default)(text)
     if within is not None and not within[0] <= value <= within[1]:
         raise ValueError(f"{text} is not between {within[0]:,} and {within[1]:,}")
     return value

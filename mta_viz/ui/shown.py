@@ -69,7 +69,7 @@ def limits(figure: Figure) -> list[list[float]]:
         *(one.get("marker", {}) for one in data["data"]),
         *axes,
     ]
-    found = {}
+    found: dict[tuple[float, float], None] = {}
     for holder in holders:
         for low, high in (("zmin", "zmax"), ("cmin", "cmax")):
             if holder.get(low) is not None and holder.get(high) is not None:

@@ -1,6 +1,9 @@
 """Every kernel of the model in one file: a PDF with a page a layer, or a ZIP of its pictures and numbers."""
 
+from functools import partial
+
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.names import file_name
@@ -31,7 +34,7 @@ def _make(page: Page, width: Width, form: Form) -> None:
     bar = st.progress(0.0, text="Drawing")
     try:
         figures = _figures(page, width)
-        content = together(figures, form, progress=lambda done: bar.progress(done, text="Drawing"))
+        content = together(figures, form, progress=partial(_show, bar))
     except MtaVizError as error:
         st.error(plain(str(error)))
         return
@@ -45,6 +48,10 @@ def _make(page: Page, width: Width, form: Form) -> None:
         key="all_kernels.save",
         on_click="ignore",
     )
+
+
+def _show(bar: DeltaGenerator, done: float) -> None:
+    bar.progress(done, text="Drawing")
 
 
 def _figures(page: Page, width: Width) -> list[Saved]:

@@ -84,8 +84,8 @@ def _rows(compared: Compared) -> list[dict[str, object]]:
     found = compared.found
     rows: list[dict[str, object]] = []
     for one in found.top:
-        both = one.a is not None and one.b is not None
-        rows.append({"token": one.piece, "A": one.a, "B": one.b, "A − B": one.a - one.b if both else None})
+        apart = one.a - one.b if one.a is not None and one.b is not None else None
+        rows.append({"token": one.piece, "A": one.a, "B": one.b, "A − B": apart})
     return rows
 
 

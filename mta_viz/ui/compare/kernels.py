@@ -7,7 +7,7 @@ import streamlit as st
 
 from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.kernel_distance import NO_KERNEL, KernelPair, pair_taps
-from mta_viz.analysis.kernels import WHERE
+from mta_viz.analysis.kernels import WHERE, MixPlace, Place
 from mta_viz.exporting.compared import kernel_pairs_csv
 from mta_viz.model.stages import Stage
 from mta_viz.plots.compared import kernel_trio
@@ -57,7 +57,7 @@ def _why_none(compared: Compared) -> str:
     return "Neither has kernels."
 
 
-def _draw_distances(page: Page, selected: Selected, compared: Compared, where: str) -> None:
+def _draw_distances(page: Page, selected: Selected, compared: Compared, where: Place | MixPlace) -> None:
     place, config = (selected.layer, selected.head), compared.a.model.config
     values = np.full((config.n_layers, config.n_heads), np.nan)
     for row in compared.found.kernels:

@@ -2,11 +2,11 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
-from mta_viz.analysis.comparing import Comparison, compare_runs, spans_beside
+from mta_viz.analysis.comparing import Comparison, Spans, compare_runs, spans_beside
 from mta_viz.analysis.head_pairs import Rule
 from mta_viz.analysis.operations import rerun
 from mta_viz.analysis.spans import Span
@@ -39,7 +39,7 @@ def compared(page: Page, side: Side, span: Span | None, rule: Rule | None) -> Co
         _draw_again()
         return None
     answer = state.get("answer") or None
-    spans = "asked" if span is None else spans_beside(page.trace, b, span)
+    spans: Spans | Literal["asked"] | None = "asked" if span is None else spans_beside(page.trace, b, span)
     key = ("compare", page.key, _run_key(page, side), answer, spans, rule)
 
     def measure(job: Job) -> Comparison:

@@ -134,6 +134,8 @@ def _two_prompts(page: Page) -> Side | None:
         caption(f"Prompt B has more than {MAX_CHARACTERS} characters: the link does not hold it.")
     if text == own:
         caption("Both prompts are the same: change one of them.")
+    if page.model_key is None:
+        raise MtaVizError("this page was opened without its model's key")
     return Side("prompt A", "prompt B", RunKey(page.model_key, text))
 
 

@@ -61,7 +61,7 @@ def _draw_measured(page: Page, found: QuestionScore | None, running: bool) -> No
     else:
         st.markdown(plain(score_words(found)))
         _draw_answers(found)
-    others = [one for key, one in kept(NAME).items() if key[1] == page.model_key]
+    others = [one for key, one in kept(NAME).items() if isinstance(key, tuple) and key[1] == page.model_key]
     if len(others) > 1:
         caption("All that was measured of this model in this session:")
         st.dataframe([_row(one) for one in others], hide_index=True, width="content")

@@ -87,8 +87,7 @@ def _stage_words(stage: Stage) -> str:
 
 
 def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] | None) -> None:
-    chosen = {"stages": stages, "layers": layers}
-    n_bytes = trace_size(trace, **chosen)
+    n_bytes = trace_size(trace, stages=stages, layers=layers)
     st.markdown(f"The file will take **{plain(size_text(n_bytes))}**.")
     if n_bytes > MOST_MB * 1e6:
         raise PromptError(
@@ -97,7 +96,7 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
         )
     st.download_button(
         "Save",
-        data=partial(trace_bytes, trace, **chosen),
+        data=partial(trace_bytes, trace, stages=stages, layers=layers),
         file_name=file_name(
             state.view().checkpoint, "run", f"{len(trace.tokens)}-tokens", suffix="safetensors"
         ),

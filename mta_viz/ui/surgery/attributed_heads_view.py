@@ -1,6 +1,7 @@
 """The heads of every layer: how much an answer rests on their maps, and the chosen head's cells."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -77,7 +78,11 @@ def _attribute(
 
 def _draw_layers(page: Page, selected: Selected, asked: Asked, found: AttributedHeads) -> None:
     """Sizes by gradients, and losses by ablation; layers without the stage are hatched."""
-    place = {"selected": (selected.layer, selected.head), "numbering_from": page.numbering, "width": MAP_PX}
+    place: dict[str, Any] = {
+        "selected": (selected.layer, selected.head),
+        "numbering_from": page.numbering,
+        "width": MAP_PX,
+    }
     sizes = Score("size", "Summed |attribution|", "nats", "", found.stage, signed=False)
     figures = {
         "sizes": value_map(sizes, _grid(page, found, "sizes"), **place),

@@ -46,11 +46,9 @@ def pick_choice(page: Page) -> Choice:
             **state.kept("attribution method", "gradients", list(METHODS)),
         )
         if method == "gradients":
-            baseline, groups = _pick_baseline(page), None
-        else:
-            groups, baseline = _pick_groups(page), _pick_replacement(page)
-        seconds = pick_seconds()
-    return Choice(method, baseline, groups, seconds)
+            return Choice(method, _pick_baseline(page), None, pick_seconds())
+        groups, replacement = _pick_groups(page), _pick_replacement(page)
+        return Choice(method, replacement, groups, pick_seconds())
 
 
 def pick_seconds() -> float:

@@ -86,7 +86,7 @@ def _draw(page: Page, asked: Asked, found: AttributedPrompt) -> None:
     title = f"{found.found.method} · what {brings} (nats)"
     for kind, draw in DRAWN.items():
         figure = remember(
-            lambda draw=draw: draw(values, found.tokens, title=title, limit=limit, spans=spans, width=WIDTH),
+            partial(draw, values, found.tokens, title=title, limit=limit, spans=spans, width=WIDTH),
             "attribution", kind, page.key, *asked.key, *_identity(found), spans,
         )  # fmt: skip
         then = on_token("query") if kind == "text" else on_position("query")

@@ -19,6 +19,7 @@ from mta_viz.analysis.pooling import Pooler
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Trace
 
@@ -49,14 +50,26 @@ class LayerAttribution:
         return {"layer": self.layer} | numbers | facts
 
 
-@dataclass(frozen=True)
-class AttributedHeads:
+@dataclass(frozen=True, repr=False)
+class AttributedHeads(Printed):
     """`layers` in the order asked for. `trace`: of the prompt and the answer's tokens that are read."""
 
     trace: Trace
     answer: Answer
     stage: Stage
     layers: tuple[LayerAttribution, ...]
+
+    def _title(self) -> str:
+        return f"log p({self.answer.text!r}): gradients of {self.stage.value.hook}, {len(self.layers)} layers"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """Heads by the size of what their maps bring, in nats."""
+        rows = [
+            (f"L{one.layer} H{head}", number(brought), number(lost))
+            for one in self.layers
+            for head, (brought, lost) in enumerate(zip(one.sums.tolist(), one.ablated.tolist(), strict=True))
+        ]
+        return ("head", "nats", "lost without"), sorted(rows, key=lambda row: -abs(float(row[1])))
 
     @property
     def tokens(self) -> Tokens:
@@ -94,6 +107,11 @@ def attribute_heads(
     Gradients run from maps of zeros, at most about `max_seconds` a layer; what enters a layer is held as it
     was. `layers`: None is all that have the stage. `keep` is told the layers so far. Raises PromptError for
     layers without the stage, and as `attribute` does.
+
+    >>> final = mta_viz.Stage.PATTERN
+    >>> found = mta_viz.attribute_heads(model, trace.tokens, final, layers=[3], max_seconds=1.0)
+    >>> found.of(3).sums.shape
+    torch.Size([2])
     """
     there = [at for at in range(model.config.n_layers) if stage in layer_stages(model.config.kernels(at))]
     wanted = there if layers is None else list(layers)

@@ -35,6 +35,7 @@ from mta_viz.interventions.kinds import Intervention
 from mta_viz.interventions.plans import Plan, everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Progress, Prompt, Trace, capture
 
@@ -55,8 +56,8 @@ class NeedleShares:
     difference: Heads
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Printed):
     """Run A beside run B: what of the prompts can be compared, which heads are, and what they do.
 
     `needle` is None where a prompt has no needle and no span was named.
@@ -69,6 +70,16 @@ class Comparison:
     top: tuple[TokenPair, ...]
     needle: NeedleShares | None
     kernels: tuple[KernelPair, ...]
+
+    def _title(self) -> str:
+        return f"A beside B: {self.shared.n} tokens compared, heads paired by {self.pairs.rule}"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """Each answer's log-probability in both runs, in nats."""
+        rows = [
+            (one.of, one.text, number(one.a), number(one.b), number(one.difference)) for one in self.answers
+        ]
+        return ("answer of", "answer", "A", "B", "A - B"), rows
 
     def as_data(self) -> dict[str, Any]:
         """As JSON-ready values; log-probabilities in nats, heads as [layer, head] counted from 0."""
@@ -109,6 +120,9 @@ def compare(
 
     With none of the three B is the same model with its kernels and head mixing at the identity. Raises
     PromptError where more than one is given, or for what cannot be run; as `compare_runs` does.
+
+    >>> mta_viz.compare(model, None, trace.tokens).shared.n
+    21
     """
     if sum((other is not None, prompt_b is not None, bool(plan))) > 1:
         raise PromptError(

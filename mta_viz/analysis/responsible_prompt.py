@@ -12,6 +12,7 @@ from mta_viz.analysis.attributed_prompt import ask
 from mta_viz.analysis.responsibility import Responsibility, responsibility
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import Trace
 
@@ -30,8 +31,8 @@ class ResponsibleCell:
     value: float
 
 
-@dataclass(frozen=True)
-class ResponsiblePrompt:
+@dataclass(frozen=True, repr=False)
+class ResponsiblePrompt(Printed):
     """Every layer's responsibility map for the logit of the answer's token number `place`.
 
     The answer's tokens before that one are read: `trace` has them after the prompt. `logit`: the model's.
@@ -42,6 +43,15 @@ class ResponsiblePrompt:
     place: int
     logit: float
     layers: tuple[Responsibility, ...]
+
+    def _title(self) -> str:
+        return f"Logit of token {self.place} of the answer {self.answer.text!r}: {number(self.logit)}"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """Heads by the size of what they add."""
+        found = [(one.layer, *pair) for one in self.layers for pair in enumerate(one.heads.tolist())]
+        found.sort(key=lambda row: -abs(row[2]))
+        return ("head", "adds"), [(f"L{layer} H{head}", number(added)) for layer, head, added in found]
 
     @property
     def tokens(self) -> Tokens:
@@ -86,7 +96,8 @@ def responsibilities(
     likeliest token, after the prompt's last token. Exact, without gradients; held fixed are each head's
     group norm, its gate and the final norm's scale. Raises PromptError for what is not there.
 
-        responsibilities(model, "The cat sat on the", answer=" mat").layers[3].values
+    >>> mta_viz.responsibilities(model, trace.tokens).layers[3].values.shape
+    torch.Size([2, 1, 21])
     """
     asked = ask(model, prompt, answer, position)
     ids = asked.answer.ids

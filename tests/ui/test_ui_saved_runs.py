@@ -128,6 +128,13 @@ def test_without_its_model_the_stored_maps_are_shown(opened, saved):
     assert open_trace(file).map(2, Stage.RAW, 0).shape == (19, 19)
 
 
+def test_a_prompt_the_pages_tokenizer_cannot_write_is_shown_all_the_same(opened, saved):
+    app = opened(saved("tiny-mta", stages=[Stage.RAW]), "tiny-blocks", "abc#a")
+    fine(app)
+    assert "Without its checkpoint only the stored maps are here" in said(app)
+    assert app.selectbox(key="run.layer").options == ["L0", "L1", "L2", "L3"]
+
+
 def test_a_file_without_maps_says_where_they_are(opened, saved):
     app = opened(saved("tiny-plain"))
     fine(app)

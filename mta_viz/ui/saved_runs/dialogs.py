@@ -135,13 +135,12 @@ def _draw_run(page: Page, name: str, run: SavedRun) -> None:
     )
     caption(f"{len(run.ids):,} tokens through {about.checkpoint or 'a model'}, {about.dtype}.{edits}")
     trace, problem = _with_weights(page, run)
-    prompt = opened.prompt_of(run, page.model)
     if trace is None:
         caption(f"Without its checkpoint only the stored maps are here: {problem}.")
         trace = run.trace()
     elif about.plan:
         caption("The page shows the original model's runs, so this one is shown here; every stage is there.")
-    elif prompt is None:
+    elif (prompt := opened.prompt_of(run, page.model)) is None:
         caption("This model's prompt box cannot hold these tokens, so the run is shown here.")
     elif page.model_key is not None and st.button(
         "Show it on the page",

@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from mta_viz.errors import TokenizerError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.traces.files import SavedRun, read_run
 from mta_viz.traces.stored import StoredTrace
@@ -42,9 +43,12 @@ def prompt_of(run: SavedRun, model: HookedMTA) -> str | tuple[int, ...] | None:
     tokens = run.tokens
     if model.tokenizer is None:
         return tokens.ids
-    if tokens.text is None or model.tokenizer.encode(tokens.text).ids != tokens.ids:
+    if tokens.text is None:
         return None
-    return tokens.text
+    try:
+        return tokens.text if model.tokenizer.encode(tokens.text).ids == tokens.ids else None
+    except TokenizerError:  # another tokenizer file was chosen for these weights
+        return None
 
 
 def show(

@@ -62,14 +62,16 @@ class AttributedHeads(Printed):
     def _title(self) -> str:
         return f"log p({self.answer.text!r}): gradients of {self.stage.value.hook}, {len(self.layers)} layers"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what their maps bring, in nats."""
-        rows = [
-            (f"L{one.layer} H{head}", number(brought), number(lost))
+        heads = [
+            (brought, f"L{one.layer} H{head}", lost)
             for one in self.layers
             for head, (brought, lost) in enumerate(zip(one.sums.tolist(), one.ablated.tolist(), strict=True))
         ]
-        return ("head", "nats", "lost without"), sorted(rows, key=lambda row: -abs(float(row[1])))
+        largest = sorted(heads, key=lambda row: -abs(row[0]))
+        rows = [(head, number(brought), number(lost)) for brought, head, lost in largest]
+        return ("head", "nats", "lost without"), rows
 
     @property
     def tokens(self) -> Tokens:

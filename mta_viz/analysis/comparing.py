@@ -74,7 +74,7 @@ class Comparison(Printed):
     def _title(self) -> str:
         return f"A beside B: {self.shared.n} tokens compared, heads paired by {self.pairs.rule}"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         """Each answer's log-probability in both runs, in nats."""
         rows = [
             (one.of, one.text, number(one.a), number(one.b), number(one.difference)) for one in self.answers

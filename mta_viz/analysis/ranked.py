@@ -1,5 +1,6 @@
 """Heads in order of one number: what `head_scores.ranking` gives."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mta_viz.printed import PrintedRows, Row, number
@@ -22,5 +23,5 @@ class Ranking(PrintedRows):
     def _title(self) -> str:
         return f"{len(self)} heads by {self.by}"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         return ("head", "value"), [(f"L{one.layer} H{one.head}", number(one.value)) for one in self]

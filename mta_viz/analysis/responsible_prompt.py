@@ -47,7 +47,7 @@ class ResponsiblePrompt(Printed):
     def _title(self) -> str:
         return f"Logit of token {self.place} of the answer {self.answer.text!r}: {number(self.logit)}"
 
-    def _table(self) -> tuple[Row, list[Row]]:
+    def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what they add."""
         found = [(one.layer, *pair) for one in self.layers for pair in enumerate(one.heads.tolist())]
         found.sort(key=lambda row: -abs(row[2]))

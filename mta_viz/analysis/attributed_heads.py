@@ -64,12 +64,13 @@ class AttributedHeads(Printed):
 
     def _table(self) -> tuple[Row, list[Row]]:
         """Heads by the size of what their maps bring, in nats."""
-        rows = [
-            (f"L{one.layer} H{head}", number(brought), number(lost))
+        found = [
+            (f"L{one.layer} H{head}", brought, lost)
             for one in self.layers
             for head, (brought, lost) in enumerate(zip(one.sums.tolist(), one.ablated.tolist(), strict=True))
         ]
-        return ("head", "nats", "lost without"), sorted(rows, key=lambda row: -abs(float(row[1])))
+        found.sort(key=lambda row: -abs(row[1]))
+        return ("head", "nats", "lost without"), [(head, number(a), number(b)) for head, a, b in found]
 
     @property
     def tokens(self) -> Tokens:

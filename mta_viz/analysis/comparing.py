@@ -76,7 +76,7 @@ class Comparison(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Each answer's log-probability in both runs, in nats."""
-        rows = [
+        rows: list[Row] = [
             (one.of, one.text, number(one.a), number(one.b), number(one.difference)) for one in self.answers
         ]
         return ("answer of", "answer", "A", "B", "A - B"), rows

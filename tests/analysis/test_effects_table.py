@@ -23,7 +23,7 @@ from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.reading import read_summary
 from mta_viz.errors import MtaVizError
 from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
-from mta_viz.recipes.effects import effect_plans
+from mta_viz.recipes.effects import effect_plans, head_plans
 
 ASSETS = Path(__file__).parents[2] / "assets"
 PRE, ROW = KernelId(1, 0, "pre"), KernelId(0, 3, "head_post")
@@ -120,11 +120,11 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["blocks-n5-mta", "needle-mta"])
-def test_shipped_effects_belong_to_their_weights_and_lack_no_kernel(name: str):
+def test_shipped_effects_belong_to_their_weights_and_lack_no_kernel_and_no_head(name: str):
     folder = ASSETS / name
     if name == "needle-mta" and not (folder / FILE).is_file():
         pytest.skip("not measured yet")
     found, config = find_effects(folder), read_summary(folder).config
     assert isinstance(found, Effects), found
-    assert {effect.plan for effect in found.effects} == set(effect_plans(config))
+    assert {effect.plan for effect in found.effects} == {*effect_plans(config), *head_plans(config)}
     assert found.accuracy > 0.98 and found.samples >= 20

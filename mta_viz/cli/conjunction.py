@@ -30,11 +30,15 @@ def run(arguments: Namespace) -> dict[str, Any] | str:
     """Every head's effects and interaction of each model, on the same samples."""
     if arguments.out:
         check_output(arguments.out, arguments.force)
+    if arguments.twin is not None and arguments.twin.resolve() == arguments.path.resolve():
+        raise PromptError(
+            f"--twin names {arguments.path} itself; without --twin it runs beside itself at identity"
+        )
     model = open_model(arguments)
     samples = _samples(model, arguments)
     note_length(model, len(samples[0].prompts[0]))
     found = {}
-    for name, one in _models(model, arguments, samples):
+    for name, one in list(_models(model, arguments, samples)):  # all are opened before any is run
         with ProgressLine(name) as progress:
             found[name] = conjunction(one, samples, progress=progress)
     answer = _answer(samples, found)

@@ -17,6 +17,7 @@ SUFFIXES = (*FORMATS, "csv", "json")
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the figure; the answer says what it is. Without `--out` only that, and whether it can be made."""
     said = read(arguments.source)
+    choices = choices_of(said, arguments.dpi)
     suffix = _suffix(arguments.out) if arguments.out else None
     if arguments.out:
         check_output(arguments.out, arguments.force)
@@ -24,7 +25,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     saved = make_again(said, arguments.path)
     if arguments.out:
-        content = _content(saved, str(suffix), choices_of(said, arguments.dpi))
+        content = _content(saved, str(suffix), choices)
         with replacing(arguments.out) as partial:
             partial.write_bytes(content)
     return {

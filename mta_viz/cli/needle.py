@@ -64,7 +64,7 @@ def _sweep(arguments: Namespace) -> Sweep:
 def read_haystack(file: Path) -> str:
     """The text of `--haystack`. Raises MtaVizError for what is no UTF-8 text."""
     try:
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MtaVizError(f"the haystack {file} cannot be read as UTF-8 text ({error})") from error
 

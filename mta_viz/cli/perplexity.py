@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MtaVizError(f"{file} is not UTF-8 text ({error}); save it as UTF-8") from error
 

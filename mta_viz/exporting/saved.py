@@ -50,7 +50,10 @@ def choices_of(said: Provenance, dpi: int = 300) -> Choices:
     size = next((name for name in SIZES if name == said.size), None)
     colours = next((name for name in COLOURS if name == said.colours), None)
     if size is None or colours is None:
-        raise MtaVizError(f"this version knows no size {said.size!r} or no colours {said.colours!r}")
+        raise MtaVizError(
+            f"the figure's size {said.size!r} is to be one of {', '.join(SIZES)}, its colours "
+            f"{said.colours!r} one of {', '.join(COLOURS)}; another version made it ({said.version})"
+        )
     return Choices(size, colours, dpi)
 
 

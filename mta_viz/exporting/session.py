@@ -6,7 +6,9 @@ offline, its numbers, caption and sidecar. Nothing in it is run.
 
 import io
 import json
+import lzma
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,11 @@ from mta_viz.exporting.saved import Choices, Saved, sidecar, zipped
 
 FORMAT = "mta_viz session 1"
 NAME = "session.json"
+# What unpacking and parsing raise, and what is found wrong here.
+DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(ValueError, RecursionError, NotImplementedError, RuntimeError),
+)
 MAX_BYTES = 4 * 2**20  # of session.json, unpacked
 
 
@@ -71,20 +78,13 @@ def read_session(content: bytes) -> Session:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             member = archive.getinfo(NAME)
             if member.file_size > MAX_BYTES:
-                raise MtaVizError(f"its {NAME} is larger than {MAX_BYTES // 2**20} MiB")
+                raise ValueError(f"its {NAME} is larger than {MAX_BYTES // 2**20} MiB")
             with archive.open(member) as opened:
                 text = opened.read(MAX_BYTES + 1)
         return _session(json.loads(text.decode("utf-8")))
     except KeyError as error:
         raise MtaVizError(f"This ZIP is no session of this app: it has no {NAME}.") from error
-    except (
-        zipfile.BadZipFile,
-        OSError,
-        ValueError,
-        RecursionError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
+    except DAMAGED as error:
         raise MtaVizError(
             f"This file cannot be read as a session ({error}). Expected a .zip saved here."
         ) from error
@@ -101,4 +101,6 @@ def _session(data: Any) -> Session:
     ids = isinstance(prompt, list) and all(type(one) is int for one in prompt)
     if not (prompt is None or isinstance(prompt, str) or ids):
         raise ValueError("its prompt is neither a text nor token ids")
+    for text in (page, *view, *view.values(), prompt if isinstance(prompt, str) else ""):
+        text.encode()  # a UnicodeEncodeError, which is a ValueError, for halves of characters
     return Session(page, view, prompt, sha256)

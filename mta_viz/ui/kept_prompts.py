@@ -17,25 +17,26 @@ _ID = re.compile(r"[0-9a-f]{20}")
 
 
 def folder() -> Path:
-    """Where they are kept."""
+    """Where they are kept. Raises RuntimeError for a user without a home."""
     named = os.environ.get("MTA_VIZ_PROMPTS")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else cache / "mta_viz-prompts"
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mta_viz-prompts"
 
 
 def keep(prompt: str) -> str | None:
     """Keep it; its id, the same for the same text. None where it cannot be kept."""
     name = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:20]
-    place = folder() / name
     try:
-        if not place.exists():
+        place = folder() / name
+        if find(name) is None:
             folder().mkdir(parents=True, exist_ok=True, mode=0o700)
             with replacing(place) as partial:
                 partial.write_text(prompt, encoding="utf-8", newline="")
             _forget_oldest()
         else:
             place.touch()
-    except (OSError, UnicodeEncodeError):
+    except (OSError, RuntimeError, UnicodeEncodeError):
         return None
     return name
 
@@ -47,7 +48,7 @@ def find(name: str) -> str | None:
     try:
         with (folder() / name).open(encoding="utf-8", newline="") as file:
             prompt = file.read()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, RuntimeError, UnicodeDecodeError):
         return None
     return prompt if hashlib.sha256(prompt.encode()).hexdigest().startswith(name) else None
 

@@ -49,6 +49,7 @@ def _span(row: object, n_tokens: int) -> Span:
     if not isinstance(row, list) or [type(value) for value in row] != [str, str, int, int]:
         raise ValueError("a span is a name, a letter, its first token and the one after its last")
     name, letter, start, stop = row
+    (name + letter).encode()  # a UnicodeEncodeError, which is a ValueError, for halves of characters
     if stop > n_tokens or len(letter) != 1 or len(name) > MAX_NAME:
         raise ValueError("outside the prompt")
     return Span(name, letter, start, stop)

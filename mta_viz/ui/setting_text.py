@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_CHARACTERS = 200
+LARGEST = 2**53 - 1  # whole numbers a browser keeps
 _WORDS = {True: "true", False: "false"}
 
 
@@ -53,6 +54,8 @@ def _one(text: str, options: Sequence[Any] | None, default: Any, within: tuple[i
     if not isinstance(default, int | float):
         return text
     value = type(default)(text)
+    if not abs(value) <= LARGEST:
+        raise ValueError(f"{text[:40]} is no number this page can take")
     if within is not None and not within[0] <= value <= within[1]:
         raise ValueError(f"{text} is not between {within[0]:,} and {within[1]:,}")
     return value

@@ -97,3 +97,14 @@ def test_a_zip_has_four_files_for_each_figure():
 
 def test_no_pages_make_an_empty_pdf():
     assert one_pdf([]).startswith(b"%PDF")
+
+
+def test_damaged_bytes_and_halves_of_characters_are_refused():
+    good = session_bytes(Session("Attention", VIEW, "a prompt of some length " * 20), [])
+    start = good.index(b"session.json") + len(b"session.json")
+    for place in range(start, start + 60, 7):
+        with pytest.raises(MtaVizError):
+            read_session(good[:place] + b"\xff\xff\xff\xff" + good[place + 4 :])
+    for broken in (GOOD | {"prompt": "\ud800"}, GOOD | {"view": {"p": "\ud800"}}):
+        with pytest.raises(MtaVizError, match="cannot be read"):
+            read_session(archived("session.json", json.dumps(broken)))

@@ -36,6 +36,8 @@ def test_an_option_keeps_its_kind():
         ("9", 4, None, (1, 8)),
         ("yes", True, None, None),
         ("x" * 201, "", None, None),
+        ("9" * 199, 0, None, None),
+        ("nan", 0.5, None, None),
     ],
 )
 def test_what_is_none_is_refused(text, default, options, within):
@@ -60,7 +62,10 @@ def test_crop_and_spans_come_back():
     assert linked_places.parameters(None, None) == {} and linked_places.read_spans({"spans": "[]"}, 5) == ()
 
 
-@pytest.mark.parametrize("text", ["1", '[["a","A",1]]', '[["a","A",1,true]]', '[["a","AB",0,1]]', "[" * 999])
+@pytest.mark.parametrize(
+    "text",
+    ["1", '[["a","A",1]]', '[["a","A",1,true]]', '[["a","AB",0,1]]', "[" * 999, '[["\\ud800","A",0,1]]'],
+)
 def test_spans_that_are_none_are_left_out(text):
     assert linked_places.read_spans({"spans": text}, 100) is None
 
@@ -78,6 +83,7 @@ def test_a_long_prompt_is_found_by_its_id(tmp_path, monkeypatch):
     assert kept_prompts.find("0" * 20) is None and kept_prompts.find("../../etc/passwd") is None
     (tmp_path / "kept" / name).write_text("changed")
     assert kept_prompts.find(name) is None
+    assert kept_prompts.keep(prompt) == name and kept_prompts.find(name) == prompt  # mended
 
 
 def test_only_so_many_prompts_are_kept(tmp_path, monkeypatch):

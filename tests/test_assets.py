@@ -18,6 +18,7 @@ from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
 from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.kernel_history import HISTORY_FILE
 from mta_viz.cli import main
+from mta_viz.interventions.kinds import AblateHead
 from mta_viz.tasks.blocks import BlockTask
 
 ROOT = Path(__file__).parents[1]
@@ -122,7 +123,8 @@ def test_models_md_tells_the_largest_effects_as_measured(name):
             if line.startswith(f"| {name} |")]  # fmt: skip
     found = read_effects(ASSETS / name / "effects.json")
     effects = sorted(found.effects, key=lambda effect: effect.log_probability_change.value)
-    largest = [effect for effect in effects if len(effect.plan) == 1][: len(rows) - 2]
+    heads = [one for one in effects if isinstance(one.plan[0], AblateHead)]
+    kernels = [one for one in effects if len(one.plan) == 1 and one not in heads][: len(rows) - 3]
     everything = max(effects, key=lambda effect: len(effect.plan))
     told = [(row[1], row[2].replace("\u2212", "-")) for row in rows[1:]]
     assert told == [
@@ -131,6 +133,7 @@ def test_models_md_tells_the_largest_effects_as_measured(name):
             f"{one.log_probability_change.value:.2f} "
             f"({one.log_probability_change.low:.2f} to {one.log_probability_change.high:.2f})",
         )
-        for one in (*largest, everything)
+        for one in (*kernels, heads[0], everything)
     ]
+    assert rows[-2][0].startswith(f"head L{heads[0].plan[0].layer} H{heads[0].plan[0].head} off")
     assert rows[0][1] == f"{found.accuracy:.3f} of {found.samples}"

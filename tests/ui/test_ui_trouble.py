@@ -45,9 +45,9 @@ def test_a_place_without_kernels_in_any_layer_says_so(open_app):
     assert "none" not in said(app)
 
 
-def test_the_link_says_what_it_does_not_carry(open_app):
+def test_the_link_says_what_it_carries(open_app):
     app = open_app("tiny-mta", "Hello")
-    assert "your settings are not in it" in said(app)
+    assert "selection and settings on this prompt" in said(app)
 
 
 def test_long_lines_of_the_health_card_are_wrapped(open_app):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -47,13 +48,14 @@ def test_blocks_give_the_numbers_of_the_call_beside_identity(run, folder, loaded
 
 
 def test_a_text_and_a_twin_as_csv_and_file(run, folder, loaded, tmp_path):
-    out = tmp_path / "out.json"
-    answer = run("conjunction", folder, *OWN, "--twin", folder, "--format", "csv", "--out", out)
+    out, twin = tmp_path / "out.json", shutil.copytree(folder, tmp_path / "twin")
+    assert_refused(run("conjunction", folder, *OWN, "--twin", folder), "itself")
+    answer = run("conjunction", folder, *OWN, "--twin", twin, "--format", "csv", "--out", out)
     assert answer.status == 0, answer.err
     samples = written_prompts(loaded.tokenizer, TEXT, "q{A}gz{B}", words_of("d, f, m, p\ne, r, k, w"))
-    expected = rows_of(conjunction(loaded, samples))
+    expected = [*rows_of(conjunction(loaded, samples))] * 2  # the twin is a copy
     lines = list(csv.DictReader(io.StringIO(answer.out)))
-    assert len(lines) == len(expected)  # the twin has the same path: one model
+    assert len(lines) == len(expected)
     kept = [(one["interaction"], row["interaction"]) for one, row in zip(lines, expected, strict=True)]
     assert all(float(text) == pytest.approx(value, nan_ok=True, rel=1e-6) for text, value in kept)
     assert json.loads(out.read_text())["samples"] == 2

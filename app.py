@@ -4,11 +4,25 @@ Pages draw everything themselves through `mta_viz.ui.open_page`, because a page 
 address can run before this file has.
 """
 
+from pathlib import Path
+
 import streamlit as st
 
 from mta_viz.ui.site import ICON, PAGES
 
-pages = [st.Page(path, title=title, icon=icon) for path, (title, icon) in PAGES.items()]
+FIRST = next(iter(PAGES))
+
+
+def first_by_name() -> None:
+    """`/attention` leads to `/`: Streamlit has no address for the page that `/` shows, but links name it."""
+    st.switch_page(FIRST, query_params=dict(st.query_params))
+
+
+pages = [
+    st.Page(path, title=title, icon=icon, url_path="first" if path == FIRST else None)  # leaves its name free
+    for path, (title, icon) in PAGES.items()
+]
+pages.append(st.Page(first_by_name, url_path=Path(FIRST).stem))
 
 # The browser tab's own icon, set first: a page's icon would be fetched for it from a host of fonts.
 st.set_page_config(page_icon=ICON)

@@ -114,10 +114,7 @@ def _look(name: str, unit: str) -> attention.Look:
     def cell_text(
         drawn: AttentionMap, before: AttentionMap | None
     ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-        line = value_line(drawn, "customdata[0]")
-        if drawn.pooled is not None:
-            return hover.pooled_text(drawn, drawn.pooled, line, boxes=False)
-        return f"{hover.WHERE}<br>{line}", drawn.values.numpy()[..., None].astype(np.float32)
+        return hover.one_value(drawn, value_line(drawn, "customdata[0]"))
 
     return attention.Look(title, value_line, cell_text, theme.DIFFERENCE_SCALE)
 

@@ -168,10 +168,7 @@ def _value_line(drawn: AttentionMap, field: str) -> str:
 def _cell_text(
     drawn: AttentionMap, before: AttentionMap | None
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    line = _value_line(drawn, "customdata[0]")
-    if drawn.pooled is not None:
-        return hover.pooled_text(drawn, drawn.pooled, line)
-    return f"{hover.WHERE}<br>{line}", drawn.values.numpy()[..., None].astype(np.float32)
+    return hover.one_value(drawn, _value_line(drawn, "customdata[0]"))
 
 
 LOOK = replace(

@@ -87,6 +87,13 @@ def pooled_text(
     return template, np.stack([field.numpy() for field in fields], -1).astype(np.float32)
 
 
+def one_value(attention: AttentionMap, line: str) -> tuple[str, Float[np.ndarray, "row column field"]]:
+    """Template and numbers of a map whose hover says its value alone; `line` says what field 0 is."""
+    if attention.pooled is not None:
+        return pooled_text(attention, attention.pooled, line, boxes=False)
+    return f"{WHERE}<br>{line}", attention.values.numpy()[..., None].astype(np.float32)
+
+
 def _add_row_facts(attention: AttentionMap, lines: list[str], fields: list[np.ndarray]) -> None:
     """Share of the row and its sum for weights; rank in the row where values compare as they are."""
     masked = attention.masked.numpy()

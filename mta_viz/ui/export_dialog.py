@@ -14,6 +14,7 @@ from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
 from mta_viz.exporting.sizes import SIZES, Sized, SizeName
 from mta_viz.ui import state
+from mta_viz.ui.cache import remember
 from mta_viz.ui.shown import Part, Shown, facts, limits
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
@@ -121,8 +122,10 @@ def _draw_preview(saved: Saved, choices: Choices) -> None:
 
 
 def _svg(saved: Saved, choices: Choices) -> str:
+    """Drawn once for each figure, size and colours: another format asks for no other picture."""
+    key = ("preview", saved.provenance.text(), hash(saved.csv), choices.size, choices.colours)
     with st.spinner("Drawing ..."):
-        return picture(saved, "svg", choices).decode()
+        return remember(lambda: picture(saved, "svg", choices).decode(), *key)
 
 
 def _warnings(made: Sized) -> str:

@@ -47,7 +47,9 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
         return {"ex": name}
     if len(text) <= MAX_CHARACTERS:
         return {"ids" if isinstance(prompt, tuple) else "p": text}
-    kept = kept_prompts.keep(json.dumps(prompt))
+    if state.get("kept prompt", (None, None))[0] != prompt:  # once, not at every rerun
+        state.put("kept prompt", (prompt, kept_prompts.keep(json.dumps(prompt))))
+    kept = state.get("kept prompt")[1]
     return {} if kept is None else {"kept": kept}
 
 

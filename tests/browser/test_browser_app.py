@@ -164,6 +164,16 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
     assert page.get_by_label("Prompt").input_value() == PROMPT
 
 
+def test_the_first_page_is_found_by_its_name_too(visit):
+    page = visit("/?ck=tiny-mta&l=3&h=2")
+    wait_for_map(page, "L3 H2")
+    named = visit("/attention?ck=tiny-mta&l=1&h=2&s=final")
+    wait_for_map(named, "L1 H2 · final weights")
+    settle(named)
+    assert named.get_by_role("dialog").count() == 0
+    run_prompt(named, PROMPT)
+
+
 def test_a_menu_opens_at_the_first_click_on_a_slow_machine(visit):
     page = visit("/kernels?ck=tiny-mta&l=1")
     page.get_by_text("Under each tile: D diagonal").wait_for()

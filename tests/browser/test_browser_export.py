@@ -12,10 +12,9 @@ from pypdf import PdfReader
 from mta_viz.exporting.provenance import read
 from tests.browser.looking import run_prompt, settle, wait_for_map
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 PROMPT = "The cat <b>$sat$</b> on the mat. عربي 😀 The cat sat."
-DATA = """() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => JSON.stringify(
-    plot.data.map(trace => trace.z ? [...trace.z].map(row => [...row]) : [])))"""
+DATA = "() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => JSON.stringify(plot.data))"
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_blocks_beside_the_twin_give_the_numbers_of_the_call(open_lab, folder):
     assert "pair-mta, 3 samples" in words and "pair-transformer, 3 samples" in words
     assert "too narrow" in words and len(app.get("plotly_chart")) == 2
     found = conjunction(load(folder / "pair-mta"), block_prompts(BlockTask(n_blocks=6), 3))
-    shown = next(iter(app.session_state["kept.conjunctions"].values())).found
+    shown = next(iter(app.session_state["kept.conjunction kept"].values()))
     for name in ("pair-mta", "pair-transformer"):
         for measure, values in found.values.items():
             assert values.allclose(shown[name].values[measure], atol=1e-6, equal_nan=True)

@@ -1,7 +1,4 @@
-"""The best one-to-one match of rows to columns (the assignment problem), exact, by shortest paths.
-
-The Hungarian method with potentials: each row in turn takes the column that makes the whole match best.
-"""
+"""The best one-to-one match of rows to columns (the assignment problem)."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,47 +10,10 @@ def best_match(gain: Float[Array, "row column"]) -> Int[Array, " row"]:
 
     With more rows than columns, rows that are left out get -1.
     """
+    from scipy.optimize import linear_sum_assignment  # a third of a second, and few calls need it
+
     own = np.eye(*gain.shape) * (np.abs(gain).max(initial=0) * 1e-12)
-    cost = -(gain + own).astype(float)
-    if len(cost) <= cost.shape[1]:
-        return _cheapest(cost)
-    rows = _cheapest(cost.T)
-    match = np.full(len(cost), -1)
-    match[rows] = np.arange(len(rows))
+    rows, columns = linear_sum_assignment(gain + own, maximize=True)
+    match = np.full(len(gain), -1)
+    match[rows] = columns
     return match
-
-
-def _cheapest(cost: Float[Array, "row column"]) -> Int[Array, " row"]:
-    """Column of each row, the summed cost least; at least as many columns as rows."""
-    n_rows, n_columns = cost.shape
-    row_price, column_price = np.zeros(n_rows), np.zeros(n_columns + 1)
-    owner = np.full(n_columns + 1, -1)  # the last column stands for "none yet"
-    for row in range(n_rows):
-        owner[-1] = row
-        _take_column(cost, row_price, column_price, owner)
-    match = np.empty(n_rows, int)
-    for column, row in enumerate(owner[:-1]):
-        if row >= 0:
-            match[row] = column
-    return match
-
-
-def _take_column(cost: Array, row_price: Array, column_price: Array, owner: Array) -> None:
-    """Give the row that waits in the last place a column; others may move. Changes prices and owners."""
-    none = len(owner) - 1
-    least, before = np.full(none, np.inf), np.full(none, none)
-    seen, column = np.zeros(none + 1, bool), none
-    while owner[column] >= 0:
-        seen[column], row = True, owner[column]
-        reduced = cost[row] - row_price[row] - column_price[:-1]
-        nearer = ~seen[:-1] & (reduced < least)
-        least[nearer], before[nearer] = reduced[nearer], column
-        after = int(np.where(seen[:-1], np.inf, least).argmin())
-        step = least[after]
-        row_price[owner[seen]] += step
-        column_price[seen] -= step
-        least[~seen[:-1]] -= step
-        column = after
-    while column != none:
-        owner[column] = owner[before[column]]
-        column = before[column]

@@ -132,8 +132,6 @@ def _two_prompts(page: Page) -> Side | None:
         return None
     if len(text) > MAX_CHARACTERS and text != minimal:
         caption(f"Prompt B has more than {MAX_CHARACTERS} characters: the link does not hold it.")
-    if page.model_key is None:
-        raise MtaVizError("this page was opened without its model's key")
     if text == own:
         caption("Both prompts are the same: change one of them.")
     if page.model_key is None:

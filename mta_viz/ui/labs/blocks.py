@@ -154,10 +154,10 @@ def _measure(
     task: BlockTask,
     n: int,
     keep: Callable[[BlocksEvaluation], None],
-    report: Callable[[float], None],
+    job: Job,
 ) -> None:
     batch = at_once(model, task.n_tokens)
-    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=report)
+    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=job.report)
 
 
 def _draw_measured(task: BlockTask, found: BlocksEvaluation | None, running: bool) -> None:

@@ -1,7 +1,6 @@
 """The conjunction lab: do two words together find a span that each alone does not?"""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import streamlit as st
@@ -12,10 +11,11 @@ from mta_viz.errors import PromptError
 from mta_viz.interventions.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import KERNELS_ONLY, estimate_seconds
-from mta_viz.ui import cache, jobs, state
+from mta_viz.ui import cache, state
 from mta_viz.ui.cache import ModelKey, Stores
 from mta_viz.ui.labs.conjunction_form import BlockForm, Form, draw_form
 from mta_viz.ui.labs.conjunction_view import draw_results
+from mta_viz.ui.labs.measuring import Measurement, draw_measurement
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.other_models import twin_of
 from mta_viz.ui.running import Job, model_of
@@ -26,14 +26,7 @@ NAME = "conjunction"
 ITSELF = "the same model, kernels at identity"
 ALONE = "nothing"
 SHOWN_END = 80  # characters of a prompt: the end, where the prompts differ
-LONGEST = 600.0  # seconds: of a test without anybody before the page
-
-
-@dataclass
-class Kept:
-    """What there is so far, by the names of the models; the job writes, the page reads."""
-
-    found: dict[str, Conjunction] = field(default_factory=dict)
+Found = dict[str, Conjunction]  # by the names of the models
 
 
 def draw_conjunction(page: Page) -> None:
@@ -84,43 +77,22 @@ def _pick_beside(page: Page) -> tuple[str, ModelKey | None]:
 
 
 def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
-    kept: dict[object, Kept] = state.get("conjunctions", {})
-    state.put("conjunctions", kept)  # the job writes into these
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        name, twin = _pick_beside(page)
-        key = (NAME, page.model_key, form, name)
-        start = partial(_start, page, form, name, twin, kept, key)
-        job = _job(kept, key, start)
-        if job is not None:
-            st.button("Stop", key="conjunction.stop", icon=":material/stop:", on_click=job.cancel)
-            caption("Results so far are kept.")
-        else:
-            st.button("Run the test", type="primary", key="conjunction.run", on_click=start)
-            runs = form.n * len(PROMPTS) * (1 if name == ALONE else 2)
-            seconds = runs * estimate_seconds(page.model, n_tokens)
-            caption(f"{runs:,} runs of a prompt, about {time_text(seconds)} here.")
-    jobs.say_failure(jobs.current(NAME, key))
-    # Alone only while it grows: a click on a map is to change the tables too.
-    live = st.fragment(_draw_live, run_every=1.0) if job else _draw_live
-    live(page, kept.get(key), key, job)
-
-
-def _job(kept: dict[object, Kept], key: object, start: Callable[[], None]) -> Job | None:
-    """The job while it runs. Where nobody is there to press the button, it is started and awaited."""
-    if not state.get("waits for all"):
-        return jobs.running(NAME, key)
-    if key not in kept:
-        start()
-    job = jobs.running(NAME, key)
-    return None if job is None or job.wait(LONGEST) else job
-
-
-def _start(
-    page: Page, form: Form, name: str, twin: ModelKey | None, kept: dict[object, Kept], key: object
-) -> None:
-    kept[key] = Kept()
+    name, twin = _pick_beside(page)
+    runs = form.n * len(PROMPTS) * (1 if name == ALONE else 2)
+    seconds = runs * estimate_seconds(page.model, n_tokens)
+    key = (NAME, page.model_key, form, name)
     own = state.view().checkpoint or "this model"
-    jobs.start(NAME, key, partial(_work, page.model, own, form, (name, twin), kept[key], cache.stores()))
+    draw_measurement(
+        Measurement(
+            NAME,
+            key,
+            "Run the test",
+            f"{runs:,} runs of a prompt, about {time_text(seconds)} here. Results so far are kept.",
+            partial(_work, page.model, own, form, (name, twin), cache.stores()),
+            partial(_draw_found, page, key),
+            by_itself=bool(state.get("waits for all")),
+        )
+    )
 
 
 def _work(
@@ -128,39 +100,36 @@ def _work(
     own: str,
     form: Form,
     beside: tuple[str, ModelKey | None],
-    kept: Kept,
     stores: Stores,
+    keep: Callable[[Found], None],
     job: Job,
 ) -> None:
+    """Test the model, then what stands beside it, on the same samples."""
     job.begin("Making the prompts")
     if model.tokenizer is None:
         raise PromptError("this checkpoint came without its tokenizer")
-    samples = form.samples(model.tokenizer)
+    samples, found = form.samples(model.tokenizer), dict[str, Conjunction]()
     name, key = beside
-    _measure(model, own, samples, kept, job)
+
+    def measure(one: HookedMTA, called: str) -> None:
+        job.begin(f"Running {called}")
+        so_far = dict(found)
+        found[called] = conjunction(
+            one, samples, keep=lambda part: keep({**so_far, called: part}), progress=job.report
+        )
+
+    measure(model, own)
     if key is not None:
         twin: HookedMTA = model_of(key, stores, job)
         check_reads_alike(twin, name, samples)
-        _measure(twin, name, samples, kept, job)
+        measure(twin, name)
     elif name == ITSELF and (plain_one := at_identity(model)) is not None:
-        _measure(plain_one, ITSELF, samples, kept, job)
+        measure(plain_one, ITSELF)
 
 
-def _measure(model: HookedMTA, name: str, samples: tuple[FourPrompts, ...], kept: Kept, job: Job) -> None:
-    def keep(found: Conjunction) -> None:
-        kept.found = {**kept.found, name: found}
-
-    job.begin(f"Running {name}")
-    conjunction(model, samples, keep=keep, progress=job.report)
-
-
-def _draw_live(page: Page, kept: Kept | None, key: object, job: Job | None) -> None:
-    """The bar and what there is so far."""
-    if job is not None:
-        jobs.watch(job)
-    if kept is not None and kept.found:
-        draw_results(page, kept.found, key)
+def _draw_found(page: Page, key: object, found: Found | None, running: bool) -> None:
+    """What there is so far."""
+    if found:
+        draw_results(page, found, key)
     else:
-        st.info(
-            plain("Not run yet. Press Run the test." if job is None else "The first sample is on its way.")
-        )
+        st.info(plain("The first sample is on its way." if running else "Not run yet. Press Run the test."))

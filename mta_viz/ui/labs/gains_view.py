@@ -1,6 +1,7 @@
 """The finder repeated over samples: heads ranked by the lower end of a score's interval."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.head_tiles import value_text
 from mta_viz.tasks.needles import NeedleTask
 from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import jobs, state
+from mta_viz.ui import state
+from mta_viz.ui.labs.measuring import Measurement, draw_button, draw_live
 from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
@@ -25,50 +27,26 @@ NAME = "gains"
 
 def draw_gains(page: Page, form: Form, score: str) -> None:
     """How many samples, the button, and the heads so far; `score` is the finder's."""
-    kept: dict[object, FinderMeans] = state.get("gains kept", {})
-    state.put("gains kept", kept)  # the job writes into this one
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        n = int(
-            st.number_input(
-                "Repeat on samples", 2, 10_000, width=170, **state.kept("gains n", 20, within=(2, 10_000))
-            )
-        )
+        kept = state.kept("gains n", 20, within=(2, 10_000))
+        n = int(st.number_input("Repeat on samples", 2, 10_000, width=170, **kept))
         key = (NAME, page.model_key, form, n)
-        job = jobs.running(NAME, key)
-        if job is not None:
-            st.button("Stop", key="gains.stop", icon=":material/stop:", on_click=job.cancel)
-        else:
-            work = partial(_work, page.model, form.task, form.seed, n, kept, key)
-            args = (NAME, key, work)
-            label = f"Repeat, about {time_text(n * estimate_seconds(page.model, form.task.length))}"
-            st.button(label, key="gains.run", on_click=jobs.start, args=args)
-    jobs.say_failure(jobs.current(NAME, key))
-    # Alone only while it grows: a click on its table is to change the map above it too.
-    live = st.fragment(_draw_live, run_every=1.0) if job else _draw_live
-    live(page, kept, key, score, job)
+        label = f"Repeat, about {time_text(n * estimate_seconds(page.model, form.task.length))}"
+        work = partial(_work, page.model, form.task, form.seed, n)
+        one = Measurement(NAME, key, label, "", work, partial(_draw_means, page, key, score))
+        draw_button(one)
+    draw_live(one)
 
 
 def _work(
-    model: HookedMTA,
-    task: NeedleTask,
-    seed: int,
-    n: int,
-    kept: dict[object, FinderMeans],
-    key: object,
-    job: Job,
+    model: HookedMTA, task: NeedleTask, seed: int, n: int, keep: Callable[[FinderMeans], None], job: Job
 ) -> None:
-    def keep(found: FinderMeans) -> None:
-        kept[key] = found
-
     job.begin("Repeating the finder")
     finder_means(model, task, seed, n, keep=keep, progress=job.report)
 
 
-def _draw_live(page: Page, kept: dict[object, FinderMeans], key: object, name: str, job: Job | None) -> None:
-    """The bar, and the heads so far."""
-    if job is not None:
-        jobs.watch(job)
-    found = kept.get(key)
+def _draw_means(page: Page, key: object, name: str, found: FinderMeans | None, running: bool) -> None:
+    """The heads so far."""
     if found is None or name not in found.scores:
         caption("One prompt proves little. Repeated, heads are ranked by what is sure of them.")
         return

@@ -15,6 +15,7 @@ from mta_viz.tracing import estimate_seconds
 from mta_viz.ui import state
 from mta_viz.ui.labs.measuring import Measurement, draw_measurement, kept
 from mta_viz.ui.open_page import Page
+from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
 from mta_viz.ui.widgets import caption, plain, save_csv
 
@@ -49,9 +50,9 @@ def _measure(
     seed: int,
     n: int,
     keep: Callable[[QuestionScore], None],
-    report: Callable[[float], None],
+    job: Job,
 ) -> None:
-    evaluate_questions(model, task, n=n, seed=seed, keep=keep, progress=report)
+    evaluate_questions(model, task, n=n, seed=seed, keep=keep, progress=job.report)
 
 
 def _draw_measured(page: Page, found: QuestionScore | None, running: bool) -> None:

@@ -1,6 +1,7 @@
 """The text lab: the last word of passages, or every token of a text; pasted, or from a file."""
 
 import hashlib
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,19 +12,19 @@ from mta_viz.analysis.labs.passages import PassageScores, score_passages
 from mta_viz.analysis.labs.text_losses import TextLosses, text_losses
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.passages import FORMAT_WORDS, parse_passages
-from mta_viz.ui import jobs, state
+from mta_viz.ui import state
 from mta_viz.ui.labs.losses_view import draw_losses, window_words
+from mta_viz.ui.labs.measuring import Measurement, draw_measurement, kept
 from mta_viz.ui.labs.words_view import draw_words, word_words
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.uploads import text_file
-from mta_viz.ui.waiting import QUIET_SECONDS
 from mta_viz.ui.widgets import caption
 
 LAST_WORD, EVERY_TOKEN = MEASURES = ("the last word", "every token")
 MEGABYTES = {LAST_WORD: 50, EVERY_TOKEN: 5}
 NAME = "text"
-FIGURE_SECONDS = 600.0  # the longest that who waits for a figure without a browser is to wait
+SHOWN = "text shown"  # a setting: the digest of the text whose result is shown
 Found = PassageScores | TextLosses
 
 
@@ -80,46 +81,33 @@ def _draw_form() -> Given:
 
 
 def _draw_job(page: Page, given: Given) -> None:
-    kept: dict[object, Found] = state.get("text kept", {})
-    state.put("text kept", kept)  # the job writes into this one
     key = (NAME, page.model_key, given.digest)
-    _start_linked(page.model, given, kept, key)
-    job = jobs.running(NAME, key)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if job is not None:
-            st.button("Stop", key="text.stop", icon=":material/stop:", on_click=job.cancel)
-            caption("What is measured so far stays.")
-        else:
-            args = (page.model, given, kept, key)
-            st.button("Measure", type="primary", key="text.run", on_click=_start, args=args)
-    jobs.say_failure(jobs.current(NAME, key))
-    live = st.fragment(_draw_live, run_every=1.0) if job else _draw_live
-    live(page, kept, key, job)
+    draw_measurement(
+        Measurement(
+            NAME,
+            key,
+            "Measure",
+            "What is measured so far stays when it is stopped.",
+            partial(_measure, page.model, given, kept(NAME)),
+            partial(_draw_found, page, given, key),
+            by_itself=_asked_by_link(given),
+        )
+    )
 
 
-def _start_linked(model: HookedMTA, given: Given, kept: dict[object, Found], key: object) -> None:
-    """Measure what a link of a page that showed a result asks for: its own text, once, and no file."""
-    state.declare("text shown", "")
-    if kept or state.get("text asked") is not None or state.get("text shown") != given.digest:
-        return
-    _start(model, given, kept, key)
-    job = jobs.current(NAME, key)
-    if job is not None:
-        job.wait(FIGURE_SECONDS if state.get("waits for all") else QUIET_SECONDS)
+def _asked_by_link(given: Given) -> bool:
+    """Whether this is the text of a link of a page that showed a result; said once, and of no file."""
+    state.declare(SHOWN, "")
+    asked = state.get(SHOWN) == given.digest and not kept(NAME) and not state.get("text linked")
+    state.put("text linked", True)
+    return asked
 
 
-def _start(model: HookedMTA, given: Given, kept: dict[object, Found], key: object) -> None:
+def _measure(
+    model: HookedMTA, given: Given, results: dict[Hashable, Found], keep: Callable[[Found], None], job: Job
+) -> None:
     """Results of other texts are let go: they may be large."""
-    kept.clear()
-    state.put("text asked", key)
-    state.put("text shown", given.digest if given.file is None else "")
-    jobs.start(NAME, key, partial(_measure, model, given, kept, key))
-
-
-def _measure(model: HookedMTA, given: Given, kept: dict[object, Found], key: object, job: Job) -> None:
-    def keep(found: Found) -> None:
-        kept[key] = found
-
+    results.clear()
     job.begin("Reading the passages" if given.measure == LAST_WORD else "Reading the text")
     if given.measure == EVERY_TOKEN:
         text_losses(model, given.text, keep=keep, progress=job.report)
@@ -128,15 +116,14 @@ def _measure(model: HookedMTA, given: Given, kept: dict[object, Found], key: obj
     score_passages(model, passages, keep=keep, progress=job.report)
 
 
-def _draw_live(page: Page, kept: dict[object, Found], key: object, job: Job | None) -> None:
-    """The bar, and what is known so far."""
-    if job is not None:
-        jobs.watch(job)
-    found = kept.get(key)
+def _draw_found(page: Page, given: Given, key: object, found: Found | None, running: bool) -> None:
+    """What is known so far."""
     if found is None:
-        if job is None:
+        if not running:
             st.info("Not measured yet. Press Measure; long files can be stopped, and keep what is measured.")
-    elif isinstance(found, PassageScores):
-        draw_words(page, found, running=job is not None)
+        return
+    state.put(SHOWN, given.digest if given.file is None else "")
+    if isinstance(found, PassageScores):
+        draw_words(page, found, running=running)
     else:
-        draw_losses(page, found, key, running=job is not None)
+        draw_losses(page, found, key, running=running)

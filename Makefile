@@ -39,7 +39,7 @@ bench: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.memory $(or $(MODEL),assets/blocks-n5-mta)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.estimate $(or $(MODEL),assets/blocks-n5-mta)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.shape_rates
-	.ci/chromium $(RUN) && OMP_NUM_THREADS=1 $(RUN) -m benchmarks.clicks
+	.ci/chromium $(RUN) && OMP_NUM_THREADS=1 $(RUN) -m benchmarks.clicks && OMP_NUM_THREADS=1 $(RUN) -m benchmarks.saving
 
 define check_python
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

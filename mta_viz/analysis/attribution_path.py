@@ -85,7 +85,7 @@ def integrate(
     `max_seconds`. `score` gets up to about `at_once` points a call. `keep` is told the result so far after
     each round; `progress` the share that is done, of the time or of the way to the error. `summed`: sums over
     a batch of values that are kept in place of them. `after`: an earlier integral of the same path, to go on
-    from; raises PromptError where its ends had other scores.
+    from by a round or more; raises PromptError where its ends had other scores.
     """
     from captum.attr import IntegratedGradients  # takes seconds the first time: before the watch starts
 
@@ -101,7 +101,10 @@ def integrate(
         found = path.total(stretches)
         if keep is not None:
             keep(found)
-        if found.error <= max_error or path.steps >= MOST_STEPS or not watch.has_time(found.error):
+        if found.error <= max_error or path.steps >= MOST_STEPS:
+            return found
+        begun = after is None or path.steps > after.steps  # to go on is to do one round at least
+        if not watch.has_time(found.error) and begun:
             return found
         stretches = path.halved(stretches)
 

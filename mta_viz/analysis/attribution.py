@@ -86,7 +86,8 @@ def integrated_gradients(
             of_embeddings(model, question), real, base.float().expand_as(real), at_once=at_once,
             max_error=max_error, max_seconds=max_seconds, progress=progress,
             keep=None if keep is None else lambda found: keep(told(found)),
-            summed=lambda values: values.cpu().double().sum(-1), after=None if after is None else after.integral,
+            summed=lambda values: values.cpu().double().sum(-1),
+            after=None if after is None else after.integral,
         )
     )  # fmt: skip
 

@@ -136,9 +136,9 @@ class _Path:
         there = (after.baseline_score, after.score)
         if max(abs(one - other) for one, other in zip(there, ends, strict=True)) > SAME:
             raise PromptError(
-                "the integral to go on from is of another question: its scores at the baseline and the prompt "
-                f"are {there[0]:.4g} and {there[1]:.4g} nats, here {ends[0]:.4g} and {ends[1]:.4g}. Go on with "
-                "the same model, prompt, answer and baseline, or begin anew"
+                "the integral to go on from is of another question: its scores at the baseline and the "
+                f"prompt are {there[0]:.4g} and {there[1]:.4g} nats, here {ends[0]:.4g} and {ends[1]:.4g}. "
+                "Go on with the same model, prompt, answer and baseline, or begin anew"
             )
         self.steps = after.steps
         return list(after.stretches)

@@ -105,7 +105,7 @@ def test_an_integral_goes_on_from_an_earlier_one():
 
 def test_an_integral_of_something_else_is_not_gone_on_with():
     first = integrate(step, REAL, BASE, max_error=0.1, max_seconds=1e9)
-    with pytest.raises(PromptError, match="another question: its scores .* 0 and 10 nats, here 1 and 3"):
+    with pytest.raises(PromptError, match=r"another question: its scores .* 0 and 10 nats, here 1 and 3"):
         integrate(product, REAL, BASE, max_error=0.1, max_seconds=1e9, after=first)
 
 

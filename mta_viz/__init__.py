@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from mta_viz.analysis.comparing import compare
     from mta_viz.analysis.decomposition import decompose
     from mta_viz.analysis.head_scores import head_scores, ranking
-    from mta_viz.analysis.predictions import top_tokens
+    from mta_viz.analysis.predictions import lens_over_layers, top_tokens
     from mta_viz.analysis.responsible_prompt import responsibilities
     from mta_viz.analysis.shapes.notebook import kernels
+    from mta_viz.analysis.top_cells import top_cells
     from mta_viz.exporting.notebook import export
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
@@ -40,11 +41,13 @@ __all__ = [
     "export",
     "head_scores",
     "kernels",
+    "lens_over_layers",
     "load",
     "open_trace",
     "ranking",
     "responsibilities",
     "save_trace",
+    "top_cells",
     "top_tokens",
 ]
 
@@ -60,11 +63,13 @@ _HOME = {
     "export": "mta_viz.exporting.notebook",
     "head_scores": "mta_viz.analysis.head_scores",
     "kernels": "mta_viz.analysis.shapes.notebook",
+    "lens_over_layers": "mta_viz.analysis.predictions",
     "load": "mta_viz.tracing",
     "open_trace": "mta_viz.traces.files",
     "ranking": "mta_viz.analysis.head_scores",
     "responsibilities": "mta_viz.analysis.responsible_prompt",
     "save_trace": "mta_viz.traces.files",
+    "top_cells": "mta_viz.analysis.top_cells",
     "top_tokens": "mta_viz.analysis.predictions",
 }
 

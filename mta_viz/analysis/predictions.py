@@ -1,14 +1,15 @@
 """The next tokens after a position: the most probable ones, and how they come up over the layers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.printed import PrintedRows, Row
+from mta_viz.printed import Printed, PrintedRows, Row
 from mta_viz.tracing import Trace
 
 
@@ -34,8 +35,8 @@ class Predictions(PrintedRows):
         return ("rank", "token", "probability", "id"), rows
 
 
-@dataclass(frozen=True)
-class LogitLens:
+@dataclass(frozen=True, repr=False)
+class LogitLens(Printed):
     """Next-token readings of the residual stream after `position`, over depths 0..number of layers.
 
     Depth d is the stream that enters layer d, the last one the model's output. For the tokens of
@@ -50,6 +51,36 @@ class LogitLens:
     probabilities: Float[Tensor, "depth token"]
     ranks: Int[Tensor, "depth token"]
     top: tuple[tuple[Prediction, ...], ...]
+
+    def _title(self) -> str:
+        return (
+            f"Logit lens after position {self.position}: probability (rank) before each layer and at the end"
+        )
+
+    def _table(self) -> tuple[Row, Sequence[Row]]:
+        """A row a depth, a column a token."""
+        cells = [
+            [f"{p:.2%} ({rank})" for p, rank in zip(row, ranks, strict=True)]
+            for row, ranks in zip(self.probabilities.tolist(), self.ranks.tolist(), strict=True)
+        ]
+        return ("depth", *self.pieces), [(depth, *row) for depth, row in enumerate(cells)]
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values: what every depth would predict, and the tokens chosen at every depth."""
+        return {
+            "position": self.position,
+            "tokens": [{"id": one, "piece": piece} for one, piece in zip(self.ids, self.pieces, strict=True)],
+            "depths": [
+                {
+                    "depth": depth,
+                    "logits": self.logits[depth].tolist(),
+                    "probabilities": self.probabilities[depth].tolist(),
+                    "ranks": self.ranks[depth].tolist(),
+                    "top": [asdict(one) for one in top],
+                }
+                for depth, top in enumerate(self.top)
+            ],
+        }
 
 
 def top_tokens(trace: Trace, position: int, k: int = 10) -> Predictions:
@@ -72,6 +103,10 @@ def lens_over_layers(
 
     Without `token_ids`, of the model's own `k` most probable tokens. Raises as `top_tokens` does,
     and PromptError for ids outside the vocabulary.
+
+    >>> lens = mta_viz.lens_over_layers(trace, len(trace.tokens) - 1, k=1)
+    >>> lens.pieces, lens.ranks[-1].tolist()
+    (('q',), [1])
     """
     vocab, depths = trace.model.config.vocab_size, range(trace.model.config.n_layers + 1)
     wrong = [index for index in token_ids if not 0 <= index < vocab]

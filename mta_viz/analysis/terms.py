@@ -5,8 +5,8 @@ Owns the frozen results; `decomposition.py` makes them from a trace.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -72,6 +72,16 @@ class Decomposition(Printed):
     def _title(self) -> str:
         where = f"L{self.layer} H{self.head} {self.stage.value.long}, query {self.query}, key {self.key}"
         return f"{where}: {number(self.value)} = {self._sum_words()}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values; stages by their hooks' names, terms largest first."""
+        left_out = {"stage", "stage_before", "terms", "window"}
+        return {
+            "stage": self.stage.value.hook,
+            "stage_before": self.stage_before and self.stage_before.value.hook,
+            **{name: value for name, value in vars(self).items() if name not in left_out},
+            "terms": [asdict(term) for term in self.terms],
+        }
 
     def _sum_words(self) -> str:
         return f"sum of {len(self.terms)} products"

@@ -58,6 +58,10 @@ def top_cells(
     at query i, before any norm, gate and output projection.
     Masked, NaN and infinite cells are left out, without `first_token` query 0 and key 0 too. Rows
     pass by in slabs: no whole map exists. Raises PromptError for what is not there.
+
+    >>> largest = mta_viz.top_cells(trace, 2, 1, mta_viz.Stage.PATTERN, k=1)[0]
+    >>> largest.query >= largest.key
+    True
     """
     n_heads, before = trace.model.config.n_heads, stage_before(trace, layer, stage)
     if not 0 <= head < n_heads:

@@ -6,15 +6,12 @@ before the arguments are understood: each command is a module with `run(argument
 dict, or a text that is printed as it is.
 """
 
-import json
-import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
 
 from mta_viz.cli.arguments import build_parser
+from mta_viz.cli.json_text import json_text
 from mta_viz.errors import MtaVizError
 
 USER_ERROR = 2
@@ -30,7 +27,7 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
         if ready is not None:
             ready()
         answer = command.run(arguments)
-        print(answer if isinstance(answer, str) else _json(answer), flush=True)
+        print(answer if isinstance(answer, str) else json_text(answer), flush=True)
     except MtaVizError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -41,20 +38,6 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
     except OSError as error:
         return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     return 0
-
-
-def _json(answer: dict[str, Any]) -> str:
-    """Indented, lists of numbers on one line (no JSON string holds a line break); NaN and inf are null."""
-    text = json.dumps(_finite(answer), indent=2, allow_nan=False)
-    return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fail(message: str) -> int:

@@ -5,11 +5,10 @@ from typing import Any
 
 from mta_viz.analysis.attributed_heads import AttributedHeads, attribute_heads
 from mta_viz.analysis.attributed_prompt import AttributedPrompt, attribute
-from mta_viz.cli.loading import open_prompt
+from mta_viz.cli.loading import open_prompt, stage_named
 from mta_viz.cli.output import check_output, write_json
 from mta_viz.cli.progress import ProgressLine
 from mta_viz.errors import PromptError
-from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 
@@ -41,22 +40,21 @@ def _one(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str
         baseline=_baseline(arguments.baseline),
         groups=arguments.spans,
         layer=arguments.layer,
-        stage=_stage(arguments.stage),
+        stage=None if arguments.stage is None else stage_named(arguments.stage),
         **asked,
     )
 
 
 def _heads(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedHeads:
     """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
-    stage = _stage(arguments.stage)
-    if stage is None:
+    if arguments.stage is None:
         raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
     if arguments.spans or arguments.baseline or arguments.method == "ablation":
         raise PromptError(
             "--heads measures whole maps by both methods; leave out --method, --baseline, --spans"
         )
     layers = None if arguments.layer is None else (arguments.layer,)
-    return attribute_heads(model, tokens, stage, layers=layers, **asked)
+    return attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **asked)
 
 
 def _baseline(text: str | None) -> Any:
@@ -65,12 +63,3 @@ def _baseline(text: str | None) -> Any:
     if not text.isdecimal():
         raise PromptError(f"the baseline is {text!r}; expected zero, mean, bos, or a token's id")
     return int(text)
-
-
-def _stage(name: str | None) -> Stage | None:
-    if name is None:
-        return None
-    found = next((stage for stage in Stage if name in (stage.value.hook, stage.value.key)), None)
-    if found is None:
-        raise PromptError(f"{name!r} is no stage; expected {', '.join(one.value.hook for one in Stage)}")
-    return found

@@ -9,6 +9,7 @@ import torch
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.recipes.running import checked_device
 from mta_viz.tokenizers.base import Tokens
@@ -51,6 +52,14 @@ def open_prompt(arguments: Namespace) -> tuple[HookedMTA, Tokens]:
     tokens = tokenize(model, valid_text(arguments.prompt) if ids is None else ids)
     note_length(model, len(tokens))
     return model, tokens
+
+
+def stage_named(name: str) -> Stage:
+    """The stage of that hook or key, as `hook_scores_kq` or `kq`. Raises PromptError for another name."""
+    found = next((stage for stage in Stage if name in (stage.value.hook, stage.value.key)), None)
+    if found is None:
+        raise PromptError(f"{name!r} is no stage; expected {', '.join(one.value.hook for one in Stage)}")
+    return found
 
 
 def read_ids(path: Path) -> list[int]:

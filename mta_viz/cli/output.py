@@ -1,6 +1,5 @@
 """Files the commands write: never over an existing one unasked, never half of one."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mta_viz.checkpoint.atomic import replacing
+from mta_viz.cli.json_text import json_text
 from mta_viz.errors import MtaVizError
 
 
@@ -40,7 +40,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def write_json(path: Path, answer: Mapping[str, Any]) -> None:
     """The answer of a command as a file, put in its place when complete."""
     with replacing(path) as partial:
-        partial.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json_text(answer) + "\n", encoding="utf-8")
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

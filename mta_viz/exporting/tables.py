@@ -8,10 +8,11 @@ from jaxtyping import Float
 
 from mta_viz.analysis.cross_sections import CrossSection
 from mta_viz.analysis.effects import Effects, kernel_of
-from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.head_scores import HeadScores
 from mta_viz.analysis.history import KernelCurves
 from mta_viz.analysis.kernels import Offsets
 from mta_viz.analysis.predictions import LogitLens
+from mta_viz.analysis.score_definitions import SCORES
 from mta_viz.analysis.shapes.probes import ProbeResult
 from mta_viz.analysis.stage_statistics import HeadStatistics
 from mta_viz.analysis.sweeps import SweepRow

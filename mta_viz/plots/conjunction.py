@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 import plotly.graph_objects as go
 
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, score_of
 from mta_viz.analysis.maps import round_up
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.plots.head_tiles import value_text
 from mta_viz.plots.sweep import Place, sweep_map
 

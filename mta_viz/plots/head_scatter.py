@@ -4,8 +4,9 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.head_scores import HeadScores, Score
+from mta_viz.analysis.head_scores import HeadScores
 from mta_viz.analysis.maps import round_up
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.plots import theme
 from mta_viz.plots.head_tiles import said
 from mta_viz.plots.parts import Parts

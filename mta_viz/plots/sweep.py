@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.maps import round_up
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.model.stages import Stage
 from mta_viz.plots import theme
 from mta_viz.plots.head_tiles import value_map

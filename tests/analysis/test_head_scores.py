@@ -12,9 +12,10 @@ from model_cases import EXAMPLES
 from planted import FULL, heads, planted
 from torch import Tensor
 
-from mta_viz.analysis.head_scores import SCORES, head_scores, ranking
+from mta_viz.analysis.head_scores import head_scores, ranking
 from mta_viz.analysis.pattern_scores import TARGETS
 from mta_viz.analysis.ranked import Ranked
+from mta_viz.analysis.score_definitions import SCORES
 from mta_viz.analysis.spans import Span
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError

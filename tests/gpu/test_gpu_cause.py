@@ -31,7 +31,9 @@ def exact_convolutions():
 
 @pytest.fixture(scope="module")
 def models():
-    return {place: mta_viz.load(ASSETS / "blocks-n5-mta", device=place) for place in PLACES}
+    return {
+        place: mta_viz.load(ASSETS / "blocks-n5-mta", device=place, dtype=torch.float32) for place in PLACES
+    }
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,10 @@ def test_responsibility(models, prompts):
 
 
 def test_comparison_with_itself_at_identity_and_a_twin(models, prompts):
-    twins = {place: mta_viz.load(ASSETS / "blocks-n5-transformer", device=place) for place in PLACES}
+    twins = {
+        place: mta_viz.load(ASSETS / "blocks-n5-transformer", device=place, dtype=torch.float32)
+        for place in PLACES
+    }
     for others in (twins, dict.fromkeys(PLACES)):
         found = {place: mta_viz.compare(models[place], others[place], prompts[0]) for place in PLACES}
         alike(found, lambda one: [[pair.a, pair.b] for pair in one.answers])
@@ -102,6 +107,8 @@ def test_the_labs(models):
     tested = {place: conjunction(model, samples) for place, model in models.items()}
     for measure in tested["cpu"].values:
         alike(tested, lambda one, measure=measure: one.values[measure])
-    needle = {place: mta_viz.load(ASSETS / "needle-mta", device=place) for place in PLACES}
+    needle = {
+        place: mta_viz.load(ASSETS / "needle-mta", device=place, dtype=torch.float32) for place in PLACES
+    }
     text = "The city of Paris has the number 4. " * 20
     alike({place: text_losses(model, text) for place, model in needle.items()}, lambda one: one.loss)

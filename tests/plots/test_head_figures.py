@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from mta_viz.analysis.cross_sections import CrossSection
-from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.head_scores import HeadScores
 from mta_viz.analysis.predictions import LogitLens, Prediction
+from mta_viz.analysis.score_definitions import SCORES
 from mta_viz.analysis.spans import Span
 from mta_viz.analysis.thumbnails import MAX_CELLS, Thumbnails
 from mta_viz.model.stages import Stage

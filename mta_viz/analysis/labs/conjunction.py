@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.analysis.labs.four_prompts import FourPrompts
 from mta_viz.analysis.labs.gains import MeanScore, mean_score
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.interventions.plans import everything_to_identity
 from mta_viz.model.editing import edited

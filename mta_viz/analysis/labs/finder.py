@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.head_scores import SCORES, HeadScores
+from mta_viz.analysis.head_scores import HeadScores
 from mta_viz.analysis.labs.crops import Region, region
+from mta_viz.analysis.score_definitions import SCORES
 from mta_viz.analysis.span_mass import check_span, selectivity, span_results
 from mta_viz.analysis.spans import QUESTION, Span, next_letter
 from mta_viz.analysis.spans import find as search

@@ -10,10 +10,10 @@ import streamlit as st
 from jaxtyping import Float
 
 from mta_viz.analysis.effects import Absent, Effect, Effects, find_effects
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.kernel_effect import MADE_BY, KernelEffect, kernel_effect
 from mta_viz.analysis.kernels import WHERE, KernelId, MixPlace, Place
 from mta_viz.analysis.maps import round_up
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.analysis.spans import Span
 from mta_viz.config import ModelConfig
 from mta_viz.exporting.tables import effects_csv

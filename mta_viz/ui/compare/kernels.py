@@ -3,9 +3,9 @@
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.kernel_distance import NO_KERNEL, KernelPair, pair_taps
 from mta_viz.analysis.kernels import WHERE, MixPlace, Place
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.analysis.shapes.table import KEY_QUERY
 from mta_viz.exporting.compared import kernel_pairs_csv
 from mta_viz.model.stages import Stage

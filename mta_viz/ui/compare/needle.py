@@ -7,8 +7,8 @@ import streamlit as st
 from jaxtyping import Float
 
 from mta_viz.analysis.comparing import NeedleShares
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.maps import round_up
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.exporting.compared import shares_csv
 from mta_viz.model.stages import Stage
 from mta_viz.plots.compared import share_lines

@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.head_scores import SCORES, Score
 from mta_viz.analysis.labs.gains import FinderMeans, MeanScore, finder_means
+from mta_viz.analysis.score_definitions import SCORES, Score
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.head_tiles import value_text
 from mta_viz.tasks.needles import NeedleTask

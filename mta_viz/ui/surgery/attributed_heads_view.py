@@ -7,8 +7,8 @@ import numpy as np
 import streamlit as st
 
 from mta_viz.analysis.attributed_heads import CELLS, AttributedHeads, LayerAttribution, attribute_heads
-from mta_viz.analysis.head_scores import Score
 from mta_viz.analysis.maps import AttentionMap, head_maps, shared_limit
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.exporting.attribution import attributed_heads_csv
 from mta_viz.exporting.data import map_csv
 from mta_viz.model.stages import Stage, layer_stages

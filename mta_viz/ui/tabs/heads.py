@@ -6,8 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.head_scores import HeadScores, Score, head_scores, ranking
+from mta_viz.analysis.head_scores import HeadScores, head_scores, ranking
 from mta_viz.analysis.maps import shared_limit
+from mta_viz.analysis.score_definitions import Score
 from mta_viz.analysis.spans import QUESTION, Span, needle_spans
 from mta_viz.analysis.thumbnails import Thumbnails, all_thumbnails, layer_thumbnails
 from mta_viz.exporting.tables import scores_csv, tiles_csv

@@ -55,8 +55,8 @@ def test_a_kernel_is_tested_from_where_it_is_shown(visit, path, kernel):
     page.get_by_role("button", name="Test: set this kernel to identity").click()
     original, edited, difference = wait_for_maps(page, EDITED, kernel)
     expect(page).to_have_url(re.compile(r"/surgery\?.*e="))
-    listed = page.locator(".stMain [data-testid=stCheckbox]", has_text=re.compile(f"{kernel} pre .+ identity"))
-    expect(listed).to_be_visible()
+    words = re.compile(f"{kernel} pre .+ identity")
+    expect(page.locator(".stMain [data-testid=stCheckbox]", has_text=words)).to_be_visible()
     assert original != edited
     assert re.search("[1-9]", difference)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -112,6 +112,8 @@ def attribute(
     >>> mta_viz.attribute(model, trace.tokens, method="ablation", groups=[[7, 8], [9]]).found.values.shape
     torch.Size([2])
     """
+    if method not in get_args(Method):
+        raise PromptError(f"there is no method {method!r}; expected {' or '.join(get_args(Method))}")
     asked = ask(model, prompt, answer, position)
     if (layer is None) != (stage is None):
         raise PromptError("a layer and a stage go together; give both, or neither")

@@ -138,7 +138,7 @@ def read_effects(file: Path) -> Effects:
         raise MtaVizError(f"{file} is no JSON: it is damaged; move it away and measure again") from error
     try:
         return _effects(data)
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise MtaVizError(
             f"{file} is no table of effects that this version reads ({reason}); "

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mta_viz.checkpoint.layout import Entry, kernel_entries
+from mta_viz.checkpoint.stored import dtype_name
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError
 
@@ -95,6 +96,8 @@ def _tensor_problems(tensors: Mapping[str, Tensor], entries: Mapping[str, Entry]
     for key in expected.keys() & tensors.keys():
         if count and tuple(tensors[key].shape) != expected[key]:
             problems.append(f"{key} has shape {list(tensors[key].shape)}, expected {list(expected[key])}")
-        elif not tensors[key].isfinite().all():
+        elif not tensors[key].is_floating_point():
+            problems.append(f"{key} holds {dtype_name(tensors[key].dtype)}, expected floating-point numbers")
+        elif not tensors[key].float().isfinite().all():  # 8-bit numbers cannot be asked
             problems.append(f"{key} holds NaN or infinite values")
     return sorted(problems)

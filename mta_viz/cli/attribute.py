@@ -12,6 +12,8 @@ from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 
+MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
+
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The values with their tokens; integrated gradients with their completeness error."""
@@ -60,6 +62,6 @@ def _heads(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[s
 def _baseline(text: str | None) -> Any:
     if text is None or text in ("zero", "mean", "bos"):
         return text
-    if not text.isdecimal():
-        raise PromptError(f"the baseline is {text!r}; expected zero, mean, bos, or a token's id")
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise PromptError(f"the baseline is {text[:40]!r}; expected zero, mean, bos, or a token's id")
     return int(text)

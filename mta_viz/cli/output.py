@@ -19,6 +19,8 @@ def check_output(path: Path, force: bool) -> None:
         raise MtaVizError(f"{path} is a link to something that is not there; name a file, or remove the link")
     if path.is_dir():
         raise MtaVizError(f"{path} is a folder; name a file to write")
+    if path.exists() and not path.is_file():
+        raise MtaVizError(f"{path} is no regular file, and would be replaced by one; name another")
     if path.exists() and not force:
         raise MtaVizError(f"{path} exists; choose another name or add --force")
     if not path.parent.is_dir():

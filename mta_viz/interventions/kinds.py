@@ -6,7 +6,6 @@ to both sides, so the transpose of one is in general no kernel. What can be turn
 (`MirrorKernel`). Patches from another prompt's run are `patches.py`'s.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -17,6 +16,7 @@ from mta_viz.errors import ConfigError
 KernelPlace = Literal["pre", "post"]
 MixingPlace = Literal["head_pre", "head_post"]
 Taps = tuple[tuple[float, ...], ...]
+LARGEST = (2 - 2**-23) * 2.0**127  # of float32
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,8 @@ def _is_index(value: object) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    """Also as float32, in which models compute and addresses are written."""
+    return type(value) in (int, float) and abs(value) <= LARGEST  # type: ignore[arg-type,operator]
 
 
 def _table_problems(taps: Any) -> list[str]:
@@ -265,5 +266,5 @@ def _table_problems(taps: Any) -> list[str]:
     if not is_table or len(set(map(len, taps))) > 1:
         return ["the taps are no table; expected rows of one length, at least one tap"]
     if not all(_is_finite(tap) for row in taps for tap in row):
-        return ["the taps hold something else than finite numbers"]
+        return ["the taps hold something else than finite numbers of 32 bits"]
     return []

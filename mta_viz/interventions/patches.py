@@ -46,6 +46,8 @@ class PatchHead(Intervention):
         ids = isinstance(prompt, tuple) and all(type(one) is int and one >= 0 for one in prompt)
         if not (ids or isinstance(prompt, str)) or not prompt:
             problems.append("prompt is neither a text nor a list of token ids, or it is empty")
+        elif isinstance(prompt, str) and not _is_unicode(prompt):
+            problems.append("prompt holds halves of characters; expected a text that can be written as UTF-8")
         return problems
 
     @property
@@ -67,3 +69,11 @@ class PatchHead(Intervention):
             return f"as in a run of {len(self.prompt)} token ids"
         shown = self.prompt if len(self.prompt) <= SHOWN else f"…{self.prompt[1 - SHOWN :]}"
         return f"as in “{shown}”"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

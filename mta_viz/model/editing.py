@@ -37,9 +37,7 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
     weights: Weights = dict(model.state_dict())
     for intervention in plan:
         weights |= _changed(intervention, weights, model.config)
-    with torch.device("meta"):
-        made = HookedMTA(model.config)
-    made.load_state_dict(weights, assign=True)
+    made = _as_it_is(model, weights)
     for intervention in plan:
         _take_out(intervention, made.blocks[intervention.layer].attn)
         if isinstance(intervention, PatchHead):
@@ -47,6 +45,18 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
     made.setup()  # hook points may be gone
     made.tokenizer, made.source, made.plan = model.tokenizer, model.source, (*model.plan, *plan)
     return made.requires_grad_(False).eval()
+
+
+def _as_it_is(model: HookedMTA, weights: Weights) -> HookedMTA:
+    """A module of these weights that lacks what earlier edits took out of `model` and has its patches."""
+    with torch.device("meta"):
+        made = HookedMTA(model.config)
+    for intervention in model.plan:
+        _take_out(intervention, made.blocks[intervention.layer].attn)
+    made.load_state_dict(weights, assign=True)
+    for own, new in zip(model.blocks, made.blocks, strict=True):
+        new.attn.patches = own.attn.patches
+    return made
 
 
 @singledispatch

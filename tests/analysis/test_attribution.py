@@ -1,5 +1,6 @@
 """Integrated gradients are complete, ablation is what a manual run without the input gives."""
 
+import inspect
 import math
 
 import pytest
@@ -210,6 +211,8 @@ def test_what_cannot_be_done_is_told(model):
         ablate_tokens(model, question, ((9,),))
     with pytest.raises(PromptError, match="token 23 does not exist"):
         integrated_gradients(model, question, baseline=23)
+    with pytest.raises(PromptError, match="no method 'gradient'; expected gradients or ablation"):
+        inspect.unwrap(attribute)(model, [1, 2], method="gradient")  # tests check types, notebooks do not
     with pytest.raises(PromptError, match=r"GiB for 8,000 tokens. Shorten the prompt to [0-9,]+ tokens"):
         integrated_gradients(model, random_question(0, 8000))
     with pytest.raises(PromptError, match="of another prompt"):

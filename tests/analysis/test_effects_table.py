@@ -95,6 +95,7 @@ def test_of_other_weights_they_are_absent(folder: Path):
         (lambda data: data["effects"][0].update(plan=[{"kind": "x"}]), "number 1"),
         (lambda data: data["effects"][0]["accuracy_change"].pop("low"), "'low' is missing"),
         (lambda data: data["effects"][0].update(accuracy_change=[1, 2, 3]), "no table"),
+        (lambda data: data.update(accuracy=10**400), "too large"),
     ],
 )
 def test_foreign_tables_are_refused_and_shown_as_absent(folder: Path, change, word: str):

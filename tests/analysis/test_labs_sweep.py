@@ -158,6 +158,10 @@ def test_settings_grow_together(model, monkeypatch):
 def test_sweeps_that_make_no_sense_are_refused(model):
     with pytest.raises(ConfigError, match=r"(?s)needles are \[\].*depths are \[0, 0\].*samples are 0"):
         Sweep((), (300,), (0, 0), 0)
+    with pytest.raises(ConfigError, match="99,999,999,999 tokens; at most 1,000,000"):
+        Sweep((1,), (300, 99_999_999_999))
+    with pytest.raises(ConfigError, match="1,000,002 samples in all; expected at most 1,000,000"):
+        Sweep((1, 2), (300,), (0,), samples=500_001)
     with pytest.raises(PromptError, match="9 needles"):
         Sweep((9,))
     with pytest.raises(PromptError, match=r"take \d+ tokens, \d+ more than the length 100"):
@@ -249,6 +253,12 @@ def test_the_file_keeps_what_is_not_finite_as_null(tmp_path):
     assert math.isnan(read_sweep(tmp_path / "r.json").models[0].samples[0].log_probability)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    text = sweep_text(empty_results(SWEEP).with_model(ModelResults("m", "a", "b", RESULTS)))
+    (tmp_path / "r.json").write_text(text, encoding="utf-8-sig")
+    assert read_sweep(tmp_path / "r.json") == parse_sweep(text, "f")
+
+
 DAMAGED = (
     ('"needles": \\d+', '"needles": 9', "needles cannot be"),
     ('"length": \\d+', '"length": 0', "length cannot be"),
@@ -257,8 +267,10 @@ DAMAGED = (
     ('"place": \\d+', '"place": 8', "place cannot be"),
     ('"named": [a-z0-9]+', '"named": 8', "named cannot be"),
     ('"log_probability": [-.0-9]+', '"log_probability": 0.5', "log_probability cannot be"),
+    ('"log_probability": [-.0-9]+', f'"log_probability": -{"9" * 400}', "log_probability cannot be"),
     ('"seed": \\d+', '"seed": true', "seed of another kind"),
     ('"name": "m"', '"name": 3', "name is no text"),
+    ('"name": "m"', r'"name": "\\ud800"', "surrogates not allowed"),
     ('"question": null', '"question": {"a": 1}', "question is no text"),
     ('"needle": ".*?"', '"needle": "' + "x" * 10_001 + '"', "at most 10,000 characters"),
     (r'(\{"needles.*?\})', r"\1, \1", "has a sample twice"),

@@ -66,6 +66,22 @@ def test_every_fault_is_told_at_once(tmp_path, blocks):
     assert len(raised.value.problems) == 5
 
 
+def test_kernels_that_are_no_floating_point_numbers_are_told(tmp_path, blocks):
+    key = "layers.{}.attention.mta_kernel"
+    stored = load_file(BLOCKS / HISTORY_FILE)
+    whole, complex_ = stored[key.format(0)].long(), stored[key.format(1)].to(torch.complex64)
+    steps = json.dumps([*range(48)])
+    with pytest.raises(CheckpointError) as raised:
+        read_history(
+            changed(tmp_path, steps, **{key.format(0): whole, key.format(1): complex_}), blocks.config
+        )
+    assert [problem.split(" holds ")[1] for problem in raised.value.problems] == [
+        f"{name}, expected floating-point numbers" for name in ("int64", "complex64")
+    ]
+    short = changed(tmp_path, steps, **{key.format(2): stored[key.format(2)].to(torch.float8_e5m2)})
+    assert read_history(short, blocks.config) is not None
+
+
 @pytest.mark.parametrize("steps", ["", "x", "[]", "[1.5]", "{}"])
 def test_steps_that_are_no_list_of_whole_numbers_are_told(tmp_path, blocks, steps):
     with pytest.raises(CheckpointError, match="no list of whole training steps"):

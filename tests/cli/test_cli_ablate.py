@@ -1,6 +1,8 @@
 """`ablate`: the notebook's numbers, plans from words and files, and what is refused."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from cli_support import assert_refused
@@ -53,3 +55,11 @@ def test_a_file_there_is_not_overwritten_unasked(run, folder, tmp_path):
     (tmp_path / "plan.json").write_bytes(b"\xff\xfe\x00")
     refused = run("ablate", folder, "--prompt", PROMPT, "--plan", tmp_path / "plan.json")
     assert_refused(refused, "is no text")
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_pipe_or_device_is_not_replaced_by_the_answer(run, folder: Path, tmp_path: Path, force):
+    os.mkfifo(tmp_path / "pipe")
+    answer = run("ablate", folder, "--prompt", "ab", "--out", tmp_path / "pipe", *force)
+    assert_refused(answer, "pipe is no regular file")
+    assert (tmp_path / "pipe").is_fifo()

@@ -75,6 +75,7 @@ def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
         (("--heads", "--stage", "kq", "--layer", "0"), "exists in the layers [1]; asked for: [0]"),
         (("--heads", "--stage", "kq", "--baseline", "zero"), "leave out --method"),
         (("--baseline", "best"), "expected zero, mean, bos, or a token's id"),
+        (("--baseline", "9" * 5000), "expected zero, mean, bos, or a token's id"),
         (("--baseline", "mean", "--method", "ablation"), "is no token's id"),
         (("--position", "99"), "position 99 does not exist"),
         (("--spans", "0:99", "--method", "ablation"), "expected positions of 0 to"),

@@ -218,9 +218,17 @@ PATCH = {"kind": "patch_head", "layer": 0, "head": 0, "stage": "z", "prompt": "a
         (PATCH | {"prompt": ""}, "prompt is neither"),
         (PATCH | {"prompt": [1, -2]}, "prompt is neither"),
         (PATCH | {"prompt": None}, "prompt is neither"),
+        (PATCH | {"prompt": "a\ud800"}, "prompt holds halves of characters"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": []}, "no table"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[]]}, "no table"),
         ({"kind": "replace_kernel"} | KERNEL | {"taps": [[float("inf")]]}, "finite"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": [[float("nan")]]}, "finite"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": [[3.5e38]]}, "finite"),
+        ({"kind": "replace_kernel"} | KERNEL | {"taps": [[10**400]]}, "finite"),
+        (
+            {"kind": "scale_towards_identity"} | KERNEL | {"strength": 10**400},
+            "expected a number from 0 to 1",
+        ),
     ],
 )
 def test_what_fits_no_model_is_refused_at_once(entry: dict, word: str):

@@ -22,6 +22,7 @@ from mta_viz.interventions.kinds import (
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
+from mta_viz.interventions.patches import PatchHead
 from mta_viz.interventions.plans import Plan, everything_to_identity
 from mta_viz.model.editing import edited
 from mta_viz.model.stages import Stage
@@ -197,6 +198,18 @@ def test_a_bypassed_part_is_gone_from_that_layer_only(model: HookedMTA):
     assert trace.gate(1) is None and trace.gate(2) is not None
     hooks = run_hooks(made, IDS[0].tolist(), [f"blocks.1.attn.{name}" for name in ("hook_z", "hook_z_gated")])
     assert torch.equal(hooks["blocks.1.attn.hook_z"], hooks["blocks.1.attn.hook_z_gated"])
+
+
+@pytest.mark.parametrize("cut", range(len(EVERY_KIND) + 1))
+def test_an_edited_model_can_be_edited_again(model: HookedMTA, cut: int):
+    patch = PatchHead(2, 0, "sm", (1,) * 12)
+    plan = (patch, *EVERY_KIND)
+    sources = {patch: torch.full((12, 12), 0.3).tril()}
+    whole = edited(model, plan, sources)
+    twice = edited(edited(model, plan[: cut + 1], sources), plan[cut + 1 :])
+    assert twice.plan == whole.plan
+    assert torch.equal(score(twice, IDS), score(whole, IDS))
+    assert not torch.allclose(score(edited(model, EVERY_KIND), IDS), score(whole, IDS), atol=1e-4)
 
 
 def test_what_the_model_lacks_is_refused(model: HookedMTA):

@@ -18,6 +18,7 @@ from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleSample, NeedleTask, make_n
 from mta_viz.tokenizers.base import Tokenizer
 
 Setting = tuple[int, int, float | int]  # needles, length in tokens, depth in per cent
+LONGEST, MOST_SAMPLES = 10**6, 10**6  # tokens of a prompt; samples of a sweep: no machine runs more
 PROBE = "The magic number of San Francisco is 417. One of two, 3.5 and 60: naïve zebras!"
 
 
@@ -46,6 +47,10 @@ class Sweep:
         ]
         if self.samples < 1:
             problems.append(f"samples are {self.samples}; expected at least 1")
+        if max(self.lengths, default=0) > LONGEST:
+            problems.append(f"a prompt of {max(self.lengths):,} tokens; at most {LONGEST:,} are made")
+        if (every := len(self.settings) * self.samples) > MOST_SAMPLES:
+            problems.append(f"{every:,} samples in all; expected at most {MOST_SAMPLES:,}")
         if problems:
             raise ConfigError(problems, subject="The sweep")
         for setting in self.settings:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from mta_viz.tasks.needles import MAX_NEEDLES
 
 FORMAT = "mta_viz needle sweep 1"
 MOST_CHARACTERS, LONGEST = 10_000, 10**8  # of a text; of a prompt, in tokens
+LARGEST = sys.float_info.max  # JSON's whole numbers have no end
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("needles", "length", "seed", "place"), (int,)),
     "depth": (int, float),
@@ -94,7 +96,7 @@ def write_sweep(file: Path, results: SweepResults) -> None:
 def read_sweep(file: Path) -> SweepResults:
     """The results in a file. Raises MtaVizError saying what is wrong with it."""
     try:
-        text = file.read_text("utf-8")
+        text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MtaVizError(f"{file} cannot be read: {error}") from error
     return parse_sweep(text, str(file))
@@ -131,6 +133,7 @@ def _model(data: dict[str, Any]) -> ModelResults:
 def _text(data: dict[str, Any], name: str) -> str:
     if not isinstance(data[name], str) or len(data[name]) > MOST_CHARACTERS:
         raise ValueError(f"{name} is no text of at most {MOST_CHARACTERS:,} characters")
+    data[name].encode()  # a UnicodeEncodeError, which is a ValueError, for halves of characters
     return data[name]
 
 
@@ -167,6 +170,6 @@ def _out_of_range(
         "depth": 0 <= depth <= 100,
         "place": 0 <= place < needles,
         "named": named is None or 0 <= named < needles,
-        "log_probability": log_probability is None or -math.inf < log_probability <= 0,
+        "log_probability": log_probability is None or -LARGEST <= log_probability <= 0,
     }
     return [name for name, fine in good.items() if not fine]

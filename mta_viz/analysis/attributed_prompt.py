@@ -74,6 +74,7 @@ class AttributedPrompt(Printed):
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them."""
         found = vars(self.found) | {"values": self.found.values.tolist()}
+        del found["integral"]
         return {
             "tokens": list(self.tokens.pieces),
             "answer": vars(self.answer) | {"ids": list(self.answer.ids)},
@@ -97,6 +98,7 @@ def attribute(
     max_seconds: float = SECONDS,
     progress: Callable[[float], None] | None = None,
     keep: Callable[[AttributedPrompt], None] | None = None,
+    after: AttributedPrompt | None = None,
 ) -> AttributedPrompt:
     """What log p(answer) after `position` (default: the prompt's last token) rests on, in nats.
 
@@ -104,7 +106,8 @@ def attribute(
     of that layer's maps, else of the tokens. `baseline`: for gradients "zero", "mean" (default), "bos" or a
     token's id, for ablation a token's id. `groups`: positions ablated together; without, the up to 64 tokens
     of largest integrated gradients. Gradients take at most about `max_seconds`, and `keep` is told what they
-    have found so far. Raises PromptError for what is not there or does not go together.
+    have found so far; those of tokens go on from `after`, an earlier result of the same question. Raises
+    PromptError for what is not there or does not go together.
 
     >>> mta_viz.attribute(model, trace.tokens, method="ablation", groups=[[7, 8], [9]]).found.values.shape
     torch.Size([2])
@@ -120,7 +123,8 @@ def attribute(
     if method == "gradients":
         start = "mean" if baseline is None else baseline
         kept = None if keep is None else lambda so_far: keep(asked.told("tokens", so_far))
-        return asked.told("tokens", _gradients(asked, start, max_seconds, progress, kept))
+        earlier = None if after is None else after.found
+        return asked.told("tokens", _gradients(asked, start, max_seconds, progress, kept, earlier))
     if isinstance(baseline, str):
         raise PromptError(f"ablation puts a token in place of others; {baseline!r} is no token's id")
     first, then = _two_parts(progress, bool(groups) or asked.is_short)
@@ -185,10 +189,11 @@ def _gradients(
     max_seconds: float,
     progress: Callable[[float], None] | None,
     keep: Keep | None = None,
+    after: Attribution | None = None,
 ) -> Attribution:
     return integrated_gradients(
         asked.trace.model, asked.question, baseline=baseline, max_seconds=max_seconds, progress=progress,
-        keep=keep,
+        keep=keep, after=after,
     )  # fmt: skip
 
 

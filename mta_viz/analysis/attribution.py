@@ -6,7 +6,7 @@ the baseline up to `error`, ablation does not sum to anything. How the integral 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -37,7 +37,7 @@ class Attribution:
     `score` and `baseline_score`: log p(answer) with the real and the baseline input. Of integrated gradients,
     else None: `error`, the completeness error as a share of the difference (see `attribution_path`),
     `reached`, whether it is as small as was asked for, and `steps`, the gradients computed. `baseline`: in
-    words.
+    words. `integral`: of tokens, what their integrated gradients can go on from.
     """
 
     method: str
@@ -48,6 +48,7 @@ class Attribution:
     error: float | None = None
     reached: bool | None = None
     steps: int | None = None
+    integral: Integral | None = field(default=None, repr=False)
 
 
 Keep = Callable[[Attribution], None]
@@ -62,13 +63,15 @@ def integrated_gradients(
     max_seconds: float = SECONDS,
     progress: Progress | None = None,
     keep: Keep | None = None,
+    after: Attribution | None = None,
 ) -> Attribution:
     """Integrated gradients of the prompt's embeddings, summed over d_model: one value a token.
 
     `baseline`: all embeddings zero, the vocabulary's mean, the tokenizer's BOS, or that of one token id.
     Steps are added until the completeness error is at most `max_error`, or more would pass `max_seconds`;
-    `keep` is told the result so far. Raises PromptError for a prompt whose gradients would not fit, or a
-    token that is not there.
+    `keep` is told the result so far. `after`: an earlier result of this question, to go on from. Raises
+    PromptError for a prompt whose gradients would not fit, a token that is not there, or an `after` of
+    another question.
     """
     at_once = _points_at_once(model, len(question.prompt) + len(question.before))
     with torch.no_grad():
@@ -76,13 +79,15 @@ def integrated_gradients(
         base, words = _baseline(model, baseline)
 
     def told(found: Integral) -> Attribution:
-        return _gradients(words, found.values[0].sum(-1), found, max_error)
+        return replace(_gradients(words, found.values[0], found, max_error), integral=found)
 
     return told(
         integrate(
             of_embeddings(model, question), real, base.float().expand_as(real), at_once=at_once,
             max_error=max_error, max_seconds=max_seconds, progress=progress,
             keep=None if keep is None else lambda found: keep(told(found)),
+            summed=lambda values: values.cpu().double().sum(-1),
+            after=None if after is None else after.integral,
         )
     )  # fmt: skip
 

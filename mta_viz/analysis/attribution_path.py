@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.errors import PromptError
+
 Score = Callable[[Tensor], Tensor]
 Progress = Callable[[float], None]
 STEPS = 3  # Gauss-Legendre points of a stretch: fewer bring more halving, more are wasted at each
@@ -23,15 +25,17 @@ FIRST = 4  # stretches to begin with, one where that would take too long
 FIRST_COST = 20  # in scores of both ends, at most
 MOST_STEPS = 1536
 ROUNDING = 1e-6  # of a score: a smaller error of a stretch is not the integral's
+SAME = 1e-3  # nats: scores of one question, computed twice, are no further apart
 
 
 @dataclass(frozen=True)
 class Integral:
-    """`values` [of the input]: what each of its numbers brings, from the baseline on.
+    """`values` [of the input]: what each of its numbers brings, from the baseline on, or sums of these.
 
     `error`: completeness error, |sum of values - change of the score| over |change|; the same of all
     stretches, summed so that none hides another's, where that is more. `steps`: gradients computed, those of
-    halved stretches too. `score` and `baseline_score`: at the ends of the path.
+    halved stretches too. `score` and `baseline_score`: at the ends of the path. `stretches`: what it is the
+    sum of, from which it can go on.
     """
 
     values: Float[Tensor, "..."]
@@ -39,10 +43,11 @@ class Integral:
     steps: int
     score: float
     baseline_score: float
+    stretches: tuple["Stretch", ...]
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class Stretch:
     """From `start` to `stop`, shares of the path, with the scores there."""
 
     start: float
@@ -71,25 +76,35 @@ def integrate(
     max_seconds: float,
     progress: Progress | None = None,
     keep: Callable[[Integral], None] | None = None,
+    summed: Callable[[Tensor], Tensor] | None = None,
+    after: Integral | None = None,
 ) -> Integral:
     """The integral of the gradients of `score` from `base` to `real`, both one input as a batch, float32.
 
     Stretches are halved, the worst first, until `error` is at most `max_error` or the next round would pass
     `max_seconds`. `score` gets up to about `at_once` points a call. `keep` is told the result so far after
-    each round; `progress` the share that is done, of the time or of the way to the error.
+    each round; `progress` the share that is done, of the time or of the way to the error. `summed`: sums over
+    a batch of values that are kept in place of them. `after`: an earlier integral of the same path, to go on
+    from by a round or more; raises PromptError where its ends had other scores.
     """
     from captum.attr import IntegratedGradients  # takes seconds the first time: before the watch starts
 
     watch = _Watch(max_error, max_seconds, progress)
     told = watch.told(score)
-    path = _Path(told, IntegratedGradients(told), real, base, at_once)
+    path = _Path(told, IntegratedGradients(told), real, base, at_once, summed)
     ends = path.scores((0.0, 1.0))
-    stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
+    if after is None:
+        stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
+    else:
+        stretches = path.taken_up(after, ends)
     while True:
         found = path.total(stretches)
         if keep is not None:
             keep(found)
-        if found.error <= max_error or path.steps >= MOST_STEPS or not watch.has_time(found.error):
+        if found.error <= max_error or path.steps >= MOST_STEPS:
+            return found
+        begun = after is None or path.steps > after.steps  # to go on is to do one round at least
+        if not watch.has_time(found.error) and begun:
             return found
         stretches = path.halved(stretches)
 
@@ -97,16 +112,36 @@ def integrate(
 class _Path:
     """Points between two inputs, and the gradients of the stretches between them."""
 
-    def __init__(self, score: Score, method: Any, real: Tensor, base: Tensor, at_once: int) -> None:
+    def __init__(
+        self,
+        score: Score,
+        method: Any,
+        real: Tensor,
+        base: Tensor,
+        at_once: int,
+        summed: Callable[[Tensor], Tensor] | None,
+    ) -> None:
         self.score, self.method, self.at_once = score, method, at_once
-        self.real, self.base = real, base
+        self.real, self.base, self.summed = real, base, summed
         self.steps = 0
 
-    def cut(self, ends: Sequence[float], count: int) -> list[_Stretch]:
+    def cut(self, ends: Sequence[float], count: int) -> list[Stretch]:
         """The whole path, with the scores at its ends, in equal stretches."""
         shares = [place / count for place in range(count + 1)]
         scores = [ends[0], *self.scores(shares[1:-1]), ends[1]]
         return self.stretches(list(zip(shares, shares[1:], scores, scores[1:], strict=False)))
+
+    def taken_up(self, after: Integral, ends: Sequence[float]) -> list[Stretch]:
+        """The stretches of an earlier integral between the same `ends`."""
+        there = (after.baseline_score, after.score)
+        if max(abs(one - other) for one, other in zip(there, ends, strict=True)) > SAME:
+            raise PromptError(
+                "the integral to go on from is of another question: its scores at the baseline and the "
+                f"prompt are {there[0]:.4g} and {there[1]:.4g} nats, here {ends[0]:.4g} and {ends[1]:.4g}. "
+                "Go on with the same model, prompt, answer and baseline, or begin anew"
+            )
+        self.steps = after.steps
+        return list(after.stretches)
 
     def scores(self, shares: Sequence[float]) -> list[float]:
         """The score at points of the path."""
@@ -114,16 +149,16 @@ class _Path:
             parts = [self.score(self._points(part)) for part in _parts(shares, self.at_once)]
         return [float(one) for part in parts for one in part]
 
-    def stretches(self, wanted: Sequence[tuple[float, float, float, float]]) -> list[_Stretch]:
+    def stretches(self, wanted: Sequence[tuple[float, float, float, float]]) -> list[Stretch]:
         """Of each (start, stop, score at start, at stop); as many in one call of captum as fit."""
         found = []
         for part in _parts(wanted, self.at_once // STEPS):
             starts, stops = [one[0] for one in part], [one[1] for one in part]
             for one, values in zip(part, self._gradients(starts, stops), strict=True):
-                found.append(_Stretch(one[0], one[1], values[None].cpu(), (one[2], one[3])))
+                found.append(Stretch(one[0], one[1], values[None].cpu(), (one[2], one[3])))
         return found
 
-    def halved(self, stretches: Sequence[_Stretch]) -> list[_Stretch]:
+    def halved(self, stretches: Sequence[Stretch]) -> list[Stretch]:
         """The worst one in two; where many points fit in a call, all that are as bad as the mean."""
         most = max(self.at_once // (2 * STEPS), 1)
         worst = sorted(stretches, key=lambda one: one.error, reverse=True)
@@ -135,13 +170,14 @@ class _Path:
             made += [(one.start, middle, one.scores[0], score), (middle, one.stop, score, one.scores[1])]
         return [*rest, *self.stretches(made)]
 
-    def total(self, stretches: Sequence[_Stretch]) -> Integral:
+    def total(self, stretches: Sequence[Stretch]) -> Integral:
         """All stretches together."""
         values = torch.stack([one.values for one in stretches]).sum(0)
         first = min(stretches, key=lambda one: one.start).scores[0]
         last = max(stretches, key=lambda one: one.stop).scores[1]
         error = max(abs(sum(one.gap for one in stretches)), sum(one.error for one in stretches))
-        return Integral(values, error / max(abs(last - first), 1e-12), self.steps, last, first)
+        share = error / max(abs(last - first), 1e-12)
+        return Integral(values, share, self.steps, last, first, tuple(stretches))
 
     def _points(self, shares: Sequence[float]) -> Tensor:
         weights = torch.tensor(shares, dtype=self.real.dtype, device=self.real.device)
@@ -149,13 +185,14 @@ class _Path:
 
     def _gradients(self, starts: Sequence[float], stops: Sequence[float]) -> Tensor:
         self.steps += STEPS * len(starts)
-        return self.method.attribute(
+        found = self.method.attribute(
             self._points(stops),
             baselines=self._points(starts),
             n_steps=STEPS,
             method="gausslegendre",
             internal_batch_size=max(self.at_once, len(starts)),
         ).detach()
+        return found if self.summed is None else self.summed(found)
 
 
 def _parts(items: Sequence, size: int) -> list[Sequence]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.exporting.names import file_name
 from mta_viz.plots.theme import Figure
@@ -48,8 +49,11 @@ def chart(
     modes: tuple[str, ...] = ("points",),
     alt: str | None = None,
     stretch: bool = False,
+    square: bool = False,
 ) -> None:
     """A figure at its own size or as wide as there is room; `then(widget key)` after a choice on it.
+
+    `square`: as wide as there is room, and as high: inside `side_by_side`.
 
     `name` keys the widget. A chart that shows something else needs another name where an old
     choice must not be taken for one on the new figure.
@@ -61,12 +65,18 @@ def chart(
     st.plotly_chart(
         figure,
         key=key,
-        width="stretch" if stretch else "content",
+        width="stretch" if stretch or square else "content",
+        height="stretch" if square else "content",
         theme=None,  # Streamlit's would move titles and pad axes; style.css gives text the page's colour
         config=CHART_CONFIG,
         alt=alt,
         **choosing,
     )
+
+
+def side_by_side(name: str) -> DeltaGenerator:
+    """Room for three maps of one size, as large as fits; style.css shares it out."""
+    return st.container(key=f"beside-{name}")
 
 
 def caption_with_save(

@@ -71,6 +71,19 @@ def test_integrated_gradients_of_tokens_sum_to_the_difference(model, seed):
     assert found.score == pytest.approx(log_p(model, question.prompt, question.answer), abs=1e-4)
 
 
+def test_attribution_goes_on_where_it_was_stopped(model):
+    """What a second run adds to a first is what one run gives; another prompt's is refused."""
+    ids, kept = random_question(3, 60).prompt, []
+    whole = attribute(model, ids, max_seconds=1e9, keep=kept.append).found
+    assert len(kept) >= 3 and not kept[1].found.reached
+    again = attribute(model, ids, max_seconds=1e9, after=kept[1])
+    assert again.found.reached and again.found.steps == whole.steps > kept[1].found.steps
+    assert torch.allclose(again.found.values, whole.values, atol=1e-6, rtol=0)
+    assert "integral" not in again.as_data()
+    with pytest.raises(PromptError, match="of another question"):
+        attribute(model, ids[1:], max_seconds=1e9, after=kept[1])
+
+
 @pytest.mark.parametrize("stage", [Stage.RAW, Stage.KQ, Stage.SOFTMAX, Stage.PATTERN])
 def test_integrated_gradients_of_maps_are_complete_and_blind_to_the_future(model, stage):
     question = random_question(5)

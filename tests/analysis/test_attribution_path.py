@@ -5,6 +5,7 @@ import torch
 
 from mta_viz.analysis import attribution_path
 from mta_viz.analysis.attribution_path import FIRST, STEPS, integrate
+from mta_viz.errors import PromptError
 
 REAL, BASE = torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([[0.0, 0.0, 1.0]])
 
@@ -83,6 +84,39 @@ def test_no_more_begins_when_the_time_is_over_and_what_is_there_is_kept(monkeypa
     assert len(kept) == 5 and found.steps == 12 + 4 * 6 and now == 17 + 4 * 7
     quick = integrate(slow, REAL, BASE, max_error=1e-9, max_seconds=30.0)
     assert quick.steps == STEPS + 3 * 6  # from one stretch: 2 + 3, then three halvings
+
+
+def test_an_integral_goes_on_from_an_earlier_one():
+    """In two runs the same points are asked as in one, so the values are equal."""
+    whole = integrate(step, REAL, BASE, max_error=1e-4, max_seconds=1e9)
+    first = integrate(step, REAL, BASE, max_error=0.1, max_seconds=1e9)
+    assert FIRST * STEPS < first.steps < whole.steps and first.error > 1e-3
+    again = []
+
+    def seen(inputs):
+        again.extend([0] * (len(inputs) if inputs.requires_grad else 0))
+        return step(inputs)
+
+    found = integrate(seen, REAL, BASE, max_error=1e-4, max_seconds=1e9, after=first)
+    assert torch.equal(found.values, whole.values)
+    assert (found.error, found.steps) == (whole.error, whole.steps)
+    assert len(again) == whole.steps - first.steps
+
+
+def test_an_integral_of_something_else_is_not_gone_on_with():
+    first = integrate(step, REAL, BASE, max_error=0.1, max_seconds=1e9)
+    with pytest.raises(PromptError, match=r"another question: its scores .* 0 and 10 nats, here 1 and 3"):
+        integrate(product, REAL, BASE, max_error=0.1, max_seconds=1e9, after=first)
+
+
+def test_sums_are_kept_in_place_of_values():
+    def add(values):
+        return values.double().sum(-1)
+
+    sums = integrate(step, REAL, BASE, max_error=1e-3, max_seconds=1e9, summed=add)
+    whole = integrate(step, REAL, BASE, max_error=1e-3, max_seconds=1e9)
+    assert sums.values.shape == (1,) and sums.steps == whole.steps
+    assert torch.allclose(sums.values, add(whole.values), atol=1e-6)
 
 
 def test_progress_rises_to_the_end_and_can_stop_the_work():

@@ -100,6 +100,42 @@ def test_cancelled_work_leaves_what_it_had_and_says_that_it_is_not_complete(tab,
     assert "Not complete: the error is" in said(app) and app.button(key="start.attribution")
 
 
+def drawn_button(app: AppTest, label: str):
+    """Once the work before it is through."""
+    for _ in range(100):
+        if found := [one for one in app.button if one.label == label]:
+            return found[0]
+        app.run()
+    raise AssertionError(said(app))
+
+
+def test_gradients_go_on_from_those_that_are_there(tab, monkeypatch, models_folder):
+    """Two presses of too little time, then one of enough: as many steps in all as at once."""
+    asked = []
+
+    def short(*prompt, after, max_seconds, **named):
+        asked.append(after)
+        seconds = 30.0 if len(asked) == 3 else 1e-9
+        return mta_viz.attribute(*prompt, **named | {"after": after, "max_seconds": seconds})
+
+    monkeypatch.setattr(attribution_tab, "attribute", short)
+    prompt = "In pieces, one after the other"
+    app = tab("Attribution", prompt=prompt)
+    app.button(key="start.attribution").click().run()
+    for _ in range(2):
+        go_on = drawn_button(app, "Go on for at most 30 s more")
+        assert "Go on with the button above" in said(app)
+        go_on.click().run()
+    for _ in range(100):
+        if "Not complete" not in said(app):
+            break
+        app.run()
+    assert [0 if one is None else one.found.steps for one in asked] == [0, 3, 9]
+    found = mta_viz.attribute(mta_viz.load(models_folder / "tiny-mta"), prompt).found
+    assert found.reached and "Not complete" not in said(app)
+    assert not [one for one in app.button if one.key == "start.attribution"]
+
+
 def test_every_heads_map_is_measured_and_the_chosen_one_drawn(tab, models_folder):
     app = tab("Attribution")
     start = app.button(key="start.heads")  # kq is in layers 1 and 3

@@ -23,7 +23,7 @@ from mta_viz.ui.numbering import head_name
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected
 from mta_viz.ui.spans_view import spans_of
-from mta_viz.ui.widgets import caption, caption_with_save, chart
+from mta_viz.ui.widgets import caption, caption_with_save, chart, side_by_side
 
 MAP_PX = 300
 ROUNDING = 1e-3  # of the maps' own limit
@@ -84,11 +84,11 @@ class _Maps:
                 f"B's layer has no “{stage.value.long}”: what would enter it, “{beside.value.long}”, leaves "
                 "it as it is."
             )
-        with st.container(horizontal=True, gap="xsmall"):
+        with side_by_side("compared"):
             for name, run, one in (("A", self.found.a, a), ("B", self.found.b, b)):
-                with st.container(width=MAP_PX):
+                with st.container():
                     self._draw_one(name, run, one, limit)
-            with st.container(width=MAP_PX):
+            with st.container():
                 self._draw_difference(limit)
 
     def _map(self, name: str, run: Trace, place: Place, stage: Any) -> AttentionMap:
@@ -157,6 +157,7 @@ class _Maps:
             f"compare.{name}.{hash(self.key)}.{hash(self.look_key)}",
             on_cell if one.block == 1 and max(one.values.shape) <= len(self.found.a.tokens) else None,
             alt=f"The head's map, {name}",
+            square=True,
         )
         where = (f"L{one.layer}", f"H{one.head}", one.stage.value.key)
         caption_with_save(

@@ -9,10 +9,12 @@ import streamlit as st
 
 from mta_viz.analysis.attributed_prompt import AttributedPrompt, Groups, attribute
 from mta_viz.analysis.attribution import ENOUGH, MOST_TOKENS
+from mta_viz.analysis.attribution_path import MOST_STEPS
 from mta_viz.analysis.spans import Span
 from mta_viz.exporting.attribution import attribution_csv
 from mta_viz.plots.attribution import attribution_bars, attribution_text, value_limit
 from mta_viz.plots.theme import cut, limit_text, probability_text, score_text
+from mta_viz.ui import jobs, state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_position, on_token
 from mta_viz.ui.open_page import Page
@@ -25,6 +27,7 @@ from mta_viz.ui.surgery.question import Asked, pick_question
 from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
 
 WIDTH = 900
+LAST = "attribution so far"
 DRAWN = {"bars": attribution_bars, "text": attribution_text}
 
 
@@ -52,11 +55,35 @@ def _until(groups: Groups | None, position: int) -> Groups | None:
 
 
 def _measured(page: Page, asked: Asked, choice: Choice, groups: Groups | None) -> AttributedPrompt | None:
-    key = ("attribution", page.key, *asked.key, choice.method, choice.baseline, groups, choice.seconds)
+    """What is found so far; gradients that are not complete go on from there at another press."""
+    question = (page.key, *asked.key, choice.method, choice.baseline, groups)
+    kept, last = state.get(LAST, (None, None))
+    last = last if kept == question else None
+    if last is not None and not _goes_on(last):
+        return last
     words = "Integrate the gradients" if choice.method == "gradients" else "Replace them one after the other"
-    named = {"method": choice.method, "baseline": choice.baseline, "groups": groups}
+    if last is not None:
+        words = f"Go on for at most {choice.seconds:g} s more"
+    named = {"method": choice.method, "baseline": choice.baseline, "groups": groups, "after": last}
     make = partial(_attribute, page, asked, named, choice.seconds)
-    return best_of("attribution", key, words, make)
+    key = ("attribution", *question, choice.seconds, _steps(last))
+    found: AttributedPrompt | None = best_of("attribution", key, words, make)
+    if found is None:
+        return last
+    state.put(LAST, (question, found))
+    named["after"] = found  # where it was cancelled, a button is drawn already
+    if jobs.known(key) is not None and _goes_on(found) and _steps(found) > _steps(last):
+        st.rerun()  # with the button that goes on
+    return found
+
+
+def _steps(found: AttributedPrompt | None) -> int:
+    return 0 if found is None else found.found.steps or 0
+
+
+def _goes_on(found: AttributedPrompt) -> bool:
+    """Whether more time would bring it nearer to complete."""
+    return found.found.reached is False and _steps(found) < MOST_STEPS
 
 
 def _attribute(
@@ -129,9 +156,15 @@ def _draw_facts(found: AttributedPrompt) -> None:
         st.warning(
             plain(
                 f"Not complete: the error is {one.error:.1%}, more than {ENOUGH:.0%}, when the time was over "
-                "or the work was cancelled. Values are rough; allow more seconds and run it again."
+                f"or the work was cancelled. Values are rough. {_advice(found)}"
             )
         )
+
+
+def _advice(found: AttributedPrompt) -> str:
+    if _goes_on(found):
+        return "Go on with the button above: it keeps the gradients that are there."
+    return "More steps would hardly help: try another baseline, or ablation."
 
 
 def _told(found: AttributedPrompt, kind: str, limit: float, gaps: bool) -> str:

@@ -22,7 +22,7 @@ from mta_viz.ui.open_page import Page
 from mta_viz.ui.selection import Selected
 from mta_viz.ui.spans_view import spans_of
 from mta_viz.ui.surgery.strip import edited_run
-from mta_viz.ui.widgets import caption_with_save, chart
+from mta_viz.ui.widgets import caption_with_save, chart, side_by_side
 
 MAP_PX = 300
 SIZE = (MAP_PX, MAP_PX)
@@ -58,11 +58,11 @@ class _Maps:
         maps = {name: remember(partial(self._map, run), "edit map", name, *self.key)
                 for name, run in self.runs.items()}  # fmt: skip
         limit = shared_limit(maps.values(), self.page.first_token)
-        with st.container(horizontal=True, gap="xsmall"):
+        with side_by_side("edited"):
             for name, one in maps.items():
-                with st.container(width=MAP_PX):
+                with st.container():
                     self._draw_one(name, one, limit)
-            with st.container(width=MAP_PX):
+            with st.container():
                 self._draw_difference()
 
     def _map(self, run: Trace) -> AttentionMap:
@@ -109,6 +109,7 @@ class _Maps:
             f"edit.{name}.{hash(self.key)}.{hash(self.look_key)}",
             on_cell if one.block == 1 else None,
             alt=f"The head's map, {name}",
+            square=True,
         )
         where = (f"L{one.layer}", f"H{one.head}", one.stage.value.key)
         caption_with_save(

@@ -42,6 +42,7 @@ def add_figure(commands: Commands) -> None:
     figure.add_argument(
         "path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)"
     )
+    figure.add_argument("--page", type=positive, metavar="N", help="of a PDF of many figures, from 1")
     figure.add_argument("--out", type=Path, metavar="FILE", help=".png, .svg, .pdf, .html, .csv or .json")
     figure.add_argument("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
     figure.add_argument("--force", action="store_true", help="overwrite an existing file")

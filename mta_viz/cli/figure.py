@@ -1,4 +1,4 @@
-"""`figure --from FILE [PATH] [--out FILE]`: a figure the app saved, made again from its checkpoint."""
+"""`figure --from FILE [PATH] [--page N] [--out FILE]`: a saved figure made again from its checkpoint."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -16,7 +16,7 @@ SUFFIXES = (*FORMATS, "csv", "json")
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the figure; the answer says what it is. Without `--out` only that, and whether it can be made."""
-    said = read(arguments.source)
+    said = read(arguments.source, arguments.page)
     choices = choices_of(said, arguments.dpi)
     suffix = _suffix(arguments.out) if arguments.out else None
     if arguments.out:

@@ -1,4 +1,4 @@
-"""`paper-figures PATH --out DIR`: the paper's figures of kernels, each with its numbers and caption."""
+"""`paper-figures PATH --out DIR`: the paper's figures of kernels, with numbers, captions and sidecars."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -29,17 +29,18 @@ from mta_viz.analysis.spans import Span, find, needle_spans
 from mta_viz.checkpoint.atomic import replacing, write_folder
 from mta_viz.cli.loading import open_model, valid_text
 from mta_viz.cli.output import check_output
+from mta_viz.cli.paper_saved import origin, saved
 from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.exporting.figures import Format, figure_bytes
-from mta_viz.exporting.names import file_name
-from mta_viz.exporting.paper import PNG_SCALE, PaperFigure, Result, paper_figure
-from mta_viz.exporting.together import one_pdf
+from mta_viz.exporting.paper import Result
+from mta_viz.exporting.saved import Choices, Saved, all_files
+from mta_viz.exporting.together import together
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tracing import capture, tokenize
 
+LOOKS = Choices(dpi=384)  # drawn at the size they are printed, where print asks for 300
 OWN_PROMPT = "give a prompt of your own: --prompt TEXT --keys TEXT"
 
 
@@ -54,38 +55,32 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise MtaVizError(f"{arguments.out} is a file; name a folder with --out")
     model = open_model(arguments)
     made, left_out = _make(model, wanted, arguments)
-    names = [_files(_model_name(model, arguments.path), figure, arguments.format) for figure in made]
-    replaced = _check_free(arguments.out, [name for files in names for name in files], arguments.force)
+    suffixes = (arguments.format, "csv", "txt", "json")
+    names = [figure.file(suffix) for figure in made for suffix in suffixes]
+    replaced = _check_free(arguments.out, names, arguments.force)
     with ProgressLine("drawing") as progress:
 
         def fill(folder: Path) -> None:
-            for place, (files, figure) in enumerate(zip(names, made, strict=True), start=1):
-                _write(folder, files, figure, arguments.format)
+            for place, figure in enumerate(made, start=1):
+                for name, content in all_files(figure, arguments.format, LOOKS).items():
+                    (folder / name).write_bytes(content)
                 progress(place / len(made))
 
         write_folder(arguments.out, fill, overwrite=arguments.force)
     if replaced:
         note(f"replaced in {arguments.out}: {', '.join(replaced)}")
-    return {
-        "out": str(arguments.out),
-        "written": [name for files in names for name in files],
-        "left_out": left_out,
-    }
+    return {"out": str(arguments.out), "written": names, "left_out": left_out}
 
 
 def _one_file(wanted: tuple[Preset, ...], arguments: Namespace) -> dict[str, Any]:
     """All figures as pages of one PDF."""
     check_output(arguments.out, arguments.force)
-    model = open_model(arguments)
-    made, left_out = _make(model, wanted, arguments)
-    pages = []
+    made, left_out = _make(open_model(arguments), wanted, arguments)
     with ProgressLine("drawing") as progress:
-        for place, figure in enumerate(made, start=1):
-            pages.append((figure.caption, figure_bytes(figure.figure, "pdf", PNG_SCALE)))
-            progress(place / len(made))
+        content = together(made, "pdf", choices=LOOKS, progress=progress)
     with replacing(arguments.out) as partial:
-        partial.write_bytes(one_pdf(pages))
-    return {"out": str(arguments.out), "pages": len(pages), "left_out": left_out}
+        partial.write_bytes(content)
+    return {"out": str(arguments.out), "pages": len(made), "left_out": left_out}
 
 
 def _check_free(out: Path, names: list[str], force: bool) -> list[str]:
@@ -111,9 +106,9 @@ def _wanted(names: tuple[str, ...] | None) -> tuple[Preset, ...]:
 
 def _make(
     model: HookedMTA, wanted: tuple[Preset, ...], arguments: Namespace
-) -> tuple[list[PaperFigure], dict[str, str]]:
+) -> tuple[list[Saved], dict[str, str]]:
     """The figures, and why others are left out. A figure that was named must be there."""
-    name, made, left_out = _model_name(model, arguments.path), list[PaperFigure](), dict[str, str]()
+    of, made, left_out = origin(model, arguments), list[Saved](), dict[str, str]()
     for preset in wanted:
         try:
             results = list(_results(model, preset, arguments))
@@ -123,7 +118,7 @@ def _make(
             left_out[preset] = str(error)
             note(f"{preset} is left out: {error}")
             continue
-        made += [paper_figure(preset, result, name, width=arguments.width) for result in results]
+        made += [saved(preset, result, of, arguments.layer) for result in results]
     if not made:
         raise MtaVizError("nothing to draw: this checkpoint has none of what the figures show")
     return made, left_out
@@ -196,20 +191,3 @@ def _found(tokens: Tokens, text: str, option: str) -> Span:
         raise PromptError(f"the prompt does not hold {text!r}, which {option} names")
     place = places[0] if option == "--keys" else places[-1]
     return Span(text, "A", place.start, place.stop)
-
-
-def _model_name(model: HookedMTA, path: Path) -> str:
-    return (model.source.path if model.source else path).absolute().name
-
-
-def _files(name: str, figure: PaperFigure, format: str) -> tuple[str, str, str]:
-    """Names of the picture, the numbers and the caption."""
-    stems = [file_name(name, *figure.name, suffix=suffix) for suffix in (format, "csv", "txt")]
-    return stems[0], stems[1], stems[2]
-
-
-def _write(folder: Path, names: tuple[str, str, str], figure: PaperFigure, format: Format) -> None:
-    picture, numbers, caption = (folder / name for name in names)
-    picture.write_bytes(figure_bytes(figure.figure, format, PNG_SCALE))
-    numbers.write_text(figure.csv, encoding="utf-8")
-    caption.write_text(figure.caption + "\n", encoding="utf-8")

@@ -19,12 +19,12 @@ from mta_viz.analysis.paper_figures import (
     mixing_over_layers,
 )
 from mta_viz.analysis.paper_map import KernelBesideMap
+from mta_viz.analysis.spans import Span
 from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import Row, number, table
 from mta_viz.plots import paper_captions, paper_figures
 from mta_viz.plots.paper_figures import Bars, Width
 
-PNG_SCALE = 4.0  # 384 pixels to the inch: print asks for 300
 Result = LayerPicture | KernelBesideMap | MixingOverLayers | MixingByLayer
 BARS: dict[Preset, Bars] = {"head-diagonal": "diagonal", "head-ratio": "ratio"}
 
@@ -68,6 +68,11 @@ def paper_figure(
     figure = paper_figures.bars_figure(result, BARS[preset], **look)
     caption = paper_captions.bars_caption(result, BARS[preset], model, numbering_from)
     return PaperFigure((preset,), figure, caption, _means_csv(result))
+
+
+def span_words(span: Span) -> str:
+    """A part of the prompt as the map's pickers list it: letter, name, first and last token."""
+    return f"{span.letter} {span.name}, {span.start}–{span.stop - 1}"
 
 
 def every_kernel(

@@ -1,8 +1,8 @@
 """Where a figure comes from: what a file of it carries, and what is read back from one.
 
 A `Provenance` is a JSON object. Pictures carry it inside: PNG in a text chunk, SVG in <metadata>, PDF among
-its document properties, HTML in a script that is data; tables have it as a file beside them. Reading takes it
-from any of these, and never runs anything.
+its document properties, HTML in a script that is data; tables have it as a file beside them. A PDF of many
+figures holds a list, one for each page. Reading takes it from any of these, and never runs anything.
 """
 
 import html
@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from mta_viz import __version__
 from mta_viz.errors import MtaVizError
 
 FORMAT = "mta_viz figure 1"
+MANY = "mta_viz figures 1"  # of a file with a figure on each of its pages
 KEY = "mta_viz"
 MAX_BYTES = 64 * 2**20  # of a file that is looked into
 MAX_TEXT = 8 * 2**20  # characters of the provenance itself
@@ -59,12 +60,40 @@ class Provenance:
         return json.dumps(head | asdict(self), ensure_ascii=False)
 
 
-def from_text(text: str) -> Provenance:
-    """What `Provenance.text` wrote. Raises MtaVizError saying what is missing or of the wrong kind."""
+def many_text(pages: Sequence[Provenance], name: str = "FILE") -> str:
+    """Those of a file with a figure on each of its pages, as JSON."""
+    command = f"{COMMAND.format(name=name)} --page N"
+    figures = [{"format": FORMAT} | asdict(one) for one in pages]
+    return json.dumps({"format": MANY, "command": command, "figures": figures}, ensure_ascii=False)
+
+
+def from_text(text: str, page: int | None = None) -> Provenance:
+    """What `Provenance.text` wrote, or `many_text` of this page, counted from 1.
+
+    Raises MtaVizError saying what is missing or of the wrong kind.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise MtaVizError(f"it holds no JSON ({error})") from error
+    if isinstance(data, dict) and data.get("format") == MANY:
+        data = _on_page(data.get("figures"), page)
+    elif page not in (None, 1):
+        raise MtaVizError(f"it holds one figure, not a page {page}")
+    return _from_data(data)
+
+
+def _on_page(figures: object, page: int | None) -> object:
+    """One of many. Raises MtaVizError listing them where none of them is named."""
+    if not isinstance(figures, list) or not all(isinstance(one, dict) for one in figures):
+        raise MtaVizError("its figures cannot be read")
+    if page is not None and 1 <= page <= len(figures):
+        return figures[page - 1]
+    names = "; ".join(f"{at}: {str(one.get('caption'))[:60]}" for at, one in enumerate(figures, start=1))
+    raise WhichPage(f"it holds {len(figures)} figures, one a page; name one with --page N ({names})")
+
+
+def _from_data(data: object) -> Provenance:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise MtaVizError(f'it does not say "format": "{FORMAT}"')
     values = {one.name: data[one.name] for one in fields(Provenance) if one.name in data}
@@ -79,6 +108,10 @@ def from_text(text: str) -> Provenance:
     if problems:
         raise MtaVizError(f"its {', '.join(dict.fromkeys(problems))} cannot be read")
     return Provenance(**values)
+
+
+class WhichPage(MtaVizError):
+    """A file of many figures, and none of its pages is named."""
 
 
 _KINDS: dict[str, type] = {
@@ -136,8 +169,10 @@ def _into_html(content: bytes, text: str) -> bytes:
     return content[:place] + script.encode() + content[place:]
 
 
-def read(path: Path) -> Provenance:
+def read(path: Path, page: int | None = None) -> Provenance:
     """The provenance a file carries: a sidecar, or a PNG, SVG, PDF or HTML file of a figure.
+
+    `page`, counted from 1, is needed for a PDF of many figures.
 
     Raises MtaVizError for a file that carries none, is damaged or too large; OSError for none at all.
     """
@@ -148,7 +183,9 @@ def read(path: Path) -> Provenance:
         text = _find(content)
         if len(text) > MAX_TEXT:
             raise MtaVizError("what it says of itself is too long")
-        return from_text(text)
+        return from_text(text, page)
+    except WhichPage as error:
+        raise MtaVizError(f"{path}: {error}") from error
     except MtaVizError as error:
         raise MtaVizError(
             f"{path} is no figure of this app nor a sidecar of one: {error}. Expected a .json sidecar, or a "

@@ -45,14 +45,14 @@ class Saved:
         return file_name(*self.name, suffix=suffix)
 
 
-def choices_of(said: Provenance, dpi: int = 300) -> Choices:
+def choices_of(found: Provenance, dpi: int = 300) -> Choices:
     """How a figure was exported. Raises MtaVizError for a size or colours this version does not know."""
-    size = next((name for name in SIZES if name == said.size), None)
-    colours = next((name for name in COLOURS if name == said.colours), None)
+    size = next((name for name in SIZES if name == found.size), None)
+    colours = next((name for name in COLOURS if name == found.colours), None)
     if size is None or colours is None:
         raise MtaVizError(
-            f"the figure's size {said.size!r} is to be one of {', '.join(SIZES)}, its colours "
-            f"{said.colours!r} one of {', '.join(COLOURS)}; another version made it ({said.version})"
+            f"the figure's size {found.size!r} is to be one of {', '.join(SIZES)}, its colours "
+            f"{found.colours!r} one of {', '.join(COLOURS)}; another version made it ({found.version})"
         )
     return Choices(size, colours, dpi)
 
@@ -66,16 +66,17 @@ def picture(saved: Saved, format: Format, choices: Choices) -> bytes:
     """A picture with its provenance inside. Raises MtaVizError where no browser draws it; HTML needs none."""
     made = laid_out(saved.figure, choices)
     content = figure_bytes(made.figure, format, choices.dpi / SCREEN_DPI, size=made.scale)
-    return embed(content, format, _said(saved, choices).text(saved.file(format)))
+    return embed(content, format, said(saved, choices).text(saved.file(format)))
 
 
-def _said(saved: Saved, choices: Choices) -> Provenance:
+def said(saved: Saved, choices: Choices) -> Provenance:
+    """Its provenance, with its caption and how it is exported."""
     return replace(saved.provenance, size=choices.size, colours=choices.colours, caption=saved.caption)
 
 
 def sidecar(saved: Saved, choices: Choices) -> bytes:
     """The provenance as a file of its own."""
-    return (_said(saved, choices).text(saved.file("json")) + "\n").encode()
+    return (said(saved, choices).text(saved.file("json")) + "\n").encode()
 
 
 def all_files(saved: Saved, format: Format, choices: Choices) -> dict[str, bytes]:

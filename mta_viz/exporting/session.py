@@ -1,16 +1,17 @@
 """A session as a file: what a page was asked to show, and the figures and numbers it showed.
 
-A ZIP with `session.json`, which is all that is read back, and for each figure an HTML page that works
-offline, its numbers, caption and sidecar. Nothing in it is run.
+A ZIP with `session.json` and the texts and files a visitor gave, which are all that is read back, and for
+each figure an HTML page that works offline, its numbers, caption and sidecar. Nothing in it is run.
 """
 
+import hashlib
 import io
 import json
 import lzma
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plotly.offline import get_plotlyjs
@@ -29,6 +30,17 @@ DAMAGED = (
     *(ValueError, RecursionError, NotImplementedError, RuntimeError),
 )
 MAX_BYTES = 4 * 2**20  # of session.json, unpacked
+MAX_CARRIED = 60 * 2**20  # bytes of the texts and files, unpacked
+MAX_FILES = 20
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A text that no address holds: of a file, `place` says for what and `name` is its own; else typed."""
+
+    text: str
+    place: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,18 @@ class Session:
     view: dict[str, str]
     prompt: str | list[int] | None = None
     sha256: str = ""
+    carried: tuple[Carried, ...] = ()
+
+
+def fitting(carried: Sequence[Carried]) -> tuple[Carried, ...]:
+    """The first of them that a session has room for."""
+    found: list[Carried] = []
+    room = MAX_CARRIED
+    for one in carried:
+        room -= len(one.text.encode())
+        if room >= 0 and len(found) < MAX_FILES:
+            found.append(one)
+    return tuple(found)
 
 
 def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
@@ -50,14 +74,25 @@ def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
         "format": FORMAT,
         "version": __version__,
         **vars(session),
+        "carried": [_listed(at, one) for at, one in enumerate(session.carried)],
         "figures": [one.file("html") for one in figures],
     }
     files = [(NAME, (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())]
+    files += [(_member(at), one.text.encode()) for at, one in enumerate(session.carried)]
     if figures:
         files.append(("plotly.min.js", get_plotlyjs().encode()))
     for one in figures:
         files += _files(one)
     return zipped(files)
+
+
+def _member(at: int) -> str:
+    return f"given/{at}.txt"  # never by the name a visitor's file had
+
+
+def _listed(at: int, one: Carried) -> dict[str, str]:
+    digest = hashlib.sha256(one.text.encode()).hexdigest()
+    return {"file": _member(at), "place": one.place, "name": one.name, "sha256": digest}
 
 
 def _files(one: Saved) -> list[tuple[str, bytes]]:
@@ -81,13 +116,34 @@ def read_session(content: bytes) -> Session:
                 raise ValueError(f"its {NAME} is larger than {MAX_BYTES // 2**20} MiB")
             with archive.open(member) as opened:
                 text = opened.read(MAX_BYTES + 1)
-        return _session(json.loads(text.decode("utf-8")))
+            data = json.loads(text.decode("utf-8"))
+            return replace(_session(data), carried=_carried(archive, data.get("carried", [])))
     except KeyError as error:
         raise MtaVizError(f"This ZIP is no session of this app: it has no {NAME}.") from error
     except DAMAGED as error:
         raise MtaVizError(
             f"This file cannot be read as a session ({error}). Expected a .zip saved here."
         ) from error
+
+
+def _carried(archive: zipfile.ZipFile, listed: Any) -> tuple[Carried, ...]:
+    """The texts and files, each as it was saved. Raises ValueError otherwise."""
+    if not isinstance(listed, list) or len(listed) > MAX_FILES:
+        raise ValueError(f"its list of files is none, or longer than {MAX_FILES}")
+    found, room = [], MAX_CARRIED
+    for at, one in enumerate(listed):
+        place, name, digest = (one.get(part) for part in ("place", "name", "sha256"))
+        if not isinstance(place, str) or not isinstance(name, str) or _member(at) not in archive.namelist():
+            raise ValueError("one of its files is not there")
+        with archive.open(_member(at)) as opened:
+            content = opened.read(room + 1)
+        room -= len(content)
+        if room < 0:
+            raise ValueError(f"its files are larger than {MAX_CARRIED // 2**20} MiB")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError(f"its file {_member(at)} is damaged: its sha256 is another")
+        found.append(Carried(content.decode("utf-8"), place, name))
+    return tuple(found)
 
 
 def _session(data: Any) -> Session:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from mta_viz.exporting.figures import Format
-from mta_viz.exporting.saved import Choices, Saved, all_files, picture, zipped
+from mta_viz.exporting.provenance import KEY, many_text
+from mta_viz.exporting.saved import Choices, Saved, all_files, picture, said, zipped
 
 Form = Literal["pdf", "zip"]
 Progress = Callable[[float], None]
@@ -20,12 +21,15 @@ def together(
 ) -> bytes:
     """One PDF, a page a figure, or a ZIP with each one's picture in `format`, numbers, caption and sidecar.
 
+    The PDF says of every page where it comes from.
+
     `progress` is told the share that is done. Raises MtaVizError where no browser draws the pictures.
     """
     looks = choices or Choices()
     if form == "pdf":
         pages = [picture(one, "pdf", looks) for one in _told(figures, progress)]
-        return one_pdf([(str(one.caption), page) for one, page in zip(figures, pages, strict=True)])
+        told = many_text([said(one, looks) for one in figures])
+        return one_pdf([(str(one.caption), page) for one, page in zip(figures, pages, strict=True)], told)
     files = (pair for one in _told(figures, progress) for pair in all_files(one, format, looks).items())
     return zipped(files)
 
@@ -37,8 +41,11 @@ def _told(figures: Sequence[Saved], progress: Progress | None) -> Iterator[Saved
             progress((place + 1) / len(figures))
 
 
-def one_pdf(pages: Sequence[tuple[str, bytes]]) -> bytes:
-    """The pages of several PDFs in one, each at its own size; the outline names them by their captions."""
+def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:
+    """The pages of several PDFs in one, each at its own size; the outline names them by their captions.
+
+    `origin` is what the file says of where they come from.
+    """
     from pypdf import PdfReader, PdfWriter
 
     writer = PdfWriter()
@@ -47,6 +54,7 @@ def one_pdf(pages: Sequence[tuple[str, bytes]]) -> bytes:
         for page in PdfReader(io.BytesIO(content)).pages:
             writer.add_page(page)
         writer.add_outline_item(title=title[:200], page_number=first)
+    writer.add_metadata({f"/{KEY}": origin})
     writer.compress_identical_objects()
     written = io.BytesIO()
     writer.write(written)

@@ -3,8 +3,10 @@
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.ui import state
+from mta_viz.ui.kept_prompts import is_address
 from mta_viz.ui.link import MAX_CHARACTERS
 
 HELP = """
@@ -39,14 +41,26 @@ def draw_address(text: str) -> None:
         with st.container():
             st.text(text)
         with st.popover("Link", icon=":material/link:"):
-            st.caption(_what_is_in_it())
-            st.code(link(), language=None)
+            st.session_state["link slots"] = (st.empty(), st.empty())
+            _fill(*st.session_state["link slots"])  # a rerun of a part of the page ends here
         if st.button("Everything", icon=":material/folder_zip:", key="everything", help=EVERYTHING):
             from mta_viz.ui.session_dialog import everything
 
             everything()
         with st.popover("?", width="content"):
             st.markdown(HELP)
+
+
+def fill_link() -> None:
+    """The link again, once the whole page is drawn: only then are all of its settings known."""
+    slots = st.session_state.pop("link slots", None)
+    if slots is not None:
+        _fill(*slots)
+
+
+def _fill(words: DeltaGenerator, line: DeltaGenerator) -> None:
+    words.caption(_what_is_in_it())
+    line.code(link(), language=None)
 
 
 def _what_is_in_it() -> str:
@@ -64,6 +78,8 @@ def _what_is_in_it() -> str:
             f"{words}. The prompt has more than {MAX_CHARACTERS:,} characters: this machine keeps it for its "
             "own links; to open the link elsewhere, send the prompt along."
         )
+    if any(is_address(text) for text in state.parameters().values()):
+        return f"{words} on this prompt. A long text in a field of this page is kept on this machine only."
     return f"{words} on this prompt."
 
 

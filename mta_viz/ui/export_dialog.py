@@ -10,12 +10,13 @@ from mta_viz.analysis.spans import Span
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import Format
 from mta_viz.exporting.greys import has_scales
+from mta_viz.exporting.limits import limits
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
 from mta_viz.exporting.sizes import SIZES, Sized, SizeName
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember
-from mta_viz.ui.shown import Part, Shown, facts, limits
+from mta_viz.ui.shown import Part, Shown, facts
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")

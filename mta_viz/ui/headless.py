@@ -96,3 +96,7 @@ def _raise_errors(app: Any) -> None:
     said = [one.value for one in app.error] + [one.message for one in app.exception]
     if said:
         raise MtaVizError(f"the page could not be drawn: {said[0]}")
+    name = "kept.refused settings"
+    refused = list(app.session_state[name]) if name in app.session_state else []
+    if refused:  # the figure would be another
+        raise MtaVizError(f"the page does not take the figure's settings: {'; '.join(refused)}")

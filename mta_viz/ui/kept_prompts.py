@@ -1,10 +1,11 @@
-"""Prompts too long for an address, kept on this machine under an id, so that a link can name them.
+"""Prompts and texts too long for an address, kept on this machine under an id, so that a link can name them.
 
 In the folder `MTA_VIZ_PROMPTS` names, by default `mta_viz-prompts` in the user's cache folder; the ones used
 longest ago go. Nothing here is needed for a run: where the folder cannot be written, links lack the prompt.
 """
 
 import hashlib
+import json
 import os
 import re
 from contextlib import suppress
@@ -13,7 +14,9 @@ from pathlib import Path
 from mta_viz.checkpoint.atomic import replacing
 
 MAX_KEPT = 200
+MAX_TEXT = 2**20  # characters of a text that is no prompt
 _ID = re.compile(r"[0-9a-f]{20}")
+_ADDRESS = re.compile(rf"kept:({_ID.pattern})")
 
 
 def folder() -> Path:
@@ -51,6 +54,27 @@ def find(name: str) -> str | None:
     except (OSError, RuntimeError, UnicodeDecodeError):
         return None
     return prompt if hashlib.sha256(prompt.encode()).hexdigest().startswith(name) else None
+
+
+def is_address(text: str) -> bool:
+    """Whether it reads as what stands for a kept text."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def address_of(text: str) -> str | None:
+    """What stands for a text in an address; None for one that is too long or cannot be kept."""
+    name = keep(json.dumps(text)) if len(text) <= MAX_TEXT else None
+    return None if name is None else f"kept:{name}"
+
+
+def text_at(address: str) -> str:
+    """The text `address_of` kept. Raises ValueError where it is not here."""
+    found = _ADDRESS.fullmatch(address)
+    kept = None if found is None else find(found[1])
+    text = None if kept is None else json.loads(kept)
+    if not isinstance(text, str):
+        raise ValueError("its text is kept on the machine the link was made on, not here, or no longer")
+    return text
 
 
 def _forget_oldest() -> None:

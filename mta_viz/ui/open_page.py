@@ -109,10 +109,12 @@ def _close_without_run(request: "Request", page: Page) -> NoReturn:
 
 
 def _close(request: "Request", page: Page) -> None:
+    from mta_viz.ui.address import fill_link
     from mta_viz.ui.preparing import finish
 
     state.mirror()
     with errors_as_messages():
+        fill_link()
         _say_left_out(request)
         finish(request, page)
 

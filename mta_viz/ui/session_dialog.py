@@ -1,5 +1,6 @@
 """The window for all figures of a page at once: one PDF or ZIP, or a session that can be opened again."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -8,23 +9,25 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import Format
+from mta_viz.exporting.limits import limits
 from mta_viz.exporting.names import file_name
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Saved
-from mta_viz.exporting.session import Session, read_session, session_bytes
+from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.exporting.together import Progress, together
-from mta_viz.ui import state
+from mta_viz.ui import kept_prompts, state
 from mta_viz.ui.export_dialog import pick_colours, pick_format, pick_size
 from mta_viz.ui.link import asking_for
-from mta_viz.ui.shown import all_shown, facts, limits
+from mta_viz.ui.shown import all_shown, facts
 from mta_viz.ui.site import PAGES
+from mta_viz.ui.uploads import bring, files_of_page
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
 MAX_UPLOAD_MB = 200
 SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
 TOLD = {
-    SESSION: "Prompt, selection, settings and plan, with every figure of this page as an HTML page that "
-    "works offline, its numbers and caption. It can be opened again here.",
+    SESSION: "Prompt, selection, settings, plan, and the texts and files given to this page, with every "
+    "figure as an HTML page that works offline, its numbers and caption. It can be opened again here.",
     PDF: "Every figure of this page on a page of its own, in lines; an outline names them.",
     ZIP: "Every figure of this page as a picture, with its numbers, caption and sidecar.",
 }
@@ -45,6 +48,8 @@ def everything() -> None:
 def _draw_save() -> None:
     kind = st.radio("As", KINDS, **state.kept("export kind", SESSION, KINDS))
     caption(TOLD[kind])
+    if kind == SESSION and (words := _not_carried()):
+        st.info(plain(words))
     format, choices = _looks(kind)
     if st.button("Make the file", type="primary", key="everything.make"):
         _make(kind, format, choices)
@@ -105,7 +110,27 @@ def _saved(progress: Progress) -> list[Saved]:
 
 def _session() -> Session:
     shared = facts()
-    return Session(shared["page"], shared["view"], shared["prompt"], shared["sha256"])
+    carried = fitting(_given(shared["view"]))
+    return Session(shared["page"], shared["view"], shared["prompt"], shared["sha256"], carried)
+
+
+def _given(view: Mapping[str, str]) -> list[Carried]:
+    """The long texts of the address, and the files of this page."""
+    texts = [Carried(kept_prompts.text_at(one)) for one in view.values() if kept_prompts.is_address(one)]
+    return texts + [Carried(text, place, name) for place, (name, text) in files_of_page().items()]
+
+
+def _not_carried() -> str:
+    """What this session's file will lack, in words."""
+    view, lacking = state.parameters(), []
+    given = _given(view)
+    there = fitting(given)
+    lacking += [one.name or "a long text" for one in given if one not in there]
+    if state.get(f"tokenizer.{getattr(state.get('page model'), 'path', '')}"):
+        lacking.append("the tokenizer's file")
+    if state.get("opened run") is not None:
+        lacking.append("the run opened from a file (save it with Save run)")
+    return f"Not in the session: {', '.join(lacking)}." if lacking else ""
 
 
 def _draw_open() -> None:
@@ -127,11 +152,16 @@ def _draw_open() -> None:
 
 def open_session(session: Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
+    places = list(state.get("files", {}))
     for name in [name for name in st.session_state if _is_ours(name)]:
         del st.session_state[name]
     if session.prompt is not None:
         for name, value in asking_for(session.prompt).items():
             state.put(name, value)
+    for one in session.carried:
+        if not one.place:
+            kept_prompts.address_of(one.text)  # where the view's address finds it
+    bring({one.place: (one.name, one.text) for one in session.carried if one.place}, places)
     state.put("session sha256", session.sha256)
     st.switch_page(script, query_params=session.view)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.ui.setting_text import from_text, to_text
+from mta_viz.ui import kept_prompts
+from mta_viz.ui.setting_text import MAX_CHARACTERS, from_text, to_text
 
 _VIEW = "view"
 
@@ -91,10 +92,21 @@ def _settings() -> dict[str, str]:
     """Those this page has drawn that are not at their defaults and have a text."""
     found = {}
     for name, default in st.session_state.get("settings", {}).items():
-        text = to_text(get(name))
+        text = _setting_text(name, get(name))
         if get(name) != default and text is not None:
             found[name] = text
     return found
+
+
+def _setting_text(name: str, value: Any) -> str | None:
+    """As it stands in an address; a long text by its id."""
+    if not isinstance(value, str) or (len(value) <= MAX_CHARACTERS and not kept_prompts.is_address(value)):
+        return to_text(value)
+    texts = get("kept texts", {})
+    if texts.get(name, ("",))[0] != value:  # once, not at every rerun
+        texts = {**texts, name: (value, kept_prompts.address_of(value))}
+        put("kept texts", texts)
+    return texts[name][1]
 
 
 def read_settings(known: Collection[str]) -> None:
@@ -168,7 +180,8 @@ def declare(
     if text is None:
         return
     try:
-        put(name, from_text(text, default, options, within))
+        long = isinstance(default, str) and options is None and kept_prompts.is_address(text)
+        put(name, kept_prompts.text_at(text) if long else from_text(text, default, options, within))
     except ValueError as error:
         put("refused settings", (*get("refused settings", ()), f"{name}: {str(error)[:100]}"))
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import tempfile
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import streamlit as st
@@ -26,7 +28,9 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
     `back` is the button that lets go of it. Raises PromptError for a file that is no text; what was
     there before stays.
     """
-    turn = f"{name} turn"
+    turn, here = f"{name} turn", state.get("files", {})
+    state.put("files", {**here, name: st.session_state.get("page")})
+    _take_carried(name, megabytes)
     upload = st.file_uploader(
         label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{state.get(turn, 0)}"
     )
@@ -37,6 +41,27 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
         st.text(f"{kept[0]}: {len(kept[1]):,} characters")
         st.button(back, key=f"forget.{name}", on_click=_forget, args=(name, turn))
     return kept
+
+
+def _take_carried(name: str, megabytes: int) -> None:
+    """The file an opened session brought for this place, once."""
+    brought = state.get("session files", {}).pop(name, None)
+    if brought is not None and len(brought[1].encode()) <= megabytes * 2**20:
+        state.put(name, brought)
+
+
+def bring(files: Mapping[str, tuple[str, str]], places: Iterable[str]) -> None:
+    """Have these files at their places when they are drawn; of all `places` the uploaders begin anew."""
+    state.put("session files", dict(files))
+    for name in (*places, *files):
+        state.put(f"{name} turn", time.monotonic_ns())  # the old uploader still holds its file
+
+
+def files_of_page() -> dict[str, tuple[str, str]]:
+    """Name and content of the files of this page, by their places."""
+    page = st.session_state.get("page")
+    names = [name for name, of in state.get("files", {}).items() if of == page]
+    return {name: state.get(name) for name in names if state.get(name) is not None}
 
 
 def decoded(name: str, content: bytes, megabytes: int) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from choreographer.browsers.chromium import Chromium
-from cli_support import CONFIG, assert_refused
+from cli_support import CONFIG, ROOT, assert_refused
+from pypdf import PdfReader
 
 from mta_viz.checkpoint.kernels_only import write_kernels
 from mta_viz.checkpoint.native import write_native
@@ -46,7 +47,7 @@ def test_each_figure_has_picture_numbers_and_caption(html, tmp_path, model):
         *("head-kernels-head_pre", "head-kernels-head_post", "head-diagonal", "head-ratio"),
     ]
     for stem in stems:
-        assert {f"{stem}.{end}" for end in ("html", "csv", "txt")} <= set(answer.json["written"])
+        assert {f"{stem}.{end}" for end in ("html", "csv", "txt", "json")} <= set(answer.json["written"])
         assert "Plotly.newPlot" in (tmp_path / "out" / f"{stem}.html").read_text()
         assert "small" in (tmp_path / "out" / f"{stem}.txt").read_text()
     taps = rows(tmp_path / "out/small-kernels-L1-pre.csv")
@@ -60,7 +61,7 @@ def test_each_figure_has_picture_numbers_and_caption(html, tmp_path, model):
 
 def test_only_the_figures_named_are_drawn_and_layers_can_be_chosen(html):
     answer = html("--which", "head-kernels,kernels", "--layer", "1")
-    assert len(answer.json["written"]) == 3 * 4 and answer.json["left_out"] == {}
+    assert len(answer.json["written"]) == 4 * 4 and answer.json["left_out"] == {}
     assert_refused(html("--which", "kernel,ratio"), "no figure kernel, ratio", "head-diagonal")
     assert_refused(html("--which", "kernels", "--layer", "0", "--force"), "layers that have: 1")
 
@@ -123,27 +124,72 @@ def test_without_a_browser_one_line_says_what_to_do(run, folder, tmp_path, forma
     assert len(answer.err.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
+def test_every_file_makes_its_figure_again_with_equal_numbers(html, run, folder, model, tmp_path):
+    options = ("--layer", "1", "--width", "column", "--head", "1,2", "--rows", "gd")
+    written = html(*options, *BLOCKS).json["written"]
+    stems = [name.removesuffix(".html") for name in written if name.endswith(".html")]
+    assert len(stems) == 8
+    for place, stem in enumerate(stems[index] for index in (1, 2, 5, 7)):
+        made = tmp_path / "out" / f"{stem}.{('html', 'json')[place % 2]}"
+        again = tmp_path / f"{stem}.csv"
+        answer = run("figure", "--from", made, folder, "--out", again)
+        assert answer.status == 0, (stem, answer.err)
+        assert again.read_bytes() == (tmp_path / "out" / f"{stem}.csv").read_bytes(), stem
+        assert answer.json["caption"] + "\n" == (tmp_path / "out" / f"{stem}.txt").read_text("utf-8")
+
+
+def test_a_figure_of_a_needle_prompt_is_made_again_from_it(run, tmp_path):
+    needle = ROOT / "assets/needle-mta"
+    assert (
+        run(
+            "paper-figures", needle, "--out", tmp_path / "out", "--which", "kernel-map", "--format", "html"
+        ).status
+        == 0
+    )
+    (made,) = (tmp_path / "out").glob("*-post.json")
+    answer = run("figure", "--from", made, needle, "--out", tmp_path / "again.csv")
+    assert answer.status == 0, answer.err
+    assert (tmp_path / "again.csv").read_bytes() == made.with_suffix(".csv").read_bytes()
+
+
+def test_other_weights_are_refused(html, run, model, tmp_path):
+    html("--which", "head-ratio")
+    other = tmp_path / "other"
+    weights = {name: weight + 1 for name, weight in model.state_dict().items()}
+    write_native(other, CONFIG, weights, tokenizer_name="char", tokenizer_path=None, dtype=None)
+    made = tmp_path / "out/small-head-ratio.html"
+    assert_refused(run("figure", "--from", made, other), "has other weights than the figure")
+
+
 @pytest.mark.browser
 def test_a_pdf_is_as_wide_as_it_is_printed(run, folder, tmp_path):
     answer = run(
         "paper-figures", folder, "--out", tmp_path / "out", "--which", "head-ratio", "--width", "column"
     )
     assert answer.status == 0, answer.err
-    pdf = (tmp_path / "out/small-head-ratio.pdf").read_bytes()
-    wide = float(pdf.split(b"/MediaBox [0 0 ")[1].split(b" ")[0])
-    assert wide / 72 * 25.4 == pytest.approx(84, abs=0.5)
+    page = PdfReader(tmp_path / "out/small-head-ratio.pdf").pages[0]
+    assert float(page.mediabox.width) / 72 * 25.4 == pytest.approx(84, abs=0.5)
 
 
 @pytest.mark.browser
-def test_one_pdf_has_a_page_a_figure_named_by_its_caption(run, folder, tmp_path):
-    from pypdf import PdfReader
-
+def test_one_pdf_has_a_page_a_figure_named_by_its_caption(run, folder, model, tmp_path):
     out = tmp_path / "all.pdf"
     answer = run("paper-figures", folder, "--out", out, "--which", "kernels,head-ratio")
     assert answer.status == 0, answer.err
     reader = PdfReader(out)
     assert len(reader.pages) == len(reader.outline) == answer.json["pages"] > 2
     assert "of small" in reader.outline[0]["/Title"]
+    assert_refused(
+        run("figure", "--from", out, folder), f"holds {answer.json['pages']} figures", "--page N", "1: "
+    )
+    assert_refused(run("figure", "--from", out, folder, "--page", "99"), "--page N")
+    for page, item in enumerate(reader.outline, start=1):
+        again = run("figure", "--from", out, folder, "--page", page, "--out", tmp_path / f"{page}.csv")
+        assert again.json["caption"][:200] == item["/Title"], page
+    taps = rows(tmp_path / "2.csv")
+    assert torch.tensor([float(row["value"]) for row in taps]).equal(
+        model.state_dict()["blocks.1.attn.kernel_post"].flatten()
+    )
     assert_refused(run("paper-figures", folder, "--out", out), "exists", "--force")
 
 
@@ -163,4 +209,4 @@ def test_a_file_of_kernels_alone_draws_all_but_the_map(run, model, tmp_path):
     answer = run("paper-figures", tmp_path / "kernels", "--out", tmp_path / "out", "--format", "html")
     assert answer.status == 0, answer.err
     assert "holds kernels only" in answer.json["left_out"]["kernel-map"] and len(answer.json["left_out"]) == 1
-    assert len(answer.json["written"]) == 3 * 6
+    assert len(answer.json["written"]) == 4 * 6

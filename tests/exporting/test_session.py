@@ -10,7 +10,7 @@ from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import session as module
-from mta_viz.exporting.provenance import Provenance, from_text
+from mta_viz.exporting.provenance import Provenance, from_text, many_text, read
 from mta_viz.exporting.saved import Choices, Saved
 from mta_viz.exporting.session import Session, read_session, session_bytes
 from mta_viz.exporting.together import one_pdf, together
@@ -79,7 +79,7 @@ def test_a_bomb_is_not_unpacked(monkeypatch):
 
 
 @pytest.mark.browser
-def test_one_pdf_has_a_page_and_a_label_for_each_figure():
+def test_one_pdf_has_a_page_a_label_and_an_origin_for_each_figure(tmp_path):
     told: list[float] = []
     content = together([figure("one"), figure("two"), figure("three")], "pdf", progress=told.append)
     reader = PdfReader(io.BytesIO(content))
@@ -88,6 +88,31 @@ def test_one_pdf_has_a_page_and_a_label_for_each_figure():
         f"Caption of {n}." for n in ("one", "two", "three")
     ]
     assert told == pytest.approx([1 / 3, 2 / 3, 1])
+    (tmp_path / "all.pdf").write_bytes(content)
+    said = [read(tmp_path / "all.pdf", page) for page in (1, 2, 3)]
+    assert [(one.figure, one.caption) for one in said] == [
+        (n, f"Caption of {n}.") for n in ("one", "two", "three")
+    ]
+    assert said[0].view == VIEW
+    with pytest.raises(MtaVizError, match=r"3 figures, one a page.*--page N \(1: Caption of one"):
+        read(tmp_path / "all.pdf")
+
+
+@pytest.mark.parametrize(
+    ("text", "page", "says"),
+    [
+        (many_text([Provenance("Kernels", "a", VIEW)]), 2, "1 figures, one a page"),
+        (
+            many_text([Provenance("Kernels", "a", VIEW)]).replace("[{", "[[{").replace("}]", "}]]"),
+            1,
+            "figures cannot",
+        ),
+        (Provenance("Kernels", "a", VIEW).text(), 2, "one figure, not a page 2"),
+    ],
+)
+def test_a_page_that_is_not_there_is_refused(text, page, says):
+    with pytest.raises(MtaVizError, match=says):
+        from_text(text, page)
 
 
 def test_a_zip_has_four_files_for_each_figure():
@@ -96,7 +121,7 @@ def test_a_zip_has_four_files_for_each_figure():
 
 
 def test_no_pages_make_an_empty_pdf():
-    assert one_pdf([]).startswith(b"%PDF")
+    assert one_pdf([], "").startswith(b"%PDF")
 
 
 def test_damaged_bytes_and_halves_of_characters_are_refused():

@@ -9,9 +9,9 @@ import pytest
 from mta_viz.cli import main
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import NO_BROWSER
+from mta_viz.exporting.limits import limits
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.ui import export_dialog, headless
-from mta_viz.ui.shown import limits
 from tests.ui.test_ui_pages import fine, said
 
 PROMPT = "The cat <b>$sat$</b> on the mat, and the cat sat again."

@@ -6,6 +6,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.limits import limits
 from mta_viz.exporting.names import file_name
 from mta_viz.exporting.paper import every_kernel
 from mta_viz.exporting.provenance import Provenance
@@ -14,7 +15,7 @@ from mta_viz.exporting.together import Form, together
 from mta_viz.plots.paper_figures import Width
 from mta_viz.ui import state
 from mta_viz.ui.open_page import Page
-from mta_viz.ui.shown import facts, limits
+from mta_viz.ui.shown import facts
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
 FORMS: dict[Form, str] = {"pdf": "one PDF, a page a layer", "zip": "ZIP: PDF, numbers and caption of each"}

@@ -17,6 +17,7 @@ from mta_viz.analysis.paper_map import (
 )
 from mta_viz.analysis.spans import Span
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.paper import span_words
 from mta_viz.ui import state
 from mta_viz.ui.atlas.layer import missing_text
 from mta_viz.ui.atlas.model_kernels import SHORT, select_kernel
@@ -83,11 +84,11 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
     mta = page.model.config.mta
     n_queries, _ = (mta.pre_kernel if where == "pre" else mta.post_kernel) or (1, 1)
     last = question_span(spans, len(page.trace.tokens), n_queries)
-    rows = {_name(span): span for span in (last, *spans)}
-    keys = {_name(span): span for span in spans}
-    first = _name(asked_span(spans) or spans[0])
+    rows = {span_words(span): span for span in (last, *spans)}
+    keys = {span_words(span): span for span in spans}
+    first = span_words(asked_span(spans) or spans[0])
     chosen_rows = st.selectbox(
-        "Rows (queries)", list(rows), width=280, **state.kept("figure_rows", _name(last), list(rows))
+        "Rows (queries)", list(rows), width=280, **state.kept("figure_rows", span_words(last), list(rows))
     )
     chosen_keys = st.selectbox(
         "Columns (keys)", list(keys), width=280, **state.kept("figure_keys", first, list(keys))
@@ -95,14 +96,11 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
     return rows[chosen_rows], keys[chosen_keys]
 
 
-def _name(span: Span) -> str:
-    return f"{span.letter} {span.name}, {span.start}–{span.stop - 1}"
-
-
 def _pick_head(page: Page, where: Place, strongest: tuple[int, int], keys: Span) -> tuple[int, int]:
     """The selected head, where this page was given one; else the one that attends most to the keys."""
     config, view = page.model.config, state.view()
-    chosen = state.get("figure head") == (page.key, where) and view.layer is not None
+    of = state.get("figure head", (page.key, where) if _opened_with_head() else None)
+    chosen = of == (page.key, where) and view.layer is not None
     layer, head = (view.layer or 0, view.head or 0) if chosen else strongest
     layer, head = min(layer, config.n_layers - 1), min(head, config.n_heads - 1)
     state.put("figure head", (page.key, where))
@@ -118,6 +116,12 @@ def _pick_head(page: Page, where: Place, strongest: tuple[int, int], keys: Span)
         f"Of all heads with such a kernel {name} attends most to “{keys.name}” from the last of the rows."
     )
     return layer, head
+
+
+def _opened_with_head() -> bool:
+    """Whether the address this session was opened with names the head of this figure."""
+    opened = state.get("opened with", {})
+    return opened.get("figure") == "kernel-map" and {"l", "h"} <= set(opened)
 
 
 def _offer_needles(page: Page) -> None:

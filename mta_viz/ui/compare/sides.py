@@ -131,7 +131,10 @@ def _two_prompts(page: Page) -> Side | None:
         st.info("Type a second prompt: the first, in the sidebar, with one thing changed shows most.")
         return None
     if len(text) > MAX_CHARACTERS and text != minimal:
-        caption(f"Prompt B has more than {MAX_CHARACTERS} characters: the link does not hold it.")
+        caption(
+            f"Prompt B has more than {MAX_CHARACTERS} characters: this machine keeps it for its own links; a "
+            "session (Everything) carries it."
+        )
     if text == own:
         caption("Both prompts are the same: change one of them.")
     if page.model_key is None:

@@ -8,7 +8,6 @@ figures holds a list, one for each page. Reading takes it from any of these, and
 import html
 import io
 import json
-import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,8 @@ KEY = "mta_viz"
 MAX_BYTES = 64 * 2**20  # of a file that is looked into
 MAX_TEXT = 8 * 2**20  # characters of the provenance itself
 COMMAND = "python -m mta_viz figure --from {name}"
-_IN_SVG = re.compile(r'<metadata id="mta_viz">(.*?)</metadata>', re.DOTALL)
-_IN_HTML = re.compile(r'<script type="application/json" id="mta_viz">(.*?)</script>', re.DOTALL)
+_IN_SVG = '<metadata id="mta_viz">', "</metadata>"
+_IN_HTML = '<script type="application/json" id="mta_viz">', "</script>"
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,7 @@ def _from_data(data: object) -> Provenance:
     problems += [name for name in ("queries", "keys") if not _is_range(values.get(name))]
     if not _is_prompt(values.get("prompt")):
         problems.append("prompt")
+    problems += [name for name, value in values.items() if not _is_unicode(value)]
     if problems:
         raise MtaVizError(f"its {', '.join(dict.fromkeys(problems))} cannot be read")
     return Provenance(**values)
@@ -119,6 +119,15 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("tokens", "interventions", "limits"), list),
     "view": dict,
 }
+
+
+def _is_unicode(value: object) -> bool:
+    """Whether it can be written as UTF-8: JSON can hold halves of characters."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_range(value: object) -> bool:
@@ -176,7 +185,10 @@ def read(path: Path, page: int | None = None) -> Provenance:
 
     Raises MtaVizError for a file that carries none, is damaged or too large; OSError for none at all.
     """
-    if path.stat().st_size > MAX_BYTES:
+    size = path.stat().st_size
+    if not path.is_file():
+        raise MtaVizError(f"{path} is no regular file; name a figure's file or its sidecar")
+    if size > MAX_BYTES:
         raise MtaVizError(f"{path} is larger than any figure's file ({MAX_BYTES // 2**20} MiB)")
     content = path.read_bytes()
     try:
@@ -202,13 +214,20 @@ def _find(content: bytes) -> str:
     text = content.decode("utf-8-sig", "replace")
     if text.lstrip().startswith("{"):
         return text
-    found = _IN_SVG.search(text)
-    if found is not None:
-        return html.unescape(found[1])
-    found = _IN_HTML.search(text)
-    if found is None:
+    inside = _between(text, *_IN_SVG)
+    if inside is not None:
+        return html.unescape(inside)
+    inside = _between(text, *_IN_HTML)
+    if inside is None:
         raise MtaVizError("it does not say where it comes from")
-    return found[1]
+    return inside
+
+
+def _between(text: str, start: str, end: str) -> str | None:
+    """What stands between the first `start` and the first `end` after it."""
+    _, found, rest = text.partition(start)
+    inside, ended, _ = rest.partition(end)
+    return inside if found and ended else None
 
 
 def _png_text(content: bytes) -> str:

@@ -18,6 +18,7 @@ from mta_viz.model.stages import Stage, layer_stages
 
 FORMAT = "mta_viz run 1"
 MOST_LAYERS = 1000
+MOST_CHARACTERS = 10**9  # where a token ends in its prompt
 Place = tuple[int, Stage]
 
 
@@ -111,7 +112,14 @@ def _stored(maps: list[list[Any]], config: ModelConfig) -> tuple[Place, ...]:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    """A text that can be written: JSON can hold halves of characters."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_list(value: object, entry: Any) -> bool:
@@ -129,7 +137,9 @@ _CHECKS: Mapping[str, Any] = {
     "dtype": lambda value: value in DTYPES or value == "float64",
     "text": lambda value: value is None or _is_text(value),
     "pieces": lambda value: _is_list(value, _is_text),
-    "spans": lambda value: _is_list(value, lambda span: _is_pair(span, int)),
+    "spans": lambda value: _is_list(
+        value, lambda span: _is_pair(span, int) and 0 <= span[0] <= span[1] <= MOST_CHARACTERS
+    ),
     "interventions": lambda value: isinstance(value, list),
     "maps": lambda value: _is_list(value, lambda one: _is_pair(one, str)),
     "params": lambda value: isinstance(value, dict),

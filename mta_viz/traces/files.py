@@ -107,13 +107,14 @@ def save_trace(
     'run.safetensors'
     """
     path = Path(path)
-    if path.exists() and not force:
-        raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
-    tensors, metadata = _contents(trace, _places(trace, stages, layers))
+    places = _places(trace, stages, layers)
     try:
+        if path.exists() and not force:
+            raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+        tensors, metadata = _contents(trace, places)
         with replacing(path) as partial:
             save_file(dict(tensors), partial, metadata=metadata)
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:  # ValueError: a name with NUL
         raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
     return path
 
@@ -224,7 +225,7 @@ def _places(trace: Trace, stages: Sequence[Stage], layers: Iterable[int] | None)
     """Layer and stage of every map that is asked for and computed."""
     config = trace.model.config
     chosen = range(config.n_layers) if layers is None else sorted(set(layers))
-    missing = [layer for layer in chosen if not 0 <= layer < config.n_layers]
+    missing = [layer for layer in chosen if type(layer) is not int or not 0 <= layer < config.n_layers]
     if missing:
         raise PromptError(f"no layer {missing[0]}; the model has layers 0 to {config.n_layers - 1}")
     places = [(at, one) for at in chosen for one in layer_stages(config.kernels(at)) if one in stages]

@@ -63,7 +63,7 @@ def _weights(said: Provenance, checkpoint: Path | None) -> Path:
 def _digest(said: Provenance, checkpoint: Path) -> str:
     """Of the weights, for a run folder those of the view's training step."""
     step = said.view.get("step", "")
-    return sha256(locate(checkpoint, int(step) if step.isdecimal() else None).folder)
+    return sha256(locate(checkpoint, int(step[:18]) if step.isdecimal() else None).folder)
 
 
 def open_page(said: Provenance, folder: Path) -> dict[str, Shown]:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.answers import Answer
-from mta_viz.analysis.attributed_prompt import Asked, ask
+from mta_viz.analysis.attributed_prompt import Asked, ask, completeness
 from mta_viz.analysis.attribution import SECONDS, ablate_maps, integrated_gradients_of_maps
 from mta_viz.analysis.maps import AttentionMap
 from mta_viz.analysis.pooling import Pooler
@@ -60,7 +60,11 @@ class AttributedHeads(Printed):
     layers: tuple[LayerAttribution, ...]
 
     def _title(self) -> str:
-        return f"log p({self.answer.text!r}): gradients of {self.stage.value.hook}, {len(self.layers)} layers"
+        error = max((one.error for one in self.layers if one.error is not None), default=None)
+        return (
+            f"log p({self.answer.text!r}): gradients of {self.stage.value.hook}, {len(self.layers)} layers"
+            f"{completeness(error, self.reached)}"
+        )
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what their maps bring, in nats."""
@@ -72,6 +76,11 @@ class AttributedHeads(Printed):
         largest = sorted(heads, key=lambda row: -abs(row[0]))
         rows = [(head, number(brought), number(lost)) for brought, head, lost in largest]
         return ("head", "nats", "lost without"), rows
+
+    @property
+    def reached(self) -> bool:
+        """Whether the gradients of every layer are as complete as was asked for."""
+        return all(one.reached for one in self.layers)
 
     @property
     def tokens(self) -> Tokens:

@@ -59,7 +59,10 @@ class AttributedPrompt(Printed):
 
     def _title(self) -> str:
         found = self.found
-        return f"log p({self.answer.text!r}) = {found.score:.3f} nats: {found.method} of {self.of}"
+        return (
+            f"log p({self.answer.text!r}) = {found.score:.3f} nats: {found.method} of {self.of}"
+            f"{completeness(found.error, found.reached)}"
+        )
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Tokens or groups, largest |value| first; no table of maps."""
@@ -82,6 +85,12 @@ class AttributedPrompt(Printed):
             **({"groups": [list(group) for group in self.groups]} if self.of == "groups" else {}),
             **found,
         }
+
+
+def completeness(error: float | None, reached: bool | None) -> str:
+    """How far gradients may be trusted, for a title; empty for other methods."""
+    rough = "" if reached else ": rough, allow more seconds"
+    return "" if error is None else f" (completeness error {error:.1%}{rough})"
 
 
 def attribute(
@@ -112,11 +121,8 @@ def attribute(
     >>> mta_viz.attribute(model, trace.tokens, method="ablation", groups=[[7, 8], [9]]).found.values.shape
     torch.Size([2])
     """
-    if method not in get_args(Method):
-        raise PromptError(f"there is no method {method!r}; expected {' or '.join(get_args(Method))}")
+    _check_choices(method, baseline, groups, layer, stage)
     asked = ask(model, prompt, answer, position)
-    if (layer is None) != (stage is None):
-        raise PromptError("a layer and a stage go together; give both, or neither")
     if layer is not None and stage is not None:
         found = _of_maps(asked, layer, stage, method, max_seconds, progress)
         return asked.told("maps" if method == "gradients" else "heads", found)
@@ -125,12 +131,27 @@ def attribute(
         kept = None if keep is None else lambda so_far: keep(asked.told("tokens", so_far))
         earlier = None if after is None else after.found
         return asked.told("tokens", _gradients(asked, start, max_seconds, progress, kept, earlier))
-    if isinstance(baseline, str):
-        raise PromptError(f"ablation puts a token in place of others; {baseline!r} is no token's id")
     first, then = _two_parts(progress, bool(groups) or asked.is_short)
     groups = groups or _candidates(asked, max_seconds, first)
-    ablated = ablate_tokens(model, asked.question, groups, baseline=baseline, progress=then)
+    token = None if baseline is None else int(baseline)
+    ablated = ablate_tokens(model, asked.question, groups, baseline=token, progress=then)
     return asked.told("groups", ablated, groups)
+
+
+def _check_choices(
+    method: str, baseline: Baseline | None, groups: Groups | None, layer: int | None, stage: Stage | None
+) -> None:
+    """Raises PromptError for a choice that is none, or that another one would leave without effect."""
+    if method not in get_args(Method):
+        raise PromptError(f"there is no method {method!r}; expected {' or '.join(get_args(Method))}")
+    if (layer is None) != (stage is None):
+        raise PromptError("a layer and a stage go together; give both, or neither")
+    if layer is not None and (baseline is not None or groups):
+        raise PromptError("maps are measured against maps of zeros: leave out the baseline and the groups")
+    if method == "gradients" and groups:
+        raise PromptError("groups (spans) are replaced, which is ablation; choose it, or leave them out")
+    if method == "ablation" and isinstance(baseline, str):
+        raise PromptError(f"ablation puts a token in place of others; {baseline!r} is no token's id")
 
 
 @dataclass(frozen=True)

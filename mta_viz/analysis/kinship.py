@@ -11,16 +11,17 @@ from pathlib import Path
 
 import torch
 
-from mta_viz.checkpoint.files import PARAMS
+from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.model.transformer import HookedMTA
 
 CLOSE = 0.9  # cosine of the embeddings above which one model is taken to come from the other
+ROWS = 4096  # of the embeddings, at a time
 _STEP_NAME = re.compile(r"\d{1,18}")
 
 
 @dataclass(frozen=True)
 class Kinship:
-    """`related`: heads of equal index may be compared. `cosine` of the embeddings, None for other shapes."""
+    """`related`: heads of equal index may be compared. `cosine` of the embeddings, where it decided."""
 
     related: bool
     why: str
@@ -32,9 +33,9 @@ def kinship(a: HookedMTA, b: HookedMTA) -> Kinship:
     if (a.config.n_layers, a.config.n_heads) != (b.config.n_layers, b.config.n_heads):
         return Kinship(False, "the models have other numbers of layers or heads")
     recorded = _recorded(a, b)
-    cosine = embedding_cosine(a, b)
     if recorded:
-        return Kinship(True, recorded, cosine)
+        return Kinship(True, recorded)
+    cosine = embedding_cosine(a, b)
     if cosine is None:
         return Kinship(False, "nothing says that one was trained from the other")
     if cosine > CLOSE:
@@ -44,10 +45,16 @@ def kinship(a: HookedMTA, b: HookedMTA) -> Kinship:
 
 def embedding_cosine(a: HookedMTA, b: HookedMTA) -> float | None:
     """Cosine of both embedding matrices as vectors; None where their shapes differ."""
-    left, right = (model.embed.weight.detach().float().cpu().flatten() for model in (a, b))
-    if a.embed.weight.shape != b.embed.weight.shape:
+    weights = [model.embed.weight.detach() for model in (a, b)]
+    if weights[0].shape != weights[1].shape:
         return None
-    return float(torch.nn.functional.cosine_similarity(left.double(), right.double(), dim=0))
+    sums = torch.zeros(3, dtype=torch.float64)
+    # In parts: of a large model's tables whole copies in float64 take gigabytes.
+    for parts in zip(*(one.split(ROWS) for one in weights), strict=True):
+        left, right = (part.cpu().double() for part in parts)
+        sums += torch.stack([(left * right).sum(), left.square().sum(), right.square().sum()])
+    product, *squares = sums.tolist()
+    return product / max((squares[0] * squares[1]) ** 0.5, 1e-30)
 
 
 def _recorded(a: HookedMTA, b: HookedMTA) -> str:
@@ -57,7 +64,7 @@ def _recorded(a: HookedMTA, b: HookedMTA) -> str:
         return ""
     path_a, path_b = a.source.path, b.source.path
     first, second = _step_folder(path_a), _step_folder(path_b)
-    if first.parent == second.parent and all(_STEP_NAME.fullmatch(one.name) for one in (first, second)):
+    if first.parent == second.parent and all(map(_is_step, (first, second))):
         return "both are steps of one training run"
     if _names(path_b, path_a):
         return "B's params.json names A as the checkpoint it started from"
@@ -72,6 +79,11 @@ def _shares_weights(a: HookedMTA, b: HookedMTA) -> bool:
 def _step_folder(path: Path) -> Path:
     path = path.resolve()
     return path.parent if path.name == "consolidated" else path
+
+
+def _is_step(folder: Path) -> bool:
+    """As training writes them; folders named 0 and 1 elsewhere may be anything."""
+    return folder.parent.name == STEPS and _STEP_NAME.fullmatch(folder.name) is not None
 
 
 def _names(child: Path, parent: Path) -> bool:

@@ -17,6 +17,8 @@ from mta_viz.model.attention import GROUP_NORM_EPS, Attention
 from mta_viz.model.stages import Stage
 from mta_viz.tracing import Trace
 
+AFTER_SOFTMAX = {Stage.SOFTMAX_KQ.value.hook, Stage.PATTERN.value.hook, "hook_z"}
+
 
 @dataclass(frozen=True)
 class Responsibility:
@@ -57,7 +59,8 @@ def responsibility(
 ) -> Responsibility:
     """The responsibility map of `token`'s logit after `position`, or of its lead over the token `against`.
 
-    Raises PromptError for a layer, position or token that is not there.
+    Raises PromptError for a layer, position or token that is not there, and for a layer whose weights or
+    output a patch replaced: they no longer come from its softmax cells.
     """
     attention = _checked(trace, layer, position, token, against)
 
@@ -99,7 +102,13 @@ def _checked(trace: Trace, layer: int, position: int, token: int, against: int |
     for name, (index, count) in ranges.items():
         if not 0 <= index < count:
             raise PromptError(f"{name} {index} does not exist; expected 0 to {count - 1}")
-    return trace.model.blocks[layer].attn
+    attention = trace.model.blocks[layer].attn
+    if attention.patches.keys() & AFTER_SOFTMAX:
+        raise PromptError(
+            f"a patch replaced what layer {layer} computes after its softmax, so nothing of it can be folded "
+            "back to softmax cells; ask about a run without that patch"
+        )
+    return attention
 
 
 def _per_key(
@@ -110,8 +119,9 @@ def _per_key(
     values = ops.repeat_kv_heads(trace.project(layer).v.float(), config.n_heads)[0, : position + 1]
     z = torch.einsum("hk,khd->hd", pattern, values)
     onto_heads = (onto @ attention.wo.weight.float()).unflatten(0, (config.n_heads, config.d_head))
-    normed = attention.normalize(z.to(trace.model.dtype)[None, None]).float()[0, 0]
-    gate = attention.gate_values(normed.to(trace.model.dtype)[None, None])
+    with trace.model.lock:  # the norm has a hook point, where another session may be listening
+        normed = attention.normalize(z.to(trace.model.dtype)[None, None]).float()[0, 0]
+        gate = attention.gate_values(normed.to(trace.model.dtype)[None, None])
     if gate is not None:
         onto_heads = onto_heads * gate[0, 0].float()
     if attention.group_norm is not None:

@@ -9,6 +9,7 @@ from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
 
 PARAMS = "params.json"
+STEPS = "checkpoints"  # of a run: a folder a step in it
 
 
 def read_params(file: Path) -> tuple[Any, tuple[str, ...]]:

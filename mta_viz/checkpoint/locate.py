@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mta_viz.checkpoint import dcp, kernels_only, lingua, native
-from mta_viz.checkpoint.files import PARAMS
+from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.printable import printable
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError
 
 _CONSOLIDATED = "consolidated"
-_STEPS = "checkpoints"
 _FILES = (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA, kernels_only.WEIGHTS)
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {dcp.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{kernels_only.WEIGHTS} beside {PARAMS}, {PARAMS} alone, or a run folder with {_STEPS}/0000010000/ and "
+    f"{kernels_only.WEIGHTS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and "
     "so on"
 )
 
@@ -85,7 +84,7 @@ def _weights_format(folder: Path) -> Format | None:
 
 def _step_folders(folder: Path) -> dict[int, Path]:
     """Step -> its folder, in a run folder or its `checkpoints` folder; unfinished steps are left out."""
-    base = folder / _STEPS if (folder / _STEPS).is_dir() else folder
+    base = folder / STEPS if (folder / STEPS).is_dir() else folder
     numbered = [entry for entry in base.iterdir() if _STEP_NAME.fullmatch(entry.name) and entry.is_dir()]
     return {int(entry.name): entry for entry in sorted(numbered) if _is_complete(entry)}
 

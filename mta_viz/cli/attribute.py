@@ -7,7 +7,7 @@ from mta_viz.analysis.attributed_heads import AttributedHeads, attribute_heads
 from mta_viz.analysis.attributed_prompt import AttributedPrompt, attribute
 from mta_viz.cli.loading import open_prompt, stage_named
 from mta_viz.cli.output import check_output, write_json
-from mta_viz.cli.progress import ProgressLine
+from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
@@ -27,8 +27,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
             "max_seconds": float(arguments.seconds),
             "progress": progress,
         }
-        measured = _heads if arguments.heads else _one
-        answer = measured(model, tokens, arguments, asked).as_data()
+        found = (_heads if arguments.heads else _one)(model, tokens, arguments, asked)
+    answer = found.as_data()
+    reached = found.reached if isinstance(found, AttributedHeads) else found.found.reached
+    if reached is False:
+        note("not complete: the error of the gradients is above 1 %, values are rough; allow more --seconds")
     if arguments.out:
         write_json(arguments.out, answer)
     return answer

@@ -73,7 +73,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _one_file(wanted: tuple[Preset, ...], arguments: Namespace) -> dict[str, Any]:
-    """All figures as pages of one PDF."""
+    """All figures as pages of one PDF. Raises MtaVizError where another format is asked for."""
+    if arguments.format != "pdf":
+        raise MtaVizError(
+            f"{arguments.out} is one PDF of all figures; leave out --format {arguments.format}, or name a "
+            "folder"
+        )
     check_output(arguments.out, arguments.force)
     made, left_out = _make(open_model(arguments), wanted, arguments)
     with ProgressLine("drawing") as progress:

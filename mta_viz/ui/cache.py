@@ -101,11 +101,15 @@ class BoundedStore:
 
 @dataclass(frozen=True)
 class Stores:
-    """The models and traces of the process, and what was computed and drawn from them."""
+    """The models and traces of the process, and what was computed and drawn from them.
+
+    `of_runs`: results that hold a run, and with it a model, so there may be only few of them.
+    """
 
     models: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_MODELS))
     traces: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))
     drawn: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_DRAWN))
+    of_runs: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))
 
 
 @st.cache_resource(show_spinner=False)
@@ -117,6 +121,11 @@ def stores() -> Stores:
 def remember(make: Callable[[], T], *key: Hashable) -> T:
     """`make()`, once for each `key`: name what is made and everything it depends on."""
     return stores().drawn.get_or_make(key, make)
+
+
+def remember_with_run(make: Callable[[], T], *key: Hashable) -> T:
+    """The same for what holds a run."""
+    return stores().of_runs.get_or_make(key, make)
 
 
 @st.cache_resource(show_spinner="Looking for models ...", ttl=120, max_entries=4)

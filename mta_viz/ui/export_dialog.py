@@ -16,7 +16,7 @@ from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out
 from mta_viz.exporting.sizes import SIZES, Sized, SizeName
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember
-from mta_viz.ui.shown import Part, Shown, facts
+from mta_viz.ui.shown import Part, Shown
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -104,7 +104,9 @@ def _saved(shown: Shown, part: Part | None) -> Saved:
     """The figure with its provenance. Raises MtaVizError for a part that cannot be drawn."""
     made = shown if part is None or shown.cropped is None else shown.cropped(*part)
     queries, keys = (None if side is None else list(side) for side in part or (None, None))
-    said = Provenance(figure=shown.key, limits=limits(made.figure), **facts(), queries=queries, keys=keys)
+    said = Provenance(
+        figure=shown.key, limits=limits(made.figure), **shown.facts(), queries=queries, keys=keys
+    )
     return Saved(made.name, made.figure, made.caption, made.csv(), said)
 
 

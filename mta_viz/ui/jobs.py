@@ -70,10 +70,10 @@ def running(name: str, key: Hashable) -> Job | None:
     return None if job is None or job.wait(0.0) else job
 
 
-def start(name: str, key: Hashable, work: Callable[[Job], None]) -> None:
+def start(name: str, key: Hashable, work: Callable[[Job], None]) -> Job:
     """A new job, also where one for `key` was stopped."""
     forget(name)
-    job_for(name, key, work)
+    return job_for(name, key, work)
 
 
 def watch(job: Job) -> None:
@@ -87,6 +87,13 @@ def say_failure(job: Job | None) -> None:
     """What went wrong with a job, if anything did; to be stopped is no failure."""
     if job is not None and job.error is not None and not isinstance(job.error, Cancelled):
         st.error(plain(f"It stopped: {job.error}"))
+
+
+def cancel_all() -> None:
+    """Have every job of this session stop: nobody will look at what it finds."""
+    for name, there in st.session_state.items():
+        if str(name).startswith("kept.job.") and there is not None:
+            there[1].cancel()
 
 
 def forget(name: str) -> None:

@@ -15,7 +15,7 @@ from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Saved
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.exporting.together import Progress, together
-from mta_viz.ui import kept_prompts, state
+from mta_viz.ui import jobs, kept_prompts, state
 from mta_viz.ui.export_dialog import pick_colours, pick_format, pick_size
 from mta_viz.ui.link import asking_for
 from mta_viz.ui.shown import all_shown, facts
@@ -100,9 +100,9 @@ def _content(kind: str, figures: list[Saved], format: Format, choices: Choices, 
 
 def _saved(progress: Progress) -> list[Saved]:
     """Every figure of the page with its numbers."""
-    shared, shown, found = facts(), all_shown(), []
+    shown, found = all_shown(), []
     for place, one in enumerate(shown.values()):
-        said = Provenance(figure=one.key, limits=limits(one.figure), **shared)
+        said = Provenance(figure=one.key, limits=limits(one.figure), **one.facts())
         found.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
         progress((place + 1) / len(shown))
     return found
@@ -153,6 +153,7 @@ def _draw_open() -> None:
 def open_session(session: Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
     places = list(state.get("files", {}))
+    jobs.cancel_all()
     for name in [name for name in st.session_state if _is_ours(name)]:
         del st.session_state[name]
     if session.prompt is not None:

@@ -1,7 +1,7 @@
 """What the page shows that can be exported: each figure with its caption and numbers, and whence they are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -27,11 +27,18 @@ class Shown:
     caption: str
     csv: Callable[[], str]
     cropped: Callable[[Range | None, Range | None], "Shown"] | None = None
+    interventions: tuple[Any, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """What `Provenance` says of the page and of this figure's model."""
+        return facts() | {"interventions": list(self.interventions)}
 
 
-def show(shown: Shown) -> None:
-    """Say that the page shows it."""
+def show(shown: Shown) -> Shown:
+    """Say that the page shows it, of a model with the interventions that hold now."""
+    shown = replace(shown, interventions=tuple(state.get("plan as data", ())))
     st.session_state.setdefault("shown", {})[shown.key] = shown
+    return shown
 
 
 def clear() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import streamlit as st
@@ -13,13 +14,21 @@ from mta_viz.ui import state
 
 
 def keep_upload(name: str, content: bytes) -> Path:
-    """Where the uploaded bytes now lie, under their own file name; equal bytes share a place."""
-    folder = Path(tempfile.gettempdir()) / f"mta-viz-{hashlib.sha256(content).hexdigest()[:16]}"
+    """Where the uploaded bytes now lie, under their own file name; equal bytes share a place.
+
+    Nobody else on the machine can read or write there, and it is gone when the process ends.
+    """
+    folder = Path(_own_folder().name) / hashlib.sha256(content).hexdigest()
     folder.mkdir(exist_ok=True)
     file = folder / Path(name).name
     if not file.exists():
         file.write_bytes(content)
     return file
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="mta-viz-")
 
 
 def text_file(name: str, label: str, types: list[str], megabytes: int, back: str) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ from mta_viz.ui.running import Job
 from mta_viz.ui.widgets import plain
 
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
+LONGEST = 600.0  # seconds: of a measurement without anybody before the page
 
 
 def show_progress(job: Job) -> None:

@@ -96,7 +96,7 @@ def caption_with_save(
 
 def save_button(shown: Shown) -> None:
     """Opens the window in which a figure is exported. Each file is made only when it is asked for."""
-    show(shown)
+    shown = show(shown)
     if st.button("Save", icon=":material/download:", key=f"save.{shown.key}"):
         from mta_viz.ui.export_dialog import export  # it knows the maps, and with them the model's libraries
 

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from mta_viz.analysis import attributed_heads
+from mta_viz.analysis import attributed_heads, attribution_path
 from mta_viz.analysis.attributed_heads import attribute_heads
-from mta_viz.analysis.attributed_prompt import attribute
+from mta_viz.analysis.attributed_prompt import _check_choices, attribute
 from mta_viz.analysis.attribution import (
     ablate_maps,
     ablate_tokens,
@@ -219,9 +219,36 @@ def test_what_cannot_be_done_is_told(model):
         ablate_maps(capture(model, [1, 2]), 1, Stage.RAW, question)
 
 
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"layer": 1}, "a layer and a stage go together"),
+        ({"layer": 1, "stage": Stage.RAW, "baseline": "zero"}, "leave out the baseline"),
+        ({"layer": 1, "stage": Stage.RAW, "groups": [[0]]}, "leave out the baseline and the groups"),
+        ({"groups": [[0]]}, "which is ablation"),
+        ({"method": "ablation", "baseline": "mean"}, "'mean' is no token's id"),
+    ],
+)
+def test_choices_that_would_have_no_effect_are_refused(model, choices, said):
+    with pytest.raises(PromptError, match=said):
+        attribute(model, [1, 2, 3], **choices)
+    with pytest.raises(PromptError, match="there is no method 'occlusion'; expected gradients or ablation"):
+        _check_choices("occlusion", None, None, None, None)
+
+
 def test_cancelling_in_the_progress_stops(model):
     def stop(done: float) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         integrated_gradients(model, random_question(0), progress=stop)
+
+
+def test_how_complete_gradients_are_is_printed(model, monkeypatch):
+    assert "completeness error" in repr(attribute(model, [1, 2, 3])) and "rough" not in repr(
+        attribute(model, [1, 2, 3], method="ablation")
+    )
+    for name, count in (("MOST_STEPS", 0), ("STEPS", 1), ("FIRST", 1)):
+        monkeypatch.setattr(attribution_path, name, count)
+    assert "rough, allow more seconds)" in repr(attribute(model, [1, 2, 3]))
+    assert "rough, allow more seconds)" in repr(attribute_heads(model, [1, 2, 3], Stage.RAW))

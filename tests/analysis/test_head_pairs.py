@@ -102,6 +102,14 @@ def test_embeddings_above_nine_tenths_are_kin(cosine, related):
     assert words in found.why
 
 
+def test_the_cosine_is_of_the_whole_tables_though_they_are_read_in_parts(monkeypatch):
+    a, b = model(WEIGHTS), model(turned(0.3))
+    tables = [one.embed.weight.double().flatten() for one in (a, b)]
+    monkeypatch.setattr("mta_viz.analysis.kinship.ROWS", 5)
+    wanted = torch.nn.functional.cosine_similarity(*tables, dim=0)
+    assert embedding_cosine(a, b) == pytest.approx(float(wanted), abs=1e-9)
+
+
 def test_an_edited_model_is_kin_and_one_of_another_shape_is_not():
     a = model(WEIGHTS)
     assert kinship(a, edited(a, [AblateHead(0, 1)])).why == "both sides are one model"
@@ -124,6 +132,12 @@ def test_what_is_recorded_makes_kin(tmp_path):
     early, late, tuned = map(load, places)
     assert kinship(early, late).why == "both are steps of one training run"
     assert not kinship(late, tuned).related
+    for number, seed in (("0", 3), ("1", 4)):  # seeds, say: not steps of a run
+        write_native(
+            tmp_path / number, SHAPES, random_weights(SHAPES, seed),
+            tokenizer_name="bytes", tokenizer_path=None, dtype=torch.float32,
+        )  # fmt: skip
+    assert not kinship(load(tmp_path / "0"), load(tmp_path / "1")).related
     file = places[2] / "params.json"
     for named in (str(places[1]), "../run/checkpoints/0000000020"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"checkpoint": {"init_ckpt_path": named}}))

@@ -1,14 +1,18 @@
 """The cells of a responsibility map sum to what the layer's heads really add to the logit."""
 
+import threading
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mta_viz.analysis.patching import operated
 from mta_viz.analysis.responsibility import direction, responsibility
 from mta_viz.analysis.responsible_prompt import largest_cells, responsibilities
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
+from mta_viz.interventions.patches import PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tracing import capture, run_hooks
@@ -103,6 +107,33 @@ def test_a_cell_is_responsible_for_what_is_lost_without_it():
         inside = query >= found.first_query
         told = float(found.values[head, query - found.first_query, key]) if inside else 0.0
         assert lost == pytest.approx(told, abs=1e-5)
+
+
+def test_the_models_lock_is_held_where_a_hook_point_is_passed():
+    model, free = build(OPTIONS[0]), []
+
+    def try_lock():
+        free.append(model.lock.acquire(blocking=False))
+
+    def other_session(values, hook):
+        thread = threading.Thread(target=try_lock)
+        thread.start()
+        thread.join()
+
+    trace = capture(model, list(range(6)))
+    model.blocks[1].attn.hook_z_normed.add_hook(other_session)
+    responsibility(trace, 1, 5, 3)
+    model.reset_hooks()
+    assert free == [False]
+
+
+@pytest.mark.parametrize("stage", ["z", "final", "kq2"])
+def test_a_layer_patched_after_its_softmax_is_refused(stage):
+    model = operated(build(OPTIONS[0]), [PatchHead(1, 2, stage, (3, 4, 5, 6))], 4)
+    trace = capture(model, [1, 2, 3, 4])
+    assert responsibility(trace, 0, 3, 3).error <= 1e-5
+    with pytest.raises(PromptError, match="a patch replaced what layer 1 computes"):
+        responsibility(trace, 1, 3, 3)
 
 
 def test_a_prompts_responsibilities_are_those_of_the_logit_it_asks_about():

@@ -6,6 +6,7 @@ import pytest
 from cli_support import assert_refused
 
 import mta_viz
+from mta_viz.analysis import attribution_path
 from mta_viz.model.stages import Stage
 
 PROMPT = "abc.def#b"
@@ -32,6 +33,16 @@ def test_the_numbers_are_the_notebooks(run, folder, options, named):
     found = mta_viz.attribute(mta_viz.load(folder), PROMPT, answer="ef", **named)
     assert answer.json == json.loads(json.dumps(found.as_data()))
     assert len(answer.json["values"]) > 0 and answer.json["answer"]["text"] == "ef"
+
+
+@pytest.mark.parametrize("options", [(), ("--heads", "--stage", "mix")])
+def test_gradients_that_are_not_complete_are_said_to_be_rough(run, folder, monkeypatch, options):
+    monkeypatch.setattr(attribution_path, "MOST_STEPS", 0)
+    monkeypatch.setattr(attribution_path, "STEPS", 1)
+    monkeypatch.setattr(attribution_path, "FIRST", 1)
+    answer = run("attribute", folder, "--prompt", PROMPT, "--answer", "ef", *options)
+    assert answer.status == 0 and "values are rough; allow more --seconds" in answer.err
+    assert '"reached": false' in answer.out
 
 
 @pytest.mark.parametrize(("options", "named"), [((), {}), (("--layer", "1"), {"layers": [1]})])

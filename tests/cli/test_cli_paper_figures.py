@@ -193,6 +193,11 @@ def test_one_pdf_has_a_page_a_figure_named_by_its_caption(run, folder, model, tm
     assert_refused(run("paper-figures", folder, "--out", out), "exists", "--force")
 
 
+def test_one_pdf_is_refused_in_another_format(run, folder, tmp_path):
+    answer = run("paper-figures", folder, "--out", tmp_path / "all.pdf", "--format", "svg")
+    assert_refused(answer, "is one PDF", "--format svg", "name a folder")
+
+
 def test_a_model_without_kernels_has_no_figures(run, tmp_path):
     shapes = config(MTAOptions(), 32)
     plain = tmp_path / "plain"

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import zipfile
 
 import plotly.graph_objects as go
@@ -114,6 +115,7 @@ def test_any_provenance_comes_back(name, prompt):
         (SAID.text().replace('"figure": "map"', '"figure": 3'), "figure"),
         (SAID.text().replace("[3, 9]", "[9, 3]"), "queries"),
         (SAID.text().replace('"ck": "tiny"', '"ck": 1'), "view"),
+        (SAID.text().replace('"ck": "tiny"', '"ck": "\\ud800"'), "its view cannot be read"),
     ],
 )
 def test_what_is_no_provenance_is_refused(text, says):
@@ -142,6 +144,15 @@ def test_a_file_without_one_says_what_was_expected(content, tmp_path):
     (tmp_path / "file.png").write_bytes(content)
     with pytest.raises(MtaVizError, match=r"file\.png is no figure of this app.*Expected a \.json sidecar"):
         read(tmp_path / "file.png")
+
+
+def test_only_regular_files_are_read_and_in_one_pass(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MtaVizError, match="no regular file"):
+        read(tmp_path / "pipe")
+    (tmp_path / "a.svg").write_text('<svg><metadata id="mta_viz">' * 40_000)  # minutes when each is tried
+    with pytest.raises(MtaVizError, match="does not say where it comes from"):
+        read(tmp_path / "a.svg")
 
 
 def test_a_bomb_of_text_is_not_unpacked(tmp_path, monkeypatch):

@@ -157,6 +157,11 @@ def test_layers_and_stages_choose(trace, tmp_path):
         save_trace(trace, tmp_path / "b", stages=[Stage.KQ], layers=[0])
     with pytest.raises(PromptError, match="no layer 2; the model has layers 0 to 1"):
         trace_size(trace, layers=[2])
+    with pytest.raises(PromptError, match="no layer True"):
+        save_trace(trace, tmp_path / "c", layers=[True])
+    for name in ("nul\0", "n" * 300):
+        with pytest.raises(MtaVizError, match="cannot be written"):
+            save_trace(trace, tmp_path / name)
 
 
 def test_nothing_is_overwritten_unasked_and_a_failed_write_leaves_nothing(trace, tmp_path, monkeypatch):
@@ -209,6 +214,8 @@ CHANGES = {
     "format": (lambda d, t: d.update(format="mta_viz run 9"), "names the format mta_viz run 9"),
     "pieces": (lambda d, t: d["pieces"].pop(), "11 tokens and 12 spans"),
     "kinds": (lambda d, t: d.update(text=3, spans=[[0]], dtype="F8"), "dtype, text, spans"),
+    "letters": (lambda d, t: d.update(text="\ud800"), "another form: text"),
+    "span": (lambda d, t: d["spans"].__setitem__(0, [-5, 10**30]), "another form: spans"),
     "missing": (lambda d, t: d.pop("params"), "params"),
     "layers": (
         lambda d, t: d["params"]["model"].update(n_layers=3),

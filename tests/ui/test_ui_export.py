@@ -1,17 +1,25 @@
 """Every figure can be exported, says where it comes from, and is made again from that, with equal numbers."""
 
+import io
 import json
+import time
 from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
+from pypdf import PdfReader
 
 from mta_viz.cli import main
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.figures import NO_BROWSER
 from mta_viz.exporting.limits import limits
+from mta_viz.exporting.paper import every_kernel
 from mta_viz.exporting.provenance import Provenance
+from mta_viz.exporting.saved import Saved
+from mta_viz.exporting.together import together
+from mta_viz.tracing import load
 from mta_viz.ui import export_dialog, headless
+from mta_viz.ui.cache import stores
 from tests.ui.test_ui_pages import fine, said
 
 PROMPT = "The cat <b>$sat$</b> on the mat, and the cat sat again."
@@ -76,6 +84,51 @@ def test_a_figure_is_made_again_with_its_numbers(open_app, tmp_path, capsys, pag
         answer = json.loads(capsys.readouterr().out)
         shown = app.session_state["shown"][key]
         assert out.read_text("utf-8") == shown.csv() and answer["caption"] == shown.caption
+
+
+def test_a_measured_figure_is_measured_again(open_app, tmp_path, capsys):
+    app = open_app("tiny-mta", "The cat sat.", page="pages/surgery.py", layer=1, head=2)
+    app.session_state["kept.surgery tab"] = "Sweep"
+    app.run()
+    app.button(key="start.sweep").click().run()
+    for _ in range(100):
+        if "sweep.pre" in app.session_state["shown"]:
+            break
+        time.sleep(0.1)
+        app.run()
+    sidecar, out = tmp_path / "sweep.json", tmp_path / "sweep.csv"
+    sidecar.write_text(exported(app, "Surgery", "sweep.pre").text(), encoding="utf-8")
+    stores.clear()
+    assert main(["figure", "--from", str(sidecar), "--out", str(out)]) == 0, capsys.readouterr().err
+    assert out.read_text("utf-8") == app.session_state["shown"]["sweep.pre"].csv()
+
+
+def texts(figures) -> list[str]:
+    """What can be read on each page of the PDF of many figures."""
+    content = together(figures, "pdf")
+    return [page.extract_text() for page in PdfReader(io.BytesIO(content)).pages]
+
+
+@pytest.mark.browser
+def test_panels_and_labels_are_in_the_pdf(open_app):
+    """All heads, all stages of a head, and every kernel: a page each, its panels named on it."""
+    app = open_app("tiny-mta", "The cat sat.", layer=1, head=2, stage="kq")
+    app.session_state["kept.tab"] = "Heads"
+    app.run()
+    shown, said = app.session_state["shown"], exported(app, "Attention", "tiles")
+    panels = [Saved(("a", key), shown[key].figure, key, "", said) for key in ("tiles", "strip")]
+    model = load(app.session_state["kept.page model"].path)
+    kernels = list(every_kernel(model.state_dict(), model.config, "tiny-mta"))
+    panels += [Saved(one.name, one.figure, one.caption, "", said) for one in kernels]
+    tiles, strip, *pages = texts(panels)
+    heads = [f"H{head}" for head in range(model.config.n_heads)]
+    assert [word for word in (*heads, "L0", "L3") if word not in tiles] == []
+    assert [stage for stage in ("raw", "kq", "mix", "sm", "final") if stage not in strip] == []
+    places = [(layer, place) for layer in range(4) for place in ("pre", "post")]
+    there = [(layer, place) for layer, place in places if getattr(model.config.kernels(layer), place)]
+    assert len(pages) == len(there) + 2  # and the mixing before and after the softmax
+    for page in pages[: len(there)]:
+        assert {head: page.count(head) for head in heads} == dict.fromkeys(heads, 1)
 
 
 def test_other_weights_are_refused(open_app, tmp_path, capsys, models_folder):

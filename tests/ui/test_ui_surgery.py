@@ -198,6 +198,9 @@ def test_the_sweep_runs_beside_the_page_and_offers_the_worst(surgery):
             break
         app.run()
     app.button(key="sweep.add").click().run()
+    shown = app.session_state["shown"]  # the maps are of the plan, the sweep is of the original model
+    assert shown["sweep.pre"].interventions == ()
+    assert {len(one.interventions) for key, one in shown.items() if key.startswith("edit.")} == {1}
     assert isinstance(now(app)[0].intervention, KernelToIdentity)
 
 

@@ -9,10 +9,9 @@ import streamlit as st
 
 from mta_viz.ui import jobs, state
 from mta_viz.ui.running import Job
-from mta_viz.ui.waiting import QUIET_SECONDS
+from mta_viz.ui.waiting import LONGEST, QUIET_SECONDS
 from mta_viz.ui.widgets import caption
 
-LONGEST = 600.0  # seconds: of a measurement without anybody before the page
 Keep = Callable[[Any], None]
 
 
@@ -70,10 +69,7 @@ def kept(name: str) -> dict[Hashable, Any]:
 
 def _start(one: Measurement, seconds: float = 0.0) -> None:
     """Begin, and wait up to `seconds` for the end."""
-    jobs.start(one.name, one.key, partial(_measure, one, kept(one.name)))
-    job = jobs.current(one.name, one.key)
-    if job is not None:
-        job.wait(seconds)
+    jobs.start(one.name, one.key, partial(_measure, one, kept(one.name))).wait(seconds)
 
 
 def _measure(one: Measurement, found: dict[Hashable, Any], job: Job) -> None:

@@ -10,7 +10,7 @@ from mta_viz.analysis.operations import Board, answer_board, unchanged_without_a
 from mta_viz.interventions.plans import Plan
 from mta_viz.plots.theme import probability_text, score_text
 from mta_viz.ui import state
-from mta_viz.ui.cache import remember
+from mta_viz.ui.cache import remember, remember_with_run
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.surgery.strip import edited_run
 from mta_viz.ui.widgets import caption
@@ -25,7 +25,9 @@ SOURCES = {
 def meter_of(page: Page) -> AnswerMeter:
     """The answer that is looked at: typed in, or the one the prompt suggests."""
     text = state.get("answer") or None
-    return remember(lambda: AnswerMeter(page.trace, answer_after(page.trace, text)), "meter", page.key, text)
+    return remember_with_run(
+        lambda: AnswerMeter(page.trace, answer_after(page.trace, text)), "meter", page.key, text
+    )
 
 
 def draw_board(page: Page, plan: Plan) -> None:

@@ -9,6 +9,7 @@ from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.ui import jobs, state
 from mta_viz.ui.cache import stores
 from mta_viz.ui.running import Job
+from mta_viz.ui.waiting import LONGEST
 from mta_viz.ui.widgets import plain
 
 Report = Callable[[float], None]
@@ -31,6 +32,9 @@ def best_of(
     if found is not None:
         return found
     job = jobs.current(name, key)
+    if job is None and state.get("waits for all"):
+        _start(name, key, make, LONGEST)
+        job = jobs.current(name, key)
     if job is not None:
         if not job.wait(0.2):
             _watch(job, name)
@@ -44,7 +48,9 @@ def best_of(
     return found or (so_far[-1] if so_far else None)
 
 
-def _start(name: str, key: tuple[Hashable, ...], make: Callable[[Report, Keep], Any]) -> None:
+def _start(
+    name: str, key: tuple[Hashable, ...], make: Callable[[Report, Keep], Any], seconds: float = 0.0
+) -> None:
     kept, so_far = stores(), list[Any]()
     state.put(f"so far.{name}", (key, so_far))
 
@@ -55,7 +61,7 @@ def _start(name: str, key: tuple[Hashable, ...], make: Callable[[Report, Keep], 
         job.begin("Measuring")
         kept.drawn.get_or_make(key, lambda: make(job.report, keep))
 
-    jobs.start(name, key, work)
+    jobs.start(name, key, work).wait(seconds)
 
 
 def _so_far(name: str, key: tuple[Hashable, ...]) -> list[Any]:

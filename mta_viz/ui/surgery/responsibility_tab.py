@@ -14,7 +14,7 @@ from mta_viz.plots.attribution import RESPONSIBLE
 from mta_viz.plots.sweep import sweep_map
 from mta_viz.plots.theme import limit_text, score_text
 from mta_viz.ui import state
-from mta_viz.ui.cache import remember
+from mta_viz.ui.cache import remember, remember_with_run
 from mta_viz.ui.clicks import on_head
 from mta_viz.ui.numbering import head_label, layer_label
 from mta_viz.ui.open_page import Page
@@ -35,7 +35,7 @@ def draw_responsibility(page: Page, selected: Selected) -> None:
     asked = pick_question(page)
     place = _pick_place(page, asked)
     with st.spinner("Folding the maps back ..."):
-        found: ResponsiblePrompt = remember(
+        found: ResponsiblePrompt = remember_with_run(
             lambda: responsibilities(
                 page.model, page.trace.tokens, answer=asked.text, position=asked.position, place=place
             ),

@@ -46,7 +46,9 @@ def draw_surgery(page: Page) -> None:
     with right:
         _guarded(lambda: draw_board(page, plan))
     _guarded(lambda: draw_maps(page, selected, plan))
+    state.put("plan as data", [])  # what the tabs show is of the original model
     _draw_tab(page, selected)
+    state.put("plan as data", plan_as_data(plan))
 
 
 def _guarded(draw: Callable[[], None]) -> None:

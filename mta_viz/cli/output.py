@@ -1,5 +1,6 @@
 """Files the commands write: never over an existing one unasked, never half of one."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from mta_viz.checkpoint.atomic import replacing
 from mta_viz.cli.json_text import json_text
 from mta_viz.errors import MtaVizError
 
+LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
+
 
 def check_output(path: Path, force: bool) -> None:
     """Raise MtaVizError before any work when `path` cannot be written."""
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise MtaVizError(f"the name {path.name[:20]}... has over {LONGEST_NAME} bytes; choose a shorter one")
     if path.is_symlink() and not path.exists():
         raise MtaVizError(f"{path} is a link to something that is not there; name a file, or remove the link")
     if path.is_dir():
@@ -25,6 +30,8 @@ def check_output(path: Path, force: bool) -> None:
         raise MtaVizError(f"{path} exists; choose another name or add --force")
     if not path.parent.is_dir():
         raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise MtaVizError(f"the folder {path.parent} cannot be written to; choose another")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -161,6 +161,8 @@ def test_the_output_must_have_a_place(run, folder, ids_file, tmp_path):
     assert_refused(
         run("trace", folder, "--tokens", ids_file, "--out", tmp_path / "no" / "t"), "does not exist"
     )
+    long = run("trace", folder, "--tokens", ids_file, "--out", tmp_path / ("n" * 300))
+    assert_refused(long, "over 200 bytes")
 
 
 def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path):

@@ -18,6 +18,7 @@ from mta_viz.exporting.sizes import SIZES, Sized, SizeName, sized
 Colours = Literal["colour", "greys"]
 COLOURS: tuple[Colours, ...] = ("colour", "greys")
 SCREEN_DPI = 96
+TABLE = "table."  # so begins the name of numbers without a figure
 Files = Mapping[str, bytes]
 
 
@@ -44,6 +45,16 @@ class Saved:
         """The name of one of its files."""
         return file_name(*self.name, suffix=suffix)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether there are numbers only."""
+        return self.provenance.figure.startswith(TABLE)
+
+
+def table(name: tuple[object, ...], csv: str, said: Provenance) -> Saved:
+    """Numbers without a figure, `said` calling them `table.` and a name."""
+    return Saved(name, go.Figure(), "", csv, said)
+
 
 def choices_of(found: Provenance, dpi: int = 300) -> Choices:
     """How a figure was exported. Raises MtaVizError for a size or colours this version does not know."""
@@ -63,7 +74,12 @@ def laid_out(figure: go.Figure, choices: Choices) -> Sized:
 
 
 def picture(saved: Saved, format: Format, choices: Choices) -> bytes:
-    """A picture with its provenance inside. Raises MtaVizError where no browser draws it; HTML needs none."""
+    """A picture with its provenance inside.
+
+    Raises MtaVizError for a table, and where no browser draws it; HTML needs none.
+    """
+    if saved.is_table:
+        raise MtaVizError("this is a table, of which there is no picture: save its numbers as .csv")
     made = laid_out(saved.figure, choices)
     content = figure_bytes(made.figure, format, choices.dpi / SCREEN_DPI, size=made.scale)
     return embed(content, format, said(saved, choices).text(saved.file(format)))

@@ -1,7 +1,7 @@
 """The window in which a figure is exported: format, size, colours, part of the prompt; preview and files."""
 
-import html
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -13,10 +13,11 @@ from mta_viz.exporting.greys import has_scales
 from mta_viz.exporting.limits import limits
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
+from mta_viz.exporting.saved import table as as_table
 from mta_viz.exporting.sizes import SIZES, Sized, SizeName
 from mta_viz.ui import state
 from mta_viz.ui.cache import remember
-from mta_viz.ui.shown import Part, Shown
+from mta_viz.ui.shown import Part, Shown, Table
 from mta_viz.ui.widgets import MIME_TYPES, caption, plain
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
@@ -42,6 +43,19 @@ def export(shown: Shown) -> None:
         st.code(saved.caption, language=None, wrap_lines=True)
     with left:
         _draw_files(saved, format, choices)
+
+
+@st.dialog("Save the table")
+def export_table(table: Table) -> None:
+    """A table's numbers, and where they come from."""
+    said = Provenance(figure=table.key, **table.facts())
+    saved = as_table(table.name, table.csv(), said)
+    origin = partial(sidecar, saved, Choices())
+    _file_button(saved, "Numbers (CSV)", "csv", saved.csv.encode, type="primary")
+    _file_button(saved, "Sidecar (JSON)", "json", origin)
+    both = {saved.file("csv"): saved.csv.encode(), saved.file("json"): origin()}
+    _file_button(saved, "Both (ZIP)", "zip", partial(zipped, both.items()))
+    _say_command("the table", "the sidecar")
 
 
 def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
@@ -141,25 +155,30 @@ def _warnings(made: Sized) -> str:
 
 
 def _draw_files(saved: Saved, format: Format, choices: Choices) -> None:
-    def button(label: str, suffix: str, make: Callable[[], bytes], **look: Any) -> None:
-        st.download_button(
-            label,
-            data=make,
-            file_name=saved.file(suffix),
-            mime=MIME_TYPES[suffix],
-            key=f"export.{label}",
-            on_click="ignore",
-            width="stretch",
-            **look,
-        )
-
+    button = partial(_file_button, saved)
     button(f"Save {format.upper()}", format, lambda: picture(saved, format, choices), type="primary")
     with st.container(horizontal=True):
         button("Numbers (CSV)", "csv", saved.csv.encode)
         button("Sidecar (JSON)", "json", lambda: sidecar(saved, choices))
     button("All of these and the caption (ZIP)", "zip", lambda: zipped(all_files(saved, format, choices)))
+    _say_command("the picture", "the picture or its sidecar")
+
+
+def _file_button(saved: Saved, label: str, suffix: str, make: Callable[[], bytes], **look: Any) -> None:
+    st.download_button(
+        label,
+        data=make,
+        file_name=saved.file(suffix),
+        mime=MIME_TYPES[suffix],
+        key=f"export.{label}",
+        on_click="ignore",
+        width="stretch",
+        **look,
+    )
+
+
+def _say_command(what: str, source: str) -> None:
     st.html(
-        "<small>The picture says where it comes from: checkpoint, prompt, selection. "
-        f"<code>{html.escape('python -m mta_viz figure --from FILE')}</code> makes it again from the picture "
-        "or its sidecar.</small>"
+        f"<small>{source.capitalize()} says where {what} comes from: checkpoint, prompt, selection. "
+        f"<code>python -m mta_viz figure --from FILE</code> makes {what} again from it.</small>"
     )

@@ -13,10 +13,10 @@ from mta_viz.checkpoint.hashing import sha256
 from mta_viz.checkpoint.locate import locate
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import Provenance
-from mta_viz.exporting.saved import Saved
+from mta_viz.exporting.saved import Saved, table
 from mta_viz.ui import registry
 from mta_viz.ui.link import asking_for
-from mta_viz.ui.shown import Range, Shown
+from mta_viz.ui.shown import Range, Shown, Table
 from mta_viz.ui.site import ASSETS, PAGES
 
 SECONDS = 600  # the longest a page may take
@@ -32,6 +32,8 @@ def make_again(said: Provenance, checkpoint: Path | None = None) -> Saved:
     shown = open_page(said, folder).get(said.figure)
     if shown is None:
         raise MtaVizError(f"the page {said.page} shows no figure {said.figure!r} for this view")
+    if isinstance(shown, Table):
+        return table(shown.name, shown.csv(), said)
     if (said.queries or said.keys) and shown.cropped is not None:
         shown = shown.cropped(_range(said.queries), _range(said.keys))
     return Saved(shown.name, shown.figure, shown.caption, shown.csv(), said)
@@ -66,7 +68,7 @@ def _digest(said: Provenance, checkpoint: Path) -> str:
     return sha256(locate(checkpoint, int(step[:18]) if step.isdecimal() else None).folder)
 
 
-def open_page(said: Provenance, folder: Path) -> dict[str, Shown]:
+def open_page(said: Provenance, folder: Path) -> dict[str, Shown | Table]:
     """Everything the page shows when the view's address is opened. Raises MtaVizError for its errors."""
     from streamlit.testing.v1 import AppTest
 
@@ -83,7 +85,8 @@ def open_page(said: Provenance, folder: Path) -> dict[str, Shown]:
     app.session_state["kept.waits for all"] = True  # nobody presses a button
     app.run()
     _raise_errors(app)
-    return dict(app.session_state["shown"]) if "shown" in app.session_state else {}
+    there = [name for name in ("shown", "shown tables") if name in app.session_state]
+    return {key: one for name in there for key, one in app.session_state[name].items()}
 
 
 def _name(folder: Path) -> str:

@@ -34,6 +34,27 @@ class Shown:
         return facts() | {"interventions": list(self.interventions)}
 
 
+@dataclass(frozen=True)
+class Table:
+    """Numbers of the page that belong to no figure; the fields are those of `Shown`."""
+
+    key: str
+    name: tuple[object, ...]
+    csv: Callable[[], str]
+    interventions: tuple[Any, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """As of `Shown`."""
+        return facts() | {"interventions": list(self.interventions)}
+
+
+def show_table(table: Table) -> Table:
+    """Say that the page shows it, as `show` does."""
+    table = replace(table, interventions=tuple(state.get("plan as data", ())))
+    st.session_state.setdefault("shown tables", {})[table.key] = table
+    return table
+
+
 def show(shown: Shown) -> Shown:
     """Say that the page shows it, of a model with the interventions that hold now."""
     shown = replace(shown, interventions=tuple(state.get("plan as data", ())))
@@ -42,8 +63,9 @@ def show(shown: Shown) -> Shown:
 
 
 def clear() -> None:
-    """Before the page's figures are drawn anew."""
+    """Before the page's figures and tables are drawn anew."""
     st.session_state["shown"] = {}
+    st.session_state["shown tables"] = {}
 
 
 def all_shown() -> dict[str, Shown]:

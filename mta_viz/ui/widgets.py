@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.exporting.names import file_name
 from mta_viz.plots.theme import Figure
-from mta_viz.ui.shown import Range, Shown, show
+from mta_viz.ui.shown import Range, Shown, Table, show, show_table
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
 _CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
@@ -103,8 +103,17 @@ def save_button(shown: Shown) -> None:
         export(shown)
 
 
+def save_table(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
+    """Opens the window in which a table's numbers are saved, with whence they are."""
+    table = show_table(Table(f"table.{key}", name, csv))
+    if st.button("Save", icon=":material/download:", key=f"save.{table.key}"):
+        from mta_viz.ui.export_dialog import export_table  # as above
+
+        export_table(table)
+
+
 def save_csv(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
-    """One button that saves a table's numbers."""
+    """One button that saves a table's numbers, inside a window, which can open no other."""
     st.download_button(
         "CSV",
         data=lambda: csv().encode(),

@@ -49,8 +49,8 @@ def test_the_window_offers_every_file_and_says_why_there_is_no_preview(open_app,
 
 
 def exported(app, page: str, key: str) -> Provenance:
-    """What the sidecar of a figure of this page holds; `facts` needs the session it is called in."""
-    shown = app.session_state["shown"][key]
+    """What the sidecar of a figure or table of this page holds; `facts` needs the session it is called in."""
+    shown = app.session_state["shown"].get(key)
     trace = app.session_state["kept.page run"]
     view = {name: "".join(value) for name, value in app.query_params.items()}
     return Provenance(
@@ -60,7 +60,7 @@ def exported(app, page: str, key: str) -> Provenance:
         view["ck"],
         headless.sha256(Path(app.session_state["kept.page model"].path)),
         prompt=None if trace is None else trace.prompt,
-        limits=limits(shown.figure),
+        limits=[] if shown is None else limits(shown.figure),
     )
 
 
@@ -84,6 +84,21 @@ def test_a_figure_is_made_again_with_its_numbers(open_app, tmp_path, capsys, pag
         answer = json.loads(capsys.readouterr().out)
         shown = app.session_state["shown"][key]
         assert out.read_text("utf-8") == shown.csv() and answer["caption"] == shown.caption
+
+
+def test_a_table_says_where_it_comes_from_and_is_made_again(open_app, tmp_path, capsys):
+    app = open_app("tiny-mta", PROMPT, layer=1, head=2, stage="kq", query=9, key=4)
+    app.session_state["kept.tab"] = "Cells"
+    app.run()
+    app.button(key="save.table.cells").click().run()
+    fine(app)
+    assert buttons(app)[-3:] == ["Numbers (CSV)", "Sidecar (JSON)", "Both (ZIP)"]
+    sidecar, out = tmp_path / "cells.json", tmp_path / "cells.csv"
+    sidecar.write_text(exported(app, "Attention", "table.cells").text(), encoding="utf-8")
+    assert main(["figure", "--from", str(sidecar), "--out", str(out)]) == 0, capsys.readouterr().err
+    assert out.read_text("utf-8") == app.session_state["shown tables"]["table.cells"].csv()
+    assert main(["figure", "--from", str(sidecar), "--out", str(tmp_path / "cells.html")]) == 2
+    assert "this is a table, of which there is no picture" in capsys.readouterr().err
 
 
 def test_a_measured_figure_is_measured_again(open_app, tmp_path, capsys):

@@ -30,7 +30,7 @@ from mta_viz.ui.cache import remember
 from mta_viz.ui.numbering import layer_list
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.steppers import arrow
-from mta_viz.ui.widgets import caption, picked, plain, save_csv
+from mta_viz.ui.widgets import caption, picked, plain, save_table
 
 PILLS = {"pre": ("pre",), "post": ("post",), "head mixing": MIXING}
 NO_SORT = "layer and head"
@@ -188,7 +188,7 @@ def _draw_table(page: Page, rows: Sequence[Row], choice: Choice) -> None:
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         caption(f"{len(rows)} kernels, one a row; layers, heads from 0 as in files. Click one to open it.")
-        save_csv(
+        save_table(
             (state.view().checkpoint, "kernels"),
             lambda: kernel_frame(rows).to_csv(index=False, lineterminator="\n"),
             "kernels",

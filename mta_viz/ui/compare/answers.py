@@ -11,7 +11,7 @@ from mta_viz.plots.theme import probability_text, score_text
 from mta_viz.ui import state
 from mta_viz.ui.compare.runs import Compared
 from mta_viz.ui.open_page import Page
-from mta_viz.ui.widgets import caption, plain, save_csv
+from mta_viz.ui.widgets import caption, plain, save_table
 
 AS_SURE = 0.05  # nats of difference below which neither is called surer
 
@@ -31,7 +31,7 @@ def draw_answers(page: Page, compared: Compared) -> None:
         with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
             with st.container():
                 caption(_tokens_words(compared))
-            save_csv(
+            save_table(
                 (state.view().checkpoint, "compare", "answers"),
                 lambda: answers_csv(compared.found),
                 "compare.answers",

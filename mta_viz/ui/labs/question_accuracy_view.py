@@ -17,7 +17,7 @@ from mta_viz.ui.labs.measuring import Measurement, draw_measurement, kept
 from mta_viz.ui.open_page import Page
 from mta_viz.ui.running import Job
 from mta_viz.ui.waiting import time_text
-from mta_viz.ui.widgets import caption, plain, save_csv
+from mta_viz.ui.widgets import caption, plain, save_table
 
 NAME = "questions"
 MOST = 100_000
@@ -82,7 +82,7 @@ def _draw_answers(found: QuestionScore) -> None:
             for one in found.answers
         ]
         st.dataframe(rows, hide_index=True, height=300)
-    save_csv(
+    save_table(
         (state.view().checkpoint, found.task, found.distraction), lambda: questions_csv([found]), "questions"
     )
 

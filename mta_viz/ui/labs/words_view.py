@@ -10,7 +10,7 @@ from mta_viz.exporting.labs import words_csv
 from mta_viz.plots.theme import probability_text
 from mta_viz.ui import state
 from mta_viz.ui.open_page import Page
-from mta_viz.ui.widgets import caption, plain, save_csv
+from mta_viz.ui.widgets import caption, plain, save_table
 
 SHOWN, SHOWN_RUNNING = 5_000, 100  # rows
 
@@ -48,7 +48,7 @@ def _draw_one(page: Page, found: PassageScores) -> None:
         return
     (one,) = found.words
     (st.success if one.greedy else st.warning)(plain(verdict(one, page.model.config.vocab_size)))
-    save_csv((state.view().checkpoint, "last-word"), lambda: words_csv(found), "words")
+    save_table((state.view().checkpoint, "last-word"), lambda: words_csv(found), "words")
 
 
 def verdict(one: WordScore, vocabulary: int) -> str:
@@ -94,7 +94,7 @@ def _draw_table(found: PassageScores, running: bool) -> None:
     if len(shown) < len(found.words):
         caption(f"The first {len(shown):,} of {len(found.words):,}; the CSV has them all.")
     if not running:
-        save_csv((state.view().checkpoint, "last-words"), lambda: words_csv(found), "words")
+        save_table((state.view().checkpoint, "last-words"), lambda: words_csv(found), "words")
 
 
 def _row(one: WordScore) -> dict[str, Any]:

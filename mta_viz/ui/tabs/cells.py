@@ -9,7 +9,7 @@ from mta_viz.ui import state
 from mta_viz.ui.cache import remember
 from mta_viz.ui.drawn import Drawn, file_parts
 from mta_viz.ui.selection import go_to
-from mta_viz.ui.widgets import caption, picked, save_csv
+from mta_viz.ui.widgets import caption, picked, save_table
 
 COUNT = 50
 ORDERS = {"value": "by |value|", "change": "by |change|", "contribution": "by |value| x value norm"}
@@ -55,7 +55,7 @@ def draw(drawn: Drawn) -> None:
         f"The {len(found)} cells of largest {largest} at {info.long} ({info.unit})"
         f"{'' if first else ', query 0 and key 0 left out'}.{words} Choose a row to select the cell."
     )
-    save_csv(
+    save_table(
         (*file_parts(drawn), selected.stage.value.key, "cells"),
         lambda: cells_csv(found, drawn.tokens),
         "cells",

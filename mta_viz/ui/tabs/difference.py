@@ -18,7 +18,7 @@ from mta_viz.ui import crops
 from mta_viz.ui.cache import remember
 from mta_viz.ui.clicks import on_cell
 from mta_viz.ui.drawn import Drawn, file_parts
-from mta_viz.ui.widgets import caption, caption_with_save, chart, save_csv
+from mta_viz.ui.widgets import caption, caption_with_save, chart, save_table
 
 WIDTH = 460
 
@@ -88,7 +88,7 @@ def _draw_facts(drawn: Drawn, facts: HeadStatistics) -> None:
         "the softmax, where rows are probabilities, over log of the number of keys. The last two are medians "
         "over rows."
     )
-    save_csv((*file_parts(drawn), "rows"), lambda: statistics_csv(facts, drawn.tokens), "facts")
+    save_table((*file_parts(drawn), "rows"), lambda: statistics_csv(facts, drawn.tokens), "facts")
 
 
 def _fact_row(one: StageStatistics) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The address line under the header of every page: where you are, the link to it, the help."""
 
-from urllib.parse import urlencode
+from collections.abc import Mapping
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -85,5 +86,10 @@ def _what_is_in_it() -> str:
 
 def link() -> str:
     """The address of this page: prompt, selection, plan and settings."""
-    base = (st.context.url or "").split("?")[0]
-    return f"{base}?{urlencode(state.parameters())}"
+    return with_parameters(st.context.url or "", state.parameters())
+
+
+def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
+    """The address with these parameters; with the slash after the host that Streamlit leaves out at times."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=parts.path or "/", query=urlencode(parameters), fragment=""))

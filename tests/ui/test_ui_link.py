@@ -6,6 +6,7 @@ from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
 from mta_viz.ui import link
+from mta_viz.ui.address import with_parameters
 from mta_viz.ui.examples import examples
 from mta_viz.ui.link import MAX_CHARACTERS, Linked, parameters, read
 from tests.ui.conftest import ROOT
@@ -126,3 +127,9 @@ def test_ids_on_a_model_that_takes_text_are_said(open_app):
     app = opened(open_app, "tiny-mta", ids="1,2,3")
     fine(app)
     assert "token ids, and this model takes a text" in said(app)
+
+
+@pytest.mark.parametrize("url", ["http://host:8501", "http://host:8501/", "http://host:8501/?old=1#part"])
+def test_a_link_has_a_slash_after_its_host(url):
+    assert with_parameters(url, {"p": "a b"}) == "http://host:8501/?p=a+b"
+    assert with_parameters("https://host/base/kernels?l=1", {"l": "2"}) == "https://host/base/kernels?l=2"

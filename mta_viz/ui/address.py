@@ -92,4 +92,5 @@ def link() -> str:
 def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
     """The address with these parameters; with the slash after the host that Streamlit leaves out at times."""
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=parts.path or "/", query=urlencode(parameters), fragment=""))
+    path = parts.path or ("/" if parts.netloc else "")
+    return urlunsplit(parts._replace(path=path, query=urlencode(parameters), fragment=""))

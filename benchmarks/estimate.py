@@ -16,7 +16,7 @@ def print_ratios(checkpoint: Path, lengths: list[int]) -> None:
     """One line per length: estimated and measured seconds of a capture in float32, and their ratio."""
     import torch
 
-    from mta_viz.tracing import capture, estimate_seconds, load
+    from mta_viz.run.tracing import capture, estimate_seconds, load
 
     model = load(checkpoint, dtype=torch.float32)
     for n_tokens in lengths:

@@ -48,7 +48,7 @@ def measure(checkpoint: Path, method: str, n_tokens: int) -> dict[str, float]:
     import torch
 
     from mta_viz.model.stages import model_stages
-    from mta_viz.tracing import capture, load, run_hooks
+    from mta_viz.run.tracing import capture, load, run_hooks
 
     model = load(checkpoint, dtype=torch.float32)
     stages = model_stages(model.config)

@@ -17,8 +17,8 @@ def print_rates(checkpoint: Path, length: int, samples: int, device: str) -> Non
     import torch
 
     from mta_viz.analysis.labs.sweep import Sweep, run_sweep
+    from mta_viz.run.tracing import generate, load, score
     from mta_viz.tasks.needles import make_needle_sample
-    from mta_viz.tracing import generate, load, score
 
     model = load(checkpoint, device=device, dtype=torch.float32)
     sweep = Sweep((4,), (length,), (50,), samples)

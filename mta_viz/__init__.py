@@ -11,23 +11,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mta_viz.analysis.ablation import ablate
-    from mta_viz.analysis.attributed_heads import attribute_heads
-    from mta_viz.analysis.attributed_prompt import attribute
-    from mta_viz.analysis.comparing import compare
-    from mta_viz.analysis.decomposition import decompose
-    from mta_viz.analysis.head_scores import head_scores, ranking
-    from mta_viz.analysis.predictions import lens_over_layers, top_tokens
-    from mta_viz.analysis.responsible_prompt import responsibilities
-    from mta_viz.analysis.shapes.notebook import kernels
-    from mta_viz.analysis.top_cells import top_cells
+    from mta_viz.analysis.attention.cells import top_cells
+    from mta_viz.analysis.attention.decomposition import decompose
+    from mta_viz.analysis.attention.heads import head_scores, ranking
+    from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
+    from mta_viz.analysis.cause.attributed_heads import attribute_heads
+    from mta_viz.analysis.cause.attributed_prompt import attribute
+    from mta_viz.analysis.cause.responsibility import responsibilities
+    from mta_viz.analysis.cause.sweeps import ablate
+    from mta_viz.analysis.compare.comparing import compare
+    from mta_viz.analysis.kernels.table import kernels
     from mta_viz.exporting.notebook import export
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
-    from mta_viz.traces.files import open_trace, save_trace
-    from mta_viz.tracing import capture, load
+    from mta_viz.run.files import open_trace, save_trace
+    from mta_viz.run.tracing import capture, load
 
-__version__ = "0.1.0"
+from mta_viz.version import VERSION as __version__
+
 __all__ = [
     "Stage",
     "__version__",
@@ -53,24 +54,24 @@ __all__ = [
 
 _HOME = {
     "Stage": "mta_viz.model.stages",
-    "ablate": "mta_viz.analysis.ablation",
-    "attribute": "mta_viz.analysis.attributed_prompt",
-    "attribute_heads": "mta_viz.analysis.attributed_heads",
-    "capture": "mta_viz.tracing",
-    "compare": "mta_viz.analysis.comparing",
-    "decompose": "mta_viz.analysis.decomposition",
+    "ablate": "mta_viz.analysis.cause.sweeps",
+    "attribute": "mta_viz.analysis.cause.attributed_prompt",
+    "attribute_heads": "mta_viz.analysis.cause.attributed_heads",
+    "capture": "mta_viz.run.tracing",
+    "compare": "mta_viz.analysis.compare.comparing",
+    "decompose": "mta_viz.analysis.attention.decomposition",
     "draw_map": "mta_viz.plots.notebook",
     "export": "mta_viz.exporting.notebook",
-    "head_scores": "mta_viz.analysis.head_scores",
-    "kernels": "mta_viz.analysis.shapes.notebook",
-    "lens_over_layers": "mta_viz.analysis.predictions",
-    "load": "mta_viz.tracing",
-    "open_trace": "mta_viz.traces.files",
-    "ranking": "mta_viz.analysis.head_scores",
-    "responsibilities": "mta_viz.analysis.responsible_prompt",
-    "save_trace": "mta_viz.traces.files",
-    "top_cells": "mta_viz.analysis.top_cells",
-    "top_tokens": "mta_viz.analysis.predictions",
+    "head_scores": "mta_viz.analysis.attention.heads",
+    "kernels": "mta_viz.analysis.kernels.table",
+    "lens_over_layers": "mta_viz.analysis.attention.predictions",
+    "load": "mta_viz.run.tracing",
+    "open_trace": "mta_viz.run.files",
+    "ranking": "mta_viz.analysis.attention.heads",
+    "responsibilities": "mta_viz.analysis.cause.responsibility",
+    "save_trace": "mta_viz.run.files",
+    "top_cells": "mta_viz.analysis.attention.cells",
+    "top_tokens": "mta_viz.analysis.attention.predictions",
 }
 
 

@@ -1,10 +1,16 @@
-"""How results print: one line that says what it is, and a short table, in a terminal and in a notebook.
-
-Owns the layout; each result says its own title and rows. Text from prompts and files is escaped.
-"""
+"""How quantities and results print: units as text, one line and a short table in terminal and notebook."""
 
 from collections.abc import Sequence
 from html import escape
+
+
+def size_text(n_bytes: int) -> str:
+    """`9.9 kB`, `6.8 MB`, `1.2 GB`: decimal units, as file managers show them."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB")):
+        if n_bytes >= size:
+            return f"{n_bytes / size:,.1f} {unit}"
+    return f"{n_bytes / 1e3:.1f} kB"
+
 
 ROWS = 10  # of a table; how many more there are is said
 CHARACTERS = 60  # of a prompt

@@ -1,8 +1,8 @@
 """Kernels: the key-query kernels and head-mixing matrices of a layer, all heads side by side."""
 
-from mta_viz.ui.open_page import open_page
+from mta_viz.ui.shell.page import open_page
 
 with open_page("Kernels") as page:
-    from mta_viz.ui.atlas.view import draw_kernels  # after opening: it imports the model's libraries
+    from mta_viz.ui.kernels.view import draw_kernels  # after opening: it imports the model's libraries
 
     draw_kernels(page)

@@ -12,26 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # Lowest first: a part may import those before it and the shared ones.
-LAYERS = (
-    "config",
-    "interventions",
-    "checkpoint",
-    "model",
-    "cost",
-    "captured",
-    "tracing",
-    "scorers",
-    "analysis",
-    "traces",
-    "plots",
-    "exporting",
-)
+LAYERS = ("config", "checkpoint", "model", "run", "analysis", "plots", "figures", "exporting")
 SHARED = {
     "errors": set(),
-    "units": set(),
+    "version": set(),
     "printed": set(),
-    "tokenizers": {"errors", "units"},
-    "tasks": {"errors", "units", "tokenizers"},
+    "tables": set(),
+    "tokenizers": {"errors", "printed", "tables"},
+    "tasks": {"errors", "printed", "tables", "tokenizers"},
 }
 LIBRARY = {*LAYERS, *SHARED}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -39,16 +27,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{part: {*LAYERS[:rank], *SHARED} for rank, part in enumerate(LAYERS)},
     "ui": LIBRARY,
     "pages": {*LIBRARY, "ui"},
-    "recipes": LIBRARY,
-    "cli": {*LIBRARY, "recipes", "ui"},  # `figure` draws a page: the page defines what its figures are
+    "training": LIBRARY,
+    "cli": {*LIBRARY, "training"},
     "__init__": LIBRARY,
     "__main__": {"cli"},
 }
 ONLY_IN = {
     "streamlit": ("mta_viz/ui/", "pages/", "app.py"),
-    "plotly": ("mta_viz/plots/", "mta_viz/exporting/"),
-    "captum": ("mta_viz/analysis/attribution",),
-    "transformer_lens": ("mta_viz/model/", "mta_viz/tracing.py"),
+    "plotly": ("mta_viz/plots/", "mta_viz/exporting/", "mta_viz/figures"),
+    "captum": ("mta_viz/analysis/cause/attribution",),
+    "transformer_lens": ("mta_viz/model/", "mta_viz/run/"),
 }
 WITHOUT_TORCH = ("pages/", "app.py", "mta_viz/plots/")
 API = {"load", "capture", "kernels", "patterns", "decompose", "attribute", "compare", "export"}
@@ -170,13 +158,13 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
 @pytest.mark.parametrize(
     ("rule", "name", "text"),
     [
-        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz.tracing import load\n'),
+        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz.run.tracing import load\n'),
         (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz import tracing\n'),
         (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\nfrom ..tracing import load\n'),
-        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\ndef _f():\n    import mta_viz.tracing\n'),
+        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\ndef _f():\n    import mta_viz.run.tracing\n'),
         (wrong_direction, "mta_viz/tracing/x.py", '"""Doc."""\nimport mta_viz.ui\n'),
         (wrong_direction, "mta_viz/tokenizers/char.py", '"""Doc."""\nimport mta_viz.checkpoint.types\n'),
-        (wrong_direction, "pages/attention.py", '"""Doc."""\nimport mta_viz.recipes.blocks\n'),
+        (wrong_direction, "pages/attention.py", '"""Doc."""\nimport mta_viz.training.blocks\n'),
         (wrong_direction, "mta_viz/helpers.py", '"""Doc."""\n'),
         (misplaced_library, "mta_viz/tracing.py", '"""Doc."""\nimport streamlit as st\n'),
         (misplaced_library, "pages/attention.py", '"""Doc."""\nimport plotly.graph_objects as go\n'),

@@ -12,13 +12,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from mta_viz import tracing
-from mta_viz.analysis.effects import read_effects
-from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
-from mta_viz.checkpoint.hashing import sha256
-from mta_viz.checkpoint.kernel_history import HISTORY_FILE
+from mta_viz.analysis.cause.effects import read_effects
+from mta_viz.analysis.labs.blocks import evaluate_blocks
+from mta_viz.checkpoint.history import HISTORY_FILE
+from mta_viz.checkpoint.locate import sha256
 from mta_viz.cli import main
-from mta_viz.interventions.kinds import AblateHead
+from mta_viz.model.interventions import AblateHead
+from mta_viz.run import tracing
 from mta_viz.tasks.blocks import BlockTask
 
 ROOT = Path(__file__).parents[1]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from mta_viz import cost
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.attention import SLAB_CELLS
+from mta_viz.run import cost
 
 # one layer in which everything is small enough to count
 TINY = ModelConfig(d_model=4, n_layers=1, n_heads=2, n_kv_heads=1, d_head=2, d_mlp=5, vocab_size=7)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import mta_viz
-from mta_viz.interventions.kinds import KernelToIdentity
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import KernelToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.printed import html_table, text_lines
+from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tracing import Trace
 
 ROOT = Path(__file__).parents[1]
 PROMPT = "hjnvt.qdgzf.aoxsb#gd"

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import torch
 
-from mta_viz.checkpoint.kernels_only import write_kernels
-from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.native import write_kernels, write_native
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture
+from mta_viz.run.tracing import Trace, capture
 
 FULL = MTAOptions(
     pre_kernel=(6, 11),

@@ -1,12 +1,90 @@
-"""The small files beside the weights: params.json and the tokenizer's file, read and made ready to write."""
+"""Files beside the weights, read and written whole or not at all; foreign text made fit for a message."""
 
 import json
+import os
+import reprlib
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
+from mta_viz.errors import CheckpointError
+
+MOST = 300
+_REPR = reprlib.Repr()
+# Two levels of three: a list that holds itself, or is shared a billion times, stays short.
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxset = 2, 3, 3, 3, 3
+_REPR.maxfrozenset = _REPR.maxdeque = _REPR.maxarray = 3
+
+
+def printable(text: object, most: int = MOST) -> str:
+    """`text` without control characters or broken UTF-8 (escaped, such as \\x1b), cut after `most`."""
+    whole = str(text)
+    escaped = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in whole[: most + 1]
+    )
+    return escaped if len(whole) <= most and len(escaped) <= most else escaped[:most] + "..."
+
+
+def short_repr(value: object) -> str:
+    """A value of builtin types as Python writes it, cut in depth and length; never slow, never raises."""
+    try:
+        return printable(_REPR.repr(value), 100)
+    except (ValueError, RecursionError):  # an int of thousands of digits
+        return type(value).__name__
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to; at the end it takes `path`'s place, after an error it is gone.
+
+    OSError is the caller's to explain.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:
+    """Let `fill` write files into a temporary folder, then move them to `folder`.
+
+    A new folder appears at once; into an existing one, files are renamed one by one, and its other
+    files stay. Raises CheckpointError when a file is there and `overwrite` is false, and when the
+    disk refuses.
+    """
+    folder = Path(folder)
+    temporary = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.part"
+    try:
+        temporary.mkdir(parents=True)
+        fill(temporary)
+        _move(temporary, folder, overwrite)
+    except OSError as error:
+        raise CheckpointError([f"it cannot be written: {error.strerror or error}"], str(folder)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(temporary: Path, folder: Path, overwrite: bool) -> None:
+    names = sorted(file.name for file in temporary.iterdir())
+    there = [name for name in names if (folder / name).exists()]
+    if there and not overwrite:
+        raise CheckpointError(
+            [f"{', '.join(there)} already there; choose another folder, or allow overwriting"], str(folder)
+        )
+    if folder.exists():
+        for name in names:
+            os.replace(temporary / name, folder / name)
+    else:
+        os.rename(temporary, folder)
+
 
 PARAMS = "params.json"
 STEPS = "checkpoints"  # of a run: a folder a step in it

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint.atomic import write_folder
-from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes
+from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes, write_folder
 from mta_viz.checkpoint.layout import to_file
-from mta_viz.checkpoint.pickle_limits import ZIP_MAGIC, TooLargeError, check_torch_file
+from mta_viz.checkpoint.pickles import ZIP_MAGIC, TooLargeError, check_torch_file
 from mta_viz.checkpoint.stored import StoredWeights, stored_in_memory
 from mta_viz.checkpoint.types import Checkpoint
 

@@ -1,22 +1,26 @@
-"""From a path to the folder that holds a checkpoint, and its format, by file names alone."""
+"""From a path to the folder that holds a checkpoint, and its format, by file names alone.
 
+sha256 of a checkpoint's weights, to tell which file a result came from.
+"""
+
+import hashlib
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import dcp, kernels_only, lingua, native
-from mta_viz.checkpoint.files import PARAMS, STEPS
-from mta_viz.checkpoint.printable import printable
+from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint import native as kernels_only
+from mta_viz.checkpoint.files import PARAMS, STEPS, printable
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError
 
 _CONSOLIDATED = "consolidated"
-_FILES = (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA, kernels_only.WEIGHTS)
+_FILES = (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA, kernels_only.KERNELS)
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {dcp.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{kernels_only.WEIGHTS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and "
+    f"{kernels_only.KERNELS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and "
     "so on"
 )
 
@@ -77,7 +81,7 @@ def _weights_format(folder: Path) -> Format | None:
         return "lingua"
     if (folder / dcp.METADATA).is_file() or any(folder.glob("*.distcp")):
         return "dcp"
-    if (folder / kernels_only.WEIGHTS).is_file():
+    if (folder / kernels_only.KERNELS).is_file():
         return "kernels"
     return None
 
@@ -126,3 +130,37 @@ def _own_step(folder: Path) -> int | None:
         if type(step) is int and step >= 0:
             return step
     return None
+
+
+def sha256(path: Path | str) -> str:
+    """Hex digest of the weights file of the checkpoint at `path` (or of `path`, if it is a file).
+
+    Several files (a distributed checkpoint): the digest of their digests, sorted and joined.
+    Raises CheckpointError when there is none or it cannot be read.
+    """
+    path = Path(path)
+    try:
+        digests = sorted(_file_digest(file) for file in _weight_files(path))
+    except OSError as error:
+        raise CheckpointError([f"it cannot be read: {error.strerror or error}"], str(path)) from error
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _weight_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    location = locate(path)
+    if location.format == "dcp":
+        pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # reading a pipe would wait for ever
+        return [location.folder / dcp.METADATA, *pieces]
+    names = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS, "kernels": kernels_only.KERNELS}
+    if location.format not in names:
+        raise CheckpointError(["it holds no weights, so they have no sha256"], str(path))
+    return [location.folder / names[location.format]]
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,6 +1,8 @@
 """The project's own folder: model.safetensors + params.json, with Lingua's keys and layouts.
 
 A tied matrix is stored once. The tokenizer's path is relative to the folder.
+
+A folder with the kernels of a model and nothing else: kernels.safetensors + params.json.
 """
 
 import shutil
@@ -13,9 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mta_viz.checkpoint.atomic import write_folder
-from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes
-from mta_viz.checkpoint.layout import to_file
+from mta_viz.checkpoint.files import PARAMS, TokenizerFile, copied_tokenizer, params_bytes, write_folder
+from mta_viz.checkpoint.layout import kernel_entries, to_file
 from mta_viz.checkpoint.stored import StoredTensor, StoredWeights, dtype_name
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError
@@ -110,3 +111,35 @@ def write_native(
             (target / str(tokenizer.written)).write_bytes(tokenizer.content)
 
     write_folder(Path(folder), fill, overwrite=overwrite)
+
+
+KERNELS = "kernels.safetensors"
+
+
+def open_kernels(folder: Path) -> StoredWeights:
+    """Names, shapes and dtypes in the header of kernels.safetensors; values are read through a memory map."""
+    return open_safetensors(folder / KERNELS)
+
+
+def write_kernels(
+    folder: Path, config: ModelConfig, state_dict: Mapping[str, Tensor], *, overwrite: bool = False
+) -> None:
+    """Write the kernels and head-mixing matrices of `state_dict`, in their dtype, and params.json.
+
+    The folder appears whole or not at all. Raises CheckpointError for a model without kernels, and when a
+    file is there already and `overwrite` is false.
+    """
+    tensors = {
+        entry.key: entry.layout.write(state_dict[name].detach()).cpu().contiguous()
+        for name, entry in kernel_entries(config).items()
+    }
+    if not tensors:
+        raise CheckpointError(["it has no key-query kernels and mixes no heads"], "The model to write")
+    dtype = dtype_name(next(iter(tensors.values())).dtype)
+
+    def fill(target: Path) -> None:
+        (target / PARAMS).write_bytes(params_bytes(config, None, TokenizerFile(None), dtype))
+        save_file(tensors, target / KERNELS, metadata={"format": "pt"})
+        shutil.copymode(target / PARAMS, target / KERNELS)  # safetensors lets the owner alone read it
+
+    write_folder(folder, fill, overwrite=overwrite)

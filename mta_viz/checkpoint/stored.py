@@ -12,7 +12,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint.printable import printable
+from mta_viz.checkpoint.files import printable
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from mta_viz.cli.arguments import build_parser
-from mta_viz.cli.json_text import json_text
+from mta_viz.cli.output import json_text
 from mta_viz.errors import MtaVizError
 
 USER_ERROR = 2

@@ -5,16 +5,14 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.analysis.ablation import ablate
-from mta_viz.analysis.effects import to_identity
-from mta_viz.analysis.kernels import WHERE, KernelId
-from mta_viz.analysis.sweeps import SWEEPS
+from mta_viz.analysis.cause.effects import to_identity
+from mta_viz.analysis.cause.sweeps import SWEEPS, ablate
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId
 from mta_viz.cli.loading import open_prompt
-from mta_viz.cli.output import check_output, write_json
-from mta_viz.cli.progress import ProgressLine
+from mta_viz.cli.output import ProgressLine, check_output, write_json
 from mta_viz.errors import MtaVizError
-from mta_viz.interventions.kinds import AblateHead, Intervention
-from mta_viz.interventions.plans import Plan, plan_from_text
+from mta_viz.model.interventions import AblateHead, Intervention
+from mta_viz.model.plans import Plan, plan_from_text
 
 _PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
 

@@ -15,8 +15,7 @@ from mta_viz.cli.arguments_figures import add_figure, add_paper_figures
 from mta_viz.cli.arguments_labs import add_conjunction, add_needle, add_perplexity, add_questions
 from mta_viz.cli.arguments_look import add_cells, add_decompose, add_heads, add_lens
 from mta_viz.cli.flags import Commands, add_model, add_prompt, layer_list, name_list, positive
-from mta_viz.recipes.blocks_arguments import add_blocks_arguments, run_blocks
-from mta_viz.recipes.needle_arguments import add_needle_arguments, run_needle
+from mta_viz.cli.train import add_blocks_arguments, add_needle_arguments, run_blocks, run_needle
 
 TASKS = ("blocks", "needle", "text")
 

@@ -4,10 +4,10 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
-from mta_viz.analysis.top_cells import top_cells
+from mta_viz.analysis.attention.cells import top_cells
 from mta_viz.cli.loading import open_prompt, stage_named
 from mta_viz.cli.output import check_output, write_json
-from mta_viz.tracing import capture
+from mta_viz.run.tracing import capture
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

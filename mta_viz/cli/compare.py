@@ -3,12 +3,11 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.comparing import compare
+from mta_viz.analysis.compare.comparing import compare
 from mta_viz.cli.ablate import plan_of_file
 from mta_viz.cli.loading import note_length, open_model, open_prompt, valid_text
-from mta_viz.cli.output import check_output, write_json
-from mta_viz.cli.progress import ProgressLine
-from mta_viz.tracing import tokenize
+from mta_viz.cli.output import ProgressLine, check_output, write_json
+from mta_viz.run.tracing import tokenize
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

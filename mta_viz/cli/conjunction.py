@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mta_viz.analysis.labs.block_accuracy import check_characters
+from mta_viz.analysis.labs.blocks import check_characters
 from mta_viz.analysis.labs.conjunction import (
     Conjunction,
     at_identity,
@@ -16,10 +16,9 @@ from mta_viz.analysis.labs.conjunction import (
 )
 from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, block_prompts, words_of, written_prompts
 from mta_viz.cli.loading import note_length, open_model, valid_text
-from mta_viz.cli.output import check_output, write_json
-from mta_viz.cli.progress import ProgressLine
+from mta_viz.cli.output import ProgressLine, check_output, write_json
 from mta_viz.errors import PromptError
-from mta_viz.exporting.labs import conjunction_csv
+from mta_viz.exporting.results import conjunction_csv
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
 

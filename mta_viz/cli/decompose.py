@@ -3,10 +3,10 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.decomposition import decompose
+from mta_viz.analysis.attention.decomposition import decompose
 from mta_viz.cli.loading import open_prompt, stage_named
 from mta_viz.cli.output import check_output, write_json
-from mta_viz.tracing import capture
+from mta_viz.run.tracing import capture
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -5,17 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mta_viz import __version__
-from mta_viz.analysis.effects import FILE, Effect, Effects, read_effects, write_effects
-from mta_viz.checkpoint.hashing import sha256
-from mta_viz.cli.evaluate import recipe_of
-from mta_viz.cli.loading import open_model
-from mta_viz.cli.output import check_output
-from mta_viz.cli.progress import ProgressLine, note
-from mta_viz.errors import MtaVizError, TokenizerError
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.recipes.blocks import block_task
-from mta_viz.recipes.effects import (
+from mta_viz.analysis.cause.effects import FILE, Effect, Effects, read_effects, write_effects
+from mta_viz.analysis.cause.measuring_effects import (
     GoldBatch,
     blocks_batches,
     effect_plans,
@@ -23,6 +14,14 @@ from mta_viz.recipes.effects import (
     needle_batches,
     needle_setting,
 )
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.cli.evaluate import recipe_of
+from mta_viz.cli.loading import open_model
+from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.training.blocks import block_task
+from mta_viz.version import VERSION
 
 SAMPLES = {"needle": 120, "blocks": 500}
 LISTED = 5  # of the largest effects, in the answer
@@ -42,7 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
     setting, batches = _samples(model, arguments, samples)
-    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, __version__, 0.0, 0.0)
+    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, VERSION, 0.0, 0.0)
     table = _begun(file, wanted, arguments.force)
     try:
         with ProgressLine("measuring") as progress:

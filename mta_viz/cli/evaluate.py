@@ -8,17 +8,17 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from mta_viz import tracing
-from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
+from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.cli.loading import open_model
-from mta_viz.cli.progress import ProgressLine, note
+from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import MtaVizError, TokenizerError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.recipes.blocks import block_task
-from mta_viz.recipes.blocks_config import BlocksConfig, blocks_config
-from mta_viz.recipes.needle_evaluation import evaluate_needles, full_plan, perplexity
-from mta_viz.recipes.needle_text import HELD_OUT_STREAM, Book, flowing_text, grammar_paragraphs, read_books
+from mta_viz.run import tracing
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.training.blocks import block_task
+from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
+from mta_viz.training.needle_data import HELD_OUT_STREAM, Book, flowing_text, grammar_paragraphs, read_books
+from mta_viz.training.needle_evaluation import evaluate_needles, full_plan, perplexity
 
 CARD = "card.json"
 BLOCK_SAMPLES, NEEDLE_SAMPLES = 1000, 50  # the latter for each of 18 settings

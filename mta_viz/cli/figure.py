@@ -4,10 +4,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint.atomic import replacing
+from mta_viz.checkpoint.files import replacing
 from mta_viz.cli.output import check_output
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import FORMATS
+from mta_viz.exporting.pictures import FORMATS
 from mta_viz.exporting.provenance import read
 from mta_viz.exporting.saved import Choices, Saved, choices_of, picture, sidecar
 
@@ -21,7 +21,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     suffix = _suffix(arguments.out) if arguments.out else None
     if arguments.out:
         check_output(arguments.out, arguments.force)
-    from mta_viz.ui.headless import make_again
+    from mta_viz.ui.shell.headless import make_again
 
     saved = make_again(said, arguments.path)
     if arguments.out:

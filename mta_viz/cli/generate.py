@@ -4,9 +4,9 @@ from argparse import Namespace
 from typing import Any, cast
 
 from mta_viz.cli.loading import note_length, open_model, valid_text
-from mta_viz.cli.progress import ProgressLine
+from mta_viz.cli.output import ProgressLine
+from mta_viz.run.tracing import generate, tokenize
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.tracing import generate, tokenize
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

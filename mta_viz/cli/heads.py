@@ -3,13 +3,12 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.head_scores import head_scores
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.heads import head_scores
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.cli.loading import open_prompt
-from mta_viz.cli.output import check_output, write_json
-from mta_viz.cli.progress import ProgressLine
+from mta_viz.cli.output import ProgressLine, check_output, write_json
 from mta_viz.errors import PromptError
-from mta_viz.tracing import capture
+from mta_viz.run.tracing import capture
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.checkpoint.reading import parameter_count, read_summary
-from mta_viz.cli.progress import note
+from mta_viz.checkpoint.reading import read_summary
+from mta_viz.checkpoint.types import parameter_count
+from mta_viz.cli.output import note
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import layer_stages
 

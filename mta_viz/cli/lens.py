@@ -3,13 +3,13 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.predictions import lens_over_layers
+from mta_viz.analysis.attention.predictions import lens_over_layers
 from mta_viz.cli.loading import open_prompt, valid_text
 from mta_viz.cli.output import check_output, write_json
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture
 from mta_viz.tasks.haystack import encode_piece
-from mta_viz.tracing import capture
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

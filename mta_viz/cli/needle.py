@@ -6,23 +6,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mta_viz import tracing
-from mta_viz.analysis.labs.answers import NeedleScore
+from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep, check_sweep, run_sweep, vocabulary
 from mta_viz.analysis.labs.sweep_file import (
     ModelResults,
     SweepResults,
+    by_needles,
+    by_place,
+    by_setting,
     empty_results,
+    misses,
+    paired_difference,
     read_sweep,
     write_sweep,
 )
-from mta_viz.analysis.labs.sweep_summary import by_needles, by_place, by_setting, misses, paired_difference
-from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint.locate import sha256
 from mta_viz.cli.loading import open_model
-from mta_viz.cli.output import check_output
-from mta_viz.cli.progress import ProgressLine, note
+from mta_viz.cli.output import ProgressLine, check_output, note
 from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import tracing
 from mta_viz.tasks.needles import TEMPLATES
 
 

@@ -1,6 +1,15 @@
-"""Files the commands write: never over an existing one unasked, never half of one."""
+"""Files the commands write: never over an existing one unasked, never half of one.
 
+A command's answer as JSON text, the same on the screen and in a file. Imports nothing heavy.
+Progress and notes on stderr: a line that moves on a terminal, now and then a line in a log.
+"""
+
+import json
+import math
 import os
+import re
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +18,66 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mta_viz.checkpoint.atomic import replacing
-from mta_viz.cli.json_text import json_text
+from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
+
+
+def json_text(answer: Mapping[str, Any]) -> str:
+    """Indented, lists of numbers on one line (no JSON string holds a line break); NaN and inf are null."""
+    text = json.dumps(_finite(answer), indent=2, allow_nan=False)
+    return re.sub(r'\[\n[^][{}"]*\]', lambda numbers: "".join(numbers[0].split()).replace(",", ", "), text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+TERMINAL_SECONDS = 0.1
+LOG_SECONDS = 5.0
+
+
+class ProgressLine:
+    """A progress callback: call it with the share done, 0 to 1. Use as a context manager.
+
+    On a terminal one line is rewritten, elsewhere a line is printed every few seconds, so quick
+    work says nothing in a log.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label, self.rewrite = label, sys.stderr.isatty()
+        self.start = self.last = time.monotonic()
+        self.shown = False
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.shown and self.rewrite:
+            print(file=sys.stderr)
+
+    def __call__(self, share: float) -> None:
+        """Say how far it is, if it is time to."""
+        now = time.monotonic()
+        if now - self.last < (TERMINAL_SECONDS if self.rewrite else LOG_SECONDS):
+            return
+        self.last, self.shown = now, True
+        line = f"{self.label}: {share:4.0%}, {_left(now - self.start, share)}"
+        print(f"\r{line:<60}" if self.rewrite else line, end="" if self.rewrite else "\n", file=sys.stderr)
+        sys.stderr.flush()
+
+
+def note(text: str) -> None:
+    """Something the user should know that is no error."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _left(elapsed: float, share: float) -> str:
+    return f"{elapsed * (1 - share) / share:.0f} s left" if share > 0 else f"{elapsed:.0f} s"
+
 
 LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
 

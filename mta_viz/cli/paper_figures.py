@@ -7,38 +7,34 @@ from typing import Any, get_args
 
 from torch import Tensor
 
-from mta_viz.analysis.kernels import KernelId
-from mta_viz.analysis.paper_figures import (
+from mta_viz.analysis.attention.spans import Span, find, needle_spans
+from mta_viz.analysis.kernels.figures import (
     Preset,
+    asked_span,
+    gold_spans,
+    kernel_beside_map,
     kernel_places,
     layer_picture,
     layers_having,
     mixing_by_layer,
     mixing_over_layers,
     mixing_places,
-)
-from mta_viz.analysis.paper_map import (
-    asked_span,
-    gold_spans,
-    kernel_beside_map,
     needle_sample,
     question_span,
     strongest_head,
 )
-from mta_viz.analysis.spans import Span, find, needle_spans
-from mta_viz.checkpoint.atomic import replacing, write_folder
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.checkpoint.files import replacing, write_folder
 from mta_viz.cli.loading import open_model, valid_text
-from mta_viz.cli.output import check_output
+from mta_viz.cli.output import ProgressLine, check_output, note
 from mta_viz.cli.paper_saved import origin, saved
-from mta_viz.cli.progress import ProgressLine, note
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.exporting.paper import Result
-from mta_viz.exporting.saved import Choices, Saved, all_files
-from mta_viz.exporting.together import together
+from mta_viz.exporting.saved import Choices, Saved, all_files, together
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture, tokenize
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tracing import capture, tokenize
 
 LOOKS = Choices(dpi=384)  # drawn at the size they are printed, where print asks for 300
 OWN_PROMPT = "give a prompt of your own: --prompt TEXT --keys TEXT"

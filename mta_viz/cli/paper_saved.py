@@ -6,18 +6,16 @@ Owns the view of the Kernels page that shows it; drawing is `exporting.paper`'s,
 from argparse import Namespace
 from dataclasses import dataclass, replace
 
-from mta_viz.analysis.paper_figures import Preset
-from mta_viz.analysis.paper_map import KernelBesideMap
-from mta_viz.checkpoint.hashing import sha256
-from mta_viz.checkpoint.locate import locate
+from mta_viz.analysis.kernels.figures import KernelBesideMap, Preset
+from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.config import DTYPES
-from mta_viz.exporting.limits import limits
 from mta_viz.exporting.paper import Result, paper_figure, span_words
+from mta_viz.exporting.pictures import limits
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Saved
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.plots.paper_figures import Width
-from mta_viz.ui import linked_places
+from mta_viz.plots.kernels.figures import Width
+from mta_viz.ui.shell import link
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def _with_prompt(said: Provenance, result: Result) -> Provenance:
         "h": str(result.kernel.head),
         "figure_rows": span_words(result.rows),
         "figure_keys": span_words(result.keys),
-        **linked_places.parameters(None, list(spans)),
+        **link.place_parameters(None, list(spans)),
     }
     prompt = list(tokens.ids) if tokens.text is None else tokens.text
     return replace(said, view=said.view | view, prompt=prompt, tokens=list(tokens.pieces))

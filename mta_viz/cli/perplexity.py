@@ -5,14 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mta_viz.analysis.labs.passages import PassageScores, score_passages
-from mta_viz.analysis.labs.text_losses import TextLosses, text_losses
-from mta_viz.checkpoint.atomic import replacing
+from mta_viz.analysis.labs.text import PassageScores, TextLosses, score_passages, text_losses
+from mta_viz.checkpoint.files import replacing
 from mta_viz.cli.loading import open_model, valid_text
-from mta_viz.cli.output import check_output
-from mta_viz.cli.progress import ProgressLine, note
+from mta_viz.cli.output import ProgressLine, check_output, note
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.exporting.labs import losses_csv, words_csv
+from mta_viz.exporting.results import losses_csv, words_csv
 from mta_viz.tasks.passages import parse_passages
 
 

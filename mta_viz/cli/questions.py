@@ -4,22 +4,21 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz import tracing
-from mta_viz.analysis.labs.answers import check_vocabulary
-from mta_viz.analysis.labs.question_accuracy import (
+from mta_viz.analysis.labs.needle import check_vocabulary
+from mta_viz.analysis.labs.questions import (
     ANSWER_RUNS,
     NOT_TRAINED,
     QuestionScore,
     evaluate_questions,
     trained_for_questions,
 )
-from mta_viz.checkpoint.atomic import replacing
+from mta_viz.checkpoint.files import replacing
 from mta_viz.cli.loading import open_model
 from mta_viz.cli.needle import read_haystack
-from mta_viz.cli.output import check_output
-from mta_viz.cli.progress import ProgressLine, note
-from mta_viz.exporting.labs import questions_csv
+from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.exporting.results import questions_csv
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import tracing
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tasks.stories import TASKS
 

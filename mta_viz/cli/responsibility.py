@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.responsible_prompt import responsibilities
+from mta_viz.analysis.cause.responsibility import responsibilities
 from mta_viz.cli.loading import open_prompt
 from mta_viz.cli.output import check_output, write_json
 

@@ -11,15 +11,14 @@ from typing import Any
 import torch
 
 from mta_viz.cli.loading import open_prompt
-from mta_viz.cli.output import check_output, write_tensors
-from mta_viz.cli.progress import note
+from mta_viz.cli.output import check_output, note, write_tensors
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import size_text
+from mta_viz.run.files import read_run, save_trace, trace_size
+from mta_viz.run.tracing import capture, run_hooks
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.traces.files import read_run, save_trace, trace_size
-from mta_viz.tracing import capture, run_hooks
-from mta_viz.units import size_text
 
 ASK_ABOVE = 4 * 2**30  # bytes
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from mta_viz.checkpoint.atomic import replacing
+from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import FORMATS, figure_bytes
+from mta_viz.exporting.pictures import FORMATS, SizeName, figure_bytes
 from mta_viz.exporting.saved import SCREEN_DPI, Choices, Colours, laid_out
-from mta_viz.exporting.sizes import SizeName
 
 
 def export(

@@ -8,8 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 from torch import Tensor
 
-from mta_viz.analysis.kernels import MixPlace, Place
-from mta_viz.analysis.paper_figures import (
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.kernels.figures import (
+    KernelBesideMap,
     LayerPicture,
     MixingByLayer,
     MixingOverLayers,
@@ -18,12 +19,11 @@ from mta_viz.analysis.paper_figures import (
     layers_having,
     mixing_over_layers,
 )
-from mta_viz.analysis.paper_map import KernelBesideMap
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.kernels.kernels import MixPlace, Place
 from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import Row, number, table
-from mta_viz.plots import paper_captions, paper_figures
-from mta_viz.plots.paper_figures import Bars, Width
+from mta_viz.plots.kernels import figures
+from mta_viz.plots.kernels.figures import Bars, Width
 
 Result = LayerPicture | KernelBesideMap | MixingOverLayers | MixingByLayer
 BARS: dict[Preset, Bars] = {"head-diagonal": "diagonal", "head-ratio": "ratio"}
@@ -53,20 +53,20 @@ def paper_figure(
     """The figure of a preset from what `analysis.paper_figures` computed for it."""
     look: dict[str, Any] = {"width": width, "numbering_from": numbering_from}
     if isinstance(result, LayerPicture):
-        figure = paper_figures.layer_figure(result, **look)
-        caption = paper_captions.layer_caption(result, model, numbering_from)
+        figure = figures.layer_figure(result, **look)
+        caption = figures.layer_caption(result, model, numbering_from)
         return PaperFigure((preset, f"L{result.layer}", result.where), figure, caption, _layer_csv(result))
     if isinstance(result, KernelBesideMap):
-        figure = paper_figures.kernel_map_figure(result, **look)
-        caption = paper_captions.kernel_map_caption(result, model, numbering_from)
+        figure = figures.kernel_map_figure(result, **look)
+        caption = figures.kernel_map_caption(result, model, numbering_from)
         name = (preset, f"L{result.kernel.layer}", f"H{result.kernel.head}", result.kernel.where)
         return PaperFigure(name, figure, caption, _kernel_map_csv(result))
     if isinstance(result, MixingOverLayers):
-        figure = paper_figures.mixing_figure(result, **look)
-        caption = paper_captions.mixing_caption(result, model, numbering_from)
+        figure = figures.mixing_figure(result, **look)
+        caption = figures.mixing_caption(result, model, numbering_from)
         return PaperFigure((preset, result.where), figure, caption, _mixing_csv(result))
-    figure = paper_figures.bars_figure(result, BARS[preset], **look)
-    caption = paper_captions.bars_caption(result, BARS[preset], model, numbering_from)
+    figure = figures.bars_figure(result, BARS[preset], **look)
+    caption = figures.bars_caption(result, BARS[preset], model, numbering_from)
     return PaperFigure((preset,), figure, caption, _means_csv(result))
 
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from mta_viz import __version__
 from mta_viz.errors import MtaVizError
+from mta_viz.version import VERSION
 
 FORMAT = "mta_viz figure 1"
 MANY = "mta_viz figures 1"  # of a file with a figure on each of its pages
@@ -51,7 +51,7 @@ class Provenance:
     colours: str = "colour"
     queries: list[int] | None = None
     keys: list[int] | None = None
-    version: str = __version__
+    version: str = VERSION
 
     def text(self, name: str = "FILE") -> str:
         """As JSON; `name` is that of the file that carries it, for the command that makes it again."""

@@ -1,19 +1,39 @@
-"""A figure as the files a user takes away: a picture that says whence it is, numbers, caption, sidecar."""
+"""A figure as the files a user takes away: a picture that says whence it is, numbers, caption, sidecar.
+
+File names any file system takes, made from what the user sees.
+Many figures in one file: a PDF with a page each and an outline, or a ZIP with all that goes with them.
+"""
 
 import io
+import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import plotly.graph_objects as go
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import Format, figure_bytes
-from mta_viz.exporting.greys import in_greys
-from mta_viz.exporting.names import file_name
-from mta_viz.exporting.provenance import Provenance, embed
-from mta_viz.exporting.sizes import SIZES, Sized, SizeName, sized
+from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, figure_bytes, in_greys, sized
+from mta_viz.exporting.provenance import KEY, Provenance, embed, many_text
+
+MAX_STEM = 100
+# Names Windows keeps for devices, whatever the suffix.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+
+
+def file_name(*parts: object, suffix: str) -> str:
+    """`file_name("blocks", "L2 H1", "kq'", suffix="png")` -> `blocks-L2-H1-kq.png`.
+
+    Letters a-z, digits, `.`, `_` and `-` only; never empty, hidden, a device's name or over 100
+    characters before the suffix.
+    """
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(str(part) for part in parts))
+    stem = re.sub(r"-{2,}", "-", stem)[:MAX_STEM].strip("-.")
+    if not stem or _RESERVED.fullmatch(stem):
+        stem = f"mta-viz-{stem}".rstrip("-")
+    return f"{stem}.{suffix}"
+
 
 Colours = Literal["colour", "greys"]
 COLOURS: tuple[Colours, ...] = ("colour", "greys")
@@ -122,3 +142,56 @@ def _free(name: str, taken: set[str]) -> str:
         free, number = f"{stem}-{number}.{suffix}", number + 1
     taken.add(free)
     return free
+
+
+Form = Literal["pdf", "zip"]
+Progress = Callable[[float], None]
+
+
+def together(
+    figures: Sequence[Saved],
+    form: Form,
+    format: Format = "pdf",
+    choices: Choices | None = None,
+    progress: Progress | None = None,
+) -> bytes:
+    """One PDF, a page a figure, or a ZIP with each one's picture in `format`, numbers, caption and sidecar.
+
+    The PDF says of every page where it comes from.
+
+    `progress` is told the share that is done. Raises MtaVizError where no browser draws the pictures.
+    """
+    looks = choices or Choices()
+    if form == "pdf":
+        pages = [picture(one, "pdf", looks) for one in _told(figures, progress)]
+        told = many_text([said(one, looks) for one in figures])
+        return one_pdf([(str(one.caption), page) for one, page in zip(figures, pages, strict=True)], told)
+    files = (pair for one in _told(figures, progress) for pair in all_files(one, format, looks).items())
+    return zipped(files)
+
+
+def _told(figures: Sequence[Saved], progress: Progress | None) -> Iterator[Saved]:
+    for place, one in enumerate(figures):
+        yield one
+        if progress is not None:
+            progress((place + 1) / len(figures))
+
+
+def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:
+    """The pages of several PDFs in one, each at its own size; the outline names them by their captions.
+
+    `origin` is what the file says of where they come from.
+    """
+    from pypdf import PdfReader, PdfWriter
+
+    writer = PdfWriter()
+    for title, content in pages:
+        first = len(writer.pages)
+        for page in PdfReader(io.BytesIO(content)).pages:
+            writer.add_page(page)
+        writer.add_outline_item(title=title[:200], page_number=first)
+    writer.add_metadata({f"/{KEY}": origin})
+    writer.compress_identical_objects()
+    written = io.BytesIO()
+    writer.write(written)
+    return written.getvalue()

@@ -16,11 +16,11 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from mta_viz import __version__
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import printable
+from mta_viz.exporting.pictures import printable
 from mta_viz.exporting.provenance import embed
 from mta_viz.exporting.saved import Choices, Saved, sidecar, zipped
+from mta_viz.version import VERSION
 
 FORMAT = "mta_viz session 1"
 NAME = "session.json"
@@ -72,7 +72,7 @@ def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
     """The session's file."""
     said = {
         "format": FORMAT,
-        "version": __version__,
+        "version": VERSION,
         **vars(session),
         "carried": [_listed(at, one) for at, one in enumerate(session.carried)],
         "figures": [one.file("html") for one in figures],

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
-from mta_viz.interventions import kinds
-from mta_viz.interventions.kinds import Intervention
-from mta_viz.interventions.patches import PatchHead
-from mta_viz.interventions.plans import check_plan
+from mta_viz.model import interventions
 from mta_viz.model.attention import Attention
+from mta_viz.model.interventions import Intervention, PatchHead
+from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA
 
 Weights = dict[str, Tensor]
@@ -66,37 +65,39 @@ def _changed(intervention: Intervention, weights: Weights, config: ModelConfig) 
 
 
 @_changed.register
-def _identity(intervention: kinds.KernelToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+def _identity(intervention: interventions.KernelToIdentity, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, _identity_taps(kernels, config))}
 
 
 @_changed.register
-def _zero(intervention: kinds.KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
+def _zero(intervention: interventions.KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, torch.zeros_like(kernels[0]))}
 
 
 @_changed.register
-def _replace(intervention: kinds.ReplaceKernel, weights: Weights, config: ModelConfig) -> Weights:
+def _replace(intervention: interventions.ReplaceKernel, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, kernels.new_tensor(intervention.taps))}
 
 
 @_changed.register
-def _other_head(intervention: kinds.KernelFrom, weights: Weights, config: ModelConfig) -> Weights:
+def _other_head(intervention: interventions.KernelFrom, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, kernels[intervention.source])}
 
 
 @_changed.register
-def _mirrored(intervention: kinds.MirrorKernel, weights: Weights, config: ModelConfig) -> Weights:
+def _mirrored(intervention: interventions.MirrorKernel, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, kernels[intervention.head].flip(-1))}
 
 
 @_changed.register
-def _scaled(intervention: kinds.ScaleTowardsIdentity, weights: Weights, config: ModelConfig) -> Weights:
+def _scaled(
+    intervention: interventions.ScaleTowardsIdentity, weights: Weights, config: ModelConfig
+) -> Weights:
     name, kernels = _kernels(intervention, weights)
     own, target = kernels[intervention.head], _identity_taps(kernels, config)
     scaled = own * (1 - intervention.strength) + target * intervention.strength
@@ -104,7 +105,7 @@ def _scaled(intervention: kinds.ScaleTowardsIdentity, weights: Weights, config: 
 
 
 @_changed.register
-def _unmixed(intervention: kinds.MixingToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+def _unmixed(intervention: interventions.MixingToIdentity, weights: Weights, config: ModelConfig) -> Weights:
     name = f"blocks.{intervention.layer}.attn.{intervention.where}"
     mixing = weights[name]
     identity = torch.eye(mixing.shape[-1], dtype=mixing.dtype, device=mixing.device).expand_as(mixing)
@@ -117,7 +118,7 @@ def _unmixed(intervention: kinds.MixingToIdentity, weights: Weights, config: Mod
 
 
 @_changed.register
-def _ablated(intervention: kinds.AblateHead, weights: Weights, config: ModelConfig) -> Weights:
+def _ablated(intervention: interventions.AblateHead, weights: Weights, config: ModelConfig) -> Weights:
     """The output projection's columns of the head to 0."""
     name = f"blocks.{intervention.layer}.attn.wo.weight"
     wo = weights[name].clone()
@@ -125,8 +126,8 @@ def _ablated(intervention: kinds.AblateHead, weights: Weights, config: ModelConf
     return {name: wo}
 
 
-@_changed.register(kinds.BypassGroupNorm)
-@_changed.register(kinds.BypassGate)
+@_changed.register(interventions.BypassGroupNorm)
+@_changed.register(interventions.BypassGate)
 @_changed.register(PatchHead)
 def _same(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
     return {}
@@ -134,10 +135,10 @@ def _same(intervention: Intervention, weights: Weights, config: ModelConfig) -> 
 
 def _take_out(intervention: Intervention, attention: Attention) -> None:
     """Bypasses: the layer goes on without the part and its hook point."""
-    if isinstance(intervention, kinds.BypassGroupNorm) and attention.group_norm is not None:
+    if isinstance(intervention, interventions.BypassGroupNorm) and attention.group_norm is not None:
         attention.group_norm = None
         del attention.hook_z_normed
-    if isinstance(intervention, kinds.BypassGate) and attention.gate is not None:
+    if isinstance(intervention, interventions.BypassGate) and attention.gate is not None:
         attention.gate = None
         del attention.hook_gate
 
@@ -153,7 +154,9 @@ def _patch(patch: PatchHead, attention: Attention, sources: Sources) -> None:
     attention.patches = {**attention.patches, patch.hook: {**there, patch.head: sources[patch]}}
 
 
-def _kernels(intervention: kinds.OfKernel, weights: Weights) -> tuple[str, Float[Tensor, "head c_q c_k"]]:
+def _kernels(
+    intervention: interventions.OfKernel, weights: Weights
+) -> tuple[str, Float[Tensor, "head c_q c_k"]]:
     name = f"blocks.{intervention.layer}.attn.kernel_{intervention.where}"
     return name, weights[name]
 

@@ -17,9 +17,9 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
-from mta_viz.interventions.plans import Plan
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
+from mta_viz.model.plans import Plan
 from mta_viz.tokenizers.base import Tokenizer
 
 

@@ -2,10 +2,10 @@
 
 import plotly.graph_objects as go
 
-from mta_viz.analysis.maps import exact_map, pooled_map, shared_limit
+from mta_viz.analysis.attention.maps import exact_map, pooled_map, shared_limit
 from mta_viz.model.stages import Stage
-from mta_viz.plots.attention import attention_map
-from mta_viz.tracing import Trace
+from mta_viz.plots.attention.maps import attention_map
+from mta_viz.run.tracing import Trace
 
 WHOLE_UP_TO = 256  # tokens: a longer prompt is drawn in blocks, of each its largest value
 EVERYTHING = slice(None)

@@ -6,7 +6,7 @@ Never a fill: it would alter the cells' colours.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle
 
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
 from mta_viz.plots.parts import Parts
 

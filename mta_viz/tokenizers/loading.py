@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mta_viz.errors import TokenizerError
+from mta_viz.printed import size_text
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
-from mta_viz.units import size_text
 
 _MAX_FILE_BYTES = 1 << 28
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."

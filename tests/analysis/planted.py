@@ -9,8 +9,8 @@ from torch import Tensor
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tracing import Trace
 
 FULL = MTAOptions(pre_kernel=(2, 3), post_kernel=(2, 3), head_pre=True, head_post_group=2)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mta_viz.analysis.kernels import Offsets
+from mta_viz.analysis.kernels.kernels import Offsets
 
 SIZES = [(6, 11, "both"), (4, 9, "both"), (2, 9, "both"), (8, 13, "both"), (6, 11, "left"), (6, 11, "right")]
 

@@ -7,13 +7,18 @@ import pytest
 import torch
 
 import mta_viz
-from mta_viz.analysis import patching
-from mta_viz.analysis.ablation import ablate
-from mta_viz.analysis.answers import AnswerMeter, answer_after, asked_value, log_odds
-from mta_viz.analysis.operations import rerun, unchanged_without_a_plan
-from mta_viz.analysis.sweeps import (
+from mta_viz.analysis.cause.answers import (
+    AnswerMeter,
+    answer_after,
+    asked_value,
+    log_odds,
+    rerun,
+    unchanged_without_a_plan,
+)
+from mta_viz.analysis.cause.sweeps import (
     RANDOM_SETS,
     SweepRow,
+    ablate,
     heads_alone,
     heads_patched,
     kernels_alone,
@@ -22,12 +27,12 @@ from mta_viz.analysis.sweeps import (
     sweep,
 )
 from mta_viz.errors import Cancelled, ConfigError, PromptError
-from mta_viz.interventions.kinds import AblateHead, BypassGate, KernelToIdentity, MixingToIdentity
-from mta_viz.interventions.patches import PatchHead
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import AblateHead, BypassGate, KernelToIdentity, MixingToIdentity, PatchHead
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import patching
+from mta_viz.run.tracing import capture, score
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tracing import capture, score
 from tests.tiny_models import FULL, config, random_weights
 
 PROMPT = "Hello, hell"

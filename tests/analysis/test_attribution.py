@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from mta_viz.analysis import attributed_heads, attribution_path
-from mta_viz.analysis.attributed_heads import attribute_heads
-from mta_viz.analysis.attributed_prompt import _check_choices, attribute
-from mta_viz.analysis.attribution import (
+from mta_viz.analysis.cause import attributed_heads, attribution_path
+from mta_viz.analysis.cause.attributed_heads import attribute_heads
+from mta_viz.analysis.cause.attributed_prompt import _check_choices, attribute
+from mta_viz.analysis.cause.attribution import (
     ablate_maps,
     ablate_tokens,
     integrated_gradients,
@@ -21,8 +21,8 @@ from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.scorers import Question, of_embeddings, of_ids, of_maps
-from mta_viz.tracing import capture, score, tokenize
+from mta_viz.run.scoring import Question, of_embeddings, of_ids, of_maps
+from mta_viz.run.tracing import capture, score, tokenize
 from tests.tiny_models import FULL, random_weights
 
 CONFIG = ModelConfig(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mta_viz.analysis import attribution_path
-from mta_viz.analysis.attribution_path import FIRST, STEPS, integrate
+from mta_viz.analysis.cause import attribution_path
+from mta_viz.analysis.cause.attribution_path import FIRST, STEPS, integrate
 from mta_viz.errors import PromptError
 
 REAL, BASE = torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([[0.0, 0.0, 1.0]])

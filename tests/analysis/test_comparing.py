@@ -7,22 +7,20 @@ import pytest
 import torch
 
 import mta_viz
-from mta_viz.analysis.agreement import agreement, same_vocabulary
-from mta_viz.analysis.compared_maps import compared_map, stage_beside
-from mta_viz.analysis.comparing import asked_spans, compare, compare_runs, identity_plan, spans_beside
-from mta_viz.analysis.kernel_distance import NO_KERNEL, pair_taps
-from mta_viz.analysis.operations import rerun
-from mta_viz.analysis.span_mass import share_and_mass
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.spans import Span, share_and_mass
+from mta_viz.analysis.cause.answers import rerun
+from mta_viz.analysis.compare.comparing import asked_spans, compare, compare_runs, identity_plan, spans_beside
+from mta_viz.analysis.compare.kernels import NO_KERNEL, pair_taps
+from mta_viz.analysis.compare.maps import agreement, compared_map, same_vocabulary, stage_beside
 from mta_viz.config import MTAOptions
 from mta_viz.errors import Cancelled, PromptError
-from mta_viz.interventions.kinds import KernelToIdentity, KernelToZero, MixingToIdentity
+from mta_viz.model.interventions import KernelToIdentity, KernelToZero, MixingToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
-from mta_viz.tracing import Trace, capture
 from tests.analysis.lab_models import byte_model
 from tests.tiny_models import config, random_weights
 

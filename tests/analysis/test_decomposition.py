@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, blocks, prompts, random_case
 from torch import Tensor
 
-from mta_viz.analysis.decomposition import chain, decompose
-from mta_viz.analysis.terms import Convolved, Decomposition, Mixed, Passed, Scored, Softmaxed, largest_first
+from mta_viz.analysis.attention.decomposition import chain, decompose
+from mta_viz.analysis.attention.terms import (
+    Convolved,
+    Decomposition,
+    Mixed,
+    Passed,
+    Scored,
+    Softmaxed,
+    largest_first,
+)
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture, run_hooks
+from mta_viz.run.tracing import Trace, capture, run_hooks
 
 ROOT = math.sqrt(2)
 

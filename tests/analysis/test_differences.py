@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from mta_viz.analysis.differences import DifferenceMap, differences, exact_difference, subtract
-from mta_viz.analysis.maps import exact_map, pooled_map, shared_limit
+from mta_viz.analysis.attention.changes import DifferenceMap, differences, exact_difference, subtract
+from mta_viz.analysis.attention.maps import exact_map, pooled_map, shared_limit
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture
+from mta_viz.run.tracing import Trace, capture
 from tests.tiny_models import TWO_HEADS, two_head_trace
 
 

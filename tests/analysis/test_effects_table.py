@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mta_viz.analysis.effects import (
+from mta_viz.analysis.cause.effects import (
     FILE,
     Absent,
     Effect,
@@ -18,12 +18,12 @@ from mta_viz.analysis.effects import (
     to_identity,
     write_effects,
 )
-from mta_viz.analysis.kernels import KernelId
-from mta_viz.checkpoint.hashing import sha256
+from mta_viz.analysis.cause.measuring_effects import effect_plans, head_plans
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.reading import read_summary
 from mta_viz.errors import MtaVizError
-from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
-from mta_viz.recipes.effects import effect_plans, head_plans
+from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToIdentity
 
 ASSETS = Path(__file__).parents[2] / "assets"
 PRE, ROW = KernelId(1, 0, "pre"), KernelId(0, 3, "head_post")

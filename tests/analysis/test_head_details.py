@@ -9,18 +9,16 @@ from hypothesis import strategies as some
 from model_cases import EXAMPLES
 from planted import FULL, heads, planted
 
-from mta_viz.analysis.cross_sections import key_column, query_row
-from mta_viz.analysis.maps import exact_map, pooled_map
-from mta_viz.analysis.pooling import Pooler
-from mta_viz.analysis.predictions import lens_over_layers, top_tokens
-from mta_viz.analysis.thumbnails import all_thumbnails, layer_thumbnails
-from mta_viz.analysis.top_cells import TopCell, top_cells
+from mta_viz.analysis.attention.cells import TopCell, top_cells
+from mta_viz.analysis.attention.maps import Pooler, exact_map, key_column, pooled_map, query_row
+from mta_viz.analysis.attention.patterns import all_thumbnails, layer_thumbnails
+from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import QueryKeyValue
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture, score
+from mta_viz.run.tracing import Trace, capture, score
 
 HAND = [[5.0], [-4.0, 1.0], [3.0, -2.0, 6.0]]
 
@@ -158,7 +156,7 @@ def test_thumbnails_of_a_long_prompt_are_max_pooled(trace: Trace) -> None:
 
 
 def test_thumbnails_of_many_heads_are_smaller(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mta_viz.analysis.thumbnails.MAX_CELLS", 4 * 4 * 4)
+    monkeypatch.setattr("mta_viz.analysis.attention.patterns.MAX_CELLS", 4 * 4 * 4)
     found = all_thumbnails(trace, Stage.RAW)
     assert found.values.shape == (2, 2, 4, 4) and found.block == 3
 

@@ -8,17 +8,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.analysis.comparing import compare
-from mta_viz.analysis.head_pairs import pairs_by_index, pairs_by_needle, pairs_by_similarity
-from mta_viz.analysis.kinship import Kinship, embedding_cosine, kinship
-from mta_viz.analysis.shapes.matching import best_match
+from mta_viz.analysis.compare.comparing import compare
+from mta_viz.analysis.compare.pairs import (
+    Kinship,
+    embedding_cosine,
+    kinship,
+    pairs_by_index,
+    pairs_by_needle,
+    pairs_by_similarity,
+)
+from mta_viz.analysis.kernels.mixing import best_match
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.errors import PromptError
-from mta_viz.interventions.kinds import AblateHead
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import AblateHead
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import capture, load
+from mta_viz.run.tracing import capture, load
 from tests.tiny_models import config, random_weights
 
 APART = Kinship(False, "the models were trained apart (cosine of embeddings 0.10)", 0.1)
@@ -105,7 +111,7 @@ def test_embeddings_above_nine_tenths_are_kin(cosine, related):
 def test_the_cosine_is_of_the_whole_tables_though_they_are_read_in_parts(monkeypatch):
     a, b = model(WEIGHTS), model(turned(0.3))
     tables = [one.embed.weight.double().flatten() for one in (a, b)]
-    monkeypatch.setattr("mta_viz.analysis.kinship.ROWS", 5)
+    monkeypatch.setattr("mta_viz.analysis.compare.pairs.ROWS", 5)
     wanted = torch.nn.functional.cosine_similarity(*tables, dim=0)
     assert embedding_cosine(a, b) == pytest.approx(float(wanted), abs=1e-9)
 

@@ -12,16 +12,14 @@ from model_cases import EXAMPLES
 from planted import FULL, heads, planted
 from torch import Tensor
 
-from mta_viz.analysis.head_scores import head_scores, ranking
-from mta_viz.analysis.pattern_scores import TARGETS
-from mta_viz.analysis.ranked import Ranked
-from mta_viz.analysis.score_definitions import SCORES
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.heads import SCORES, Ranked, head_scores, ranking
+from mta_viz.analysis.attention.patterns import TARGETS
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import capture
+from mta_viz.run.tracing import capture
 
 # tokens a b a b; signed rows that do not sum to 1
 HAND = [[2.0], [1.0, -1.0], [0.5, 0.25, 0.25], [-0.4, 0.2, 0.6, -0.8]]

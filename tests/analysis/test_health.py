@@ -5,13 +5,13 @@ from math import isnan
 import pytest
 import torch
 
-from mta_viz.analysis.health import health
-from mta_viz.analysis.predictions import top_tokens
+from mta_viz.analysis.attention.health import health
+from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tracing import capture
 
 
 def model(**mta: object) -> HookedMTA:

@@ -2,11 +2,11 @@
 
 import torch
 
-from mta_viz.analysis.interesting import largest_key, most_changed_head
+from mta_viz.analysis.attention.heads import largest_key, most_changed_head
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import capture
+from mta_viz.run.tracing import capture
 
 
 def model(**mta: object) -> HookedMTA:

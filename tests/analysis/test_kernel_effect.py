@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mta_viz.analysis.effects import to_identity
-from mta_viz.analysis.kernel_effect import kernel_effect, moved_mass
-from mta_viz.analysis.kernels import KernelId
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.cause.effects import to_identity
+from mta_viz.analysis.cause.kernel_effect import kernel_effect, moved_mass
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.errors import ConfigError, PromptError
-from mta_viz.interventions.kinds import KernelToIdentity
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import KernelToIdentity
 from mta_viz.model.stages import Stage
-from mta_viz.tracing import Trace, capture
+from mta_viz.run.tracing import Trace, capture
 from tests.tiny_models import TWO_HEADS, two_head_trace
 
 PRE = KernelId(0, 1, "pre")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mta_viz.analysis.kernels import energy_off_identity, kernel_offsets, layer_kernels, near_identity
+from mta_viz.analysis.kernels.kernels import energy_off_identity, kernel_offsets, layer_kernels, near_identity
 from mta_viz.config import ModelConfig, MTAOptions
 
 

@@ -7,8 +7,8 @@ import torch
 from shape_cases import drawing, row
 
 import mta_viz
-from mta_viz.analysis.kernels import kernel_offsets
-from mta_viz.analysis.shapes.table import COLUMNS, kernel_frame, kernel_table, shape_counts
+from mta_viz.analysis.kernels.kernels import kernel_offsets
+from mta_viz.analysis.kernels.table import COLUMNS, kernel_frame, kernel_table, shape_counts
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.transformer import HookedMTA

@@ -6,6 +6,7 @@ import pytest
 import torch
 from lab_models import byte_model
 
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.labs.conjunction import (
     Conjunction,
     at_identity,
@@ -17,10 +18,9 @@ from mta_viz.analysis.labs.conjunction import (
     strongest,
 )
 from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, words_of, written_prompts
-from mta_viz.analysis.spans import Span
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError, PromptError
-from mta_viz.exporting.labs import conjunction_csv
+from mta_viz.exporting.results import conjunction_csv
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask

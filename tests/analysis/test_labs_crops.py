@@ -3,15 +3,14 @@
 import pytest
 from lab_models import byte_model
 
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.labs.blocks import block_region, block_sample
-from mta_viz.analysis.labs.crops import region, step_crops
-from mta_viz.analysis.labs.finder import needle_region
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.labs.finder import needle_region, region, step_crops
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
+from mta_viz.run.tracing import capture, run_hooks
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tracing import capture, run_hooks
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,23 @@ import pytest
 import torch
 from lab_models import byte_model
 
-from mta_viz.analysis.head_scores import head_scores
-from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
-from mta_viz.analysis.labs.blocks import answer_block, block_parts, block_sample, chance_error
+from mta_viz.analysis.attention.heads import head_scores
+from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.labs.blocks import (
+    answer_block,
+    block_parts,
+    block_sample,
+    chance_error,
+    evaluate_blocks,
+)
 from mta_viz.analysis.labs.finder import Parts, find, needle_parts, prompt_spans
-from mta_viz.analysis.spans import Span, needle_spans
 from mta_viz.config import MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture, generate, run_hooks
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tracing import capture, generate, run_hooks
 from tests.tiny_models import config, random_weights
 
 TASK = NeedleTask(3, 420, 50)

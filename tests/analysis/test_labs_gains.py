@@ -5,11 +5,11 @@ import torch
 from lab_models import byte_model
 
 from mta_viz.analysis.labs.finder import find, needle_parts
-from mta_viz.analysis.labs.gains import finder_means, mean_score
+from mta_viz.analysis.labs.needle import finder_means, mean_score
 from mta_viz.errors import Cancelled, ConfigError
+from mta_viz.run.tracing import capture
 from mta_viz.tasks.intervals import bootstrap_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tracing import capture
 
 TASK = NeedleTask(2, 260, 50)
 

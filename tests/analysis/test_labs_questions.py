@@ -8,26 +8,24 @@ import pytest
 import torch
 from lab_models import byte_model
 
-from mta_viz.analysis.labs import question_accuracy
-from mta_viz.analysis.labs.question_accuracy import (
+from mta_viz.analysis.labs import questions
+from mta_viz.analysis.labs.questions import (
+    NEW_TOKENS,
     QuestionAnswer,
     QuestionScore,
     evaluate_questions,
-    trained_for_questions,
-)
-from mta_viz.analysis.labs.question_run import (
-    NEW_TOKENS,
     fact_parts,
     fact_spans,
     gold_probability,
     run_question,
+    trained_for_questions,
 )
 from mta_viz.errors import Cancelled, ConfigError, PromptError
-from mta_viz.exporting.labs import questions_csv
+from mta_viz.exporting.results import questions_csv
+from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tasks.question_scoring import score_output
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
-from mta_viz.tracing import generate, score
 
 TASK = QuestionTask("qa2", 150)
 
@@ -76,9 +74,7 @@ def test_spans_are_found_again_in_other_tokens(model, sample):
 
 def answering(monkeypatch, say):
     """`evaluate_questions` with answers of `say(sample)`."""
-    monkeypatch.setattr(
-        question_accuracy, "greedy_answer", lambda model, tokenizer, sample, progress: say(sample)
-    )
+    monkeypatch.setattr(questions, "greedy_answer", lambda model, tokenizer, sample, progress: say(sample))
 
 
 @pytest.mark.parametrize("name", ["qa1", "qa5"])

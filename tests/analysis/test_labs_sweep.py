@@ -10,33 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as some
 from lab_models import byte_model
 
-from mta_viz.analysis.from_layer import end_logits
-from mta_viz.analysis.labs import answers
-from mta_viz.analysis.labs.answers import answer, digits, judge, named_needle
+from mta_viz.analysis.labs import needle as answers
+from mta_viz.analysis.labs.needle import answer, digits, judge, named_needle
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep, run_sweep, vocabulary
 from mta_viz.analysis.labs.sweep_file import (
     ModelResults,
+    by_depth_and_length,
+    by_needles,
+    by_place,
+    by_setting,
     empty_results,
+    misses,
+    paired_by_setting,
+    paired_difference,
     parse_sweep,
     read_sweep,
     sweep_text,
     write_sweep,
 )
-from mta_viz.analysis.labs.sweep_summary import (
-    by_depth_and_length,
-    by_needles,
-    by_place,
-    by_setting,
-    misses,
-    paired_by_setting,
-    paired_difference,
-)
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import end_logits
+from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import paired_change_interval, wilson_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tracing import generate, score
 from tests.tiny_models import TWO_HEADS
 
 SWEEP = Sweep((1, 2), (300,), (0, 100), samples=3)

@@ -7,11 +7,10 @@ import pytest
 import torch
 from lab_models import byte_model
 
-from mta_viz.analysis.labs import passages as scoring
-from mta_viz.analysis.labs.passages import PassageScores, score_passages
-from mta_viz.analysis.labs.text_losses import text_losses
+from mta_viz.analysis.labs import text as scoring
+from mta_viz.analysis.labs.text import PassageScores, score_passages, text_losses
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
-from mta_viz.tracing import capture, run_hooks
+from mta_viz.run.tracing import capture, run_hooks
 
 TEXT = "Alice was beginning to get very tired: 🙂 <b>$5</b> of sitting."
 PASSAGES = ("The cat sat on the mat.", "She said “yes”!", "a b", TEXT, "Hello", "🙂 ünïcode wörd.")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mta_viz.analysis.maps import (
+from mta_viz.analysis.attention.maps import (
     AttentionMap,
     exact_map,
     head_maps,
@@ -16,7 +16,7 @@ from mta_viz.analysis.maps import (
 )
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture
+from mta_viz.run.tracing import Trace, capture
 from tests.tiny_models import TWO_HEADS, two_head_trace
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as some
 from model_cases import EXAMPLES
 
-from mta_viz.analysis.spans import MAX_PATTERN, Span, find, needle_spans, next_letter
+from mta_viz.analysis.attention.spans import MAX_PATTERN, Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokens

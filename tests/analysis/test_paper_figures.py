@@ -7,27 +7,25 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from mta_viz.analysis.kernels import KernelId
-from mta_viz.analysis.paper_figures import (
+from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.kernels.figures import (
+    asked_span,
+    gold_spans,
+    kernel_beside_map,
     kernel_places,
     layer_picture,
     mixing_by_layer,
     mixing_over_layers,
-)
-from mta_viz.analysis.paper_map import (
-    asked_span,
-    gold_spans,
-    kernel_beside_map,
     needle_sample,
     question_span,
     strongest_head,
 )
-from mta_viz.analysis.spans import Span, needle_spans
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
-from mta_viz.tracing import capture, load
+from mta_viz.run.tracing import capture, load
 from tests.tiny_models import FULL, config, random_weights, two_head_trace
 
 ASSETS = Path(__file__).parents[2] / "assets"

@@ -7,15 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.analysis.patching import operated
-from mta_viz.analysis.responsibility import direction, responsibility
-from mta_viz.analysis.responsible_prompt import largest_cells, responsibilities
+from mta_viz.analysis.cause.responsibility import direction, largest_cells, responsibilities, responsibility
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
-from mta_viz.interventions.patches import PatchHead
+from mta_viz.model.interventions import PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import capture, run_hooks
+from mta_viz.run.patching import operated
+from mta_viz.run.tracing import capture, run_hooks
 from tests.tiny_models import random_weights
 
 OPTIONS = (

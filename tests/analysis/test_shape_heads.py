@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.analysis.shapes import heads
-from mta_viz.analysis.shapes.heads import name_head_rows
-from mta_viz.analysis.shapes.matching import best_match
+from mta_viz.analysis.kernels import mixing as heads
+from mta_viz.analysis.kernels.mixing import best_match, name_head_rows
 
 EYE = np.eye(8)
 

@@ -6,9 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_cases import SIZES, kernel, offsets, row
 
-from mta_viz.analysis.shapes.edges import denoised, dominant_tap, edge_indices
-from mta_viz.analysis.shapes.measures import MEASURES, diagonal_taps, own_sign, smoothing_index
-from mta_viz.analysis.shapes.templates import cannot_show, library, template_scores
+from mta_viz.analysis.kernels.measures import MEASURES, diagonal_taps, own_sign, smoothing_index
+from mta_viz.analysis.kernels.templates import (
+    cannot_show,
+    denoised,
+    dominant_tap,
+    edge_indices,
+    library,
+    template_scores,
+)
 
 AT = offsets(6, 11)
 BOX = np.ones((6, 11))

@@ -29,15 +29,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_cases import SIZES, drawing, kernel, offsets, planted, row
 
-from mta_viz.analysis.shapes.naming import UNNAMED, name_kernel, name_kernels
-from mta_viz.analysis.shapes.significance import (
+from mta_viz.analysis.kernels.naming import (
+    UNNAMED,
     at_least,
     benjamini_hochberg,
     dominant_threshold,
+    name_kernel,
+    name_kernels,
     permutation_p,
     size_threshold,
 )
-from mta_viz.analysis.shapes.templates import cannot_show, template_scores
+from mta_viz.analysis.kernels.templates import cannot_show, template_scores
 
 AT = offsets(6, 11)
 THRESHOLDS = [0.41, 0.54, 0.70, 0.33, 0.40, 0.39]

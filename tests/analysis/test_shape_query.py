@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mta_viz.analysis.shapes.query import QueryError, parse, select_rows
-from mta_viz.analysis.shapes.table import COLUMNS
+from mta_viz.analysis.kernels.query import QueryError, parse, select_rows
+from mta_viz.analysis.kernels.table import COLUMNS
 
 OPS = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq,
        "!=": operator.ne}  # fmt: skip

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, blocks, prompts, random_case
 from torch import Tensor
 
-from mta_viz.analysis.maps import exact_map
-from mta_viz.analysis.stage_statistics import HeadStatistics, head_statistics
+from mta_viz.analysis.attention.changes import HeadStatistics, head_statistics
+from mta_viz.analysis.attention.maps import exact_map
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture
+from mta_viz.run.tracing import Trace, capture
 
 
 def three_tokens(mta: MTAOptions = MTAOptions(pre_kernel=(2, 3), post_kernel=(2, 3))) -> Trace:  # noqa: B008

@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from mta_viz.analysis.history import FROM_START, kernel_curves
-from mta_viz.checkpoint.kernel_history import KernelHistory
+from mta_viz.analysis.kernels.table import FROM_START, kernel_curves
+from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.exporting.tables import curves_csv
-from mta_viz.plots.history import training_curves
+from mta_viz.exporting.data import curves_csv
+from mta_viz.plots.kernels.kernels import training_curves
 
 CONFIG = ModelConfig(
     d_model=4, n_layers=1, n_heads=2, n_kv_heads=2, d_head=2, d_mlp=4, vocab_size=8, tied=True,

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from mta_viz.tracing import load, run_hooks
+from mta_viz.run.tracing import load, run_hooks
 from tests.browser.looking import MAP, PROMPT, at, click, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from safetensors import safe_open
 
-from mta_viz.checkpoint.kernel_history import HISTORY_FILE
+from mta_viz.checkpoint.history import HISTORY_FILE
 from tests.browser.looking import at, click, click_target, settle
 from tests.browser.serving import ROOT
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from mta_viz.model.stages import Stage
-from mta_viz.tracing import capture, load
+from mta_viz.run.tracing import capture, load
 from tests.browser.looking import MAP, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser

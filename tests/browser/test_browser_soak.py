@@ -40,7 +40,7 @@ def shipped():
 
 def prompt(wanted: int) -> str:
     """Text about a ferry, with needles far apart, of at least so many tokens of the needle model."""
-    from mta_viz.tracing import load, tokenize
+    from mta_viz.run.tracing import load, tokenize
 
     model = load(ROOT / "assets" / "needle-mta")
     filler = "The ferry leaves the old harbour before the market opens and nobody waits for it. "

@@ -14,12 +14,11 @@ from checkpoint_samples import (
     write_distributed,
 )
 
-from mta_viz.checkpoint import discovery
-from mta_viz.checkpoint.discovery import find_checkpoints
-from mta_viz.checkpoint.hashing import sha256
+from mta_viz.checkpoint import reading
+from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.params import params_from_config
-from mta_viz.checkpoint.reading import read_summary
+from mta_viz.checkpoint.reading import find_checkpoints, read_summary
 from mta_viz.errors import CheckpointError
 
 
@@ -123,7 +122,7 @@ def test_a_fault_nobody_foresaw_hides_no_other_folder(
             raise IndexError("tuple index out of range")
         return read_summary(folder)
 
-    monkeypatch.setattr(discovery, "read_summary", broken)
+    monkeypatch.setattr(reading, "read_summary", broken)
     first, second = find_checkpoints([tmp_path]).found
     assert first.summary is None
     assert "a cannot be read (IndexError: tuple index out of range)" in str(first.problem)

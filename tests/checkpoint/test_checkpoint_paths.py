@@ -12,7 +12,8 @@ from checkpoint_samples import (
     write_sample,
 )
 
-from mta_viz.checkpoint.reading import parameter_count, read_checkpoint, read_summary
+from mta_viz.checkpoint.reading import read_checkpoint, read_summary
+from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import Cancelled, CheckpointError
 
 

@@ -13,7 +13,7 @@ from checkpoint_samples import lingua_tensors, tiny_config, tiny_params, write_c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.checkpoint.pickle_limits import TooLargeError, check_pickle, check_torch_file
+from mta_viz.checkpoint.pickles import TooLargeError, check_pickle, check_torch_file
 from mta_viz.checkpoint.reading import read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mta_viz.checkpoint.kernel_history import HISTORY_FILE, read_history
+from mta_viz.checkpoint.history import HISTORY_FILE, read_history
 from mta_viz.errors import CheckpointError
-from mta_viz.tracing import load
+from mta_viz.run.tracing import load
 
 ASSETS = Path(__file__).parents[2] / "assets"
 NEEDLE, BLOCKS = ASSETS / "needle-mta", ASSETS / "blocks-n5-mta"

@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.health import health
-from mta_viz.analysis.shapes.table import kernel_table
-from mta_viz.checkpoint.hashing import sha256
-from mta_viz.checkpoint.kernels_only import WEIGHTS, write_kernels
+from mta_viz.analysis.attention.health import health
+from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.checkpoint.layout import kernel_entries
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.native import KERNELS, write_kernels
 from mta_viz.checkpoint.reading import read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError, PromptError
-from mta_viz.tracing import capture, generate, load, run_hooks, score
+from mta_viz.run.tracing import capture, generate, load, run_hooks, score
 from tests.checkpoint.checkpoint_samples import problems_of, random_state, tiny_config, write_sample
 
 CONFIG = tiny_config()
@@ -33,7 +33,7 @@ def test_the_kernels_come_back_as_they_were_and_nothing_else(folder):
     assert (found.config, found.source.format) == (CONFIG, "kernels")
     assert set(found.state_dict) == set(kernel_entries(CONFIG))
     assert all(torch.equal(tensor, STATE[name]) for name, tensor in found.state_dict.items())
-    assert read_summary(folder / WEIGHTS).n_bytes == (folder / WEIGHTS).stat().st_size
+    assert read_summary(folder / KERNELS).n_bytes == (folder / KERNELS).stat().st_size
     assert len(sha256(folder)) == 64
 
 
@@ -59,10 +59,10 @@ def test_no_prompt_can_be_run(folder, run):
 
 
 def test_what_is_missing_or_too_much_is_told(folder):
-    tensors = load_file(folder / WEIGHTS)
+    tensors = load_file(folder / KERNELS)
     del tensors["layers.1.attention.mta_kernel"]
     tensors["tok_embeddings.weight"] = torch.zeros(2, 2)
-    save_file(tensors, folder / WEIGHTS)
+    save_file(tensors, folder / KERNELS)
     told = "\n".join(problems_of(folder))
     assert "layers.1.attention.mta_kernel" in told and "tok_embeddings.weight [2, 2]" in told
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from mta_viz.checkpoint.history import read_run_history
 from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.reading import read_checkpoint
-from mta_viz.checkpoint.run_history import read_run_history
 from mta_viz.errors import CheckpointError
 from tests.checkpoint.checkpoint_samples import (
     edit_tensors,

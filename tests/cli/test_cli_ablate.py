@@ -8,8 +8,8 @@ import pytest
 from cli_support import assert_refused
 
 import mta_viz
-from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
-from mta_viz.interventions.plans import plan_as_text
+from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToIdentity
+from mta_viz.model.plans import plan_as_text
 
 PROMPT = "abc.def#b"
 

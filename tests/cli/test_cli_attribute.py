@@ -6,7 +6,7 @@ import pytest
 from cli_support import assert_refused
 
 import mta_viz
-from mta_viz.analysis import attribution_path
+from mta_viz.analysis.cause import attribution_path
 from mta_viz.model.stages import Stage
 
 PROMPT = "abc.def#b"

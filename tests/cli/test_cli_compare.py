@@ -7,8 +7,8 @@ from cli_support import CONFIG, assert_refused
 
 import mta_viz
 from mta_viz.checkpoint.native import write_native
-from mta_viz.interventions.kinds import AblateHead, MixingToIdentity
-from mta_viz.interventions.plans import plan_as_text
+from mta_viz.model.interventions import AblateHead, MixingToIdentity
+from mta_viz.model.plans import plan_as_text
 
 PROMPT, OTHER = "abc.def#b", "abc.dgf#b"
 PLAN = (MixingToIdentity(0, "head_pre"), AblateHead(0, 2))

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from cli_support import assert_refused
 
-from mta_viz import tracing
-from mta_viz.analysis.effects import find_effects
+from mta_viz.analysis.cause.effects import find_effects
+from mta_viz.analysis.cause.measuring_effects import effect_plans
 from mta_viz.checkpoint.native import write_native
 from mta_viz.cli import effects as command
 from mta_viz.config import MTAOptions
-from mta_viz.recipes.effects import effect_plans
+from mta_viz.run import tracing
 from tests.tiny_models import config, random_weights
 
 CARD = {"config": {"n_blocks": 3, "block_mixture": [3]}}

@@ -5,7 +5,7 @@ import io
 
 from cli_support import CONFIG, assert_refused
 
-from mta_viz.analysis.shapes.table import COLUMNS
+from mta_viz.analysis.kernels.table import COLUMNS
 
 
 def test_json_holds_rows_and_counts(run, folder, model):

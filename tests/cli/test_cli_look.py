@@ -7,7 +7,7 @@ import pytest
 from cli_support import assert_refused
 
 import mta_viz
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 
 TEXT = "abc.defabc"

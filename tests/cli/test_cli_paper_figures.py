@@ -10,8 +10,7 @@ from choreographer.browsers.chromium import Chromium
 from cli_support import CONFIG, ROOT, assert_refused
 from pypdf import PdfReader
 
-from mta_viz.checkpoint.kernels_only import write_kernels
-from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.native import write_kernels, write_native
 from mta_viz.config import MTAOptions
 from tests.tiny_models import config, random_weights
 

@@ -6,9 +6,8 @@ import json
 import pytest
 from cli_support import assert_refused
 
-from mta_viz.analysis.labs.passages import score_passages
-from mta_viz.analysis.labs.text_losses import text_losses
-from mta_viz.tracing import load
+from mta_viz.analysis.labs.text import score_passages, text_losses
+from mta_viz.run.tracing import load
 
 TEXT = "abc.defgh"
 PASSAGES = "abc.de\nfgh\nijk.lmn.opqr"

@@ -2,33 +2,33 @@
 
 import pytest
 
-from mta_viz.cli import progress
+from mta_viz.cli import output
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, to be set by hand."""
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_log_gets_a_line_every_five_seconds(clock, capsys):
-    with progress.ProgressLine("reading") as line:
+    with output.ProgressLine("reading") as line:
         for clock[0] in range(11):
             line(clock[0] / 20)
     assert capsys.readouterr() == ("", "reading:  25%, 15 s left\nreading:  50%, 10 s left\n")
 
 
 def test_quick_work_says_nothing(clock, capsys):
-    with progress.ProgressLine("reading") as line:
+    with output.ProgressLine("reading") as line:
         line(1.0)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_terminal_gets_one_line_rewritten(clock, capsys, monkeypatch):
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
-    with progress.ProgressLine("reading") as line:
+    monkeypatch.setattr(output.sys.stderr, "isatty", lambda: True)
+    with output.ProgressLine("reading") as line:
         for clock[0] in (0.05, 1.0, 2.0):
             line(clock[0] / 4)
     out, err = capsys.readouterr()

@@ -5,13 +5,13 @@ import csv
 import pytest
 from cli_support import assert_refused
 
-from mta_viz.analysis.labs.question_accuracy import NOT_TRAINED, evaluate_questions
+from mta_viz.analysis.labs.questions import NOT_TRAINED, evaluate_questions
 from mta_viz.checkpoint.native import write_native
 from mta_viz.cli import arguments_labs
-from mta_viz.exporting.labs import questions_csv
+from mta_viz.exporting.results import questions_csv
+from mta_viz.run.tracing import load
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS
-from mta_viz.tracing import load
 from tests.tiny_models import FULL, config, random_weights
 
 

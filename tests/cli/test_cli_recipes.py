@@ -8,10 +8,10 @@ import pytest
 import torch
 from cli_support import assert_refused
 
-from mta_viz import tracing
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import tracing
 
 SMALL = """
 d_model = 16

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from mta_viz.cli import output, trace
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
-from mta_viz.traces.files import open_trace
-from mta_viz.tracing import capture
+from mta_viz.run.files import open_trace
+from mta_viz.run.tracing import capture
 
 IDS = [29, 3, 10, 11, 18, 26]
 

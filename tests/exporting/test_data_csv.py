@@ -9,14 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mta_viz.analysis.differences import DifferenceMap
-from mta_viz.analysis.kernels import LayerKernelSet, Offsets
-from mta_viz.analysis.maps import AttentionMap
-from mta_viz.analysis.pooling import Pooler
-from mta_viz.analysis.predictions import Prediction
-from mta_viz.analysis.terms import Decomposition, Mixed, Scored, Softmaxed, Term
+from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.predictions import Prediction
+from mta_viz.analysis.attention.terms import Decomposition, Mixed, Scored, Softmaxed, Term
+from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
 from mta_viz.exporting.data import decomposition_csv, kernels_csv, map_csv, predictions_csv, stages_csv
-from mta_viz.exporting.names import file_name
+from mta_viz.exporting.saved import file_name
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 

@@ -5,9 +5,8 @@ import io
 
 import torch
 
-from mta_viz.analysis.labs.passages import LeftOut, PassageScores, WordScore
-from mta_viz.analysis.labs.text_losses import TextLosses
-from mta_viz.exporting.labs import losses_csv, words_csv
+from mta_viz.analysis.labs.text import LeftOut, PassageScores, TextLosses, WordScore
+from mta_viz.exporting.results import losses_csv, words_csv
 from mta_viz.tokenizers.base import Tokens
 
 

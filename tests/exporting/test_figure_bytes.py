@@ -9,11 +9,11 @@ import pytest
 import torch
 from choreographer.browsers.chromium import Chromium
 
-from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import figure_bytes, printable
+from mta_viz.exporting.pictures import figure_bytes, printable
 from mta_viz.model.stages import Stage
-from mta_viz.plots.attention import attention_map
+from mta_viz.plots.attention.maps import attention_map
 from mta_viz.tokenizers.base import Tokens
 
 

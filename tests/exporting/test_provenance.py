@@ -13,10 +13,9 @@ from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import provenance
-from mta_viz.exporting.greys import has_scales, in_greys
+from mta_viz.exporting.pictures import PX_PER_MM, has_scales, in_greys, sized
 from mta_viz.exporting.provenance import Provenance, embed, from_text, read
 from mta_viz.exporting.saved import Choices, Saved, all_files, laid_out, picture, zipped
-from mta_viz.exporting.sizes import PX_PER_MM, sized
 
 ODD = "</script></metadata><b>$x$ \\ عربي 😀 & ]]> %PDF"
 SAID = Provenance(

@@ -8,9 +8,8 @@ import torch
 import mta_viz
 from mta_viz.analysis.labs.conjunction import conjunction
 from mta_viz.analysis.labs.four_prompts import block_prompts
-from mta_viz.analysis.labs.text_losses import text_losses
-from mta_viz.interventions.kinds import AblateHead, KernelToIdentity
-from mta_viz.interventions.patches import PatchHead
+from mta_viz.analysis.labs.text import text_losses
+from mta_viz.model.interventions import AblateHead, KernelToIdentity, PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.tasks.blocks import BlockTask
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mta_viz import tracing
-from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
+from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.model import kernel_gradient, ops
+from mta_viz.run import tracing
 from mta_viz.tasks.blocks import BlockTask
 
 pytestmark = pytest.mark.gpu

@@ -10,8 +10,8 @@ from model_cases import EXAMPLES
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
-from mta_viz.interventions.addresses import Listed, active, from_address, to_address
-from mta_viz.interventions.kinds import (
+from mta_viz.model.interventions import (
+    HOOKS,
     AblateHead,
     BypassGate,
     BypassGroupNorm,
@@ -21,17 +21,21 @@ from mta_viz.interventions.kinds import (
     KernelToZero,
     MirrorKernel,
     MixingToIdentity,
+    PatchHead,
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
-from mta_viz.interventions.patches import HOOKS, PatchHead
-from mta_viz.interventions.plans import (
+from mta_viz.model.plans import (
     KINDS,
+    Listed,
+    active,
     check_plan,
     everything_to_identity,
+    from_address,
     plan_as_text,
     plan_from_data,
     plan_from_text,
+    to_address,
 )
 
 # Layer 0 mixes heads before the softmax only, layer 1 has kernels before it as well.

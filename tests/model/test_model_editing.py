@@ -10,7 +10,8 @@ from model_cases import EXAMPLES, blocks, prompts, random_case
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError
-from mta_viz.interventions.kinds import (
+from mta_viz.model.editing import edited
+from mta_viz.model.interventions import (
     AblateHead,
     BypassGate,
     BypassGroupNorm,
@@ -19,15 +20,14 @@ from mta_viz.interventions.kinds import (
     KernelToZero,
     MirrorKernel,
     MixingToIdentity,
+    PatchHead,
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
-from mta_viz.interventions.patches import PatchHead
-from mta_viz.interventions.plans import Plan, everything_to_identity
-from mta_viz.model.editing import edited
+from mta_viz.model.plans import Plan, everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import capture, generate, run_hooks, score
+from mta_viz.run.tracing import capture, generate, run_hooks, score
 from tests.tiny_models import FULL, config, random_weights
 
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7, 7, 4, 0, 6, 3]])

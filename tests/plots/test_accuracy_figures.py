@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from mta_viz.analysis.labs.answers import needle_score
-from mta_viz.exporting.labs import accuracy_csv
-from mta_viz.plots.accuracy import accuracy_lines, accuracy_map, score_words
+from mta_viz.analysis.labs.needle import needle_score
+from mta_viz.exporting.results import accuracy_csv
+from mta_viz.plots.labs import accuracy_lines, accuracy_map, score_words
 
 HALF, ALL = needle_score([True, False]), needle_score([True] * 4)
 

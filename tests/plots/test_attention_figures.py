@@ -7,12 +7,12 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from mta_viz.analysis.maps import AttentionMap
-from mta_viz.analysis.pooling import Pooler
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
-from mta_viz.plots.attention import attention_map, stage_strip
+from mta_viz.plots.attention.maps import attention_map
+from mta_viz.plots.attention.strip import stage_strip
 from mta_viz.tokenizers.base import Tokens
 
 MEGABYTE = 1_000_000

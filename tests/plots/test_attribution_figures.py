@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from mta_viz.analysis.maps import AttentionMap
+from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.model.stages import Stage
 from mta_viz.plots import theme
-from mta_viz.plots.attention import attention_map
-from mta_viz.plots.attribution import ATTRIBUTED, attribution_bars, attribution_text, value_limit
+from mta_viz.plots.attention.maps import attention_map
+from mta_viz.plots.cause import ATTRIBUTED, attribution_bars, attribution_text, value_limit
 from mta_viz.tokenizers.base import Tokens
 
 VALUES = np.array([0.5, -3.0, np.nan, 0.0], np.float32)

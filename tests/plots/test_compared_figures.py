@@ -4,13 +4,12 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from mta_viz.analysis.agreement import agreement
-from mta_viz.analysis.compared_maps import compared_map
-from mta_viz.analysis.kernels import Offsets
+from mta_viz.analysis.compare.maps import agreement, compared_map
+from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.model.stages import Stage
 from mta_viz.plots import theme
-from mta_viz.plots.compared import compared_caption, compared_figure, kernel_trio, share_lines
-from mta_viz.tracing import capture
+from mta_viz.plots.compare import compared_caption, compared_figure, kernel_trio, share_lines
+from mta_viz.run.tracing import capture
 from tests.tiny_models import two_head_trace
 
 

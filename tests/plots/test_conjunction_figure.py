@@ -6,7 +6,7 @@ import torch
 
 from mta_viz.analysis.labs.conjunction import Conjunction
 from mta_viz.model.stages import Stage
-from mta_viz.plots.conjunction import interaction_map, shared_interaction_limit
+from mta_viz.plots.labs import interaction_map, shared_interaction_limit
 
 KQ, FINAL = ("share", Stage.KQ), ("share", Stage.PATTERN)
 

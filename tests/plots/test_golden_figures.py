@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mta_viz.analysis.health import health
-from mta_viz.analysis.kernels import layer_kernels
-from mta_viz.analysis.maps import head_maps, pooled_map, shared_limit
-from mta_viz.analysis.predictions import top_tokens
+from mta_viz.analysis.attention.health import health
+from mta_viz.analysis.attention.maps import head_maps, pooled_map, shared_limit
+from mta_viz.analysis.attention.predictions import top_tokens
+from mta_viz.analysis.kernels.kernels import layer_kernels
 from mta_viz.exporting.data import kernels_csv, map_csv, stages_csv
-from mta_viz.plots.attention import attention_map, stage_strip
+from mta_viz.plots.attention.maps import attention_map
+from mta_viz.plots.attention.predictions import next_tokens
+from mta_viz.plots.attention.strip import stage_strip
 from mta_viz.plots.cells import TARGETS
-from mta_viz.plots.kernels import head_mixing, kernel_grid
-from mta_viz.plots.predictions import next_tokens
-from mta_viz.tracing import capture, load
+from mta_viz.plots.kernels.kernels import head_mixing, kernel_grid
+from mta_viz.run.tracing import capture, load
 
 CHECKPOINTS = ["baseline", "mta_full", "mta_headgroups2", "mta_toy", "talking_heads"]
 LENGTH = 21

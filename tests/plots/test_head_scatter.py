@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from mta_viz.analysis.head_scores import HeadScores
-from mta_viz.plots.head_scatter import head_scatter, n_without
+from mta_viz.analysis.attention.heads import HeadScores
+from mta_viz.plots.attention.heads import head_scatter, n_without
 
 AXES = ("distance", "previous.lift", "sink")
 

@@ -5,9 +5,9 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from mta_viz.analysis.labs.text_losses import TextLosses
+from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells
-from mta_viz.plots.loss_text import loss_text
+from mta_viz.plots.labs import loss_text
 from mta_viz.tokenizers.base import Tokens
 
 PIECES = ("<BOS>", "a", "<b>$x", "␣ש")

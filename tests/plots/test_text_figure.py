@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from model_cases import EXAMPLES
 
-from mta_viz.analysis.cross_sections import Along, CrossSection
-from mta_viz.analysis.spans import Span
+from mta_viz.analysis.attention.maps import Along, CrossSection
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
+from mta_viz.plots.attention.text import CHAR_PX, FONT, Glyph, lay_out, token_text
 from mta_viz.plots.spans import COLORS
-from mta_viz.plots.text_cells import CHAR_PX, FONT
-from mta_viz.plots.text_layout import Glyph, lay_out
-from mta_viz.plots.token_text import token_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import label
 

@@ -7,16 +7,14 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from mta_viz.analysis.differences import DifferenceMap
-from mta_viz.analysis.kernels import Offsets
-from mta_viz.analysis.maps import AttentionMap
-from mta_viz.analysis.pooling import Pooler
-from mta_viz.analysis.terms import Convolved, Mixed, Term, Window
+from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.terms import Convolved, Mixed, Term, Window
+from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
-from mta_viz.plots.difference import difference_caption, difference_map
-from mta_viz.plots.mixed_heads import mixing_bars
-from mta_viz.plots.window import convolution_window
+from mta_viz.plots.attention.maps import difference_caption, difference_map
+from mta_viz.plots.attention.why import convolution_window, mixing_bars
 from mta_viz.tokenizers.base import Tokens
 
 TOKENS = Tokens((0, 1, 2, 3), ("<s>", "$a", "b", "c"), ((0, 0),) * 4, None)

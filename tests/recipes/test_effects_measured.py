@@ -5,15 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mta_viz.analysis.effects import Effects, Estimate, kernel_of
-from mta_viz.analysis.labs.block_accuracy import evaluate_blocks
-from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import Cancelled, PromptError
-from mta_viz.interventions.kinds import AblateHead, KernelToIdentity, MixingToIdentity
-from mta_viz.interventions.plans import everything_to_identity
-from mta_viz.model.editing import edited
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.recipes.effects import (
+from mta_viz.analysis.cause.effects import Effects, Estimate, kernel_of
+from mta_viz.analysis.cause.measuring_effects import (
     Outcome,
     blocks_batches,
     effect_plans,
@@ -22,11 +15,18 @@ from mta_viz.recipes.effects import (
     needle_batches,
     paired_effect,
 )
-from mta_viz.recipes.needle_evaluation import right_answers
+from mta_viz.analysis.labs.blocks import evaluate_blocks
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import Cancelled, PromptError
+from mta_viz.model.editing import edited
+from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToIdentity
+from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.tracing import score
+from mta_viz.training.needle_evaluation import right_answers
 from tests.tiny_models import random_weights
 
 CONFIG = ModelConfig(

@@ -12,20 +12,18 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from mta_viz import tracing
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import ConfigError, MtaVizError
-from mta_viz.recipes.needle import evaluate_folder, prepare_text, train_needle
-from mta_viz.recipes.needle_config import NeedleConfig, needle_config
-from mta_viz.recipes.needle_data import NeedleBatches, Prefetched
-from mta_viz.recipes.needle_evaluation import NeedlePlan, evaluate_needles, perplexity, right_answers
-from mta_viz.recipes.needle_names import CityNames
-from mta_viz.recipes.needle_text import may_train, read_books
-from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
+from mta_viz.run import tracing
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES
 from mta_viz.tasks.made_up_cities import made_up_cities
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.training.needle import evaluate_folder, prepare_text, train_needle
+from mta_viz.training.needle_data import CityNames, NeedleBatches, Prefetched, may_train, read_books
+from mta_viz.training.needle_evaluation import NeedlePlan, evaluate_needles, perplexity, right_answers
+from mta_viz.training.needle_settings import NeedleConfig, needle_config
+from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
 
 TINY = NeedleConfig(
     d_model=32,

@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError
-from mta_viz.recipes.interrupts import uninterrupted
-from mta_viz.recipes.settings import TrainerSettings, override, read_toml, snapshot_steps
-from mta_viz.recipes.trainer import Batch, Trainer, TrainingError, TrainingProgress, weighted_loss
+from mta_viz.training.settings import TrainerSettings, override, read_toml, snapshot_steps
+from mta_viz.training.trainer import (
+    Batch,
+    Trainer,
+    TrainingError,
+    TrainingProgress,
+    uninterrupted,
+    weighted_loss,
+)
 
 VOCAB = 7
 

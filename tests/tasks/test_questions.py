@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from story_solver import solve
 
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
 from mta_viz.tasks import grammar
 from mta_viz.tasks.question_scoring import score_output
 from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample
@@ -18,6 +17,7 @@ from mta_viz.tasks.stories import TASKS, make_story
 from mta_viz.tasks.story_facts import OBJECTS, PEOPLE, PLACES
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
 
 TOKENIZER = as_tokenizer(train_tokenizer(itertools.islice(grammar.sentences(1, "tests"), 300), 700))
 BOOK = " ".join(itertools.islice(grammar.sentences(2, "tests"), 150))

@@ -11,19 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.maps import exact_map, pooled_map
-from mta_viz.analysis.patching import operated
+from mta_viz.analysis.attention.maps import exact_map, pooled_map
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.interventions.kinds import AblateHead, KernelToIdentity
-from mta_viz.interventions.patches import PatchHead
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import AblateHead, KernelToIdentity, PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.traces import files
-from mta_viz.traces.files import open_trace, save_trace, trace_bytes, trace_size
-from mta_viz.tracing import Trace, capture, load
+from mta_viz.run import files
+from mta_viz.run.files import open_trace, save_trace, trace_bytes, trace_size
+from mta_viz.run.patching import operated
+from mta_viz.run.tracing import Trace, capture, load
 from tests.tiny_models import random_weights
 
 # Layer 0 has head mixing only, layer 1 all stages; the byte tokenizer has 258 ids.

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, FIXTURES, blocks, prompts, random_case, read_case
 from torch import Tensor
 
-from mta_viz.analysis.self_check import self_check
+from mta_viz.analysis.attention.health import self_check
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import Trace, capture, run_hooks
+from mta_viz.run.tracing import Trace, capture, run_hooks
 
 IDS = [(7 * i + 3) % 29 for i in range(37)]
 # Of the stage's largest value. Another slab size rounds differently: one layer's recomputation by at

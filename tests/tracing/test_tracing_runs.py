@@ -13,11 +13,11 @@ from transformer_lens.hook_points import HookPoint
 
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.model.attention import Attention
-from mta_viz.model.generation import Continuation
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.generation import Continuation
+from mta_viz.run.tracing import capture, generate, load, run_hooks, score
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
-from mta_viz.tracing import capture, generate, load, run_hooks, score
 
 GROUPED = {
     "dim": 16,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.ui.state import View
+from mta_viz.ui.shell.state import View
 from tests.tiny_models import write_models
 
 ROOT = Path(__file__).parents[2]

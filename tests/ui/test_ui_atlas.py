@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mta_viz.analysis.kernels import KernelId
-from mta_viz.ui.state import View, url_from_view, view_from_url
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.ui.shell.state import View, url_from_view, view_from_url
 from tests.tiny_models import write_wide
 
 PAGE = "pages/kernels.py"
@@ -148,7 +148,7 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
 
 
 def test_definitions_are_one_click_from_the_gallery(open_app):
-    from mta_viz.analysis.shapes.measured import measured_rates
+    from mta_viz.analysis.kernels.definitions import measured_rates
 
     app = open_app("tiny-mta", "Hello", PAGE)
     app.button(key="to_definitions").click().run()

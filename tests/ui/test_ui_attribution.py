@@ -10,7 +10,7 @@ from test_ui_surgery import said
 import mta_viz
 from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import score_text
-from mta_viz.ui.surgery import attribution_tab
+from mta_viz.ui.surgery import attribution
 
 PROMPT, SURGERY = "Hello, hello", "pages/surgery.py"
 
@@ -87,7 +87,7 @@ def test_cancelled_work_leaves_what_it_had_and_says_that_it_is_not_complete(tab,
             progress(0.5)
             time.sleep(0.05)
 
-    monkeypatch.setattr(attribution_tab, "attribute", endless)
+    monkeypatch.setattr(attribution, "attribute", endless)
     app = tab("Attribution", prompt="Of its own")  # results are shared in a process
     app.button(key="start.attribution").click().run()
     for _ in range(100):
@@ -118,7 +118,7 @@ def test_gradients_go_on_from_those_that_are_there(tab, monkeypatch, models_fold
         seconds = 30.0 if len(asked) == 3 else 1e-9
         return mta_viz.attribute(*prompt, **named | {"after": after, "max_seconds": seconds})
 
-    monkeypatch.setattr(attribution_tab, "attribute", short)
+    monkeypatch.setattr(attribution, "attribute", short)
     prompt = "In pieces, one after the other"
     app = tab("Attribution", prompt=prompt)
     app.button(key="start.attribution").click().run()

@@ -16,10 +16,10 @@ LAYER = "blocks.1.attn."
 def script(folder: str, where: str, head: int, layer: int) -> None:
     """A page with nothing but one card."""
     import mta_viz
-    from mta_viz.analysis.kernels import KernelId
-    from mta_viz.ui import state
-    from mta_viz.ui.atlas.card import draw_card
-    from mta_viz.ui.open_page import Page
+    from mta_viz.analysis.kernels.kernels import KernelId
+    from mta_viz.ui.kernels.card import draw_card
+    from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.page import Page
 
     state.enter("card")
     page = Page(mta_viz.load(folder), None, folder, "", False, 0, False)

@@ -10,7 +10,8 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import session as module
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
-from mta_viz.ui import kept_prompts, session_dialog
+from mta_viz.ui.shell import kept_prompts
+from mta_viz.ui.shell import session as session_dialog
 from tests.ui.conftest import ROOT
 from tests.ui.test_ui_pages import fine, said
 
@@ -71,7 +72,7 @@ def window():
 def at_the_end(monkeypatch, draw) -> list:
     """What `draw` answers after a page is drawn: a window runs alone, which this test runner cannot."""
     found = []
-    monkeypatch.setattr("mta_viz.ui.address.fill_link", lambda: found.append(draw()))
+    monkeypatch.setattr("mta_viz.ui.shell.address.fill_link", lambda: found.append(draw()))
     return found
 
 

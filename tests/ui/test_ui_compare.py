@@ -7,13 +7,13 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.analysis.compared_answers import AnswerPair
+from mta_viz.analysis.compare.comparing import AnswerPair
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
-from mta_viz.interventions.addresses import Listed
-from mta_viz.interventions.kinds import KernelToIdentity
+from mta_viz.model.interventions import KernelToIdentity
+from mta_viz.model.plans import Listed
 from mta_viz.ui.compare.answers import verdict
-from mta_viz.ui.surgery.plan_state import History
+from mta_viz.ui.shell.plan import History
 from tests.tiny_models import config, random_weights
 from tests.ui.conftest import ROOT
 

@@ -8,11 +8,11 @@ from test_ui_labs import LABS, fine, said
 
 from mta_viz.analysis.labs.conjunction import conjunction
 from mta_viz.analysis.labs.four_prompts import block_prompts
+from mta_viz.run.tracing import load
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tracing import load
 from mta_viz.ui.labs.conjunction import ALONE, ITSELF
-from mta_viz.ui.registry import twin_of
-from mta_viz.ui.state import View
+from mta_viz.ui.shell.models import twin_of
+from mta_viz.ui.shell.state import View
 from tests.tiny_models import write_models
 
 SMALL = {"lab": "Conjunction", "conjunction blocks": 6, "conjunction samples": 3}

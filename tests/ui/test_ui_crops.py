@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mta_viz.ui.crops import AROUND_SIZE, CROP_SIZE, Crop, around, from_box
+from mta_viz.ui.shell.pickers import AROUND_SIZE, CROP_SIZE, Crop, around, from_box
 
 N = some.integers(1, 3000)
 

@@ -11,15 +11,13 @@ from pypdf import PdfReader
 
 from mta_viz.cli import main
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.figures import NO_BROWSER
-from mta_viz.exporting.limits import limits
 from mta_viz.exporting.paper import every_kernel
+from mta_viz.exporting.pictures import NO_BROWSER, limits
 from mta_viz.exporting.provenance import Provenance
-from mta_viz.exporting.saved import Saved
-from mta_viz.exporting.together import together
-from mta_viz.tracing import load
-from mta_viz.ui import export_dialog, headless
-from mta_viz.ui.cache import stores
+from mta_viz.exporting.saved import Saved, together
+from mta_viz.run.tracing import load
+from mta_viz.ui.shell import export, headless
+from mta_viz.ui.shell.cache import stores
 from tests.ui.test_ui_pages import fine, said
 
 PROMPT = "The cat <b>$sat$</b> on the mat, and the cat sat again."
@@ -34,7 +32,7 @@ def no_browser(monkeypatch):
     def refuse(*_, **__):
         raise MtaVizError(NO_BROWSER.format(format="svg"))
 
-    monkeypatch.setattr(export_dialog, "picture", refuse)
+    monkeypatch.setattr(export, "picture", refuse)
 
 
 def test_the_window_offers_every_file_and_says_why_there_is_no_preview(open_app, no_browser):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.analysis.spans import Span
-from mta_viz.checkpoint.kernels_only import write_kernels
-from mta_viz.tracing import load
-from mta_viz.ui.atlas.figures import NAMES
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.checkpoint.native import write_kernels
+from mta_viz.run.tracing import load
+from mta_viz.ui.kernels.figures import NAMES
 from tests.tiny_models import write_models
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -17,10 +17,10 @@ NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is
 
 
 def script(folder: str, prompt: str | None, spans, numbering: int):
-    from mta_viz.tracing import capture, load
-    from mta_viz.ui import state
-    from mta_viz.ui.atlas.figures import draw_figures
-    from mta_viz.ui.open_page import Page
+    from mta_viz.run.tracing import capture, load
+    from mta_viz.ui.kernels.figures import draw_figures
+    from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.page import Page
 
     if "loaded" not in state.st.session_state:
         model = load(folder)
@@ -180,9 +180,9 @@ def test_the_part_is_on_the_page(open_app):
 
 def test_all_kernels_come_in_one_file_and_each_says_its_view(draw, monkeypatch):
     from mta_viz.exporting.provenance import from_text
-    from mta_viz.ui.atlas import all_kernels
+    from mta_viz.ui.kernels import model_kernels
 
-    monkeypatch.setattr(all_kernels, "together", lambda figures, *_, **__: _as_bytes(figures))
+    monkeypatch.setattr(model_kernels, "together", lambda figures, *_, **__: _as_bytes(figures))
     app = draw("kernels")
     app.button(key="all_kernels.make").click().run()
     assert not app.exception and "figures: one for each layer" in told(app)

@@ -5,13 +5,13 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.analysis.labs.block_accuracy import BlocksEvaluation
-from mta_viz.analysis.labs.sweep_summary import Difference, Misses
+from mta_viz.analysis.labs.blocks import BlocksEvaluation
+from mta_viz.analysis.labs.sweep_file import Difference, Misses
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.ui.labs import sweep_job
+from mta_viz.ui.labs import sweep as sweep_job
 from mta_viz.ui.labs.blocks import error_words
 from mta_viz.ui.labs.sweep_charts import bias_words, difference_words, misses_words
-from mta_viz.ui.state import View
+from mta_viz.ui.shell.state import View
 
 LABS = "pages/labs.py"
 SMALL = {"needle number": 2, "needle length": 300, "needle depth": 50}

@@ -6,11 +6,11 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.analysis.labs.text_losses import text_losses
-from mta_viz.tracing import load
-from mta_viz.ui.labs import losses_view
+from mta_viz.analysis.labs.text import text_losses
+from mta_viz.run.tracing import load
+from mta_viz.ui.labs import text as losses_view
 from mta_viz.ui.labs.text import Given
-from mta_viz.ui.state import View
+from mta_viz.ui.shell.state import View
 from tests.ui.conftest import ROOT
 
 ODD = "A 🙂 <b>$x$</b> שלום **two** words"

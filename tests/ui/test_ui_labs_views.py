@@ -9,9 +9,9 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.analysis.labs.sweep_file import ModelResults, empty_results, sweep_text
 from mta_viz.errors import PromptError
-from mta_viz.ui.labs.sweep_opened import named
-from mta_viz.ui.state import View
-from mta_viz.ui.uploads import decoded
+from mta_viz.ui.labs.sweep import named
+from mta_viz.ui.shell.state import View
+from mta_viz.ui.shell.uploads import decoded
 from tests.ui.conftest import ROOT
 from tests.ui.test_ui_labs_text import said
 

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.ui import link
-from mta_viz.ui.address import with_parameters
-from mta_viz.ui.examples import examples
-from mta_viz.ui.link import MAX_CHARACTERS, Linked, parameters, read
+from mta_viz.ui.shell import link
+from mta_viz.ui.shell.address import with_parameters
+from mta_viz.ui.shell.link import MAX_CHARACTERS, Linked, examples, parameters, read
 from tests.ui.conftest import ROOT
 from tests.ui.test_ui_pages import charts, fine, said
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.analysis.effects import FILE, Absent, Effect, Effects, Estimate, write_effects
-from mta_viz.analysis.kernels import KernelId
-from mta_viz.checkpoint.hashing import sha256
-from mta_viz.interventions.kinds import KernelToIdentity, MixingToIdentity
-from mta_viz.ui.atlas.matters import matters_sentence
+from mta_viz.analysis.cause.effects import FILE, Absent, Effect, Effects, Estimate, write_effects
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
+from mta_viz.ui.kernels.matters import matters_sentence
 from tests.tiny_models import write_models
 
 PRE, ROW, OTHER = KernelId(1, 2, "pre"), KernelId(0, 3, "head_post"), KernelId(3, 0, "post")
@@ -29,10 +29,10 @@ def table(digest: str) -> Effects:
 
 
 def script(folder: str, prompt: str | None, layer: int, head: int, where: str):
-    from mta_viz.analysis.kernels import KernelId
-    from mta_viz.tracing import capture, load
-    from mta_viz.ui.atlas.matters import draw_matters
-    from mta_viz.ui.open_page import Page
+    from mta_viz.analysis.kernels.kernels import KernelId
+    from mta_viz.run.tracing import capture, load
+    from mta_viz.ui.kernels.matters import draw_matters
+    from mta_viz.ui.shell.page import Page
 
     model = load(folder)
     trace = None if prompt is None else capture(model, prompt)
@@ -123,7 +123,7 @@ def test_a_prompt_is_measured_at_once_when_it_is_short(draw):
 
 
 def test_a_long_measurement_waits_for_its_button(draw, monkeypatch):
-    monkeypatch.setattr("mta_viz.ui.atlas.matters.estimate_seconds", lambda model, n_tokens: 3.0)
+    monkeypatch.setattr("mta_viz.ui.kernels.matters.estimate_seconds", lambda model, n_tokens: 3.0)
     app = draw(PRE, "Hello, hello")
     assert app.button[0].label == "Measure it on this prompt, about 8 s"
     assert "The next token" not in said(app)

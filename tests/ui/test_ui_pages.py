@@ -5,11 +5,11 @@ from math import inf, nan
 
 import pytest
 
-from mta_viz.analysis.self_check import SelfCheck
+from mta_viz.analysis.attention.health import SelfCheck
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.ui.atlas.layer import layers_with_kernels
-from mta_viz.ui.details import check_line
-from mta_viz.ui.widgets import plain
+from mta_viz.ui.kernels.layer import layers_with_kernels
+from mta_viz.ui.shell.preparing import check_line
+from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
@@ -148,22 +148,22 @@ def test_an_unknown_checkpoint_in_the_link_is_said(open_app):
 
 
 def test_a_folder_without_models_is_named_beside_those_found(open_app, models_folder, monkeypatch, tmp_path):
-    from mta_viz.ui import registry
+    from mta_viz.ui.shell import models
 
     gone = tmp_path / "gone"
-    monkeypatch.setattr(registry, "roots", lambda: (models_folder, gone))
+    monkeypatch.setattr(models, "roots", lambda: (models_folder, gone))
     app = open_app("tiny-plain", "Hi")
     fine(app)
     assert f"{gone} is no folder" in said(app)
 
 
 def test_params_without_weights_show_their_shapes(open_app, models_folder, monkeypatch, tmp_path):
-    from mta_viz.ui import registry
+    from mta_viz.ui.shell import models
 
     (tmp_path / "shapes").mkdir()
     text = (models_folder / "tiny-mta" / "params.json").read_text()
     (tmp_path / "shapes" / "params.json").write_text(text)
-    monkeypatch.setattr(registry, "roots", lambda: (tmp_path,))
+    monkeypatch.setattr(models, "roots", lambda: (tmp_path,))
     app = open_app("shapes")
     assert not app.exception and "shapes only" in app.error[0].value
     assert "parameters: " in said(app) and "L1: kernels before softmax 4x6x11" in said(app)
@@ -172,10 +172,10 @@ def test_params_without_weights_show_their_shapes(open_app, models_folder, monke
 def test_without_models_the_page_says_where_it_looked(monkeypatch, tmp_path):
     from streamlit.testing.v1 import AppTest
 
-    from mta_viz.ui import registry
+    from mta_viz.ui.shell import models
     from tests.ui.conftest import ROOT
 
-    monkeypatch.setattr(registry, "roots", lambda: (tmp_path,))
+    monkeypatch.setattr(models, "roots", lambda: (tmp_path,))
     app = AppTest.from_file(ROOT / "app.py", default_timeout=60).run()
     assert not app.exception and plain(str(tmp_path)) in app.info[0].value
 
@@ -265,9 +265,9 @@ def test_every_map_takes_clicks_and_the_hover_tells_the_stage_before(open_app, n
 
 
 def test_the_sha256_of_large_weights_waits_for_a_button(open_app, monkeypatch):
-    from mta_viz.ui import details
+    from mta_viz.ui.shell import preparing
 
-    monkeypatch.setattr(details, "HASH_UP_TO", 1000)
+    monkeypatch.setattr(preparing, "HASH_UP_TO", 1000)
     app = open_app("tiny-mta", "Hello")
     fine(app)
     assert "sha256: not computed" in said(app) and "NaN 0, infinite 0" in said(app)

@@ -5,9 +5,9 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.analysis.labs.question_accuracy import NOT_TRAINED, QuestionAnswer, QuestionScore
-from mta_viz.ui.labs.question_accuracy_view import score_words
-from mta_viz.ui.state import View
+from mta_viz.analysis.labs.questions import NOT_TRAINED, QuestionAnswer, QuestionScore
+from mta_viz.ui.labs.questions import score_words
+from mta_viz.ui.shell.state import View
 from tests.ui.conftest import ROOT
 
 SMALL = {"question task": "qa2", "question distraction": 60, "question n": 2}

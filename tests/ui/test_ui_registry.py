@@ -2,11 +2,10 @@
 
 import os
 
-from mta_viz.checkpoint.discovery import Found
-from mta_viz.checkpoint.reading import Summary
+from mta_viz.checkpoint.reading import Found, Summary
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.ui.cache import changed, discovery
-from mta_viz.ui.registry import ASSETS, grey_line, label, nothing_found, roots, shape_lines
+from mta_viz.ui.shell.cache import changed, discovery
+from mta_viz.ui.shell.models import ASSETS, grey_line, label, nothing_found, roots, shape_lines
 
 
 def test_assets_come_first_then_options_then_the_environment(tmp_path):

@@ -3,12 +3,12 @@
 import threading
 import time
 
-from mta_viz import tracing
 from mta_viz.config import ModelConfig
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.ui.cache import BoundedStore, ModelKey, RunKey
-from mta_viz.ui.running import Job, _expected_seconds
+from mta_viz.run import tracing
+from mta_viz.ui.shell.cache import BoundedStore, ModelKey, RunKey
+from mta_viz.ui.shell.running import Job, _expected_seconds
 
 
 def test_a_job_reports_and_finishes():

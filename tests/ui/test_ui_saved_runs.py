@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from mta_viz.interventions.kinds import KernelToIdentity
 from mta_viz.model.editing import edited
+from mta_viz.model.interventions import KernelToIdentity
 from mta_viz.model.stages import Stage
-from mta_viz.traces.files import open_trace, save_trace, trace_size
-from mta_viz.traces.stored import StoredTrace
-from mta_viz.tracing import capture, load
-from mta_viz.ui.saved_runs import dialogs
-from mta_viz.units import size_text
+from mta_viz.printed import size_text
+from mta_viz.run.files import open_trace, save_trace, trace_size
+from mta_viz.run.stored import StoredTrace
+from mta_viz.run.tracing import capture, load
+from mta_viz.ui.shell import saved_runs
 from tests.ui.test_ui_pages import charts, fine, said
 
 PROMPT = "Hello <b>again</b>"
@@ -37,8 +37,8 @@ def in_the_page(monkeypatch):
     """A window's widgets run it alone, which streamlit's test runner cannot: draw it in the sidebar."""
 
     def draw(window):
-        buttons = dialogs.draw_saved_runs
-        monkeypatch.setattr(dialogs, "draw_saved_runs", lambda page: (buttons(page), window(page)))
+        buttons = saved_runs.draw_saved_runs
+        monkeypatch.setattr(saved_runs, "draw_saved_runs", lambda page: (buttons(page), window(page)))
 
     return draw
 
@@ -48,7 +48,7 @@ def opened(in_the_page, open_app):
     """`opened(file, "tiny-mta", "prompt")`: the page with this file in its window."""
 
     def start(file: Path, checkpoint="tiny-mta", prompt=PROMPT):
-        in_the_page(dialogs.draw_open)
+        in_the_page(saved_runs.draw_open)
         return put_in(open_app(checkpoint, prompt, **CHOICES), file)
 
     return start
@@ -70,7 +70,7 @@ def test_the_sidebar_opens_both_windows(open_app, key, words):
 
 
 def test_the_window_says_the_size_and_gives_the_file(open_app, in_the_page, models_folder):
-    in_the_page(dialogs.draw_save)
+    in_the_page(saved_runs.draw_save)
     trace = capture(load(models_folder / "tiny-mta"), PROMPT)
     app = open_app("tiny-mta", PROMPT, **CHOICES)
     assert f"**{size_text(trace_size(trace))}**" in said(app)
@@ -83,8 +83,8 @@ def test_the_window_says_the_size_and_gives_the_file(open_app, in_the_page, mode
 
 
 def test_what_is_too_large_for_a_browser_is_refused_with_the_command(open_app, in_the_page, monkeypatch):
-    monkeypatch.setattr(dialogs, "MOST_MB", 0.001)
-    in_the_page(dialogs.draw_save)
+    monkeypatch.setattr(saved_runs, "MOST_MB", 0.001)
+    in_the_page(saved_runs.draw_save)
     app = open_app("tiny-mta", PROMPT)
     assert "trace PATH ... --format run --out FILE" in said(app)
 
@@ -95,7 +95,7 @@ def test_with_its_model_a_file_gives_prompt_and_run_without_computing(opened, sa
     fine(app)
     assert f"{len(PROMPT) + 1} tokens through tiny-mta, float32." in said(app)
     ran = []
-    monkeypatch.setattr("mta_viz.ui.running._capture", lambda *_: ran.append(1))
+    monkeypatch.setattr("mta_viz.ui.shell.running._capture", lambda *_: ran.append(1))
     app.button(key="run.show").click().run()
     fine(app)
     assert not ran

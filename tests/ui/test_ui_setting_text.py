@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mta_viz.analysis.spans import Span
-from mta_viz.ui import kept_prompts, linked_places
-from mta_viz.ui.crops import Crop
-from mta_viz.ui.setting_text import MAX_CHARACTERS, from_text, to_text
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.ui.shell import kept_prompts, link
+from mta_viz.ui.shell.pickers import Crop
+from mta_viz.ui.shell.state import MAX_CHARACTERS, from_text, to_text
 
 
 @given(some.booleans() | some.integers(-(10**9), 10**9) | some.text(max_size=MAX_CHARACTERS))
@@ -54,12 +54,12 @@ SPANS = (Span("Oslo, $x$", "A", 3, 9), Span("question", "?", 9, 12))
 
 
 def test_crop_and_spans_come_back():
-    found = linked_places.parameters(Crop(0, 128, 40, 168), SPANS)
+    found = link.place_parameters(Crop(0, 128, 40, 168), SPANS)
     assert found["crop"] == "0,128,40,168"
-    assert linked_places.read_crop(found) == Crop(0, 128, 40, 168)
-    assert linked_places.read_spans(found, 12) == SPANS
-    assert linked_places.read_spans(found, 11) is None  # another prompt: the question would end outside
-    assert linked_places.parameters(None, None) == {} and linked_places.read_spans({"spans": "[]"}, 5) == ()
+    assert link.read_crop(found) == Crop(0, 128, 40, 168)
+    assert link.read_spans(found, 12) == SPANS
+    assert link.read_spans(found, 11) is None  # another prompt: the question would end outside
+    assert link.place_parameters(None, None) == {} and link.read_spans({"spans": "[]"}, 5) == ()
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_crop_and_spans_come_back():
     ["1", '[["a","A",1]]', '[["a","A",1,true]]', '[["a","AB",0,1]]', "[" * 999, '[["\\ud800","A",0,1]]'],
 )
 def test_spans_that_are_none_are_left_out(text):
-    assert linked_places.read_spans({"spans": text}, 100) is None
+    assert link.read_spans({"spans": text}, 100) is None
 
 
 @pytest.mark.parametrize("text", ["", "1,2,3", "0,0,0,4", "0,300,0,4", "-1,3,0,4", "a,b,c,d"])
 def test_a_crop_that_is_none_is_left_out(text):
-    assert linked_places.read_crop({"crop": text}) is None
+    assert link.read_crop({"crop": text}) is None
 
 
 def test_a_long_prompt_is_found_by_its_id(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.ui.state import View, url_from_view, view_from_url
+from mta_viz.ui.shell.state import View, url_from_view, view_from_url
 
 
 def test_url_and_view_are_inverse():
@@ -24,7 +24,7 @@ def test_nonsense_in_the_url_is_left_out():
 def _page_with_hidden_widget():
     import streamlit as st
 
-    from mta_viz.ui import state
+    from mta_viz.ui.shell import state
 
     if not st.checkbox("hide"):
         st.text_input("name", **state.kept("name", "default"))

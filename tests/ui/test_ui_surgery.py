@@ -6,18 +6,18 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.interventions.addresses import Listed, to_address
-from mta_viz.interventions.kinds import (
+from mta_viz.model.interventions import (
     AblateHead,
     BypassGate,
     BypassGroupNorm,
     KernelToIdentity,
+    PatchHead,
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
-from mta_viz.interventions.patches import PatchHead
-from mta_viz.ui.surgery.plan_state import History
-from mta_viz.ui.tab_bar import TABS
+from mta_viz.model.plans import Listed, to_address
+from mta_viz.ui.attention.view import TABS
+from mta_viz.ui.shell.plan import History
 from tests.tiny_models import FULL, config, random_weights
 from tests.ui.conftest import ROOT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.checkpoint.kernel_history import HISTORY_FILE
+from mta_viz.checkpoint.history import HISTORY_FILE
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -15,10 +15,10 @@ def page(folder, **view) -> AppTest:
     """The part alone, on one model folder."""
 
     def script(folder, view):
-        from mta_viz.tracing import load
-        from mta_viz.ui import state
-        from mta_viz.ui.atlas.training import draw_training
-        from mta_viz.ui.open_page import Page
+        from mta_viz.run.tracing import load
+        from mta_viz.ui.kernels.layer import draw_training
+        from mta_viz.ui.shell import state
+        from mta_viz.ui.shell.page import Page
 
         if "loaded" not in state.st.session_state:
             state.st.session_state["loaded"] = load(folder)

@@ -17,16 +17,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.analysis.labs.four_prompts import FourPrompts
-from mta_viz.analysis.labs.gains import MeanScore, mean_score
-from mta_viz.analysis.score_definitions import Score
+from mta_viz.analysis.labs.needle import MeanScore, mean_score
 from mta_viz.errors import PromptError, TokenizerError
-from mta_viz.interventions.plans import everything_to_identity
 from mta_viz.model.editing import edited
+from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tracing import capture
+from mta_viz.run.tracing import capture
 
 Measure = tuple[str, Stage]
 _SCORE_STAGES = tuple(stage for stage in Stage if stage.value.unit == "score")

@@ -2,6 +2,8 @@
 
 The parts are the needles of a needle prompt, or the blocks of a block sequence. Owns no model and
 no task: `needle_parts` and `block_parts` turn samples into parts. One row a layer is recomputed.
+
+One head's maps before and after its convolutions, cropped to where asking queries meet the asked keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +13,102 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.head_scores import HeadScores
-from mta_viz.analysis.labs.crops import Region, region
-from mta_viz.analysis.score_definitions import SCORES
-from mta_viz.analysis.span_mass import check_span, selectivity, span_results
-from mta_viz.analysis.spans import QUESTION, Span, next_letter
-from mta_viz.analysis.spans import find as search
-from mta_viz.analysis.steps import difference_steps
+from mta_viz.analysis.attention.changes import DifferenceMap, difference_steps, layer_steps, subtract
+from mta_viz.analysis.attention.heads import SCORES, HeadScores
+from mta_viz.analysis.attention.maps import AttentionMap, exact_map
+from mta_viz.analysis.attention.spans import (
+    QUESTION,
+    Span,
+    check_span,
+    next_letter,
+    selectivity,
+    span_results,
+)
+from mta_viz.analysis.attention.spans import find as search
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
+from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tasks.needles import NeedleSample
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.tracing import Progress, Trace
+
+
+@dataclass(frozen=True)
+class Region:
+    """`asking` queries x `asked` keys, and the rows and columns shown: these with their neighbours."""
+
+    asking: Span
+    asked: Span
+    queries: range
+    keys: range
+
+
+@dataclass(frozen=True)
+class StepCrop:
+    """One head's map on both sides of a convolution in a region."""
+
+    region: Region
+    before: AttentionMap
+    after: AttentionMap
+
+    @property
+    def difference(self) -> DifferenceMap:
+        """After minus before."""
+        return subtract(self.after, self.before)
+
+    @property
+    def asked(self) -> tuple[AttentionMap, AttentionMap]:
+        """Both maps in asking queries x asked keys alone."""
+        return self._part(self.before), self._part(self.after)
+
+    @property
+    def sums(self) -> tuple[float, float]:
+        """Of the asked cells before and after; cells with key > query do not count."""
+        before, after = (_cells(one).sum() for one in self.asked)
+        return float(before), float(after)
+
+    @property
+    def last(self) -> tuple[float, float]:
+        """The same of the last asking query's row alone, which predicts the answer."""
+        before, after = (_cells(one)[-1].sum() for one in self.asked)
+        return float(before), float(after)
+
+    def _part(self, one: AttentionMap) -> AttentionMap:
+        asking, asked = self.region.asking, self.region.asked
+        rows = slice(asking.start - one.query_start, asking.stop - one.query_start)
+        columns = slice(asked.start - one.key_start, asked.stop - one.key_start)
+        values = one.values[rows, columns]
+        return replace(one, values=values, query_start=asking.start, key_start=asked.start, row_sums=None)
+
+
+def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int) -> Region:
+    """With `above` rows over the asking queries and `beside` columns on both sides of the asked keys.
+
+    Raises PromptError for a span that is not in the prompt.
+    """
+    outside = next((one for one in (asking, asked) if one.stop > n_tokens), None)
+    if outside is not None:
+        raise PromptError(f"{outside.name!r} ends at token {outside.stop}, the prompt at {n_tokens}")
+    queries = range(max(asking.start - above, 0), asking.stop)
+    keys = range(max(asked.start - beside, 0), min(asked.stop + beside, n_tokens))
+    return Region(asking, asked, queries, keys)
+
+
+def step_crops(trace: Trace, shown: Region, layer: int, head: int) -> tuple[StepCrop, ...]:
+    """A crop for each key-query convolution of the layer, in order; none where it has none."""
+    rows, columns = (slice(side.start, side.stop) for side in (shown.queries, shown.keys))
+    found = []
+    for step in layer_steps(trace.model.config.kernels(layer)):
+        if step.operation == "convolution" and step.before is not None:
+            before, after = (
+                exact_map(trace, layer, stage, head, rows, columns) for stage in (step.before, step.after)
+            )
+            found.append(StepCrop(shown, before, after))
+    return tuple(found)
+
+
+def _cells(one: AttentionMap) -> Float[Tensor, "query key"]:
+    return one.values.double().masked_fill(one.masked, 0.0)
+
 
 NEIGHBOURS = 6  # tokens shown around a needle, about what a kernel reaches
 

@@ -12,8 +12,8 @@ from string import ascii_lowercase
 
 import torch
 
+from mta_viz.analysis.attention.spans import Span, find
 from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
-from mta_viz.analysis.spans import Span, find
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.tasks.blocks import N_ALPHABET, BlockTask
 from mta_viz.tasks.seeding import stream_generator

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product, zip_longest
 
-from mta_viz.analysis.labs.answers import Outcome, answer, check_vocabulary, parts
-from mta_viz.cost import multiply_adds
+from mta_viz.analysis.labs.needle import Outcome, answer, check_vocabulary, parts
 from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.cost import multiply_adds
 from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 

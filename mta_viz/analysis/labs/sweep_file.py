@@ -1,16 +1,21 @@
-"""The file a sweep is kept in: one sample a line, read back so that no sample is run twice."""
+"""The file a sweep is kept in: one sample a line, read back so that no sample is run twice.
+
+What the results of a sweep say: accuracies with intervals, their paired difference, bias of place.
+"""
 
 import json
 import math
 import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from mta_viz.analysis.labs.answers import Outcome
-from mta_viz.analysis.labs.sweep import SampleResult, Sweep
-from mta_viz.checkpoint.atomic import replacing
-from mta_viz.errors import MtaVizError
+from mta_viz.analysis.labs.needle import NeedleScore, Outcome, needle_score
+from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep
+from mta_viz.checkpoint.files import replacing
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.needles import MAX_NEEDLES
 
 FORMAT = "mta_viz needle sweep 1"
@@ -173,3 +178,125 @@ def _out_of_range(
         "log_probability": log_probability is None or -LARGEST <= log_probability <= 0,
     }
     return [name for name, fine in good.items() if not fine]
+
+
+K = TypeVar("K", bound=Hashable)
+PLACES = ("first", "between", "last")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Accuracy of the second model minus the first's on the same `n` samples, with its 95 % interval."""
+
+    n: int
+    value: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Misses:
+    """What wrong answers were: another needle's number (of the first, of the last needle), or none of them.
+
+    Of the needles not asked for, `by_chance_first` (`_last`) would be named first (last) if all were
+    alike, summed over the answers that name another one.
+    """
+
+    wrong: int
+    named: int
+    first: int
+    last: int
+    by_chance_first: float
+    by_chance_last: float
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The values that charts of a sweep have room for, in ascending order."""
+
+    needles: tuple[int, ...]
+    lengths: tuple[int, ...]
+    depths: tuple[float | int, ...]
+
+
+def axes_of(results: Iterable[SampleResult]) -> Axes:
+    """Those that some sample has."""
+    settings = {one.key[0] for one in results}
+    needles, lengths, depths = (tuple(sorted(set(side))) for side in zip(*settings, strict=True))
+    return Axes(needles, lengths, depths)
+
+
+def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K]) -> dict[K, NeedleScore]:
+    """The accuracy of each group of samples, groups in ascending order of their first sample."""
+    groups: dict[K, list[bool]] = {}
+    for one in results:
+        groups.setdefault(key(one), []).append(one.outcome == "right")
+    return {name: needle_score(right) for name, right in groups.items()}
+
+
+def by_setting(results: Iterable[SampleResult]) -> dict[Setting, NeedleScore]:
+    """One accuracy for each combination of needles, length and depth that has samples."""
+    return dict(sorted(scores_by(results, lambda one: one.key[0]).items()))
+
+
+def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:
+    """The average over lengths and depths for each number of needles, as the paper draws it."""
+    return dict(sorted(scores_by(results, lambda one: one.needles).items()))
+
+
+def by_depth_and_length(
+    results: Iterable[SampleResult], needles: int | None = None
+) -> dict[tuple[float | int, int], NeedleScore]:
+    """One accuracy for each (depth, length), of one number of needles or of all together."""
+    chosen = (one for one in results if needles in (None, one.needles))
+    return dict(sorted(scores_by(chosen, lambda one: (one.depth, one.length)).items()))
+
+
+def by_place(results: Iterable[SampleResult]) -> dict[str, NeedleScore]:
+    """Accuracy where the asked needle is the first, between others, or the last; single needles left out."""
+    several = [one for one in results if one.needles > 1]
+    found = scores_by(several, _place)
+    return {place: found[place] for place in PLACES if place in found}
+
+
+def misses(results: Iterable[SampleResult]) -> Misses:
+    """What the wrong answers were."""
+    wrong = [one for one in results if one.outcome != "right"]
+    named = [one for one in wrong if one.named is not None]
+    return Misses(
+        len(wrong),
+        len(named),
+        sum(one.named == 0 for one in named),
+        sum(one.named == one.needles - 1 for one in named),
+        math.fsum((one.place != 0) / (one.needles - 1) for one in named),
+        math.fsum((one.place != one.needles - 1) / (one.needles - 1) for one in named),
+    )
+
+
+def paired_difference(first: Sequence[SampleResult], second: Sequence[SampleResult]) -> Difference:
+    """Over the samples both have. Raises PromptError when there are none."""
+    known = {one.key: one.outcome == "right" for one in first}
+    pairs = [(known[one.key], one.outcome == "right") for one in second if one.key in known]
+    if not pairs:
+        raise PromptError("the two models have no sample in common yet; let the sweep go on")
+    before, after = zip(*pairs, strict=True)
+    change = (sum(after) - sum(before)) / len(pairs)
+    return Difference(len(pairs), change, paired_change_interval(before, after))
+
+
+def paired_by_setting(
+    first: Sequence[SampleResult], second: Sequence[SampleResult]
+) -> Mapping[Setting, Difference]:
+    """The paired difference in each combination both have samples of."""
+    settings = sorted({one.key[0] for one in first} & {one.key[0] for one in second})
+    found = {}
+    for setting in settings:
+        pair = [[one for one in results if one.key[0] == setting] for results in (first, second)]
+        if {one.seed for one in pair[0]} & {one.seed for one in pair[1]}:
+            found[setting] = paired_difference(*pair)
+    return found
+
+
+def _place(one: SampleResult) -> str:
+    if one.place == 0:
+        return "first"
+    return "last" if one.place == one.needles - 1 else "between"

@@ -1,27 +1,35 @@
 """What stands beside the page's run: another model, another prompt, or the same model with edits.
 
 Owns the pickers of A and B, the modes and the swap; running B is `runs.py`'s.
+
+Run B and the numbers of the comparison, worked out beside the page with progress and Stop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import streamlit as st
 
-from mta_viz.analysis.comparing import identity_plan
-from mta_viz.analysis.spans import QUESTION, needle_spans
-from mta_viz.checkpoint.discovery import Found
-from mta_viz.errors import MtaVizError
-from mta_viz.interventions.plans import Plan, plan_as_data
+from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
+from mta_viz.analysis.cause.answers import rerun
+from mta_viz.analysis.compare.comparing import Comparison, Spans, compare_runs, identity_plan, spans_beside
+from mta_viz.analysis.compare.pairs import Rule
+from mta_viz.checkpoint.reading import Found
+from mta_viz.errors import MtaVizError, PromptError, TokenizerError
+from mta_viz.model.plans import Plan, plan_as_data
+from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.ui import cache, registry, state
-from mta_viz.ui.cache import ModelKey, RunKey
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.other_models import beside, can_run
-from mta_viz.ui.setting_text import MAX_CHARACTERS
-from mta_viz.ui.sidebar import use_prompt
-from mta_viz.ui.surgery import plan_state
-from mta_viz.ui.widgets import caption, plain
+from mta_viz.ui.shell import cache, state, work
+from mta_viz.ui.shell import models as registry
+from mta_viz.ui.shell import plan as plan_state
+from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
+from mta_viz.ui.shell.models import beside, can_run
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.running import Job, model_of
+from mta_viz.ui.shell.sidebar import use_prompt
+from mta_viz.ui.shell.state import MAX_CHARACTERS
+from mta_viz.ui.shell.widgets import caption, plain
 
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
 ASKED = " (asked)"  # at the end of a needle span's name
@@ -164,7 +172,7 @@ def _swap_prompts(a: str, b: str) -> None:
 
 
 def _edits(page: Page) -> Side | None:
-    plan = plan_state.plan(page.model.config)
+    plan = plan_state.current_plan(page.model.config)
     if not plan:
         st.info(plain(NOTHING_EDITED))
         st.page_link("pages/surgery.py", label="Open Surgery", icon=":material/healing:")
@@ -210,3 +218,70 @@ def _with_step(name: str, key: ModelKey | None) -> str:
 
 def _prompt(tokens: Tokens) -> str | tuple[int, ...]:
     return tokens.ids if tokens.text is None else tokens.text
+
+
+RUN, NUMBERS = "compare run", "compare numbers"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Both runs with their names, the numbers, and a key equal only for equal comparisons."""
+
+    a: Trace
+    b: Trace
+    side: Side
+    found: Comparison
+    key: Hashable
+
+
+def compared(page: Page, side: Side, span: Span | None, rule: Rule | None) -> Compared | None:
+    """Run B and measure; None after Stop, with a button to go on. Raises what either raised."""
+    b = work.finished(RUN, _run_key(page, side), lambda job: _run(page, side, job), stores().traces)
+    if b is None:
+        _draw_again()
+        return None
+    answer = state.get("answer") or None
+    spans: Spans | Literal["asked"] | None = "asked" if span is None else spans_beside(page.trace, b, span)
+    key = ("compare", page.key, _run_key(page, side), answer, spans, rule)
+
+    def measure(job: Job) -> Comparison:
+        job.begin("Comparing heads, kernels and answers")
+        return compare_runs(
+            page.trace, b, answer=answer, plan=side.plan, spans=spans, pair_by=rule, progress=job.report
+        )
+
+    found = work.finished(NUMBERS, key, measure)
+    if found is None:
+        _draw_again()
+        return None
+    return Compared(page.trace, b, side, found, key)
+
+
+def _draw_again() -> None:
+    st.button("Compare", key="compare.again", icon=":material/play_arrow:", on_click=_again)
+
+
+def _again() -> None:
+    for name in (RUN, NUMBERS):
+        work.forget(name)
+
+
+def _run_key(page: Page, side: Side) -> Hashable:
+    """As other pages keep the same runs, so that each is there once."""
+    return side.run if side.run is not None else ("edited", page.key, side.plan)
+
+
+def _run(page: Page, side: Side, job: Job) -> Trace:
+    if side.run is None:
+        job.begin("Running the edited model")
+        return rerun(page.trace, side.plan, job.report)
+    model: Any = page.model
+    if side.run.model != page.model_key:
+        model = model_of(side.run.model, stores(), job)
+    job.begin("Running B")
+    try:
+        return capture(model, side.run.prompt, progress=job.report)
+    except (PromptError, TokenizerError) as error:
+        raise PromptError(
+            f"B ({side.name_b}) cannot run this prompt, so nothing is compared. {error}"
+        ) from error

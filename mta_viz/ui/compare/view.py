@@ -5,24 +5,18 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.head_pairs import Rule
-from mta_viz.analysis.spans import QUESTION, Span
+from mta_viz.analysis.attention.spans import QUESTION, Span
+from mta_viz.analysis.compare.pairs import Rule
 from mta_viz.errors import MtaVizError
-from mta_viz.ui import state
-from mta_viz.ui.address import draw_address
-from mta_viz.ui.compare.answers import draw_answers
-from mta_viz.ui.compare.kernels import draw_kernels
-from mta_viz.ui.compare.maps import draw_maps
-from mta_viz.ui.compare.needle import draw_needle
-from mta_viz.ui.compare.runs import Compared, compared
-from mta_viz.ui.compare.sides import EDITS, MODE, Side, pick_side
-from mta_viz.ui.numbering import head_name
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.selection import Selected, resolve
-from mta_viz.ui.spans_view import span_name, spans_of
-from mta_viz.ui.steppers import pick_head, pick_layer, pick_stage
-from mta_viz.ui.surgery import plan_state
-from mta_viz.ui.widgets import caption, plain
+from mta_viz.ui.attention.spans import span_name, spans_of
+from mta_viz.ui.compare.answers import draw_answers, draw_needle
+from mta_viz.ui.compare.maps import draw_kernels, draw_maps
+from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
+from mta_viz.ui.shell import plan, state
+from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Selected, pick_head, pick_layer, pick_stage, resolve
+from mta_viz.ui.shell.widgets import caption, head_name, plain
 
 AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
 
@@ -70,7 +64,7 @@ def _place(page: Page, selected: Selected) -> str:
 
 
 def _say_plan(page: Page) -> None:
-    if state.get(MODE) != EDITS and plan_state.plan(page.model.config):
+    if state.get(MODE) != EDITS and plan.current_plan(page.model.config):
         caption(f"A plan is active. Here A is the original model; choose “{EDITS}” to see the edited one.")
 
 

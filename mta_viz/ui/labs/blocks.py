@@ -5,31 +5,32 @@ from functools import partial
 
 import streamlit as st
 
-from mta_viz.analysis.labs.answers import at_once
-from mta_viz.analysis.labs.block_accuracy import BlocksEvaluation, check_characters, evaluate_blocks
 from mta_viz.analysis.labs.blocks import (
     BlockAnswer,
     BlockSample,
+    BlocksEvaluation,
     answer_block,
     block_parts,
     block_region,
     block_sample,
     chance_error,
+    check_characters,
+    evaluate_blocks,
 )
 from mta_viz.analysis.labs.finder import Finder, find
+from mta_viz.analysis.labs.needle import at_once
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
+from mta_viz.run.tracing import capture, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, VOCAB_SIZE, BlockTask
-from mta_viz.tracing import capture, estimate_seconds
-from mta_viz.ui import jobs, state
-from mta_viz.ui.labs.crop_view import Asked, draw_crop
-from mta_viz.ui.labs.finder_view import Prompt, draw_finder
-from mta_viz.ui.labs.measuring import Measurement, draw_measurement
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.running import Job
-from mta_viz.ui.waiting import time_text
-from mta_viz.ui.widgets import caption, plain
+from mta_viz.ui.labs.finder import Asked, Prompt, draw_crop, draw_finder
+from mta_viz.ui.labs.parts import Measurement, draw_measurement
+from mta_viz.ui.shell import state, work
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.running import Job
+from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.work import time_text
 
 
 def writes_blocks(page: Page) -> bool:
@@ -84,7 +85,7 @@ def _draw_sample(page: Page, task: BlockTask, number: int) -> None:
     sample = block_sample(task, number)
     st.button("New sequence", key="blocks.new", on_click=state.put, args=("block sample", number + 1))
     key = ("blocks", page.model_key, task, number)
-    found = jobs.finished("blocks", key, partial(_work, page.model, sample))
+    found = work.finished("blocks", key, partial(_work, page.model, sample))
     if found is None:
         return
     answer, finder = found

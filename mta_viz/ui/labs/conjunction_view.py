@@ -16,16 +16,15 @@ from mta_viz.analysis.labs.conjunction import (
     score_of,
     strongest,
 )
-from mta_viz.exporting.labs import conjunction_csv
+from mta_viz.exporting.results import conjunction_csv
 from mta_viz.model.stages import Stage
-from mta_viz.plots.conjunction import interaction_map, shared_interaction_limit
-from mta_viz.plots.head_tiles import value_text
+from mta_viz.plots.attention.heads import value_text
+from mta_viz.plots.labs import interaction_map, shared_interaction_limit
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.ui import state
-from mta_viz.ui.clicks import on_head
-from mta_viz.ui.numbering import head_label, layer_label
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.widgets import caption, caption_with_save, chart, picked, plain
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import on_head
+from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, head_label, layer_label, picked, plain
 
 NAMES = {"share": "share of the row", "odds": "log-odds"}
 MAP_PX = 452

@@ -4,26 +4,22 @@ from functools import partial
 
 import streamlit as st
 
-from mta_viz.analysis.labs.answers import check_vocabulary
 from mta_viz.analysis.labs.finder import needle_region, prompt_spans
-from mta_viz.analysis.labs.needle_run import NeedleRun, run_needle
+from mta_viz.analysis.labs.needle import NeedleRun, check_vocabulary, run_needle
 from mta_viz.errors import TokenizerError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
+from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.tracing import estimate_seconds
-from mta_viz.ui import state
-from mta_viz.ui.labs.crop_view import Asked, draw_crop
-from mta_viz.ui.labs.finder_view import Prompt, draw_finder
-from mta_viz.ui.labs.gains_view import draw_gains
-from mta_viz.ui.labs.needle_form import Form, draw_form
-from mta_viz.ui.labs.needle_text import draw_prompt
-from mta_viz.ui.labs.sample import draw_sample_run
-from mta_viz.ui.labs.sweep_opened import draw_opened
-from mta_viz.ui.labs.sweep_view import draw_sweep
-from mta_viz.ui.open_page import Page, errors_as_messages
-from mta_viz.ui.running import Job
-from mta_viz.ui.widgets import plain
+from mta_viz.ui.labs.finder import Asked, Prompt, draw_crop, draw_finder
+from mta_viz.ui.labs.gains import draw_gains
+from mta_viz.ui.labs.needle_form import Form, draw_form, draw_prompt
+from mta_viz.ui.labs.parts import draw_sample_run
+from mta_viz.ui.labs.sweep import draw_opened, draw_sweep
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.running import Job
+from mta_viz.ui.shell.widgets import plain
 
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
 

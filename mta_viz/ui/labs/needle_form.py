@@ -1,12 +1,21 @@
-"""The needle lab's form: what is hidden where, in which words, and which sample."""
+"""The needle lab's form: what is hidden where, in which words, and which sample.
 
+The prompt of a needle sample: needles and question on colours, with letters; long gaps are cut.
+"""
+
+import math
 from dataclasses import dataclass
 
 import streamlit as st
 
+from mta_viz.analysis.attention.spans import QUESTION, Span
+from mta_viz.analysis.labs.finder import prompt_spans
+from mta_viz.analysis.labs.needle import NeedleRun
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask
-from mta_viz.ui import state
-from mta_viz.ui.uploads import text_file
+from mta_viz.ui.labs.parts import Mark, draw_marked
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.uploads import text_file
+from mta_viz.ui.shell.widgets import caption
 
 ANYWHERE = "anywhere"
 DEPTHS = (ANYWHERE, 0, 10, 25, 50, 75, 90, 100)
@@ -84,3 +93,24 @@ def draw_haystack() -> str | None:
         "Use the grammar again",
     )
     return None if kept is None else kept[1]
+
+
+ASKED, ASKING = "green", "blue"
+OTHERS = ("orange", "violet", "red", "gray")
+
+
+def draw_prompt(run: NeedleRun) -> None:
+    """The text and its legend."""
+    sample = run.sample
+    spans = prompt_spans(sample)
+    draw_marked(sample.tokens, [_mark(span, place) for place, span in enumerate(spans)], "needle")
+    named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)
+    depth = "without haystack" if math.isnan(sample.depth) else f"at depth {sample.depth:.0f} %"
+    caption(f"{len(sample.tokens):,} tokens. {named}. Green: the asked needle, {depth}. Blue: the question.")
+
+
+def _mark(span: Span, place: int) -> Mark:
+    if span.letter == QUESTION:
+        return Mark(span, ASKING)
+    asked = span.name.endswith("(asked)")
+    return Mark(span, ASKED if asked else OTHERS[place % len(OTHERS)], strong=asked)

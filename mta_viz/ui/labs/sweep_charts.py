@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from mta_viz.analysis.labs.answers import NeedleScore
+from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.sweep import SampleResult, Setting
-from mta_viz.analysis.labs.sweep_summary import (
+from mta_viz.analysis.labs.sweep_file import (
     Axes,
     Difference,
     Misses,
@@ -19,10 +19,10 @@ from mta_viz.analysis.labs.sweep_summary import (
     paired_difference,
 )
 from mta_viz.errors import PromptError
-from mta_viz.exporting.labs import accuracy_csv
-from mta_viz.plots.accuracy import accuracy_lines, accuracy_map, score_words
-from mta_viz.ui import state
-from mta_viz.ui.widgets import caption, caption_with_save, chart, plain
+from mta_viz.exporting.results import accuracy_csv
+from mta_viz.plots.labs import accuracy_lines, accuracy_map, score_words
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, plain
 
 Samples = dict[str, tuple[SampleResult, ...]]
 ALL = "all together"

@@ -3,11 +3,11 @@
 import streamlit as st
 
 from mta_viz.errors import MtaVizError
-from mta_viz.ui import state
-from mta_viz.ui.address import draw_address
 from mta_viz.ui.labs import blocks, conjunction, needle, questions, text
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.widgets import plain
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.widgets import plain
 
 LABS = {
     "Needle": needle.draw_needle,

@@ -1,19 +1,36 @@
-"""The answer board: how probable the answer and the likeliest tokens are, originally and edited."""
+"""The answer board: how probable the answer and the likeliest tokens are, originally and edited.
+
+Long measurements of the Surgery page: a button, then progress with Cancel, then the result.
+What attribution is asked about: the token after which an answer stands, and the answer.
+"""
 
 import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.answers import Answer, AnswerMeter, answer_after
-from mta_viz.analysis.operations import Board, answer_board, unchanged_without_a_plan
-from mta_viz.interventions.plans import Plan
-from mta_viz.plots.theme import probability_text, score_text
-from mta_viz.ui import state
-from mta_viz.ui.cache import remember, remember_with_run
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.surgery.strip import edited_run
-from mta_viz.ui.widgets import caption
+from mta_viz.analysis.cause.answers import (
+    Answer,
+    AnswerMeter,
+    Board,
+    answer_after,
+    answer_board,
+    unchanged_without_a_plan,
+)
+from mta_viz.analysis.cause.attributed_prompt import ask
+from mta_viz.errors import Cancelled, MtaVizError
+from mta_viz.model.plans import Plan
+from mta_viz.plots.theme import cut, probability_text, score_text
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell import work as jobs
+from mta_viz.ui.shell.cache import remember, remember_with_run, stores
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.plan import edited_run
+from mta_viz.ui.shell.running import Job
+from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.work import LONGEST
 
 SOURCES = {
     "needle": "the number the prompt asks for",
@@ -88,3 +105,151 @@ def _draw_badge(page: Page) -> None:
         st.success("Empty plan: output identical to the original ✓")
     else:
         st.error("Empty plan: the output differs from the original run; do not trust what this page shows.")
+
+
+Report = Callable[[float], None]
+Keep = Callable[[Any], None]
+
+
+def result_of(name: str, key: tuple[Hashable, ...], label: str, make: Callable[[Report], Any]) -> Any | None:
+    """The result for `key`; None while it is not there: then a button or the progress is drawn.
+
+    `make(report)` runs beside the page; it reports its share done, which raises when it is cancelled.
+    """
+    return best_of(name, key, label, lambda report, _: make(report))
+
+
+def best_of(
+    name: str, key: tuple[Hashable, ...], label: str, make: Callable[[Report, Keep], Any]
+) -> Any | None:
+    """The same for work that tells `keep` what it has so far: when it is cancelled, that is the result."""
+    found = jobs.known(key)
+    if found is not None:
+        return found
+    job = jobs.current(name, key)
+    if job is None and state.get("waits for all"):
+        _start(name, key, make, LONGEST)
+        job = jobs.current(name, key)
+    if job is not None:
+        if not job.wait(0.2):
+            _watch(job, name)
+            return None
+        found = jobs.known(key)  # it may have ended since
+    so_far = _so_far(name, key)
+    if job is not None and found is None:
+        _say_end(job, bool(so_far))
+    if found is None:
+        st.button(label, key=f"start.{name}", type="primary", on_click=_start, args=(name, key, make))
+    return found or (so_far[-1] if so_far else None)
+
+
+def _start(
+    name: str, key: tuple[Hashable, ...], make: Callable[[Report, Keep], Any], seconds: float = 0.0
+) -> None:
+    kept, so_far = stores(), list[Any]()
+    state.put(f"so far.{name}", (key, so_far))
+
+    def keep(found: Any) -> None:
+        so_far[:] = [found]
+
+    def work(job: Job) -> None:
+        job.begin("Measuring")
+        kept.drawn.get_or_make(key, lambda: make(job.report, keep))
+
+    jobs.start(name, key, work).wait(seconds)
+
+
+def _so_far(name: str, key: tuple[Hashable, ...]) -> list[Any]:
+    there = state.get(f"so far.{name}")
+    return there[1] if there is not None and there[0] == key else []
+
+
+def _say_end(job: Job, something: bool) -> None:
+    if isinstance(job.error, Cancelled):
+        st.info("Cancelled. " + ("Below is what it had so far." if something else "Nothing was kept of it."))
+    elif isinstance(job.error, MtaVizError):
+        st.error(plain(str(job.error)))
+    elif job.error is not None:
+        raise job.error
+
+
+@st.fragment(run_every=0.5)
+def _watch(job: Job, name: str) -> None:
+    """Runs alone twice a second; the page runs again when the work is done."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        jobs.watch(job)
+        st.button("Cancel", key=f"cancel.{name}", icon=":material/stop:", on_click=job.cancel)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`text`: the answer as typed, None for the one the prompt suggests. `answer`: its tokens."""
+
+    position: int
+    text: str | None
+    answer: Answer
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What results depend on besides the run."""
+        return self.position, self.answer.ids
+
+
+def pick_question(page: Page) -> Asked:
+    """The token and the answer after it; at the prompt's end the answer of the board above.
+
+    Raises MtaVizError for an answer that is none.
+    """
+    last = len(page.trace.tokens) - 1
+    _forget_another_prompts(page)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        position = st.number_input(
+            "After token",
+            min_value=0,
+            max_value=last,
+            step=1,
+            width=170,
+            help="The answer is looked for after this token; the prompt's last one at first.",
+            **state.kept("asked position", last, within=(0, last)),
+        )
+        text = state.get("answer") or None
+        if position != last:
+            text = _own_answer(page)
+    asked = Asked(int(position), text, _answer(page, int(position), last, text))
+    caption(_words(page, asked))
+    return asked
+
+
+def _forget_another_prompts(page: Page) -> None:
+    """A position and an answer of another run mean nothing in this one."""
+    if state.get("asked of", page.key) != page.key:
+        state.put("asked position", len(page.trace.tokens) - 1)
+        state.put("asked answer", "")
+    state.put("asked of", page.key)
+
+
+def _own_answer(page: Page) -> str | None:
+    typed = st.text_input(
+        "Token or answer there",
+        placeholder="empty: the likeliest token",
+        width=280,
+        help="Type a space first where a word would have one.",
+        **state.kept("asked answer", ""),
+    )
+    return typed or None
+
+
+def _answer(page: Page, position: int, last: int, text: str | None) -> Answer:
+    if position == last:
+        return meter_of(page).answer
+    return remember(
+        lambda: ask(page.model, page.trace.tokens, text, position).answer, "asked", page.key, position, text
+    )
+
+
+def _words(page: Page, asked: Asked) -> str:
+    piece = cut(page.trace.tokens.pieces[asked.position], 24)
+    return (
+        f"After token {asked.position} “{piece}”: the answer “{asked.answer.text}” "
+        f"({SOURCES[asked.answer.source]}). The original model: the plan above plays no part here."
+    )

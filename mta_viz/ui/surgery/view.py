@@ -4,29 +4,24 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from mta_viz.analysis.effects import Absent, to_identity
-from mta_viz.analysis.kernels import KernelId
+from mta_viz.analysis.cause.effects import Absent, to_identity
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.errors import MtaVizError
-from mta_viz.interventions.plans import plan_as_data
-from mta_viz.ui import state
-from mta_viz.ui.address import draw_address
-from mta_viz.ui.atlas.matters import effects_of
-from mta_viz.ui.atlas.model_kernels import short_name
-from mta_viz.ui.numbering import head_label, layer_label
-from mta_viz.ui.open_page import Page
-from mta_viz.ui.selection import Selected, resolve
-from mta_viz.ui.steppers import pick_head, pick_layer, pick_stage
-from mta_viz.ui.surgery import plan_state
-from mta_viz.ui.surgery.attribution_tab import draw_attribution
+from mta_viz.model.plans import plan_as_data
+from mta_viz.ui.kernels.matters import effects_of
+from mta_viz.ui.kernels.model_kernels import short_name
+from mta_viz.ui.shell import plan as plan_state
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Selected, pick_head, pick_layer, pick_stage, resolve
+from mta_viz.ui.shell.widgets import head_label, layer_label, plain
+from mta_viz.ui.surgery.attribution import draw_attribution
 from mta_viz.ui.surgery.board import draw_board
-from mta_viz.ui.surgery.edited_maps import draw_maps
-from mta_viz.ui.surgery.needed_tab import draw_needed
-from mta_viz.ui.surgery.patch_tab import draw_patch
-from mta_viz.ui.surgery.plan_list import draw_plan
-from mta_viz.ui.surgery.responsibility_tab import draw_responsibility
-from mta_viz.ui.surgery.sweep_tab import draw_sweep
-from mta_viz.ui.surgery.taps import draw_taps
-from mta_viz.ui.widgets import plain
+from mta_viz.ui.surgery.maps import draw_maps, draw_patch
+from mta_viz.ui.surgery.plan_list import draw_plan, draw_taps
+from mta_viz.ui.surgery.responsibility import draw_responsibility
+from mta_viz.ui.surgery.sweeps import draw_needed, draw_sweep
 
 TABS = ("One kernel", "Sweep", "Minimal set", "Patch", "Attribution", "Responsibility")
 
@@ -35,12 +30,12 @@ def draw_surgery(page: Page) -> None:
     """The page's body. What cannot be run is said in its place; the plan stays there to be mended."""
     selected = resolve(state.view(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    plan = plan_state.plan(page.model.config)
+    plan = plan_state.current_plan(page.model.config)
     state.put("plan as data", plan_as_data(plan))
     _draw_top(page, selected)
     left, right = st.columns([2, 3], gap="medium")
     with left:
-        if not plan_state.listed():
+        if not plan_state.plan_items():
             _draw_empty(page, selected)
         draw_plan(page, selected)
     with right:

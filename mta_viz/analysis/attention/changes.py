@@ -1,0 +1,361 @@
+"""What each step of a layer changed: which stage comes from which, difference maps, statistics of rows."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.attention.maps import AttentionMap, Facts, Pooler, exact_map, head_maps
+from mta_viz.config import LayerKernels
+from mta_viz.errors import PromptError
+from mta_viz.model.ops import future_cells
+from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.run.tracing import Trace
+
+Operation = Literal["product", "convolution", "mixing", "softmax", "nothing"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """`operation` makes stage `after` from stage `before` (None: from queries and keys)."""
+
+    before: Stage | None
+    after: Stage
+    operation: Operation
+
+    @property
+    def same_unit(self) -> bool:
+        """Whether both stages have one unit and differ, so that their difference means something."""
+        return self.operation in ("convolution", "mixing")
+
+
+def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
+    """One step for every stage the layer computes, in order."""
+    stages = layer_stages(kernels)
+    made: dict[Stage, Operation] = {
+        Stage.RAW: "product",
+        Stage.KQ: "convolution",
+        Stage.MIX: "mixing",
+        Stage.SOFTMAX: "softmax",
+        Stage.SOFTMAX_KQ: "convolution",
+        Stage.PATTERN: "mixing" if kernels.head_post else "nothing",
+    }
+    return tuple(
+        Step(before, after, made[after]) for before, after in zip((None, *stages), stages, strict=False)
+    )
+
+
+def difference_steps(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
+    """(before, after) of each convolution and head mixing: the steps whose change can be looked at."""
+    steps = layer_steps(kernels)
+    return tuple((step.before, step.after) for step in steps if step.before is not None and step.same_unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferenceMap(AttentionMap):
+    """`values` = stage `stage` minus stage `before` of the same head, in the unit of both.
+
+    Where both are the same stage, an edited run's minus the original one's.
+
+    Otherwise an `AttentionMap`: pooled by largest |change|, masked cells 0, limits by
+    `shared_limit`. `negative_share`: share of all change that lowers. Row sums are not given.
+    """
+
+    before: Stage
+
+
+def subtract(after: AttentionMap, before: AttentionMap) -> DifferenceMap:
+    """Difference of two exact maps of the same cells. Raises PromptError for others."""
+    if max(after.block, before.block) > 1 or _place(after) != _place(before):
+        raise PromptError("maps can be subtracted cell by cell only where both show the same exact cells")
+    values, facts = after.values - before.values, Facts()
+    facts.add(values, after.query_start, after.key_start)
+    whole = DifferenceMap(
+        after.layer,
+        after.head,
+        after.stage,
+        values,
+        after.query_start,
+        after.key_start,
+        before=before.stage,
+    )
+    return facts.on(whole, whole_rows=False)
+
+
+def exact_difference(
+    trace: Trace,
+    layer: int,
+    stage: Stage,
+    head: int,
+    queries: slice = slice(None),
+    keys: slice = slice(None),
+) -> DifferenceMap:
+    """Every cell of a crop of `stage` minus the stage before it.
+
+    Raises PromptError where the layer has no such step, or one that changes the unit.
+    """
+    befores = {after: before for before, after in difference_steps(trace.model.config.kernels(layer))}
+    if stage not in befores:
+        there = ", ".join(after.value.hook for after in befores) or "none"
+        raise PromptError(
+            f"layer {layer} has no convolution or head mixing that makes {stage.value.hook}; "
+            f"its stages with a difference: {there}"
+        )
+    after, before = (exact_map(trace, layer, at, head, queries, keys) for at in (stage, befores[stage]))
+    return subtract(after, before)
+
+
+def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, DifferenceMap]:
+    """Every difference of a layer by its later stage, in one pass.
+
+    Exact when the prompt fits `max_cells`, else pooled slab by slab: memory grows with T.
+    """
+    steps = difference_steps(trace.model.config.kernels(layer))
+    block = -(-len(trace.tokens) // max_cells)
+    if block > 1:
+        return _pooled(trace, layer, head, steps, block)
+    maps = head_maps(trace, layer, head, max_cells)
+    return {after: subtract(maps[after], maps[before]) for before, after in steps}
+
+
+def changed_map(
+    before: Trace, after: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512
+) -> DifferenceMap:
+    """A head's map in the run `after` minus that in `before`, runs of one prompt by two models.
+
+    Exact when the prompt fits `max_cells`, else pooled slab by slab.
+    """
+    block = -(-len(before.tokens) // max_cells)
+    if block <= 1:
+        return subtract(exact_map(after, layer, stage, head), exact_map(before, layer, stage, head))
+    pooler, facts = Pooler(block, len(before.tokens)), Facts()
+    slabs = (run.slabs(layer, stage) for run in (after, before))
+    for (row, edited), (_, original) in zip(*slabs, strict=True):
+        values = (edited[head] - original[head]).cpu()
+        pooler.add(values)
+        facts.add(values, row, 0)
+    return _drawn(layer, head, stage, stage, pooler, facts, block)
+
+
+def _pooled(
+    trace: Trace, layer: int, head: int, steps: Sequence[tuple[Stage, Stage]], block: int
+) -> dict[Stage, DifferenceMap]:
+    passing = {after: (before, Pooler(block, len(trace.tokens)), Facts()) for before, after in steps}
+    for first_row, slabs in trace.stage_slabs(layer):
+        for after, (before, pooler, facts) in passing.items():
+            values = (slabs[after][head] - slabs[before][head]).cpu()
+            pooler.add(values)
+            facts.add(values, first_row, 0)
+    return {after: _drawn(layer, head, after, *made, block) for after, made in passing.items()}
+
+
+def _drawn(
+    layer: int, head: int, after: Stage, before: Stage, pooler: Pooler, facts: Facts, block: int
+) -> DifferenceMap:
+    pooled = pooler.result()
+    drawn = DifferenceMap(layer, head, after, pooled.values, 0, 0, block, pooled=pooled, before=before)
+    return facts.on(drawn, whole_rows=False)
+
+
+def _place(attention: AttentionMap) -> tuple[object, ...]:
+    shape = tuple(attention.values.shape)
+    return attention.layer, attention.head, attention.query_start, attention.key_start, shape
+
+
+EMPTY_ROW = 1e-8
+
+
+@dataclass(frozen=True)
+class StageStatistics:
+    """One stage of one head, a number a query; w are a row's values over its keys <= query.
+
+    `row_sums` sum w, `absolute_sums` sum |w|, `negative_sums` sum max(-w, 0). `effective_keys`
+    (sum |w|)^2 / sum w^2: 1 for one key, n for n equal ones. At score stages, which a constant per
+    row does not change, they are those of the row's softmax, "as if the softmax came here".
+    `entropy` in nats, only at the softmax, where rows are probabilities. Effective keys and entropy
+    are NaN in rows with sum |w| below 1e-8 (`n_empty_rows`) and in those that hold NaN or inf.
+    """
+
+    stage: Stage
+    row_sums: Float[Tensor, " query"]
+    absolute_sums: Float[Tensor, " query"]
+    negative_sums: Float[Tensor, " query"]
+    effective_keys: Float[Tensor, " query"]
+    entropy: Float[Tensor, " query"] | None
+
+    @property
+    def row_sum_range(self) -> tuple[float, float, float]:
+        """Smallest, median and largest row sum."""
+        sums = self.row_sums
+        return float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
+
+    @property
+    def n_empty_rows(self) -> int:
+        """Rows with sum |w| below 1e-8."""
+        return int((self.absolute_sums < EMPTY_ROW).sum())
+
+    @property
+    def n_negative_rows(self) -> int:
+        """Rows with at least one value below 0."""
+        return int((self.negative_sums > 0).sum())
+
+    @property
+    def negative_shares(self) -> Float[Tensor, " query"]:
+        """nu = sum max(-w, 0) / sum |w| of every row, 0..1; NaN in empty rows."""
+        return _full(self.negative_sums / self.absolute_sums, self.absolute_sums)
+
+    @property
+    def cancelled_shares(self) -> Float[Tensor, " query"]:
+        """1 - |sum w| / sum |w| of every row = 2 min(nu, 1 - nu): what its signs cancel."""
+        return _full(1 - self.row_sums.abs() / self.absolute_sums, self.absolute_sums)
+
+    @property
+    def negative_share(self) -> float:
+        """sum max(-w, 0) / sum |w| over all rows together."""
+        return _share(float(self.negative_sums.sum()), float(self.absolute_sums.sum()))
+
+    @property
+    def cancelled_share(self) -> float:
+        """1 - sum over rows of |sum w| / sum |w| over all rows together."""
+        total = float(self.absolute_sums.sum())
+        return _share(total - float(self.row_sums.abs().sum()), total)
+
+    @property
+    def median_effective_share(self) -> float:
+        """Median over rows of effective keys / keys the row has, 0..1."""
+        return float((self.effective_keys / torch.arange(1, len(self.effective_keys) + 1)).nanmedian())
+
+    @property
+    def median_entropy_share(self) -> float:
+        """Median over rows of entropy / log(keys the row has), 0..1; NaN where there is no entropy."""
+        if self.entropy is None or len(self.entropy) < 2:
+            return math.nan
+        return float((self.entropy[1:] / torch.arange(2, len(self.entropy) + 1).log()).nanmedian())
+
+
+@dataclass(frozen=True)
+class Change:
+    """How much one step changed a head's map, over all cells with key <= query.
+
+    `size` = norm of (after - before) / norm of before; at score stages each row's mean is taken from
+    both first, since the softmax does not see it. `largest`: the change of largest size, of the
+    values as they are, at (`query`, `key`).
+    """
+
+    before: Stage
+    after: Stage
+    size: float
+    largest: float
+    query: int
+    key: int
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """All stages of one head in order, and the changes by convolutions and head mixing."""
+
+    layer: int
+    head: int
+    stages: dict[Stage, StageStatistics]
+    changes: tuple[Change, ...]
+
+
+def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:
+    """One pass over a layer. Raises PromptError for a layer or head that is not there."""
+    trace.map(layer, Stage.RAW, head, slice(0, 0))  # checks both
+    steps = difference_steps(trace.model.config.kernels(layer))
+    rows: dict[Stage, list[StageStatistics]] = {}
+    changes = [_Changing(*step) for step in steps]
+    for first, slabs in trace.stage_slabs(layer):
+        maps = {stage: slab[head].double().cpu() for stage, slab in slabs.items()}
+        for stage, values in maps.items():
+            rows.setdefault(stage, []).append(_statistics(stage, values, first))
+        for change in changes:
+            change.add(maps[change.before], maps[change.after], first)
+    found = {stage: _joined(stage, rows[stage]) for stage in Stage if stage in rows}
+    return HeadStatistics(layer, head, found, tuple(change.result() for change in changes))
+
+
+def _statistics(stage: Stage, values: Float[Tensor, "query key"], first: int) -> StageStatistics:
+    """Of some rows; `first` is the position of the first."""
+    future = _future(values, first)
+    weights = values
+    if stage.value.unit == "score":
+        weights = values.masked_fill(future, -torch.inf).softmax(-1)
+    sizes = weights.abs().sum(-1)
+    return StageStatistics(
+        stage,
+        values.sum(-1),
+        values.abs().sum(-1),
+        values.clamp(max=0).abs().sum(-1),
+        _full(sizes.square() / weights.square().sum(-1), sizes),
+        _full(-torch.special.xlogy(weights, weights).sum(-1), sizes) if stage is Stage.SOFTMAX else None,
+    )
+
+
+def _joined(stage: Stage, parts: Sequence[StageStatistics]) -> StageStatistics:
+    def join(name: str) -> Tensor:
+        return torch.cat([getattr(part, name) for part in parts]).float()
+
+    return StageStatistics(
+        stage,
+        join("row_sums"),
+        join("absolute_sums"),
+        join("negative_sums"),
+        join("effective_keys"),
+        join("entropy") if stage is Stage.SOFTMAX else None,
+    )
+
+
+class _Changing:
+    """The change of one step while its rows pass by."""
+
+    def __init__(self, before: Stage, after: Stage) -> None:
+        self.before, self.after = before, after
+        self._changed = self._norm = 0.0
+        self._largest, self._cell = 0.0, (0, 0)
+
+    def add(self, before: Float[Tensor, "query key"], after: Float[Tensor, "query key"], first: int) -> None:
+        change, future = after - before, _future(before, first)
+        sizes = change.abs().nan_to_num(nan=torch.inf)
+        query, key = divmod(int(sizes.argmax()), sizes.shape[1])
+        if float(sizes[query, key]) > _size(self._largest):
+            self._largest, self._cell = float(change[query, key]), (query + first, key)
+        if self.before.value.unit == "score":
+            change, before = (_centred(part, future) for part in (change, before))
+        self._changed += float(change.square().sum())
+        self._norm += float(before.square().sum())
+
+    def result(self) -> Change:
+        size = _share(math.sqrt(self._changed), math.sqrt(self._norm)) if self._changed else 0.0
+        return Change(self.before, self.after, size, self._largest, *self._cell)
+
+
+def _centred(values: Tensor, future: Tensor) -> Tensor:
+    """Each row less its mean over keys <= query; the others 0."""
+    means = values.sum(-1, keepdim=True) / (~future).sum(-1, keepdim=True)
+    return (values - means).masked_fill(future, 0.0)
+
+
+def _future(values: Tensor, first: int) -> Tensor:
+    return future_cells(range(first, first + values.shape[0]), values.shape[1], values.device)
+
+
+def _full(values: Tensor, sizes: Tensor) -> Tensor:
+    """`values` where a row has any size, NaN in the others."""
+    return values.masked_fill(~(sizes >= EMPTY_ROW), torch.nan)
+
+
+def _share(part: float, whole: float) -> float:
+    """part / whole; of nothing: 0 for nothing, infinite for anything else."""
+    if whole:
+        return part / whole
+    return math.inf if part else 0.0
+
+
+def _size(value: float) -> float:
+    return math.inf if math.isnan(value) else abs(value)

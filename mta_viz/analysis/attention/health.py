@@ -1,0 +1,132 @@
+"""The health of a checkpoint at one glance, and the app's check of itself against the model's own output."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.kernels.kernels import layer_kernels, near_identity
+from mta_viz.model.ops import weighted_values
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import Trace, score
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """Largest difference / largest value; NaN when either side holds a number that is not finite."""
+
+    residual_error: float
+    logits_error: float
+
+
+def self_check(trace: Trace) -> SelfCheck:
+    """Recompute every layer from its final weights as `trace.slabs` gives them, then the logits.
+
+    `residual_error` compares each layer's output with the run's; `logits_error` the trace's logits
+    with those of a plain run. Costs about two forwards.
+    """
+    model = trace.model
+    with model.lock, torch.no_grad():
+        errors = [
+            _relative_error(_after_layer(trace, layer), trace.residuals[layer + 1])
+            for layer in range(model.config.n_layers)
+        ]
+        plain = score(model, torch.tensor([trace.tokens.ids]))[0].float()
+        return SelfCheck(float(torch.tensor(errors).max()), _relative_error(plain, trace.logits()))
+
+
+def _after_layer(trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
+    """The residual stream after a layer, from the trace's maps of its final weights.
+
+    Asked for in thirds of the prompt, as crops are: never the rows the run itself went by.
+    """
+    block, dtype, n_tokens = trace.model.blocks[layer], trace.model.dtype, len(trace.tokens)
+    v = trace.project(layer).v
+    third = max(n_tokens // 3, 1)
+    parts = [range(start, min(start + third, n_tokens)) for start in range(0, n_tokens, third)]
+    rows = [
+        weighted_values(slab[None].to(dtype), v[:, : slab.shape[2]])
+        for part in parts
+        for _, slab in trace.slabs(layer, Stage.PATTERN, part)
+    ]
+    attn_out = block.attn.output(torch.cat(rows, dim=1))
+    return block.finish(trace.residuals[layer][None].to(dtype), attn_out)[0].float()
+
+
+def _relative_error(found: Tensor, expected: Tensor) -> float:
+    """Largest difference / largest value; NaN, never 0, when a number on either side is not finite."""
+    if not (found.isfinite().all() and expected.isfinite().all()):
+        return float("nan")
+    return float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+
+
+CLOSED_GATE = 0.05
+
+
+@dataclass(frozen=True)
+class Health:
+    """Facts of the weights, and of one run where there is a trace (else None).
+
+    `n_nan`, `n_inf`: parameters that are. `kernels_at_identity`: (near identity, all), key-query
+    kernels of every layer, head and place; near = under 5 % of the energy off the own tap.
+    `largest_tap`: largest |tap|, None without kernels. `gates_below_0_05`: share of gate values of
+    the run under 0.05, None without gates. `row_sum_range`: smallest and largest row sum of the
+    final weights over all layers and heads. Each of the three is NaN as soon as one of the numbers
+    it is taken from is NaN. `self_check`: recomputation against the run.
+    """
+
+    n_nan: int
+    n_inf: int
+    kernels_at_identity: tuple[int, int]
+    largest_tap: float | None
+    gates_below_0_05: float | None
+    row_sum_range: tuple[float, float] | None
+    self_check: SelfCheck | None
+
+
+def health(model: HookedMTA, trace: Trace | None = None) -> Health:
+    """Examine a model and, if given, one run of it. Computes every layer's final weights once."""
+    weights = [weight for weight in model.state_dict().values() if not weight.is_meta]
+    at_identity, n_kernels, largest = _kernel_facts(model)
+    return Health(
+        n_nan=sum(int(weight.isnan().sum()) for weight in weights),
+        n_inf=sum(int(weight.isinf().sum()) for weight in weights),
+        kernels_at_identity=(at_identity, n_kernels),
+        largest_tap=largest,
+        gates_below_0_05=_closed_gates(trace) if trace else None,
+        row_sum_range=_row_sum_range(trace) if trace else None,
+        self_check=self_check(trace) if trace else None,
+    )
+
+
+def _kernel_facts(model: HookedMTA) -> tuple[int, int, float | None]:
+    state, at_identity, n_kernels = model.state_dict(), 0, 0
+    largest: list[Tensor] = []
+    for layer in range(model.config.n_layers):
+        kernels = layer_kernels(state, model.config, layer)
+        for taps, offsets in ((kernels.pre, kernels.pre_offsets), (kernels.post, kernels.post_offsets)):
+            if taps is not None and offsets is not None:
+                at_identity += int(near_identity(taps, offsets.own).sum())
+                n_kernels += len(taps)
+                largest.append(taps.abs().max())
+    return at_identity, n_kernels, float(torch.stack(largest).max()) if largest else None
+
+
+def _closed_gates(trace: Trace) -> float | None:
+    gates = [trace.gate(layer) for layer in range(trace.model.config.n_layers)]
+    values = torch.cat([gate.flatten() for gate in gates if gate is not None] or [torch.zeros(0)])
+    if not values.numel():
+        return None
+    # A comparison with NaN is False, which would count as an open gate.
+    return float("nan") if values.isnan().any() else float((values < CLOSED_GATE).float().mean())
+
+
+def _row_sum_range(trace: Trace) -> tuple[float, float]:
+    layers = range(trace.model.config.n_layers)
+    sums = [slab.sum(-1) for layer in layers for _, slab in trace.slabs(layer, Stage.PATTERN)]
+    # torch's min and max keep a NaN; Python's drop it or not, by the order of their arguments.
+    lowest = torch.stack([part.min() for part in sums]).min()
+    highest = torch.stack([part.max() for part in sums]).max()
+    return float(lowest), float(highest)

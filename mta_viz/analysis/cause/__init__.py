@@ -1,0 +1,1 @@
+"""What an answer rests on: ablation, patching, attribution, responsibility, and measured effects."""

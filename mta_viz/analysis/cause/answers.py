@@ -1,0 +1,196 @@
+"""The answer by which interventions are judged: which tokens it is, and how probable a plan makes it.
+
+Owns the answer after the prompt's last token; what is drawn of a run is `operations.py`'s.
+
+What a plan does to a run: the edited run beside the original one, and the answer under both.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from mta_viz.analysis.attention.predictions import top_tokens
+from mta_viz.analysis.attention.spans import needle_spans
+from mta_viz.errors import PromptError
+from mta_viz.model.editing import Sources, edited
+from mta_viz.model.interventions import Intervention
+from mta_viz.model.plans import Plan
+from mta_viz.run.patching import operated
+from mta_viz.run.scoring import after_layer, last_logits
+from mta_viz.run.tracing import Progress, Trace, capture
+from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tokenizers.base import Tokens
+
+MAX_TOKENS = 32
+_VALUE = re.compile(r" is (\d{1,6})\.$")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The tokens that follow the prompt, and where they come from.
+
+    `source`: given by the user, the number of the needle the prompt asks for, or the original model's
+    most probable next token. `text`: as it is shown.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    source: Literal["given", "needle", "likeliest"]
+
+
+def answer_after(trace: Trace, text: str | None = None) -> Answer:
+    """The answer of a text; of None the needle's number in a needle prompt, else the likeliest token.
+
+    Raises PromptError for a text of no token, of too many, or without a tokenizer.
+    """
+    if text:
+        return Answer(_ids_after(trace, text), text, "given")
+    value = asked_value(trace.tokens)
+    if value is not None and trace.model.tokenizer is not None:
+        return Answer(_ids_after(trace, f" {value}"), f" {value}", "needle")
+    best = top_tokens(trace, len(trace.tokens) - 1, 1)[0]
+    return Answer((best.id,), best.piece, "likeliest")
+
+
+def asked_value(tokens: Tokens) -> str | None:
+    """The number a needle prompt's text gives the city it asks for; None for other prompts."""
+    for span in needle_spans(tokens):
+        if span.name.endswith("(asked)") and tokens.text is not None:
+            needle = tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]]
+            found = _VALUE.search(needle)
+            return found[1] if found else None
+    return None
+
+
+def _ids_after(trace: Trace, text: str) -> tuple[int, ...]:
+    """The ids that continue the prompt with the text, as the tokenizer writes the two together."""
+    tokenizer, prompt = trace.model.tokenizer, trace.tokens
+    if tokenizer is None:
+        raise PromptError("an answer in words needs the model's tokenizer; choose its file first")
+    ids = encode_piece(tokenizer, text).ids
+    if prompt.text is not None:
+        whole = tokenizer.encode(prompt.text + text).ids
+        ids = whole[len(prompt) :] if whole[: len(prompt)] == prompt.ids else ids
+    if not 1 <= len(ids) <= MAX_TOKENS:
+        raise PromptError(f"the answer {text!r} has {len(ids)} tokens; expected 1 to {MAX_TOKENS}")
+    return ids
+
+
+class AnswerMeter:
+    """How probable an answer is under a plan. The prompt, with the answer after it, runs once.
+
+    A plan then runs the layers from its first change on. `before`: log-probability of the whole answer
+    in the original model, in nats: the sum over its tokens, each after the ones before it.
+    """
+
+    def __init__(self, trace: Trace, answer: Answer) -> None:
+        self.trace, self.answer = trace, answer
+        more = answer.ids[:-1]
+        self._run = capture(trace.model, (*trace.tokens.ids, *more)) if more else trace
+        self.before = self.log_probability(())
+
+    def log_probability(self, plan: Sequence[Intervention], sources: Sources | None = None) -> float:
+        """Of the whole answer under `plan`, in nats; NaN where logits are NaN.
+
+        `sources` and what is raised: as of `operated`.
+        """
+        first = first_layer(plan, self.trace.model.config.n_layers)
+        model = operated(self.trace.model, plan, len(self.trace.tokens), sources)
+        resid = self._run.residuals[first][None].to(model.dtype)
+        logits = last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1)
+        return float(logits.cpu().gather(-1, torch.tensor(self.answer.ids)[:, None]).sum())
+
+
+def first_layer(plan: Sequence[Intervention], n_layers: int) -> int:
+    """The first layer a plan changes; `n_layers` for an empty one."""
+    return min((one.layer for one in plan), default=n_layers)
+
+
+def log_odds(log_probability: float) -> float:
+    """log(p / (1 - p)) in nats; infinite at p = 1."""
+    rest = -math.expm1(log_probability)
+    return log_probability - math.log(rest) if rest > 0 else math.inf
+
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class TokenChange:
+    """A next token's probability in the original run and in the edited one."""
+
+    id: int
+    piece: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Board:
+    """The answer and the likeliest next tokens, in the original run and in the edited one.
+
+    `before`, `after`: log-probability of the answer in nats. `top`: the five likeliest tokens of the
+    original run, most probable first, then those of the edited run that are not among them.
+    """
+
+    plan: Plan
+    answer: Answer
+    before: float
+    after: float
+    top: tuple[TokenChange, ...]
+
+    @property
+    def change(self) -> float:
+        """What the plan adds to the answer's log-probability, in nats."""
+        return self.after - self.before
+
+    @property
+    def log_odds_change(self) -> float:
+        """What it adds to the answer's log-odds, in nats."""
+        return log_odds(self.after) - log_odds(self.before)
+
+
+def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None = None) -> Trace:
+    """The same prompt through the edited model; layers below the first change are not run again.
+
+    Raises ConfigError and PromptError as `operated` does; raise in `progress` to stop.
+    """
+    n_layers = trace.model.config.n_layers
+    first, model = first_layer(plan, n_layers), operated(trace.model, plan, len(trace.tokens))
+    rows, resid = list(trace.residuals[: first + 1]), trace.residuals[first][None].to(model.dtype)
+    for layer in range(first, n_layers):
+        resid = after_layer(model, resid, layer)
+        rows.append(resid[0].float())
+        if progress is not None:
+            progress((layer + 1 - first) / (n_layers - first))
+    return Trace(trace.tokens, torch.stack(rows), model)
+
+
+def answer_board(meter: AnswerMeter, edited_run: Trace, plan: Sequence[Intervention]) -> Board:
+    """Both runs' answers. Raises MtaVizError where a run's logits are NaN."""
+    found = meter.log_probability(plan)
+    return Board(tuple(plan), meter.answer, meter.before, found, _top(meter.trace, edited_run))
+
+
+def _top(original: Trace, edited_run: Trace) -> tuple[TokenChange, ...]:
+    last = len(original.tokens) - 1
+    pieces: dict[int, str] = {}
+    for run in (original, edited_run):
+        pieces |= {one.id: one.piece for one in top_tokens(run, last, TOP) if one.id not in pieces}
+    before, after = (
+        run.logits(slice(last, last + 1))[0].softmax(0)[list(pieces)].tolist()
+        for run in (original, edited_run)
+    )
+    return tuple(
+        TokenChange(*pieces_of, *p) for pieces_of, *p in zip(pieces.items(), before, after, strict=True)
+    )
+
+
+def unchanged_without_a_plan(trace: Trace) -> bool:
+    """Whether the model made with an empty plan gives this run again, bit by bit."""
+    again = capture(edited(trace.model, ()), trace.tokens)
+    return torch.equal(*(run.residuals.view(torch.int32) for run in (again, trace)))  # NaN equals itself

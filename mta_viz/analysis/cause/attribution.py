@@ -1,0 +1,248 @@
+"""What an answer's log-probability rests on: integrated gradients and ablation of tokens and maps, by captum.
+
+Values are nats of log p(answer); integrated gradients (Sundararajan et al. 2017) sum to the difference to
+the baseline up to `error`, ablation does not sum to anything. How the integral is taken is
+`attribution_path`'s.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.cause.attribution_path import Integral, Progress, integrate
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import Question, of_embeddings, of_ids, of_maps
+from mta_viz.run.tracing import Trace
+
+Baseline = Literal["zero", "mean", "bos"] | int
+ENOUGH = 0.01  # completeness error, share of the difference explained
+SECONDS = 300.0
+GRADIENT_BYTES = 8 * 2**30
+BATCH_BYTES = 64 * 2**20
+MAPS_KEPT = 8  # of each layer, for the way back
+MOST_TOKENS = 64
+AT_ONCE = 4  # prompts of one ablation forward
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """`values`: nats that each token [position], group [group] or map cell [head, query, key] brings.
+
+    `score` and `baseline_score`: log p(answer) with the real and the baseline input. Of integrated gradients,
+    else None: `error`, the completeness error as a share of the difference (see `attribution_path`),
+    `reached`, whether it is as small as was asked for, and `steps`, the gradients computed. `baseline`: in
+    words. `integral`: of tokens, what their integrated gradients can go on from.
+    """
+
+    method: str
+    baseline: str
+    values: Float[Tensor, "..."]
+    score: float
+    baseline_score: float | None = None
+    error: float | None = None
+    reached: bool | None = None
+    steps: int | None = None
+    integral: Integral | None = field(default=None, repr=False)
+
+
+Keep = Callable[[Attribution], None]
+
+
+def integrated_gradients(
+    model: HookedMTA,
+    question: Question,
+    *,
+    baseline: Baseline = "mean",
+    max_error: float = ENOUGH,
+    max_seconds: float = SECONDS,
+    progress: Progress | None = None,
+    keep: Keep | None = None,
+    after: Attribution | None = None,
+) -> Attribution:
+    """Integrated gradients of the prompt's embeddings, summed over d_model: one value a token.
+
+    `baseline`: all embeddings zero, the vocabulary's mean, the tokenizer's BOS, or that of one token id.
+    Steps are added until the completeness error is at most `max_error`, or more would pass `max_seconds`;
+    `keep` is told the result so far. `after`: an earlier result of this question, to go on from. Raises
+    PromptError for a prompt whose gradients would not fit, a token that is not there, or an `after` of
+    another question.
+    """
+    at_once = _points_at_once(model, len(question.prompt) + len(question.before))
+    with torch.no_grad():
+        real = model.embed(torch.tensor([question.prompt], device=model.device)).detach().float()
+        base, words = _baseline(model, baseline)
+
+    def told(found: Integral) -> Attribution:
+        return replace(_gradients(words, found.values[0], found, max_error), integral=found)
+
+    return told(
+        integrate(
+            of_embeddings(model, question), real, base.float().expand_as(real), at_once=at_once,
+            max_error=max_error, max_seconds=max_seconds, progress=progress,
+            keep=None if keep is None else lambda found: keep(told(found)),
+            summed=lambda values: values.cpu().double().sum(-1),
+            after=None if after is None else after.integral,
+        )
+    )  # fmt: skip
+
+
+def ablate_tokens(
+    model: HookedMTA,
+    question: Question,
+    groups: Sequence[Sequence[int]],
+    *,
+    baseline: int | None = None,
+    progress: Progress | None = None,
+) -> Attribution:
+    """How much log p(answer) falls when the tokens of a group are all replaced by one: a value a group.
+
+    `baseline`: that token's id (default: the tokenizer's BOS, else 0). Raises PromptError for groups that
+    overlap or leave the prompt.
+    """
+    from captum.attr import FeatureAblation
+
+    token = _token(model, baseline)
+    mask = _mask(groups, len(question.prompt)).to(model.device)
+    ids = torch.tensor([question.prompt], device=model.device)
+    score = of_ids(model, question)
+    with torch.no_grad():
+        counted = _counted(score, -(-(len(groups) + 1) // AT_ONCE) + 1, progress)
+        values = FeatureAblation(counted).attribute(
+            ids, baselines=token, feature_mask=mask, perturbations_per_eval=AT_ONCE
+        )
+        whole = float(score(ids)[0])
+    first = [int((mask[0] == index).nonzero()[0]) for index in range(len(groups))]
+    return Attribution("ablation", f"token {token}", values[0, first].float().cpu(), whole)
+
+
+def integrated_gradients_of_maps(
+    trace: Trace,
+    layer: int,
+    stage: Stage,
+    question: Question,
+    *,
+    max_error: float = ENOUGH,
+    max_seconds: float = SECONDS,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Integrated gradients of every head's map at one stage of a layer, from maps of zeros.
+
+    Raw scores of zero are an even look at all keys; weights of zero take nothing from anywhere. What enters
+    the layer is held as it was. `trace`: of the prompt with `question.before` after it.
+    """
+    maps = _maps(trace, layer, stage, question).float()
+    found = integrate(
+        of_maps(trace, layer, stage, question), maps, torch.zeros_like(maps),
+        at_once=_points_at_once(trace.model, len(trace.tokens)), max_error=max_error, max_seconds=max_seconds,
+        progress=progress,
+    )  # fmt: skip
+    return _gradients("maps of zeros", found.values[0], found, max_error)
+
+
+def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> Attribution:
+    """How much log p(answer) falls when one head's map at a stage is all zeros: a value a head."""
+    from captum.attr import FeatureAblation
+
+    maps = _maps(trace, layer, stage, question)
+    score = of_maps(trace, layer, stage, question)
+    heads = torch.arange(maps.shape[1], device=maps.device)[None, :, None, None]
+    with torch.no_grad():
+        values = FeatureAblation(score).attribute(maps, baselines=0.0, feature_mask=heads)
+        whole = float(score(maps)[0])
+    by_head = values[0].flatten(1)[:, 0].float().cpu()
+    return Attribution("ablation", "a map of zeros", by_head, whole)
+
+
+def largest_tokens(found: Attribution, count: int = MOST_TOKENS) -> tuple[tuple[int], ...]:
+    """The positions of largest |value|, each a group of its own, in the prompt's order: what to ablate."""
+    kept = found.values.abs().topk(min(count, len(found.values))).indices.sort().values
+    return tuple((position,) for position in kept.tolist())
+
+
+def _gradients(baseline: str, values: Tensor, found: Integral, max_error: float) -> Attribution:
+    return Attribution(
+        "integrated gradients", baseline, values.float(), found.score, found.baseline_score, found.error,
+        found.error <= max_error, found.steps,
+    )  # fmt: skip
+
+
+def _counted(score: Callable[[Tensor], Tensor], total: int, progress: Progress | None) -> Callable[..., Any]:
+    """The same function, saying after each call which share of `total` calls is done."""
+    if progress is None:
+        return score
+    calls = 0
+
+    def counted(inputs: Tensor) -> Tensor:
+        nonlocal calls
+        found = score(inputs)
+        calls += 1
+        progress(min(calls / total, 1.0))
+        return found
+
+    return counted
+
+
+def _baseline(model: HookedMTA, baseline: Baseline) -> tuple[Float[Tensor, "d_model"], str]:
+    table = model.embed.weight.detach()
+    if baseline == "zero":
+        return torch.zeros_like(table[0]), "embeddings of zeros"
+    if baseline == "mean":
+        return table.float().mean(0), "the mean embedding of the vocabulary"
+    if baseline == "bos":
+        own = bos_id(model)
+        if own is None:
+            raise PromptError("this model's tokenizer has no BOS token; choose another baseline")
+        return table[own], f"the embedding of BOS, token {own}"
+    return table[_token(model, int(baseline))], f"the embedding of token {baseline}"
+
+
+def bos_id(model: HookedMTA) -> int | None:
+    """The id of the token that begins a text; None where there is none, or no tokenizer."""
+    return model.tokenizer.bos_id if model.tokenizer else None
+
+
+def _token(model: HookedMTA, wanted: int | None) -> int:
+    own = bos_id(model)
+    token = wanted if wanted is not None else own if own is not None else 0
+    if not 0 <= token < model.config.vocab_size:
+        raise PromptError(f"token {token} does not exist; expected 0 to {model.config.vocab_size - 1}")
+    return token
+
+
+def _mask(groups: Sequence[Sequence[int]], n_tokens: int) -> Tensor:
+    """Group of each position; all positions in none share the number after the last."""
+    mask = torch.full((1, n_tokens), len(groups))
+    for index, group in enumerate(groups):
+        if not group or min(group) < 0 or max(group) >= n_tokens:
+            raise PromptError(f"group {index} is {list(group)}; expected positions of 0 to {n_tokens - 1}")
+        if (mask[0, list(group)] != len(groups)).any():
+            raise PromptError(f"group {index} shares a position with an earlier group")
+        mask[0, list(group)] = index
+    return mask
+
+
+def _maps(
+    trace: Trace, layer: int, stage: Stage, question: Question
+) -> Float[Tensor, "batch head query key"]:
+    if tuple(trace.tokens.ids) != question.prompt + question.before:
+        raise PromptError("the trace is of another prompt; capture the prompt with the answer after it")
+    return trace.maps(layer, stage)[None]
+
+
+def _points_at_once(model: HookedMTA, n_tokens: int) -> int:
+    """How many points of the integral are worth one run; raises PromptError when one is too large."""
+    config = model.config
+    needed = config.n_layers * config.n_heads * n_tokens**2 * 4 * MAPS_KEPT
+    if needed > GRADIENT_BYTES:
+        most = int((GRADIENT_BYTES / (config.n_layers * config.n_heads * 4 * MAPS_KEPT)) ** 0.5)
+        raise PromptError(
+            f"gradients keep every map of every layer: {needed / 2**30:.0f} GiB for {n_tokens:,} tokens. "
+            f"Shorten the prompt to {most:,} tokens, or use ablation"
+        )
+    return max(1, BATCH_BYTES // needed)

@@ -1,0 +1,216 @@
+"""What a checkpoint loses at its task without one of its kernels: the measured table, and its file.
+
+Owns the values, the file's format and whether a file belongs to a checkpoint. Measuring belongs to
+`mta_viz.analysis.cause.measuring_effects`: it needs the tasks.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.errors import ConfigError, MtaVizError
+from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
+from mta_viz.model.plans import Plan, plan_as_data, plan_from_data
+
+FILE = "effects.json"
+FORMAT = "mta_viz effects 1"
+TASKS = ("needle", "blocks")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over samples and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one plan does to the task, on the samples the unchanged model was measured on.
+
+    `accuracy` 0..1; `accuracy_change` = it minus the unchanged model's, its interval Newcombe's for
+    pairs. `log_probability_change`: change of the gold answer's log-probability in nats, summed
+    over the answer's tokens and averaged over samples, its interval a bootstrap over samples; NaN
+    where the edited model's output is not finite.
+    """
+
+    plan: Plan
+    accuracy: float
+    accuracy_change: Estimate
+    log_probability_change: Estimate
+
+
+@dataclass(frozen=True)
+class Effects:
+    """A checkpoint's effects. `setting` is what one sample is, in words and numbers.
+
+    `sha256` is that of the weights; `samples` were drawn from `seed`. `accuracy` and
+    `log_probability` are the unchanged model's.
+    """
+
+    sha256: str
+    task: str
+    samples: int
+    seed: int
+    setting: str
+    version: str
+    accuracy: float
+    log_probability: float
+    effects: tuple[Effect, ...] = ()
+
+    def of(self, kernel: KernelId) -> Effect | None:
+        """The effect of setting one kernel (a target's row of head mixing) to identity."""
+        return self.of_plan((to_identity(kernel),))
+
+    def of_each(self, where: Place | MixPlace | None = None) -> dict[KernelId, Effect]:
+        """The effects of single kernels, of those at `where` or of all, the most harmful first.
+
+        Harm: how far the answer's log-probability falls; not finite comes first.
+        """
+        found = [(kernel_of(effect), effect) for effect in self.effects]
+        kept = [(one, effect) for one, effect in found if one and where in (None, one.where)]
+        return dict(sorted(kept, key=lambda pair: _harm(pair[1])))
+
+    def of_plan(self, plan: Plan) -> Effect | None:
+        """The effect of a plan, None where it was not measured."""
+        return next((effect for effect in self.effects if effect.plan == plan), None)
+
+
+@dataclass(frozen=True)
+class Absent:
+    """There is no table for these weights: `reason`, a sentence, says why."""
+
+    reason: str
+
+
+def to_identity(kernel: KernelId) -> KernelToIdentity | MixingToIdentity:
+    """The intervention that takes one kernel out."""
+    match kernel.where:
+        case "pre" | "post" as where:
+            return KernelToIdentity(kernel.layer, kernel.head, where)
+        case where:
+            return MixingToIdentity(kernel.layer, where, kernel.head)
+
+
+def kernel_of(effect: Effect) -> KernelId | None:
+    """The kernel an effect is about; None for plans of several, and for whole matrices."""
+    if len(effect.plan) != 1:
+        return None
+    (one,) = effect.plan
+    if isinstance(one, KernelToIdentity | MixingToIdentity) and one.head is not None:
+        return KernelId(one.layer, one.head, one.where)
+    return None
+
+
+def _harm(effect: Effect) -> float:
+    change = effect.log_probability_change.value
+    return change if math.isfinite(change) else -math.inf
+
+
+def find_effects(folder: Path) -> Effects | Absent:
+    """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
+    file = folder / FILE
+    if not file.is_file():
+        return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
+    try:
+        found = read_effects(file)
+        if found.sha256 != sha256(folder):
+            return Absent(f"{FILE} was measured on other weights: they have changed since.")
+    except MtaVizError as error:
+        return Absent(str(error))
+    return found
+
+
+def read_effects(file: Path) -> Effects:
+    """The table in a file. Raises MtaVizError saying what is wrong with it."""
+    try:
+        data = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise MtaVizError(f"{file} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise MtaVizError(f"{file} is no JSON: it is damaged; move it away and measure again") from error
+    try:
+        return _effects(data)
+    except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
+        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise MtaVizError(
+            f"{file} is no table of effects that this version reads ({reason}); "
+            "move it away and measure again"
+        ) from error
+
+
+def write_effects(file: Path, effects: Effects) -> None:
+    """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
+    data = {"format": FORMAT, **asdict(effects)}
+    data["effects"] = [asdict(effect) | {"plan": plan_as_data(effect.plan)} for effect in effects.effects]
+    try:
+        with replacing(file) as partial:
+            partial.write_text(_text(data), encoding="utf-8")
+    except OSError as error:
+        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _text(data: dict[str, Any]) -> str:
+    """JSON with one effect a line; a number that is not finite is null."""
+    rows = [json.dumps(_rounded(row), allow_nan=False) for row in data.pop("effects")]
+    head = json.dumps(_rounded(data), indent=1, allow_nan=False).removesuffix("\n}")
+    return head + ',\n "effects": [' + ",".join(f"\n  {row}" for row in rows) + "\n ]\n}\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    if isinstance(value, float):
+        return round(value, 6) + 0.0 if math.isfinite(value) else None  # no -0.0
+    return value
+
+
+def _effects(data: Any) -> Effects:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"its format is not {FORMAT!r}")
+    words = {name: _typed(data, name, str) for name in ("sha256", "task", "setting", "version")}
+    if words["task"] not in TASKS:
+        raise ValueError(f"its task is {words['task']!r}, none of {', '.join(TASKS)}")
+    rows = _typed(data, "effects", list)
+    return Effects(
+        **words,
+        samples=_typed(data, "samples", int),
+        seed=_typed(data, "seed", int),
+        accuracy=_number(data, "accuracy"),
+        log_probability=_number(data, "log_probability"),
+        effects=tuple(map(_effect, rows)),
+    )
+
+
+def _effect(row: dict[str, Any]) -> Effect:
+    changes = {name: row[name] for name in ("accuracy_change", "log_probability_change")}
+    estimates = {
+        name: Estimate(*(_number(change, part) for part in ("value", "low", "high")))
+        for name, change in changes.items()
+    }
+    return Effect(plan_from_data(row["plan"]), _number(row, "accuracy"), **estimates)
+
+
+def _typed(data: dict[str, Any], name: str, kind: type) -> Any:
+    value = data[name]
+    if type(value) is not kind:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _number(data: dict[str, Any], name: str) -> float:
+    value = data[name]
+    if value is None:
+        return math.nan
+    if type(value) not in (int, float):
+        raise ValueError(f"{name} is {value!r}")
+    return float(value)

@@ -1,0 +1,179 @@
+"""What each kernel does for a task: one at a time to identity, all measured on the same samples.
+
+Owns the samples, the list of plans and the measuring; the table and its file are
+`mta_viz.analysis.cause.effects`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from jaxtyping import Int
+from torch import Tensor
+
+from mta_viz.analysis.cause.effects import Effect, Effects, Estimate
+from mta_viz.analysis.cause.sweeps import heads_alone
+from mta_viz.analysis.labs.blocks import check_characters
+from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities, judge, parts, with_answers
+from mta_viz.config import ModelConfig
+from mta_viz.model.editing import edited
+from mta_viz.model.interventions import MixingToIdentity
+from mta_viz.model.plans import Plan, everything_to_identity
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import after_layer, embedded, last_logits
+from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.intervals import bootstrap_interval, paired_change_interval
+from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tokenizers.base import Tokenizer
+
+NEEDLES, DEPTHS = 4, (0, 25, 50, 75, 100)
+Judge = Callable[[Int[Tensor, "sample position"]], list[bool]]
+
+
+@dataclass(frozen=True)
+class GoldBatch:
+    """Samples with their gold answers in them, of one length.
+
+    The logits of the last `n_last` positions predict the answer's tokens in order (and what comes
+    after). `right` says of the likeliest tokens there which samples are answered right.
+    """
+
+    ids: Int[Tensor, "sample position"]
+    n_last: int
+    answers: tuple[tuple[int, ...], ...]
+    right: Judge
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Each sample's verdict, and the log-probability of its whole gold answer in nats."""
+
+    right: tuple[bool, ...]
+    log_probability: tuple[float, ...]
+
+
+def effect_plans(config: ModelConfig) -> list[Plan]:
+    """Every kernel alone, every mixing matrix's row alone and as a whole, then all of it at once."""
+    everything = everything_to_identity(config)
+    plans: list[Plan] = []
+    for one in everything:
+        if isinstance(one, MixingToIdentity):
+            plans += [(replace(one, head=head),) for head in range(config.n_heads)]
+        plans.append((one,))
+    return [*plans, everything] if len(everything) > 1 else plans
+
+
+def head_plans(config: ModelConfig) -> list[Plan]:
+    """Every head off, alone."""
+    return [(one,) for one in heads_alone(config)]
+
+
+def needle_setting(config: ModelConfig) -> str:
+    """What one needle sample is."""
+    depths = ", ".join(map(str, DEPTHS))
+    return f"{NEEDLES} needles in {config.n_ctx // 2} tokens, the asked one at {depths} % in turn"
+
+
+def needle_batches(model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: int) -> list[GoldBatch]:
+    """Samples over the depths in turn, at half the trained length. Raises PromptError as the task does."""
+    check_vocabulary(model, tokenizer)
+    length, n_depths = model.config.n_ctx // 2, len(DEPTHS)
+    made = [
+        make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
+        for i in range(samples)
+    ]
+    batches = []
+    for start, stop in parts(model, samples, length):
+        part = made[start:stop]
+        answers = tuple(sample.answer_ids for sample in part)
+
+        def right(greedy: Tensor, part: list = part) -> list[bool]:
+            return judge(greedy, tokenizer, part)
+
+        batches.append(GoldBatch(with_answers(part), max(map(len, answers)) + 1, answers, right))
+    return batches
+
+
+def blocks_batches(model: HookedMTA, task: BlockTask, samples: int, seed: int) -> list[GoldBatch]:
+    """Full-length sequences of the evaluation stream `seed`. Raises PromptError for another vocabulary."""
+    check_characters(model)
+    batches = []
+    for start, stop in parts(model, samples, task.n_tokens):
+        ids = task.sample_range(start, stop, seed).tokens
+        gold = ids[:, -task.n_answer :]
+
+        def right(greedy: Tensor, gold: Tensor = gold) -> list[bool]:
+            return (greedy[:, : gold.shape[1]].cpu() == gold).all(1).tolist()
+
+        batches.append(GoldBatch(ids, task.n_answer + 1, tuple(map(tuple, gold.tolist())), right))
+    return batches
+
+
+def measure_effects(
+    model: HookedMTA,
+    batches: Sequence[GoldBatch],
+    table: Effects,
+    *,
+    heads: bool = False,
+    keep: Callable[[Effects], None],
+    progress: Callable[[float], None] | None = None,
+) -> Effects:
+    """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.
+
+    Effects are those of `effect_plans`, with `heads` of `head_plans` too.
+
+    Layers below an edit are run once: for each sample the residual stream entering the layer at
+    hand is held. Raise in `progress` or `keep` to stop; what was kept stays.
+    """
+    plans = [*effect_plans(model.config), *(head_plans(model.config) if heads else [])]
+    missing = [plan for plan in plans if table.of_plan(plan) is None]
+    total, done = sum(_work(model, plan) for plan in missing), 0
+    residuals = [embedded(model, batch.ids) for batch in batches]
+    before = _outcome(model, residuals, 0, batches)
+    table = replace(table, accuracy=_mean(before.right), log_probability=_mean(before.log_probability))
+    for layer in range(model.config.n_layers):
+        for plan in (plan for plan in missing if _first_layer(plan) == layer):
+            after = _outcome(edited(model, plan), residuals, layer, batches)
+            table = replace(table, effects=(*table.effects, paired_effect(plan, before, after)))
+            keep(table)
+            done += _work(model, plan)
+            if progress is not None:
+                progress(done / total)
+        residuals = [after_layer(model, resid, layer) for resid in residuals]
+    return table
+
+
+def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:
+    """Accuracy and log-probability with the plan, less those without it, sample by sample."""
+    changes = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
+    accuracy = _mean(after.right)
+    return Effect(
+        plan,
+        accuracy,
+        Estimate(accuracy - _mean(before.right), *paired_change_interval(before.right, after.right)),
+        Estimate(_mean(changes), *bootstrap_interval(changes)),
+    )
+
+
+def _outcome(
+    model: HookedMTA, residuals: Sequence[Tensor], layer: int, batches: Sequence[GoldBatch]
+) -> Outcome:
+    right: list[bool] = []
+    log_probability: list[float] = []
+    for resid, batch in zip(residuals, batches, strict=True):
+        logits = last_logits(model, resid, layer, batch.n_last)
+        right += batch.right(logits.argmax(-1))
+        log_probability += gold_log_probabilities(logits, batch.answers)
+    return Outcome(tuple(right), tuple(log_probability))
+
+
+def _first_layer(plan: Plan) -> int:
+    return min(one.layer for one in plan)
+
+
+def _work(model: HookedMTA, plan: Plan) -> int:
+    return model.config.n_layers - _first_layer(plan)
+
+
+def _mean(values: Sequence[bool] | Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

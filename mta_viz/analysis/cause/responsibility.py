@@ -1,0 +1,293 @@
+"""Which softmax cells an answer rests on: what a layer adds to a logit, folded back through its last steps.
+
+After the softmax everything up to the values is linear: convolution, head mixing, weighting the values. So
+the contribution splits exactly into one number a cell of the softmax maps, without gradients. Held fixed,
+each as the run left it: the group norm's scale, the gate, and the scale of the final norm.
+
+Responsibility in one call: from a prompt and an answer to the softmax cells of every layer it rests on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.cause.answers import Answer
+from mta_viz.analysis.cause.attributed_prompt import ask
+from mta_viz.errors import PromptError
+from mta_viz.model import ops
+from mta_viz.model.attention import GROUP_NORM_EPS, Attention
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
+from mta_viz.run.tracing import Trace
+from mta_viz.tokenizers.base import Tokens
+
+AFTER_SOFTMAX = {Stage.SOFTMAX_KQ.value.hook, Stage.PATTERN.value.hook, "hook_z"}
+
+
+@dataclass(frozen=True)
+class Responsibility:
+    """What one layer's heads add to a logit after `position`, cell by cell; logit units, float32.
+
+    `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k, whose
+    weight is `softmax[h, q, k]`; the last row is `position`, earlier ones are what its post-softmax
+    convolution reads. `heads[t]`: the sum over everything that reaches the output of target head t. Both
+    sum to `total`.
+    """
+
+    layer: int
+    position: int
+    first_query: int
+    values: Float[Tensor, "head query key"]
+    softmax: Float[Tensor, "head query key"]
+    heads: Float[Tensor, " head"]
+
+    @property
+    def sources(self) -> Float[Tensor, " head"]:
+        """What comes through each source head's softmax map."""
+        return self.values.double().sum((1, 2)).float()
+
+    @property
+    def total(self) -> float:
+        """The layer's attention's direct contribution to the logit."""
+        return float(self.heads.sum())
+
+    @property
+    def error(self) -> float:
+        """|sum of cells - total|, over the sum of the cells' sizes."""
+        gap = abs(float(self.values.double().sum() - self.heads.double().sum()))
+        return gap / max(float(self.values.abs().double().sum()), 1e-30)
+
+
+def responsibility(
+    trace: Trace, layer: int, position: int, token: int, *, against: int | None = None
+) -> Responsibility:
+    """The responsibility map of `token`'s logit after `position`, or of its lead over the token `against`.
+
+    Raises PromptError for a layer, position or token that is not there, and for a layer whose weights or
+    output a patch replaced: they no longer come from its softmax cells.
+    """
+    attention = _checked(trace, layer, position, token, against)
+
+    reach = 0 if attention.kernel_post is None else attention.kernel_post.shape[1] - 1
+    first = max(position - reach, 0)
+    kept = slice(0, position + 1)
+    with torch.no_grad():
+        pattern = trace.maps(layer, Stage.PATTERN, slice(position, position + 1), kept)[:, 0]
+        softmax = trace.maps(layer, Stage.SOFTMAX, slice(first, position + 1), kept)
+        per_key = _per_key(trace, layer, position, pattern, direction(trace, position, token, against))
+        values = softmax * _folded(attention, per_key, position + 1 - first)
+        heads = (pattern * per_key).sum(-1)
+    return Responsibility(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu())
+
+
+def direction(
+    trace: Trace, position: int, token: int, against: int | None = None
+) -> Float[Tensor, " d_model"]:
+    """What a vector added to the residual stream after `position` is multiplied with to give the logit.
+
+    The token's unembedding (minus that of `against`) under the final norm, its scale as the run left it.
+    """
+    model, resid = trace.model, trace.residuals[-1, position]
+    weight = (model.embed if model.unembed is None else model.unembed).weight.float()
+    wanted = weight[token] if against is None else weight[token] - weight[against]
+    norm = model.ln_final
+    scale = torch.rsqrt(resid.pow(2).mean() + norm.eps)
+    return wanted * norm.weight.float() * norm.factor * scale
+
+
+def _checked(trace: Trace, layer: int, position: int, token: int, against: int | None) -> Attention:
+    config = trace.model.config
+    ranges = {
+        "layer": (layer, config.n_layers),
+        "position": (position, len(trace.tokens)),
+        "token": (token, config.vocab_size),
+        "token to compare with": (against or 0, config.vocab_size),
+    }
+    for name, (index, count) in ranges.items():
+        if not 0 <= index < count:
+            raise PromptError(f"{name} {index} does not exist; expected 0 to {count - 1}")
+    attention = trace.model.blocks[layer].attn
+    if attention.patches.keys() & AFTER_SOFTMAX:
+        raise PromptError(
+            f"a patch replaced what layer {layer} computes after its softmax, so nothing of it can be folded "
+            "back to softmax cells; ask about a run without that patch"
+        )
+    return attention
+
+
+def _per_key(
+    trace: Trace, layer: int, position: int, pattern: Float[Tensor, "head key"], onto: Tensor
+) -> Float[Tensor, "head key"]:
+    """What a final weight of 1 on a key adds to the logit, for each target head."""
+    attention, config = trace.model.blocks[layer].attn, trace.model.config
+    values = ops.repeat_kv_heads(trace.project(layer).v.float(), config.n_heads)[0, : position + 1]
+    z = torch.einsum("hk,khd->hd", pattern, values)
+    onto_heads = (onto @ attention.wo.weight.float()).unflatten(0, (config.n_heads, config.d_head))
+    with trace.model.lock:  # the norm has a hook point, where another session may be listening
+        normed = attention.normalize(z.to(trace.model.dtype)[None, None]).float()[0, 0]
+        gate = attention.gate_values(normed.to(trace.model.dtype)[None, None])
+    if gate is not None:
+        onto_heads = onto_heads * gate[0, 0].float()
+    if attention.group_norm is not None:
+        scale = torch.rsqrt(z.pow(2).mean(-1, keepdim=True) + GROUP_NORM_EPS)
+        onto_heads = onto_heads * attention.group_norm.float() * config.depth_scale(layer) * scale
+    return torch.einsum("hd,khd->hk", onto_heads, values)
+
+
+def _folded(
+    attention: Attention, per_key: Float[Tensor, "target key"], n_queries: int
+) -> Float[Tensor, "source query key"]:
+    """What a softmax weight of 1 adds: head mixing and the convolution, backwards."""
+    if attention.head_post is not None:
+        mixing = attention.head_post.float()
+        grouped = per_key.unflatten(0, mixing.shape[:2])
+        per_key = torch.einsum("gts,gtk->gsk", mixing, grouped).flatten(0, 1)
+    if attention.kernel_post is None:
+        return per_key[:, None]
+    kernel = attention.kernel_post.float()
+    left = attention.config.key_pad_left(kernel.shape[2])
+    n_keys = per_key.shape[1]
+    # out[j] reads key j + b - left: the cell at key k is read by j = k - b + left, for b = 0..c_k - 1
+    padded = torch.nn.functional.pad(per_key, (kernel.shape[2] - 1, kernel.shape[2] - 1))
+    folded = per_key.new_zeros(len(per_key), n_queries, n_keys)
+    for b in range(kernel.shape[2]):
+        start = kernel.shape[2] - 1 - b + left
+        taps = kernel[:, kernel.shape[1] - n_queries :, b]
+        folded = folded + taps[:, :, None] * padded[:, None, start : start + n_keys]
+    return folded
+
+
+CELLS = 20
+FIXED = "group norm, gate and final norm held as the run left them"
+
+
+@dataclass(frozen=True)
+class ResponsibleCell:
+    """A softmax cell of a source head, its weight, and what it adds to the logit."""
+
+    head: int
+    query: int
+    key: int
+    softmax: float
+    value: float
+
+
+@dataclass(frozen=True, repr=False)
+class ResponsiblePrompt(Printed):
+    """Every layer's responsibility map for the logit of the answer's token number `place`.
+
+    The answer's tokens before that one are read: `trace` has them after the prompt. `logit`: the model's.
+    """
+
+    trace: Trace
+    answer: Answer
+    place: int
+    logit: float
+    layers: tuple[Responsibility, ...]
+
+    def _title(self) -> str:
+        return f"Logit of token {self.place} of the answer {self.answer.text!r}: {number(self.logit)}"
+
+    def _table(self) -> tuple[Row, Sequence[Row]]:
+        """Heads by the size of what they add."""
+        found = [(one.layer, *pair) for one in self.layers for pair in enumerate(one.heads.tolist())]
+        found.sort(key=lambda row: -abs(row[2]))
+        return ("head", "adds"), [(f"L{layer} H{head}", number(added)) for layer, head, added in found]
+
+    @property
+    def tokens(self) -> Tokens:
+        """The prompt's, and the answer's that are read."""
+        return self.trace.tokens
+
+    @property
+    def token(self) -> int:
+        """The id of the token whose logit it is."""
+        return self.answer.ids[self.place]
+
+    def as_data(self, layer: int | None = None) -> dict[str, Any]:
+        """Plain values, as the command prints them; with `layer` also that layer's cells.
+
+        Raises PromptError for a layer that is not there.
+        """
+        if layer is not None and not 0 <= layer < len(self.layers):
+            raise PromptError(f"layer {layer} does not exist; expected 0 to {len(self.layers) - 1}")
+        return {
+            "tokens": list(self.tokens.pieces),
+            "answer": vars(self.answer) | {"ids": list(self.answer.ids)},
+            "token": self.token,
+            "position": self.layers[0].position,
+            "logit": self.logit,
+            "held_fixed": FIXED,
+            "layers": [_summary(one) for one in self.layers],
+            **({} if layer is None else _cells(self.layers[layer])),
+        }
+
+
+def responsibilities(
+    model: HookedMTA,
+    prompt: str | Tokens | Sequence[int],
+    *,
+    answer: str | None = None,
+    position: int | None = None,
+    place: int = 0,
+) -> ResponsiblePrompt:
+    """Which softmax cells the logit of the answer's token number `place` rests on, in every layer.
+
+    `answer` and `position` as in `attribute`: None is the number a needle prompt asks for, else the
+    likeliest token, after the prompt's last token. Exact, without gradients; held fixed are each head's
+    group norm, its gate and the final norm's scale. Raises PromptError for what is not there.
+
+    >>> mta_viz.responsibilities(model, trace.tokens).layers[3].values.shape
+    torch.Size([2, 1, 21])
+    """
+    asked = ask(model, prompt, answer, position)
+    ids = asked.answer.ids
+    if not 0 <= place < len(ids):
+        raise PromptError(f"the answer has no token {place}; expected 0 to {len(ids) - 1}")
+    trace = asked.whole()
+    at = len(asked.trace.tokens) - 1 + place
+    layers = tuple(responsibility(trace, layer, at, ids[place]) for layer in range(model.config.n_layers))
+    logit = float(trace.logits(slice(at, at + 1))[0, ids[place]])
+    return ResponsiblePrompt(trace, asked.answer, place, logit, layers)
+
+
+def largest_cells(found: Responsibility, count: int = CELLS) -> tuple[ResponsibleCell, ...]:
+    """The cells of largest |contribution| of a layer, largest first."""
+    flat = found.values.flatten()
+    chosen = flat.abs().topk(min(count, len(flat))).indices.tolist()
+    _, n_queries, n_keys = found.values.shape
+    weights = found.softmax.flatten()
+    return tuple(
+        ResponsibleCell(
+            at // (n_queries * n_keys),
+            found.first_query + at // n_keys % n_queries,
+            at % n_keys,
+            float(weights[at]),
+            float(flat[at]),
+        )
+        for at in chosen
+    )
+
+
+def _summary(one: Responsibility) -> dict[str, Any]:
+    return {
+        "layer": one.layer,
+        "total": one.total,
+        "error": one.error,
+        "sources": one.sources.tolist(),
+        "targets": one.heads.tolist(),
+    }
+
+
+def _cells(one: Responsibility) -> dict[str, Any]:
+    return {
+        "layer": one.layer,
+        "first_query": one.first_query,
+        "cells": [vars(cell) for cell in largest_cells(one)],
+        "values": one.values.tolist(),
+    }

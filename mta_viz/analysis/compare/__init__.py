@@ -1,0 +1,1 @@
+"""Two runs or two models beside each other: answers, paired heads, maps, kernels."""

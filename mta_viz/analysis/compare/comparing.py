@@ -1,0 +1,363 @@
+"""Two runs beside each other in one call: two models, two prompts, or a model with and without edits.
+
+The Compare page, the command `compare` and a notebook get the same numbers from here. Maps are not among
+them: `compared_maps.py` makes those that are looked at.
+
+The answers of two runs side by side: the right answer's log-probability, and the likeliest tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.predictions import top_tokens
+from mta_viz.analysis.attention.spans import Span, check_span, needle_spans
+from mta_viz.analysis.attention.spans import find as search
+from mta_viz.analysis.cause.answers import Answer, AnswerMeter, answer_after, rerun
+from mta_viz.analysis.compare.kernels import KernelPair, kernel_pairs
+from mta_viz.analysis.compare.maps import Agreement, agreement, same_vocabulary
+from mta_viz.analysis.compare.pairs import (
+    FEWEST,
+    HeadPairs,
+    Rule,
+    kinship,
+    no_pairs,
+    pairs_by_index,
+    pairs_by_needle,
+    pairs_by_similarity,
+)
+from mta_viz.analysis.labs.finder import Parts, find
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.interventions import Intervention
+from mta_viz.model.plans import Plan, everything_to_identity
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture
+from mta_viz.tokenizers.base import Tokens
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class AnswerPair:
+    """Log-probability (nats) of one answer after A's prompt and after B's.
+
+    `of`: whose answer it is, A or B. `source`: as of `Answer`.
+    """
+
+    of: str
+    text: str
+    source: str
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        """A less B, in nats."""
+        return self.a - self.b
+
+
+@dataclass(frozen=True)
+class TokenPair:
+    """A next token's probability in both runs; None in the run whose vocabulary lacks it."""
+
+    piece: str
+    a: float | None
+    b: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """A less B; None where one run lacks the token."""
+        return None if self.a is None or self.b is None else self.a - self.b
+
+
+def answer_pairs(
+    a: Trace, b: Trace, text: str | None, *, same_ids: bool, plan: Plan = ()
+) -> tuple[AnswerPair, ...]:
+    """The answer to A's prompt in both runs and, where B's prompt has another, that one too.
+
+    `text`: the answer; None as in `answer_after`. `plan`: what was done to A's model to get B, on the
+    same prompt. Raises PromptError for an answer that cannot be written.
+    """
+    own = answer_after(a, text)
+    meter = AnswerMeter(a, own)
+    after = meter.log_probability(plan) if plan else _in(b, own, _words(a, own), same_ids)
+    found = [AnswerPair("A", own.text, own.source, meter.before, after)]
+    other = None if plan or text else answer_after(b)
+    if other is not None and other.source == "needle" and other.text != own.text:
+        log_p = _in(a, other, _words(b, other), same_ids)
+        found.append(AnswerPair("B", other.text, other.source, log_p, AnswerMeter(b, other).before))
+    return tuple(found)
+
+
+def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
+    """A's five likeliest next tokens, then those of B's five that are not among them.
+
+    Raises MtaVizError where a run's logits are NaN.
+    """
+    first, second = (top_tokens(run, len(run.tokens) - 1, TOP) for run in (a, b))
+    if not same_ids:
+        return (
+            *(TokenPair(one.piece, one.probability, None) for one in first),
+            *(TokenPair(one.piece, None, one.probability) for one in second),
+        )
+    pieces = {one.id: one.piece for one in (*second, *first)}
+    ids = list(dict.fromkeys(one.id for one in (*first, *second)))
+    p_a, p_b = (_probabilities(run, ids) for run in (a, b))
+    return tuple(TokenPair(pieces[at], *p) for at, *p in zip(ids, p_a, p_b, strict=True))
+
+
+def _probabilities(run: Trace, ids: Sequence[int]) -> list[float]:
+    last = len(run.tokens) - 1
+    return run.logits(slice(last, last + 1))[0].softmax(0)[list(ids)].tolist()
+
+
+def _in(run: Trace, answer: Answer, text: str | None, same_ids: bool) -> float:
+    """The answer's log-probability in the other run, written there by that run's own tokenizer."""
+    if same_ids:
+        return AnswerMeter(run, answer).before
+    if not text:
+        raise MtaVizError(
+            "the models write with other tokenizers, and this answer has no text; type an answer"
+        )
+    return AnswerMeter(run, answer_after(run, text)).before
+
+
+def _words(run: Trace, answer: Answer) -> str | None:
+    """The answer as text: of a likeliest token `text` is only its label."""
+    if answer.source != "likeliest":
+        return answer.text
+    return run.model.tokenizer.decode(answer.ids) if run.model.tokenizer else None
+
+
+Heads = Float[np.ndarray, "layer head"]
+Spans = tuple[Span, Span]
+
+
+@dataclass(frozen=True)
+class NeedleShares:
+    """Share of |final weights| that each prompt's last token gives a span, for every head of A and of B.
+
+    `difference` [layer, head of A]: A's share less its partner's, NaN without one.
+    """
+
+    spans: Spans
+    a: Heads
+    b: Float[np.ndarray, "other_layer other_head"]
+    difference: Heads
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Printed):
+    """Run A beside run B: what of the prompts can be compared, which heads are, and what they do.
+
+    `needle` is None where a prompt has no needle and no span was named.
+    """
+
+    shared: Agreement
+    same_ids: bool
+    pairs: HeadPairs
+    answers: tuple[AnswerPair, ...]
+    top: tuple[TokenPair, ...]
+    needle: NeedleShares | None
+    kernels: tuple[KernelPair, ...]
+
+    def _title(self) -> str:
+        return f"A beside B: {self.shared.n} tokens compared, heads paired by {self.pairs.rule}"
+
+    def _table(self) -> tuple[Row, Sequence[Row]]:
+        """Each answer's log-probability in both runs, in nats."""
+        rows: list[Row] = [
+            (one.of, one.text, number(one.a), number(one.b), number(one.difference)) for one in self.answers
+        ]
+        return ("answer of", "answer", "A", "B", "A - B"), rows
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON-ready values; log-probabilities in nats, heads as [layer, head] counted from 0."""
+        pairs, needle = self.pairs, self.needle
+        data: dict[str, Any] = {
+            "compared_tokens": self.shared.n,
+            "unlike_positions": list(self.shared.unlike),
+            "tokens": self.shared.why or "The prompts hold the same tokens.",
+            "answers": [asdict(one) | {"difference": one.difference} for one in self.answers],
+            "top": [asdict(one) for one in self.top],
+            "pairs": {
+                "rule": pairs.rule,
+                "why": pairs.why,
+                "partner": pairs.partner.tolist(),
+                "r": pairs.r.tolist(),
+                "next_r": pairs.next_r.tolist(),
+            },
+            "kernels": [asdict(one) for one in self.kernels],
+        }
+        if needle is not None:
+            shares = {name: getattr(needle, name).tolist() for name in ("a", "b", "difference")}
+            data["needle"] = {"spans": [asdict(span) for span in needle.spans]} | shares
+        return data
+
+
+def compare(
+    model: HookedMTA,
+    other: HookedMTA | None,
+    prompt: Prompt,
+    *,
+    prompt_b: Prompt | None = None,
+    plan: Sequence[Intervention] = (),
+    answer: str | None = None,
+    pair_by: Rule | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """`model` on `prompt` (A) beside B: the `other` model, another prompt, or `model` under `plan`.
+
+    With none of the three B is the same model with its kernels and head mixing at the identity. Raises
+    PromptError where more than one is given, or for what cannot be run; as `compare_runs` does.
+
+    >>> mta_viz.compare(model, None, trace.tokens).shared.n
+    21
+    """
+    if sum((other is not None, prompt_b is not None, bool(plan))) > 1:
+        raise PromptError(
+            "give one thing that differs: another model, another prompt, or a plan of interventions"
+        )
+    a = capture(model, prompt)
+    if other is not None or prompt_b is not None:
+        b = capture(other or model, prompt if prompt_b is None else prompt_b)
+        return compare_runs(a, b, answer=answer, pair_by=pair_by, progress=progress)
+    plan = tuple(plan) or identity_plan(model)
+    return compare_runs(a, rerun(a, plan), answer=answer, plan=plan, pair_by=pair_by, progress=progress)
+
+
+def identity_plan(model: HookedMTA) -> Plan:
+    """What makes a model its own plain twin. Raises PromptError for a model without kernels."""
+    plan = everything_to_identity(model.config)
+    if not plan:
+        raise PromptError(
+            "this model has no kernels and no head mixing, so with them at the identity it is itself; "
+            "choose a second model"
+        )
+    return plan
+
+
+def compare_runs(
+    a: Trace,
+    b: Trace,
+    *,
+    answer: str | None = None,
+    plan: Plan = (),
+    spans: Spans | Literal["asked"] | None = "asked",
+    pair_by: Rule | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Two runs, B being A's under `plan` where there is one.
+
+    `spans`: what shares are measured of in each prompt, "asked" its asked needle, None nothing. `pair_by`:
+    None pairs by index where the models are related, else by similarity or, without enough tokens in common,
+    by the needle. Raises PromptError where heads cannot be paired so; raise in `progress` to stop.
+    """
+    same_ids = same_vocabulary(a.model, b.model)
+    shared = agreement(a.tokens, b.tokens, same_ids=same_ids)
+    spans = asked_spans(a, b) if spans == "asked" else spans
+    told = partial(_part, progress)
+    shares = None if spans is None else (_shares(a, spans[0], told(0.0)), _shares(b, spans[1], told(0.2)))
+    pairs = _paired(a, b, shared, shares, pair_by, told(0.4))
+    needle = None
+    if spans is not None and shares is not None:
+        needle = NeedleShares(spans, *shares, shares[0] - _of_partners(shares[1], pairs))
+    kernels = kernel_pairs(a.model, b.model, pairs, told(0.6))
+    answers = answer_pairs(a, b, answer, same_ids=same_ids, plan=plan)
+    told(0.8)(1.0)
+    return Comparison(shared, same_ids, pairs, answers, top_pairs(a, b, same_ids=same_ids), needle, kernels)
+
+
+def _part(progress: Progress | None, start: float) -> Progress:
+    """Progress of one of five steps, as part of the whole."""
+    return lambda share: None if progress is None else progress(start + 0.2 * share)
+
+
+def asked_spans(a: Trace, b: Trace) -> Spans | None:
+    """The needle each prompt asks for; None where one asks for none."""
+    found = [
+        next((span for span in needle_spans(run.tokens) if span.name.endswith("(asked)")), None)
+        for run in (a, b)
+    ]
+    return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+
+def spans_beside(a: Trace, b: Trace, span: Span) -> Spans | None:
+    """A span of A's prompt and what it is in B's: the asked needle there, the same tokens, or the same text.
+
+    None where B's prompt has no such text, or nothing is left beside it to compare it with.
+    """
+    asked = asked_spans(a, b)
+    if asked is not None and span.name == asked[0].name:
+        return asked
+    there = _place_in(b.tokens, a.tokens, span)
+    if there is None:
+        return None
+    found = span, replace(span, start=there.start, stop=there.stop)
+    for run, one in zip((a, b), found, strict=True):
+        try:
+            check_span(one, len(run.tokens) - 1)
+        except PromptError:
+            return None
+    return found
+
+
+def _place_in(other: Tokens, own: Tokens, span: Span) -> range | None:
+    """Where another prompt has a span's tokens: at the same positions, else the first such text."""
+    pieces = own.pieces[span.start : span.stop]
+    if other.pieces[span.start : span.stop] == pieces:
+        return span.positions
+    text, characters = own.text, own.spans[span.start : span.stop]
+    words = "".join(pieces) if text is None else text[characters[0][0] : characters[-1][1]]
+    return next(iter(search(other, words)), None)
+
+
+def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
+    parts = Parts(span, (span,), len(run.tokens) - 1)
+    return find(run, parts, progress=progress).share(Stage.PATTERN).double().numpy()
+
+
+def _paired(
+    a: Trace,
+    b: Trace,
+    shared: Agreement,
+    shares: tuple[Heads, Heads] | None,
+    pair_by: Rule | None,
+    progress: Progress,
+) -> HeadPairs:
+    kin = kinship(a.model, b.model)
+    n_tokens = shared.unlike[0] if shared.unlike else shared.n
+    size = a.model.config.n_layers, a.model.config.n_heads
+    rule = pair_by or _rule(kin.related, n_tokens, shares is not None)
+    if rule is None:
+        return no_pairs(*size, n_tokens, kin)
+    if rule == "index" and not kin.related:
+        raise PromptError(f"heads cannot be paired by index: {kin.why}")
+    if rule == "index":
+        return pairs_by_index(*size, kin)
+    if rule == "similarity":
+        return pairs_by_similarity(a, b, n_tokens, kin, progress)
+    if shares is None:
+        raise PromptError("heads cannot be paired by the needle: a prompt asks for none")
+    return pairs_by_needle(*shares, kin)
+
+
+def _rule(related: bool, n_tokens: int, has_needle: bool) -> Rule | None:
+    """How heads are paired where nobody says; None where nothing tells."""
+    if related:
+        return "index"
+    if n_tokens >= FEWEST:
+        return "similarity"
+    return "needle" if has_needle else None
+
+
+def _of_partners(shares: Heads, pairs: HeadPairs) -> Heads:
+    """B's value at each of A's heads, NaN where it has no partner."""
+    layers, heads = pairs.partner[..., 0], pairs.partner[..., 1]
+    return np.where(layers < 0, np.nan, shares[layers, heads])

@@ -1,0 +1,163 @@
+"""One head's map in run A less its partner's in run B, where both prompts hold the same tokens."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.maps import Facts, Pooler
+from mta_viz.config import ModelConfig
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import Trace
+from mta_viz.tokenizers.base import Tokens
+
+NAMED = 3  # differing positions that are named
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The first `n` positions are compared, without the rows and columns of `unlike`; `why` says it."""
+
+    n: int
+    unlike: tuple[int, ...]
+    why: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether both prompts are the same."""
+        return not self.why
+
+    @property
+    def n_like(self) -> int:
+        """Positions with equal tokens among those compared."""
+        return self.n - len(self.unlike)
+
+
+def agreement(a: Tokens, b: Tokens, *, same_ids: bool) -> Agreement:
+    """Equally long prompts that differ in under half of their tokens are compared position by position.
+
+    Others up to the first token that differs, since from there on positions mean other things.
+    `same_ids`: whether an id means the same in both, see `same_vocabulary`; else labels are compared.
+    """
+    left, right = (a.ids, b.ids) if same_ids else (a.pieces, b.pieces)
+    unlike = tuple(at for at, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
+    if len(a) == len(b) and 2 * len(unlike) < len(a):
+        return Agreement(len(a), unlike, _some_differ(a, b, unlike) if unlike else "")
+    n = unlike[0] if unlike else min(len(a), len(b))
+    return Agreement(n, (), _from_there(a, b, n))
+
+
+def same_vocabulary(a: HookedMTA, b: HookedMTA) -> bool:
+    """Whether every id stands for the same token in both models; without tokenizers, their number."""
+    size = a.config.vocab_size
+    if size != b.config.vocab_size:
+        return False
+    if a.tokenizer is b.tokenizer or a.tokenizer is None or b.tokenizer is None:
+        return True
+    ids = tuple(range(size))
+    return a.tokenizer.pieces(ids) == b.tokenizer.pieces(ids)
+
+
+def _some_differ(a: Tokens, b: Tokens, unlike: tuple[int, ...]) -> str:
+    named = ", ".join(f"{at} {_both(a, b, at)}" for at in unlike[:NAMED])
+    more = f" and {len(unlike) - NAMED} more" if len(unlike) > NAMED else ""
+    places = "1 position" if len(unlike) == 1 else f"{len(unlike)} positions"
+    return (
+        f"Tokens differ at {places} of {len(a)}: {named}{more}. Rows and columns of these positions are "
+        "hatched; the others are compared position by position."
+    )
+
+
+def _from_there(a: Tokens, b: Tokens, n: int) -> str:
+    if n == min(len(a), len(b)):
+        ends = f"A has {len(a)} tokens, B {len(b)}"
+        return f"{ends}, and they agree while both last: compared up to position {n - 1}."
+    where = f"Tokens differ from position {n} on {_both(a, b, n)}"
+    lengths = "" if len(a) == len(b) else f"; A has {len(a)} tokens, B {len(b)}"
+    return f"{where}{lengths}: " + ("compared up to there." if n > 0 else "there is nothing to subtract.")
+
+
+def _both(a: Tokens, b: Tokens, at: int) -> str:
+    return f'("{a.pieces[at]}" / "{b.pieces[at]}")'
+
+
+ROWS = 256  # queries subtracted at a time
+Place = tuple[int, int]  # layer, head
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedMap(DifferenceMap):
+    """`values` = A's head less B's head `other` at its stage `before`; the rest as of A's map.
+
+    Rows and columns of `unlike` positions, whose tokens differ, hold 0 and are masked.
+    """
+
+    other: Place
+    unlike: tuple[int, ...] = ()
+
+    @property
+    def masked(self) -> Bool[Tensor, "row column"]:
+        """Cells of the future, and those of tokens that differ (of pooled maps only the former)."""
+        if self.block > 1 or not self.unlike:
+            return self.future
+        return self.future | _unlike_cells(self.unlike, range(len(self.values)), self.values.shape[1])
+
+
+def stage_beside(config: ModelConfig, layer: int, stage: Stage) -> Stage:
+    """The stage of a layer that stands for `stage`: itself, or the last before it of the same unit.
+
+    Where a layer has no convolution or mixing, what would enter it comes out as it is.
+    """
+    there = [one for one in layer_stages(config.kernels(layer)) if one.value.unit == stage.value.unit]
+    order = list(Stage)
+    return [one for one in there if order.index(one) <= order.index(stage)][-1]
+
+
+def compared_map(
+    a: Trace, b: Trace, first: Place, second: Place, stage: Stage, shared: Agreement, max_cells: int = 512
+) -> ComparedMap:
+    """A's head `first` at `stage` less B's head `second`; exact when it fits `max_cells`, else pooled.
+
+    Raises PromptError where nothing can be subtracted; the message is `shared.why`.
+    """
+    if shared.n == 0:
+        raise PromptError(shared.why)
+    block = -(-shared.n // max_cells)
+    beside = stage_beside(b.model.config, second[0], stage)
+    pooler, facts, rows = Pooler(block, shared.n), Facts(), list[Tensor]()
+    for start, values in _differences(a, b, (*first, stage), (*second, beside), shared):
+        facts.add(values, start, 0)
+        pooler.add(values) if block > 1 else rows.append(values)
+    pooled = pooler.result() if block > 1 else None
+    found = ComparedMap(
+        *first, stage, torch.cat(rows) if pooled is None else pooled.values, 0, 0, block, pooled=pooled,
+        before=beside, other=second, unlike=shared.unlike,
+    )  # fmt: skip
+    return facts.on(found, whole_rows=False)
+
+
+def _differences(
+    a: Trace, b: Trace, first: tuple[int, int, Stage], second: tuple[int, int, Stage], shared: Agreement
+) -> Iterator[tuple[int, Float[Tensor, "query key"]]]:
+    """Some rows at a time: first row, and A less B over the keys compared."""
+    keys = slice(0, shared.n)
+    for start in range(0, shared.n, ROWS):
+        queries = slice(start, min(start + ROWS, shared.n))
+        left, right = (
+            run.map(layer, stage, head, queries, keys).detach().float().cpu()
+            for run, (layer, head, stage) in ((a, first), (b, second))
+        )
+        unlike = _unlike_cells(shared.unlike, range(queries.start, queries.stop), shared.n)
+        yield start, (left - right).masked_fill(unlike, 0.0)
+
+
+def _unlike_cells(unlike: tuple[int, ...], queries: range, n_keys: int) -> Bool[Tensor, "query key"]:
+    """Cells whose query or key is one of `unlike`."""
+    differ = torch.zeros(max(queries.stop, n_keys), dtype=torch.bool)
+    differ[list(unlike)] = True
+    return differ[queries.start : queries.stop, None] | differ[None, :n_keys]

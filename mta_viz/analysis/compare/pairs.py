@@ -1,0 +1,241 @@
+"""Which head of model B stands beside which head of model A, and whether one model descends from another."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from mta_viz.analysis.attention.patterns import layer_thumbnails
+from mta_viz.analysis.kernels.mixing import best_match
+from mta_viz.checkpoint.files import PARAMS, STEPS
+from mta_viz.errors import PromptError
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import Progress, Trace
+
+CLOSE = 0.9  # cosine of the embeddings above which one model is taken to come from the other
+ROWS = 4096  # of the embeddings, at a time
+_STEP_NAME = re.compile(r"\d{1,18}")
+
+
+@dataclass(frozen=True)
+class Kinship:
+    """`related`: heads of equal index may be compared. `cosine` of the embeddings, where it decided."""
+
+    related: bool
+    why: str
+    cosine: float | None = None
+
+
+def kinship(a: HookedMTA, b: HookedMTA) -> Kinship:
+    """How the two models are related. Models with other numbers of layers or heads never are."""
+    if (a.config.n_layers, a.config.n_heads) != (b.config.n_layers, b.config.n_heads):
+        return Kinship(False, "the models have other numbers of layers or heads")
+    recorded = _recorded(a, b)
+    if recorded:
+        return Kinship(True, recorded)
+    cosine = embedding_cosine(a, b)
+    if cosine is None:
+        return Kinship(False, "nothing says that one was trained from the other")
+    if cosine > CLOSE:
+        return Kinship(True, f"the cosine of their embeddings is {cosine:.3f}, above {CLOSE}", cosine)
+    return Kinship(False, f"the models were trained apart (cosine of embeddings {cosine:.2f})", cosine)
+
+
+def embedding_cosine(a: HookedMTA, b: HookedMTA) -> float | None:
+    """Cosine of both embedding matrices as vectors; None where their shapes differ."""
+    weights = [model.embed.weight.detach() for model in (a, b)]
+    if weights[0].shape != weights[1].shape:
+        return None
+    sums = torch.zeros(3, dtype=torch.float64)
+    # In parts: of a large model's tables whole copies in float64 take gigabytes.
+    for parts in zip(*(one.split(ROWS) for one in weights), strict=True):
+        left, right = (part.cpu().double() for part in parts)
+        sums += torch.stack([(left * right).sum(), left.square().sum(), right.square().sum()])
+    product, *squares = sums.tolist()
+    return product / max((squares[0] * squares[1]) ** 0.5, 1e-30)
+
+
+def _recorded(a: HookedMTA, b: HookedMTA) -> str:
+    if a is b or _shares_weights(a, b):
+        return "both sides are one model"
+    if a.source is None or b.source is None:
+        return ""
+    path_a, path_b = a.source.path, b.source.path
+    first, second = _step_folder(path_a), _step_folder(path_b)
+    if first.parent == second.parent and all(map(_is_step, (first, second))):
+        return "both are steps of one training run"
+    if _names(path_b, path_a):
+        return "B's params.json names A as the checkpoint it started from"
+    return "A's params.json names B as the checkpoint it started from" if _names(path_a, path_b) else ""
+
+
+def _shares_weights(a: HookedMTA, b: HookedMTA) -> bool:
+    """An edited model shares the tensors it does not change, the embedding among them."""
+    return a.embed.weight.data_ptr() == b.embed.weight.data_ptr()
+
+
+def _step_folder(path: Path) -> Path:
+    path = path.resolve()
+    return path.parent if path.name == "consolidated" else path
+
+
+def _is_step(folder: Path) -> bool:
+    """As training writes them; folders named 0 and 1 elsewhere may be anything."""
+    return folder.parent.name == STEPS and _STEP_NAME.fullmatch(folder.name) is not None
+
+
+def _names(child: Path, parent: Path) -> bool:
+    """Whether the child's params.json names the parent's folder, or one that holds it."""
+    try:
+        params = json.loads((child / PARAMS).read_text("utf-8"))
+        named = params["checkpoint"]["init_ckpt_path"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+    if not isinstance(named, str) or not named.strip():
+        return False
+    try:
+        wanted, place = (child / named).resolve(), parent.resolve()
+    except (OSError, ValueError):
+        return False
+    return place == wanted or (place.parent == wanted and place.name == "consolidated")
+
+
+Rule = Literal["index", "similarity", "needle"]
+Likeness = Float[np.ndarray, "head other"]
+CELLS = 64  # a side of the maps that are compared: longer prompts are pooled
+FEWEST = 8  # tokens in common below which maps say nothing of likeness
+CLEAR_R, CLEAR_LEAD = 0.7, 0.1
+
+
+@dataclass(frozen=True)
+class HeadPairs:
+    """`partner` [layer, head] = (layer, head) of B, -1 where a head has none.
+
+    By similarity: `r`, the correlation of the pair's maps, and `next_r`, that of A's head with the
+    most alike of B's other heads; NaN by other rules. `why` is a sentence.
+    """
+
+    rule: Rule | Literal["none"]
+    why: str
+    partner: Int[np.ndarray, "layer head 2"]
+    r: Float[np.ndarray, "layer head"]
+    next_r: Float[np.ndarray, "layer head"]
+
+    def of(self, layer: int, head: int) -> tuple[int, int] | None:
+        """B's layer and head beside one of A's."""
+        found = self.partner[layer, head]
+        return None if found[0] < 0 else (int(found[0]), int(found[1]))
+
+    def sure(self, layer: int, head: int) -> str:
+        """How sure this pair is, in words; empty by index."""
+        if self.rule == "index" or self.of(layer, head) is None:
+            return ""
+        if self.rule == "needle":
+            return "equal rank in needle share, which says nothing of what else the heads do"
+        r, other = self.r[layer, head], self.next_r[layer, head]
+        clear = r >= CLEAR_R and not r - other < CLEAR_LEAD
+        lead = "" if np.isnan(other) else f", with the most alike of B's other heads {other:.2f}"
+        return f"{'clear' if clear else 'unsure'}: r = {r:.2f}{lead}"
+
+
+def pairs_by_index(n_layers: int, n_heads: int, kin: Kinship) -> HeadPairs:
+    """Every head beside the one of its own index."""
+    partner = np.stack(np.meshgrid(np.arange(n_layers), np.arange(n_heads), indexing="ij"), -1)
+    nothing = np.full((n_layers, n_heads), np.nan)
+    return HeadPairs("index", f"Heads paired by index: {kin.why}.", partner, nothing, nothing)
+
+
+def no_pairs(n_layers: int, n_heads: int, n_tokens: int, kin: Kinship) -> HeadPairs:
+    """No head beside any: the models are no kin, and too few tokens are shared to see what heads do."""
+    why = (
+        f"Heads are not paired: {kin.why}, and the prompts have {n_tokens} tokens in common at their start, "
+        f"fewer than the {FEWEST} it takes to pair heads by their maps. Compare on a longer prompt that both "
+        "tokenizers write alike."
+    )
+    nothing = np.full((n_layers, n_heads), np.nan)
+    return HeadPairs("none", why, np.full((n_layers, n_heads, 2), -1), nothing, nothing)
+
+
+def pairs_by_similarity(
+    a: Trace, b: Trace, n_tokens: int, kin: Kinship, progress: Progress | None = None
+) -> HeadPairs:
+    """One to one over all layers, so that the summed correlation is largest.
+
+    Of the final weights over the first `n_tokens`, which both prompts share. Raises PromptError for
+    fewer than 8; raise in `progress` to stop.
+    """
+    if n_tokens < FEWEST:
+        raise PromptError(
+            f"the prompts have {n_tokens} tokens in common at their start; to pair heads by their maps takes "
+            f"{FEWEST}. Compare on a longer prompt that both tokenizers write alike"
+        )
+    count = a.model.config.n_layers + b.model.config.n_layers
+    done = iter(range(1, count + 1))
+
+    def told() -> None:
+        if progress is not None:
+            progress(next(done) / count)
+
+    r = _features(a, n_tokens, told) @ _features(b, n_tokens, told).T
+    return _similar(r, a, b, kin)
+
+
+def _similar(r: Likeness, a: Trace, b: Trace, kin: Kinship) -> HeadPairs:
+    shape, n_heads = (a.model.config.n_layers, a.model.config.n_heads), b.model.config.n_heads
+    match = best_match(r)
+    rows = np.arange(len(r))
+    own = np.where(match >= 0, r[rows, match], np.nan)
+    others = np.where(np.arange(r.shape[1]) == match[:, None], -np.inf, r).max(1)
+    others = np.where(np.isfinite(others), others, np.nan)
+    why = (
+        f"Heads paired by map similarity on this prompt (median r = {np.nanmedian(own):.2f}); {kin.why}, "
+        "so equal indices mean nothing."
+    )
+    places = _places(match, n_heads).reshape(*shape, 2)
+    return HeadPairs("similarity", why, places, own.reshape(shape), others.reshape(shape))
+
+
+def pairs_by_needle(
+    a: Float[np.ndarray, "layer head"], b: Float[np.ndarray, "other_layer other_head"], kin: Kinship
+) -> HeadPairs:
+    """A's best needle head beside B's best, the second beside the second, and so on; shares are given."""
+    first, second = (np.argsort(-np.nan_to_num(one.ravel(), nan=-1), kind="stable") for one in (a, b))
+    match = np.full(a.size, -1)
+    count = min(a.size, b.size)
+    match[first[:count]] = second[:count]
+    nothing = np.full(a.shape, np.nan)
+    why = (
+        "Heads paired by needle share on this prompt, A's best finder beside B's best and so on; "
+        f"{kin.why}, so equal indices mean nothing."
+    )
+    return HeadPairs("needle", why, _places(match, b.shape[1]).reshape(*a.shape, 2), nothing, nothing)
+
+
+def _places(match: Int[np.ndarray, " head"], n_heads: int) -> Int[np.ndarray, "head 2"]:
+    """Layer and head of each flat index; -1, -1 for none."""
+    return np.where(match[:, None] < 0, -1, np.stack(np.divmod(match, n_heads), -1))
+
+
+def _features(trace: Trace, n_tokens: int, told: Callable[[], None]) -> Float[np.ndarray, "head cell"]:
+    """Every head's causal cells, pooled, less their mean and of length 1: products are correlations.
+
+    Without the first column, which holds the first token: most heads attend to it, whatever they do.
+    """
+    layers = []
+    for layer in range(trace.model.config.n_layers):
+        layers.append(layer_thumbnails(trace, layer, Stage.PATTERN, CELLS, n_tokens=n_tokens).values[0])
+        told()
+    maps = torch.cat(layers).double()
+    used = torch.ones(maps.shape[1:], dtype=torch.bool).tril()
+    used[:, 0] = False
+    cells = maps[:, used].nan_to_num(0.0, 0.0, 0.0)
+    cells = cells - cells.mean(1, keepdim=True)
+    length = cells.norm(dim=1, keepdim=True)
+    return (cells / length.where(length > 0, 1.0)).numpy()

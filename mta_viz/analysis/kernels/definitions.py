@@ -1,0 +1,172 @@
+"""Every score and name of the atlas with its definition, read off the functions that compute it.
+
+So a page of definitions cannot say something else than the code. Owns their order and grouping only.
+
+How often the names and probes of the atlas err, as measured by `benchmarks.shape_rates` and shipped.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from mta_viz.analysis.kernels import measures, mixing, naming, probes, table, templates
+from mta_viz.analysis.kernels import naming as significance
+from mta_viz.analysis.kernels import templates as edges
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
+
+FILE = "measured_rates.json"
+
+
+@dataclass(frozen=True)
+class MeasuredRate:
+    """`hits` of `n` kernels of one kind and size, e.g. those with any name.
+
+    `of_which`: how often each name was given, where several were.
+    """
+
+    kernels: str
+    size: str
+    n: int
+    hits: int
+    of_which: Mapping[str, int]
+
+    @property
+    def share(self) -> float:
+        """hits / n."""
+        return self.hits / self.n
+
+
+@dataclass(frozen=True)
+class MeasuredRates:
+    """`false_names`: kernels of noise, hits have a name. `power`: planted shapes, hits have the right one,
+    `of_which` counts the wrong ones. `probes`: kernels of noise, hits pass the probe of a claim."""
+
+    false_names: tuple[MeasuredRate, ...]
+    power: tuple[MeasuredRate, ...]
+    probes: tuple[MeasuredRate, ...]
+
+    def text(self) -> str:
+        """The file's contents: a line a rate."""
+        blocks = [f'"{name}": {_lines(rows)}' for name, rows in vars(self).items()]
+        return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
+def _lines(rows: Sequence[MeasuredRate]) -> str:
+    return "[\n" + ",\n".join(f"  {json.dumps(asdict(row))}" for row in rows) + "\n]"
+
+
+@cache
+def measured_rates() -> MeasuredRates:
+    """The shipped rates."""
+    stored = json.loads((files(__package__) / FILE).read_text(encoding="utf-8"))
+    return MeasuredRates(
+        **{name: tuple(MeasuredRate(**row) for row in rows) for name, rows in stored.items()}
+    )
+
+
+Documented = Callable[..., Any]
+
+NOTATION = (
+    "k[n, d] is the tap that reads the query n before (the lag, 0 = now) and the key d after (negative = "
+    "earlier). The own tap is k[0, 0]; r is k with the own tap set to 0; ||.|| is the root of the summed "
+    "squares; s is the sign of the own tap, +1 where |own tap| < 0.1 ||k||."
+)
+CHANCE = (
+    f"A template's name needs all of: a size that Gaussian kernels reach in 1 of "
+    f"{1 / (1 - significance.SIZE_QUANTILE):.0f}, p <= {templates.LARGEST_P:g} when the kernel's own taps "
+    f"change places, and coherence. So {templates.LARGEST_P:g} x the number of kernels with a template is "
+    "the most names expected by chance. Edges and single taps cannot be tested by permutation: their "
+    "evidence is the probe, and how many kernels of the model have one. Of kernels with D taps 1 in "
+    "2 (D - 1) is edge-like by chance: its largest other tap is the previous key's, with the opposite sign."
+)
+TESTED = (
+    "Benjamini-Hochberg over the template tests of all key-query kernels of the model: of the names left, "
+    f"at most {table.LEVEL * 100:g} % may be false."
+)
+ORDER = (
+    "The first that applies: not finite, all zero, template, edge, dominant tap, near identity, none of "
+    "these."
+)
+MIXING = "W[target, source] of a group of n heads; a row of W is what one target head takes."
+NAMES: dict[str, str] = {
+    "key shift": "A dominant tap that reads the query itself (n = 0) and another key.",
+    "KV shift": "The key shift by -1 with the own tap's sign: each key also counts for the next.",
+    "single tap": "A dominant tap that reads an earlier query.",
+    naming.IDENTITY: f"No name, and under {NEAR_IDENTITY * 100:g} % of the energy is off the own tap.",
+    "faint": f"A name that holds less than {naming.FAINT * 100:g} % of the kernel's energy.",
+    naming.NONE: "None of the rules gives a name. That is an answer.",
+    naming.ALL_ZERO: "Every tap is 0: the head's map is erased here.",
+    naming.NOT_FINITE: "Taps that are NaN or infinite: nothing can be measured.",
+}
+_RULES: dict[str, Documented] = {
+    "template (diagonal, induction, ...)": naming.template_name,
+    "edge-first, edge-last, both edges": naming.edge_name,
+    "dominant tap": naming.dominant_name,
+}
+_EDGES: dict[str, Documented] = {
+    "denoised": edges.denoised,
+    "edge_first, edge_last": edges.edge_indices,
+    "weight beside": edges.weight_beside,
+    "dominant_share": edges.dominant_tap,
+}
+_HEADS: dict[str, Documented] = {
+    "scaled_identity": mixing.scaled_identity,
+    "mean_diagonal": mixing.mean_diagonal,
+    "off_diagonal_ratio": mixing.off_diagonal_ratio,
+    "permutation": mixing.permutation_match,
+    "subtracted_fraction": mixing.subtracted_fraction,
+    "contrast": mixing.contrast,
+    "common_mode": mixing.common_mode,
+    "energy_off_identity": mixing.energy_off_own,
+    "angle": mixing.pair_angle,
+    "name of a row": mixing.row_name,
+}
+_CHANCE: dict[str, Documented] = {
+    "size": significance.size_threshold,
+    "p": significance.permutation_p,
+    "coherent": templates.coherent,
+    "dominant": significance.dominant_threshold,
+    "expected by chance": table.ShapeCounts,
+    "probe": probes.run_probe,
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A group of definitions: `entries` are (name as in the table's columns, definition)."""
+
+    title: str
+    intro: str
+    entries: tuple[tuple[str, str], ...]
+
+
+def sections() -> Iterator[Section]:
+    """All definitions, in the order in which a name comes about."""
+    yield Section("Measures of a key-query kernel", NOTATION, _from_docs(measures.MEASURES))
+    yield Section("Templates", _doc(templates.template_scores), _templates())
+    yield Section("Edges and single taps", "Shapes that hang on one or two taps.", _from_docs(_EDGES))
+    yield Section("Could it be chance?", CHANCE, (*_from_docs(_CHANCE), ("survives", TESTED)))
+    yield Section("What a kernel is called", ORDER, (*_from_docs(_RULES), *NAMES.items()))
+    yield Section("Rows of a head-mixing matrix", MIXING, _from_docs(_HEADS))
+
+
+def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, _doc(function)) for name, function in functions.items())
+
+
+def _templates() -> tuple[tuple[str, str], ...]:
+    """The list in the library's docstring, a line a template, and which kernels have no room for one."""
+    lines = (inspect.getdoc(templates.library) or "").splitlines()
+    drawn = (line.removeprefix("- ").split(" ", 1) for line in lines if line.startswith("- "))
+    room = ("too small for a shape", _doc(templates.cannot_show))
+    return (*((name.rstrip(":"), text) for name, text in drawn), room)
+
+
+def _doc(documented: Any) -> str:
+    """A docstring with its lines joined; paragraphs stay apart."""
+    paragraphs = (inspect.getdoc(documented) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

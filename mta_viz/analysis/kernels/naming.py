@@ -1,0 +1,306 @@
+"""What a key-query kernel is called: the rules that turn scores into one name, or into none.
+
+The order is: broken, all zero, template, edge, dominant tap, near identity, none of these. A name that holds
+less than 2 % of the kernel is faint. Owns no formula: those are in `measures.py`, `templates.py`, `edges.py`
+and `significance.py`.
+
+Could it be chance? Thresholds on random kernels, permutation p, and what many kernels do to both.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, Offsets
+from mta_viz.analysis.kernels.measures import (
+    MEASURES,
+    Kernels,
+    PerKernel,
+    energy_off_identity,
+    has_own_tap,
+    own_sign,
+    own_tap,
+    without_own_tap,
+)
+from mta_viz.analysis.kernels.templates import (
+    LARGEST_P,
+    NAMES,
+    coherent,
+    denoised,
+    dominant_tap,
+    edge_indices,
+    library,
+    template_scores,
+    unit_templates,
+    weight_beside,
+)
+
+SEED = 0
+SIMULATED = 200_000
+SIZE_QUANTILE = 0.995
+TAP_QUANTILE = 0.999
+SMALLEST_DOMINANT = 0.5
+PERMUTATIONS = 999
+BLOCK = 64  # permutations at a time: 64 x 7 templates x 4095 taps stay below 16 MiB
+
+
+@lru_cache(maxsize=64)
+def size_threshold(offsets: Offsets) -> float:
+    """The 99.5 % quantile of max_t |rho(t)| over Gaussian kernels; infinite without templates.
+
+    Only the part of a Gaussian kernel in the span of the q templates matters, and the length of the rest:
+    a root of chi-square with D - 1 - q degrees of freedom. Both are drawn, whole kernels are not.
+    """
+    units = unit_templates(offsets)
+    if not len(units):
+        return np.inf
+    _, sizes, basis = np.linalg.svd(units, full_matrices=False)
+    basis = basis[sizes > 1e-9]
+    free = units.shape[1] - 1
+    random = np.random.default_rng(SEED)
+    inside = random.standard_normal((SIMULATED, len(basis)))
+    outside = random.chisquare(free - len(basis), SIMULATED) if free > len(basis) else np.zeros(SIMULATED)
+    length = np.sqrt(np.square(inside).sum(-1) + outside)
+    largest = np.abs(inside @ (basis @ units.T)).max(-1) / length
+    return float(np.quantile(largest, SIZE_QUANTILE))
+
+
+@lru_cache(maxsize=64)
+def dominant_threshold(offsets: Offsets) -> float:
+    """Share of the energy off the own tap that makes a tap dominant: 0.5, more in a kernel of few taps.
+
+    There it is the 99.9 % quantile of the largest share in a Gaussian kernel (0.65 for 2 x 9). Infinite
+    for a kernel with one other tap, which always holds everything.
+    """
+    free = len(offsets.query) * len(offsets.key) - 1
+    if free < 2:
+        return np.inf
+    if free > 40:  # the quantile is below 0.5: no need to draw
+        return SMALLEST_DOMINANT
+    energy = np.square(np.random.default_rng(SEED).standard_normal((SIMULATED, free)))
+    largest = energy.max(-1) / energy.sum(-1)
+    return max(SMALLEST_DOMINANT, float(np.quantile(largest, TAP_QUANTILE)))
+
+
+def permutation_p(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """p of max_t |rho(t)| when a kernel's own taps (the own tap left out) change places at random.
+
+    (1 + #{M* >= M}) / (1 + 999): exact if taps are exchangeable, whatever their distribution. Permuting the
+    templates instead of the taps is the same test, and serves all kernels at once.
+    """
+    row, column = offsets.own
+    own = row * len(offsets.key) + column
+    taps = np.delete(without_own_tap(kernels, offsets).reshape(len(kernels), -1), own, 1)
+    units = np.delete(unit_templates(offsets), own, 1)
+    if not len(units):
+        return np.ones(len(kernels))
+    reached = np.abs(taps @ units.T).max(-1)
+    random = np.random.default_rng(SEED)
+    count = np.zeros(len(kernels))
+    for start in range(0, PERMUTATIONS, BLOCK):
+        size = min(BLOCK, PERMUTATIONS - start)
+        order = random.permuted(np.tile(np.arange(taps.shape[1]), (size, 1)), axis=1)
+        answers = taps @ units[:, order].reshape(-1, taps.shape[1]).T
+        largest = np.abs(answers.reshape(len(kernels), len(units), size)).max(1)
+        count += (largest >= (reached * (1 - 1e-12))[:, None]).sum(-1)
+    return (1 + count) / (1 + PERMUTATIONS)
+
+
+def benjamini_hochberg(p: Float[Array, " test"], level: float = 0.05) -> Bool[Array, " test"]:
+    """Which tests survive when at most `level` of the survivors may be false (Benjamini & Hochberg 1995)."""
+    order = np.argsort(p)
+    passing = np.flatnonzero(p[order] <= level * np.arange(1, len(p) + 1) / max(len(p), 1))
+    kept = np.zeros(len(p), bool)
+    kept[order[: passing[-1] + 1 if len(passing) else 0]] = True
+    return kept
+
+
+def at_least(observed: int, chances: Sequence[float]) -> float:
+    """Probability that at least `observed` of independent events with these chances happen."""
+    distribution = np.ones(1)
+    for chance in chances:
+        distribution = np.convolve(distribution, [1 - chance, chance])
+    return float(min(1.0, distribution[observed:].sum()))
+
+
+EDGE = 0.5
+FEWEST_EDGE_TAPS = 8  # besides the own tap: with fewer there is no noise to tell an edge from
+FAINT = 0.02  # of the kernel's energy
+NOT_FINITE, ALL_ZERO, IDENTITY, NONE = "not finite", "all zero", "near identity", "none of these"
+UNNAMED = (NOT_FINITE, ALL_ZERO, IDENTITY, NONE)
+
+
+@dataclass(frozen=True)
+class KernelShape:
+    """One key-query kernel.
+
+    `shape`: its name (see `naming.py`), one of `UNNAMED` if nothing is to be seen. `faint`: the name holds
+    less than 2 % of the kernel. `evidence`: what the name rests on, "template", "edge", "dominant tap" or
+    "". `score`: of the name (rho, EF or EL, the tap's share). `verdict`: one line for people. `p`: the
+    permutation p of the templates, 1 where the size rule fails and no test was made, NaN where the kernel
+    has no template. `scores`: every measure by name; NaN where it means nothing for this kernel.
+    """
+
+    shape: str
+    faint: bool
+    evidence: str
+    score: float
+    verdict: str
+    p: float
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A name a rule gives: `share` of the kernel's energy is what it holds."""
+
+    shape: str
+    evidence: str
+    score: float
+    share: float
+    detail: str
+
+
+def name_kernel(kernel: Float[Array, "c_q c_k"], offsets: Offsets) -> KernelShape:
+    """`name_kernels` for one kernel."""
+    return name_kernels(kernel[None], offsets)[0]
+
+
+def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> tuple[KernelShape, ...]:
+    """Scores and name of each kernel; `offsets` say where its own tap is. Nothing depends on other kernels.
+
+    Names are unchanged by any positive factor, and by a negative one if the kernel has an own tap.
+    """
+    kernels = np.asarray(kernels, np.float64)
+    finite = np.isfinite(kernels).all((-2, -1))
+    clean = np.where(finite[:, None, None], kernels, 0.0)
+    scores = all_scores(clean, offsets)
+    largest = np.abs(clean).max((-2, -1))
+    unit = clean / np.where(largest > 0, largest, 1)[:, None, None]  # squares neither vanish nor overflow
+    evidence = _Evidence(unit, offsets)
+    return tuple(
+        _broken(NOT_FINITE, scores)
+        if not finite[index]
+        else _broken(ALL_ZERO, scores)
+        if largest[index] == 0
+        else _named(evidence, index, {name: float(values[index]) for name, values in scores.items()})
+        for index in range(len(kernels))
+    )
+
+
+def all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " kernel"]]:
+    """Every column of the atlas for key-query kernels."""
+    by_template = template_scores(kernels, offsets)
+    names = [template.name for template in library(offsets)]
+    scores = {name: measure(kernels, offsets) for name, measure in MEASURES.items()}
+    for name in NAMES:
+        found = by_template[:, [index for index, known in enumerate(names) if known == name]]
+        best = np.abs(found).argmax(-1)[:, None] if found.shape[1] else None
+        nothing = np.full(len(kernels), np.nan)
+        scores[name] = nothing if best is None else np.take_along_axis(found, best, 1)[:, 0]
+    scores["edge_first"], scores["edge_last"] = edge_indices(denoised(kernels, offsets), offsets)
+    scores["dominant_share"], place = dominant_tap(kernels, offsets)
+    row, column = np.divmod(place, len(offsets.key))
+    scores["dominant_query"] = np.array(offsets.query, float)[row]
+    scores["dominant_key"] = np.array(offsets.key, float)[column]
+    tap = kernels.reshape(len(kernels), -1)[np.arange(len(kernels)), place]
+    scores["dominant_sign"] = np.sign(tap) * own_sign(kernels, offsets)
+    return scores
+
+
+def _broken(shape: str, scores: dict[str, Float[Array, " kernel"]]) -> KernelShape:
+    """A kernel of which nothing can be measured."""
+    return KernelShape(shape, False, "", np.nan, shape, np.nan, dict.fromkeys(scores, np.nan))
+
+
+class _Evidence:
+    """What the rules look at, for all kernels at once."""
+
+    def __init__(self, kernels: Kernels, offsets: Offsets) -> None:
+        self.offsets = offsets
+        self.off = energy_off_identity(kernels, offsets)
+        self.rho, self.coherent = template_scores(kernels, offsets), coherent(kernels, offsets)
+        self.p = self._permutation_p(kernels)
+        clean = denoised(kernels, offsets)
+        self.edges, self.beside = edge_indices(clean, offsets), weight_beside(clean, offsets)
+        self.has_own = has_own_tap(kernels, offsets)
+        self.top, self.place = dominant_tap(kernels, offsets)
+        tap = kernels.reshape(len(kernels), -1)[np.arange(len(kernels)), self.place]
+        self.tap_sign = np.sign(tap) * own_sign(kernels, offsets)
+        own = np.abs(own_tap(kernels, offsets))
+        self.of_own = np.abs(tap) / np.where(own > 0, own, np.nan)
+
+    def _permutation_p(self, kernels: Kernels) -> Float[Array, " kernel"]:
+        if not self.rho.shape[1]:
+            return np.full(len(kernels), np.nan)
+        large = np.abs(self.rho).max(-1) >= size_threshold(self.offsets)
+        p = np.ones(len(kernels))
+        if large.any():
+            p[large] = permutation_p(kernels[large], self.offsets)
+        return p
+
+
+def _named(evidence: _Evidence, index: int, scores: dict[str, float]) -> KernelShape:
+    """The first rule that gives a name."""
+    found = next(_names(evidence, index), None)
+    p, off = float(evidence.p[index]), evidence.off[index]
+    if found is None:
+        shape = IDENTITY if off < NEAR_IDENTITY else NONE
+        return KernelShape(shape, False, "", np.nan, shape, p, scores)
+    faint = bool(found.share < FAINT)
+    verdict = f"{found.shape} {found.detail}"
+    if faint:
+        verdict = f"{IDENTITY} (faint {verdict})"
+    return KernelShape(found.shape, faint, found.evidence, found.score, verdict, p, scores)
+
+
+def _names(evidence: _Evidence, index: int) -> Iterator[_Found]:
+    """What each rule says, in order; nothing where it gives no name."""
+    yield from template_name(evidence, index)
+    yield from edge_name(evidence, index)
+    yield from dominant_name(evidence, index)
+
+
+def template_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+    """The template of the largest score, if large, unlikely by permutation, and coherent."""
+    if not evidence.p[index] <= LARGEST_P:  # NaN without templates, 1 below the size threshold
+        return
+    best = int(np.abs(evidence.rho[index]).argmax())
+    if evidence.coherent[index, best]:
+        rho = float(evidence.rho[index, best])
+        name = library(evidence.offsets)[best].called(rho)
+        detail = f"{rho:+.2f}, p {evidence.p[index]:.3f}"
+        yield _Found(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
+
+
+def edge_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+    """EF or EL of the denoised kernel at least 0.5, an own tap, and weight beside it; a "?" until probed."""
+    first, last = (evidence.edges[:, index] >= EDGE) & evidence.beside[:, index]
+    enough = len(evidence.offsets.query) * len(evidence.offsets.key) > FEWEST_EDGE_TAPS
+    if not (enough and evidence.has_own[index] and (first or last)):
+        return
+    name = "both edges" if first and last else "edge-first" if first else "edge-last"
+    score = float(evidence.edges[:, index].max())
+    yield _Found(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
+
+
+def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+    """One tap with most of the energy off the own tap: a key shift if it reads the query itself."""
+    share = float(evidence.top[index])
+    if share < dominant_threshold(evidence.offsets):
+        return
+    offsets = evidence.offsets
+    row, column = divmod(int(evidence.place[index]), len(offsets.key))
+    lag, key = -offsets.query[row], offsets.key[column]
+    own, same = bool(evidence.has_own[index]), bool(evidence.tap_sign[index] > 0)
+    if lag:
+        name, where = "single tap", f"({lag}, {key:+d})"
+    else:
+        name, where = "KV shift" if key == -1 and same and own else "key shift", f"{key:+d}"
+    beside = f", {'same' if same else 'opposite'} sign, {evidence.of_own[index]:.2g} of own tap"
+    detail = where + (beside if own else ", no own tap")
+    yield _Found(name, "dominant tap", share, float(evidence.off[index]) * share, detail)

@@ -1,0 +1,211 @@
+"""The query box of the kernel atlas: `diagonal > 0.5 and layer >= 3 and post` as a test of table rows.
+
+Owns the language (read letter by letter, nothing is ever executed) and its error messages. Layers and heads
+count from 0, as in addresses, files and on the command line.
+
+    query      = and-part { "or" and-part }
+    and-part   = part { ("and" | ",") part }
+    part       = "not" part | "(" query ")" | column op value | place | "faint" | "survives" | shape
+    op         = > | < | >= | <= | = | == | !=
+
+A column without a value satisfies no comparison. A name with a space is written in quotes.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from mta_viz.analysis.kernels.naming import UNNAMED
+from mta_viz.analysis.kernels.table import COLUMNS, KEY_QUERY, MIXING, Row
+from mta_viz.analysis.kernels.templates import NAMES, OPPOSED
+from mta_viz.errors import MtaVizError
+
+Test = Callable[[Mapping[str, Any]], bool]
+
+TEXTS = ("where", "shape", "verdict", "evidence")
+FLAGS = ("faint", "survives")
+PLACES = (*KEY_QUERY, *MIXING)
+SHAPES = (
+    *(*NAMES, *OPPOSED.values(), "negative diagonal", "negative induction", "negative anti-diagonal"),
+    *("edge-first", "edge-last", "both edges", "KV shift", "key shift", "single tap"),
+    *("contrast", "averaging", "swap", "permutation"),
+    *UNNAMED,
+)
+_OPS: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le,
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_WORDS = ("and", "or", "not")
+_MAX_DEPTH = 50
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?![\w.]))"""
+    r"""|(?P<op>>=|<=|==|!=|[><=])|(?P<mark>[(),])|(?P<text>"[^"]*"|'[^']*')|(?P<word>[a-z_][\w-]*)""",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class QueryError(MtaVizError):
+    """A query that cannot be read; says where, what came and what was expected."""
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    place: int
+
+
+def select_rows(rows: Sequence[Row], query: str) -> tuple[Row, ...]:
+    """Exactly the rows that satisfy the query, in their order; all for an empty one. Raises QueryError."""
+    test = parse(query)
+    return tuple(row for row in rows if test(row))
+
+
+def parse(query: str) -> Test:
+    """The query as a test of one row of `kernel_table`. Raises QueryError."""
+    tokens = _tokens(query)
+    if tokens[0].kind == "end":
+        return lambda row: True
+    reader = _Reader(tokens)
+    test = reader.either()
+    if reader.now.kind != "end":
+        raise reader.error('"and", "or", a comma or the end')
+    return test
+
+
+def _tokens(query: str) -> list[_Token]:
+    tokens, at = [], 0
+    while at < len(query):
+        found = _TOKEN.match(query, at)
+        if found is None:
+            raise _unexpected(at, query[at], "a column, a place, a shape, a number or a comparison")
+        if found.lastgroup != "space":
+            tokens.append(_Token(str(found.lastgroup), found[0], at))
+        at = found.end()
+    return [*tokens, _Token("end", "", len(query))]
+
+
+def _unexpected(at: int, came: str, expected: str) -> QueryError:
+    what = f'"{came}"' if came else "the end"
+    return QueryError(f"The query cannot be read at character {at + 1}: {what} came, expected {expected}.")
+
+
+class _Reader:
+    """Goes through the tokens once; each method reads one part of the grammar."""
+
+    def __init__(self, tokens: Sequence[_Token]) -> None:
+        self._tokens, self._index, self._depth = tokens, 0, 0
+
+    @property
+    def now(self) -> _Token:
+        """The token to be read next."""
+        return self._tokens[self._index]
+
+    def error(self, expected: str) -> QueryError:
+        """What to raise when the next token is not `expected`."""
+        return _unexpected(self.now.place, self.now.text, expected)
+
+    def either(self) -> Test:
+        """Parts joined by `or`."""
+        tests = [self._all()]
+        while self._takes("or"):
+            tests.append(self._all())
+        return tests[0] if len(tests) == 1 else lambda row: any(test(row) for test in tests)
+
+    def _all(self) -> Test:
+        tests = [self._part()]
+        while self._takes("and", ","):
+            tests.append(self._part())
+        return tests[0] if len(tests) == 1 else lambda row: all(test(row) for test in tests)
+
+    def _part(self) -> Test:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self.error(f'at most {_MAX_DEPTH} "not" and parentheses inside each other')
+        test = self._one()
+        self._depth -= 1
+        return test
+
+    def _one(self) -> Test:
+        if self._takes("not"):
+            inner = self._part()
+            return lambda row: not inner(row)
+        if self._takes("("):
+            inside = self.either()
+            if not self._takes(")"):
+                raise self.error('")"')
+            return inside
+        if self.now.kind not in ("word", "text") or self.now.text.lower() in _WORDS:
+            raise self.error("a column, a place (pre, post, head_pre, head_post) or a shape")
+        name = self._next()
+        return self._comparison(name) if self.now.kind == "op" else _named(name)
+
+    def _comparison(self, name: _Token) -> Test:
+        column = _plain(name.text)
+        if column in FLAGS:
+            raise self.error(f'no comparison: write "{column}" or "not {column}"')
+        if name.kind == "text" or column not in COLUMNS:
+            raise _no_column(name)
+        op = self._next().text
+        if column in TEXTS:
+            return self._text_test(column, op)
+        if self.now.kind != "number":
+            raise self.error(f"a number to compare {column} with")
+        value, compare = float(self._next().text), _OPS[op]
+        return lambda row: row[column] is not None and compare(row[column], value)
+
+    def _text_test(self, column: str, op: str) -> Test:
+        if op not in ("=", "==", "!="):
+            raise _unexpected(self._tokens[self._index - 1].place, op, f"= or != : {column} is a text")
+        if self.now.kind not in ("word", "text"):
+            raise self.error(f'a name to compare {column} with, in quotes if it has a space: "near identity"')
+        value, compare = _folded(column, _unquoted(self._next())), _OPS[op]
+        return lambda row: row[column] is not None and compare(_folded(column, row[column]), value)
+
+    def _next(self) -> _Token:
+        self._index += 1
+        return self._tokens[self._index - 1]
+
+    def _takes(self, *texts: str) -> bool:
+        """Whether the next token is one of these words or marks; it is read then."""
+        found = self.now.kind in ("word", "mark") and self.now.text.lower() in texts
+        self._index += found
+        return found
+
+
+def _named(token: _Token) -> Test:
+    """A word that stands alone: a place, a flag or a shape."""
+    word = _plain(token.text)
+    if token.kind == "word" and word in PLACES:
+        return lambda row: row["where"] == word
+    if token.kind == "word" and word in FLAGS:
+        return lambda row: bool(row[word])
+    shape = _folded("shape", _unquoted(token))
+    if shape in {_folded("shape", known) for known in SHAPES}:
+        return lambda row: _folded("shape", row["shape"]) == shape
+    if token.kind == "word" and word in COLUMNS:
+        raise _unexpected(token.place, token.text, f"a comparison after it, such as {word} > 0.5")
+    raise _no_column(token)
+
+
+def _no_column(token: _Token) -> QueryError:
+    known = [name.replace("_", "-") for name in COLUMNS] + [*COLUMNS, *PLACES, *FLAGS, *SHAPES]
+    near = list(dict.fromkeys(map(_plain, get_close_matches(_unquoted(token).lower(), known, 5, 0.6))))
+    told = f" Near it: {', '.join(near[:3])}." if near else " The table's headings are the columns."
+    return QueryError(f"{_unexpected(token.place, _unquoted(token), 'a column, a place or a shape')}{told}")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _unquoted(token: _Token) -> str:
+    return token.text[1:-1] if token.kind == "text" else token.text
+
+
+def _folded(column: str, text: str) -> str:
+    """Names alike whether written with hyphens, underscores or spaces; sentences as they are."""
+    return text.casefold() if column == "verdict" else re.sub(r"[-_ ]+", " ", text.strip()).casefold()

@@ -1,0 +1,296 @@
+"""What a model answers to needle samples, known from one pass over prompt and gold answer.
+
+Owns judging and counting answers; which samples are made belongs to the callers.
+
+One needle sample through a model: what it answers, how sure it is of the gold answer, who found it.
+Which heads find the needle over many samples: the mean of every finder score, with its interval.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.analysis.labs.finder import Finder, find, needle_parts
+from mta_viz.errors import ConfigError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import end_logits
+from mta_viz.run.tracing import KERNELS_ONLY, Progress, capture, generate
+from mta_viz.tasks.intervals import RESAMPLES, wilson_interval
+from mta_viz.tasks.needles import GoldSpan, NeedleSample, NeedleTask, answer_ids, make_needle_sample
+from mta_viz.tokenizers.base import Tokenizer
+
+CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
+Outcome = Literal["right", "needle", "other"]
+
+
+@dataclass(frozen=True)
+class NeedleScore:
+    """Right greedy answers among `n` samples, with a 95 % Wilson interval (0..1 when n is 0)."""
+
+    right: int
+    n: int
+    accuracy: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A greedy answer: `right`, the number of another `needle` (its place in `named`), or some `other`.
+
+    `log_probability`: of the whole gold answer, in nats.
+    """
+
+    outcome: Outcome
+    named: int | None
+    log_probability: float
+
+
+def needle_score(right: Iterable[bool]) -> NeedleScore:
+    """The share of `right` and its interval; the share of none is NaN."""
+    verdicts = list(right)
+    n, hits = len(verdicts), sum(verdicts)
+    if n == 0:
+        return NeedleScore(0, 0, math.nan, (0.0, 1.0))
+    return NeedleScore(hits, n, hits / n, wilson_interval(hits, n))
+
+
+def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer:
+    """The tokenizer a model's needle samples are made with. Raises PromptError where there can be none."""
+    if model.kernels_only:
+        raise PromptError(KERNELS_ONLY)
+    if tokenizer is None:
+        raise PromptError(
+            "this checkpoint came without its tokenizer, and this lab's prompts are made of text; "
+            "give the tokenizer's file"
+        )
+    if model.config.vocab_size < tokenizer.vocab_size:
+        raise PromptError(
+            f"The tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}; "
+            "choose the tokenizer the model was trained with."
+        )
+    return tokenizer
+
+
+def at_once(model: HookedMTA, length: int) -> int:
+    """How many prompts of `length` tokens suit the model's device in one batch."""
+    return max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
+
+
+def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
+    """Where to cut `samples` prompts of `length` tokens, so that a batch suits the model's device."""
+    return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
+
+
+def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:
+    """The verdict on each sample; their prompts have one length.
+
+    One pass decides right or wrong: while all digits so far are right, greedy decoding would feed
+    back the same ids, and at the first wrong one both say "wrong". A second pass is needed only
+    for wrong answers that so far agree with another needle's number.
+    """
+    logits = _answer_logits(model, samples)
+    greedy = logits.argmax(-1)
+    gold = gold_log_probabilities(logits, [sample.answer_ids for sample in samples])
+    right = judge(greedy, tokenizer, samples)
+    wrong = [
+        (row, place, as_if)
+        for row, sample in enumerate(samples)
+        if not right[row]
+        for place, as_if in _agreeing(tokenizer, sample, tuple(greedy[row].tolist()))
+    ]
+    named: dict[int, int] = {}
+    if wrong:
+        others = [as_if for _, _, as_if in wrong]
+        verdicts = judge(_answer_logits(model, others).argmax(-1), tokenizer, others)
+        named = {row: place for (row, place, _), yes in zip(wrong, verdicts, strict=True) if yes}
+    return [
+        Verdict("right" if right[row] else "needle" if row in named else "other", named.get(row), gold[row])
+        for row in range(len(samples))
+    ]
+
+
+def _agreeing(
+    tokenizer: Tokenizer, sample: NeedleSample, greedy: tuple[int, ...]
+) -> list[tuple[int, NeedleSample]]:
+    """Other needles whose number goes on as the greedy answer does, up to and with its first wrong token."""
+    gold = sample.answer_ids
+    known = next((i for i, (a, b) in enumerate(zip(greedy, gold, strict=False)) if a != b), len(gold)) + 1
+    found = []
+    for place, needle in enumerate(sample.needles):
+        ids = answer_ids(tokenizer, sample.question.text, needle.value)
+        if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
+            found.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
+    return found
+
+
+def named_needle(sample: NeedleSample, number: str) -> GoldSpan | None:
+    """The needle that gives its city this number, the asked one or another."""
+    return next((needle for needle in sample.needles if str(needle.value) == number), None)
+
+
+def _answer_logits(model: HookedMTA, samples: Sequence[NeedleSample]) -> Float[Tensor, "sample last vocab"]:
+    """Logits from the prompt's last position on, which predict the answers and what follows them."""
+    ids = with_answers(samples)
+    n_last = ids.shape[1] - len(samples[0].tokens) + 1
+    return end_logits(model, ids, n_last)
+
+
+def gold_log_probabilities(
+    logits: Float[Tensor, "sample last vocab"], answers: Sequence[tuple[int, ...]]
+) -> list[float]:
+    """Log-probability of each answer: the sum over its tokens, in nats."""
+    logs = logits.log_softmax(-1).cpu()
+    return [
+        float(logs[row, torch.arange(len(ids)), torch.tensor(ids)].sum()) for row, ids in enumerate(answers)
+    ]
+
+
+def digits(text: str) -> str:
+    """The number a greedy continuation begins with, "" without one."""
+    return "".join(itertools.takewhile(str.isdigit, text.lstrip()))
+
+
+def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample position"]:
+    """Prompts of one length and their gold answers, filled up with id 0 after the shorter ones."""
+    length = len(samples[0].tokens)
+    longest = max(len(sample.answer_ids) for sample in samples)
+    ids = torch.zeros(len(samples), length + longest, dtype=torch.long)
+    for row, sample in enumerate(samples):
+        ids[row, : length + len(sample.answer_ids)] = torch.tensor(sample.tokens.ids + sample.answer_ids)
+    return ids
+
+
+def judge(
+    greedy: Int[Tensor, "sample position"], tokenizer: Tokenizer, samples: Sequence[NeedleSample]
+) -> list[bool]:
+    """Whether the likeliest tokens from the prompt's last position on are the answer and then no digit."""
+    return [
+        tuple(row[: len(sample.answer_ids)]) == sample.answer_ids
+        and not tokenizer.decode((row[len(sample.answer_ids)],))[:1].isdigit()
+        for row, sample in zip(greedy.tolist(), samples, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class NeedleRun:
+    """`said`: the greedy continuation, `number` what of it is a number ("" for none).
+
+    `named`: the needle that has this number, None where no needle does. `probability`: of the
+    whole gold answer.
+    """
+
+    sample: NeedleSample
+    finder: Finder
+    said: str
+    number: str
+    named: GoldSpan | None
+    probability: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the greedy answer is the gold number."""
+        return self.number == self.sample.answer
+
+
+def run_needle(
+    model: HookedMTA,
+    task: NeedleTask,
+    seed: int,
+    *,
+    begin: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> NeedleRun:
+    """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
+
+    Raises `PromptError` and `TokenizerError` as `make_needle_sample` does.
+    """
+    say = begin or _silent
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    sample = make_needle_sample(tokenizer, task, seed)
+    say("Running the prompt")
+    trace = capture(model, sample.tokens, progress=progress)
+    say("Looking where every head looks")
+    finder = find(trace, needle_parts(sample), progress=progress)
+    say("Reading the answer")
+    new = max(len(sample.answer_ids), 4) + 1
+    said = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
+    verdict = answer(model, tokenizer, [sample])[0]
+    number = digits(said)
+    probability = math.exp(verdict.log_probability)
+    return NeedleRun(sample, finder, said, number, named_needle(sample, number), probability)
+
+
+def _silent(_words: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class MeanScore:
+    """One score of every head over samples: its mean and the ends of a 95 % bootstrap interval over samples.
+
+    NaN where a layer lacks the stage.
+    """
+
+    mean: Float[Tensor, "layer head"]
+    low: Float[Tensor, "layer head"]
+    high: Float[Tensor, "layer head"]
+
+
+@dataclass(frozen=True)
+class FinderMeans:
+    """The finder's scores of the asked needle over `n` samples, by the keys of `HeadScores`."""
+
+    n: int
+    scores: Mapping[str, MeanScore]
+
+
+def finder_means(
+    model: HookedMTA,
+    task: NeedleTask,
+    seed: int,
+    n: int,
+    *,
+    keep: Callable[[FinderMeans], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> FinderMeans:
+    """The samples `seed` to `seed + n - 1` of a task.
+
+    After every sample `keep(result so far)`, then `progress(share done)`; raise in either to stop.
+    Raises ConfigError for n below 1, PromptError and TokenizerError as `make_needle_sample` does.
+    """
+    if n < 1:
+        raise ConfigError([f"n is {n}; expected at least 1"], subject="The repetition")
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    found: list[Mapping[str, Tensor]] = []
+    for at in range(n):
+        sample = make_needle_sample(tokenizer, task, seed + at)
+        found.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
+        if keep is not None:
+            keep(_means(found))
+        if progress is not None:
+            progress((at + 1) / n)
+    return _means(found)
+
+
+def _means(found: list[Mapping[str, Tensor]]) -> FinderMeans:
+    values = {key: torch.stack([one[key] for one in found]) for key in found[0]}
+    return FinderMeans(len(found), {key: mean_score(each) for key, each in values.items()})
+
+
+def mean_score(values: Float[Tensor, "sample layer head"]) -> MeanScore:
+    """The mean over samples with its bootstrap interval: the same 2,000 resamples for every head."""
+    n = values.shape[0]
+    drawn = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+    counts = torch.from_numpy(np.stack([np.bincount(row, minlength=n) for row in drawn])).double() / n
+    means = torch.einsum("rs,slh->rlh", counts, values.double())
+    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    low, high = torch.quantile(means, ends, dim=0).float()
+    return MeanScore(values.mean(0), low, high)

@@ -1,0 +1,205 @@
+"""One question through a model: what it answers, how sure it is of the gold answer, who found the facts.
+
+How many questions a model answers right, beside chance: the lab's and the command's measurement.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mta_viz.analysis.attention.spans import QUESTION, Span, next_letter
+from mta_viz.analysis.labs.finder import Finder, Parts, find, found_again
+from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities
+from mta_viz.errors import ConfigError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import end_logits
+from mta_viz.run.tracing import Progress, capture, generate
+from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.question_scoring import Scored, score_output
+from mta_viz.tasks.questions import QuestionSample, QuestionTask, make_question_sample
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+
+NEW_TOKENS = 20  # of the answer; the first sentence is judged
+
+
+@dataclass(frozen=True)
+class QuestionRun:
+    """`said`: the greedy continuation. `scored`: its judgement. `probability`: of the whole gold answer."""
+
+    sample: QuestionSample
+    finder: Finder
+    said: str
+    scored: Scored
+    probability: float
+
+
+def run_question(
+    model: HookedMTA,
+    task: QuestionTask,
+    seed: int,
+    *,
+    begin: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> QuestionRun:
+    """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
+
+    Raises `PromptError` and `TokenizerError` as `make_question_sample` does.
+    """
+    say = begin or (lambda words: None)
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    sample = make_question_sample(tokenizer, task, seed)
+    say("Running the prompt")
+    trace = capture(model, sample.tokens, progress=progress)
+    say("Looking where every head looks")
+    finder = find(trace, fact_parts(sample), progress=progress)
+    say("Reading the answer")
+    said = greedy_answer(model, tokenizer, sample, progress=progress)
+    return QuestionRun(sample, finder, said, judged(said, sample), gold_probability(model, sample))
+
+
+def greedy_answer(
+    model: HookedMTA, tokenizer: Tokenizer, sample: QuestionSample, *, progress: Progress | None = None
+) -> str:
+    """The greedy continuation of a prompt, 20 tokens or up to the end token."""
+    return tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS, progress=progress))
+
+
+def judged(said: str, sample: QuestionSample) -> Scored:
+    """A continuation by BABILong's rule."""
+    return score_output(said, sample.answer, sample.question.text, sample.labels)
+
+
+def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
+    """Probability 0..1 that the gold answer's tokens come next, each after the ones before it."""
+    ids = torch.tensor([sample.tokens.ids + sample.answer_ids])
+    logits = end_logits(model, ids, len(sample.answer_ids) + 1)
+    return math.exp(gold_log_probabilities(logits, [sample.answer_ids])[0])
+
+
+def fact_parts(sample: QuestionSample) -> Parts:
+    """The facts of a sample, seen from its last token; asked is the last that supports the answer."""
+    spans: list[Span] = []
+    for fact in sample.facts:
+        name = fact.text + (" (support)" if fact.role == "support" else "")
+        spans.append(Span(name, next_letter(spans), fact.start, fact.stop))
+    supports = [span for span, fact in zip(spans, sample.facts, strict=True) if fact.role == "support"]
+    return Parts(supports[-1], tuple(spans), len(sample.tokens) - 1, sample.sentences)
+
+
+def fact_spans(sample: QuestionSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
+    """The facts and the question, as the Attention page names them.
+
+    `tokens`: the sample's text encoded anew, which may be cut into other tokens at the joints.
+    """
+    question = sample.question
+    own = (*fact_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
+    texts = [*(fact.text for fact in sample.facts), question.text]
+    return found_again(own, texts, sample.tokens, tokens)
+
+
+NOT_TRAINED = "This model was not trained for this task: the score measures it, not the method."
+CARD = "card.json"  # beside the weights; "task" says what the model was trained for
+TRAINED = "questions"
+ANSWER_RUNS = 1.8  # an answer of 20 tokens takes as long as so many runs of the prompt
+
+
+@dataclass(frozen=True)
+class QuestionAnswer:
+    """Sample number `seed`. `said`: the first sentence generated; `named`: its labels that count."""
+
+    seed: int
+    question: str
+    gold: str
+    said: str
+    named: tuple[str, ...]
+    right: bool
+
+
+@dataclass(frozen=True)
+class QuestionScore:
+    """Right answers among the samples so far, with their 95 % Wilson interval.
+
+    `chance`: what naming one of the task's labels at random gets.
+    """
+
+    task: str
+    distraction: int
+    chance: float
+    answers: tuple[QuestionAnswer, ...]
+
+    @property
+    def n(self) -> int:
+        """Samples."""
+        return len(self.answers)
+
+    @property
+    def right(self) -> int:
+        """Those answered right."""
+        return sum(one.right for one in self.answers)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right answers; NaN of none."""
+        return self.right / self.n if self.n else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the accuracy."""
+        return wilson_interval(self.right, self.n) if self.n else (0.0, 1.0)
+
+    @property
+    def silent(self) -> int:
+        """Answers whose first sentence names no label that counts."""
+        return sum(not one.named for one in self.answers)
+
+
+def evaluate_questions(
+    model: HookedMTA,
+    task: QuestionTask,
+    *,
+    n: int = 20,
+    seed: int = 0,
+    keep: Callable[[QuestionScore], None] | None = None,
+    progress: Progress | None = None,
+) -> QuestionScore:
+    """Ask `model` the samples `seed` to `seed` + `n` - 1, greedily, scored by BABILong's rule.
+
+    After each sample `keep` gets the result so far; `progress` gets the share done with every token,
+    raise in it to stop. Raises `ConfigError` for n below 1, `PromptError` and `TokenizerError` as
+    `make_question_sample` does.
+    """
+    if n < 1:
+        raise ConfigError([f"n is {n}; expected at least 1"], subject="The evaluation")
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    score = QuestionScore(task.name, task.distraction, task.chance, ())
+    for number in range(seed, seed + n):
+        sample = make_question_sample(tokenizer, task, number)
+        said = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
+        found = judged(said, sample)
+        answer = QuestionAnswer(
+            number, sample.question.text, sample.answer, found.sentence, found.named, found.right
+        )
+        score = QuestionScore(task.name, task.distraction, task.chance, (*score.answers, answer))
+        if keep is not None:
+            keep(score)
+        if progress is not None:
+            progress(score.n / n)
+    return score
+
+
+def _within(progress: Progress | None, done: int, n: int) -> Progress | None:
+    """The progress of one sample of `n` as that of all."""
+    return None if progress is None else lambda share: progress((done + share) / n)
+
+
+def trained_for_questions(folder: Path | None) -> bool:
+    """Whether the model card in a checkpoint's folder names this task; False without a card."""
+    try:
+        card = json.loads((folder / CARD).read_text("utf-8")) if folder else {}
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(card, dict) and card.get("task") == TRAINED

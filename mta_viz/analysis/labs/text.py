@@ -1,0 +1,336 @@
+"""How well a model predicts the last word of passages, as LAMBADA asks: rank, probability, accuracy.
+
+Owns the scoring. Which word is the last, and files of passages, are `tasks.passages`'.
+
+How well a model predicts a text, token by token: losses, ranks, perplexity; long texts in windows.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.analysis.labs.needle import NeedleScore, at_once, check_vocabulary, needle_score
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import end_logits
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, tokenize
+from mta_viz.tasks.passages import last_word
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.pasted import tokens_from_ids
+
+CHUNK = 64  # passages between two partial results; they are sorted by length within it
+NOT_FINITE = (
+    "the logits hold NaN or inf, so no probability can be told; look at the health card for the weights that "
+    "are NaN or infinite, or compute in float32"
+)
+
+
+@dataclass(frozen=True)
+class WordScore:
+    """What a model makes of the last word of passage `number` (from 1); probabilities in nats.
+
+    `pieces`: the word's tokens. `rank`: of the first of them after the passage (1: the likeliest).
+    `greedy`: whether each is the likeliest, after the right ones before it; `instead` is the label of the
+    likeliest first token. `log_probability`: of the whole word, the sum over its tokens. `n_read`: tokens
+    read before the word, of `n_before` in the passage.
+    """
+
+    number: int
+    word: str
+    pieces: tuple[str, ...]
+    rank: int
+    greedy: bool
+    log_probability: float
+    instead: str
+    n_read: int
+    n_before: int
+
+    @property
+    def probability(self) -> float:
+        """Of the whole word."""
+        return math.exp(self.log_probability)
+
+    @property
+    def perplexity(self) -> float:
+        """1 / probability of the word; inf where that is beyond a float."""
+        return _exp(-self.log_probability)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A passage that could not be asked, and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class PassageScores:
+    """The results so far of `n` passages, in their order."""
+
+    n: int
+    words: tuple[WordScore, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def accuracy(self) -> NeedleScore:
+        """Share of words all of whose tokens are greedy, with its 95 % interval."""
+        return needle_score(one.greedy for one in self.words)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean of -log p(word), a word of several tokens counted once; NaN without any."""
+        if not self.words:
+            return math.nan
+        return _exp(-math.fsum(one.log_probability for one in self.words) / len(self.words))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    number: int
+    word: str
+    ids: tuple[int, ...]
+    start: int  # of the word's first token
+    cut: int  # tokens left out before it
+
+
+def score_passages(
+    model: HookedMTA,
+    passages: Sequence[str],
+    *,
+    window: int | None = None,
+    keep: Callable[[PassageScores], None] | None = None,
+    progress: Progress | None = None,
+) -> PassageScores:
+    """Every passage once, with the word's tokens read back as they are.
+
+    A passage longer than `window` tokens (None: the length the model was trained on) is read from its end,
+    after BOS where the tokenizer has one. After every 64 passages `keep(scores so far)` is called, then
+    `progress(share done)`; raise in either to stop. A passage that cannot be asked is left out and says
+    why. Raises PromptError without a tokenizer or passages, MtaVizError for logits that are not finite.
+    """
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    if not passages:
+        raise PromptError("there are no passages; give at least one")
+    words: list[WordScore] = []
+    left_out: list[LeftOut] = []
+    found = PassageScores(len(passages))
+    for first, last in pairwise([*range(0, len(passages), CHUNK), len(passages)]):
+        asked = []
+        for number, passage in enumerate(passages[first:last], first + 1):
+            try:
+                asked.append(_asked(model, number, passage.strip(), window or model.config.n_ctx))
+            except MtaVizError as error:
+                left_out.append(LeftOut(number, str(error)))
+        scored = [one for batch in _batches(model, asked) for one in _score(model, tokenizer, batch)]
+        words += sorted(scored, key=lambda one: one.number)
+        found = PassageScores(len(passages), tuple(words), tuple(left_out))
+        if keep is not None:
+            keep(found)
+        if progress is not None:
+            progress(last / len(passages))
+    return found
+
+
+def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _Asked:
+    """The passage up to the end of its last word, in ids."""
+    start, stop = last_word(passage)
+    tokens = tokenize(model, passage[:stop])
+    first = _first_token(tokens, start)
+    bos = int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
+    if first <= bos:
+        raise PromptError("its last word shares its first token with all before it. Give a longer passage")
+    cut = max(len(tokens) - 1 - window, 0)  # the last token is only predicted
+    if cut and bos + cut >= first:
+        raise PromptError(f"its last word alone has more tokens than the window of {window}")
+    ids = (*tokens.ids[:bos], *tokens.ids[bos + cut :])
+    return _Asked(number, passage[start:stop], ids, first - cut, cut)
+
+
+def _first_token(tokens: Tokens, start: int) -> int:
+    """The first token that holds a letter of the word which begins at character `start`.
+
+    A split character's first bytes are tokens without letters of their own: they belong to the word.
+    """
+    first = next(at for at, span in enumerate(tokens.spans) if span[1] > start)
+    while first and tokens.spans[first - 1] == (start, start):
+        first -= 1
+    return first
+
+
+def _batches(model: HookedMTA, asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+    """Passages of about equal length together, so that little is filled up."""
+    batch: list[_Asked] = []
+    for one in sorted(asked, key=lambda one: len(one.ids)):
+        full = len(batch) >= at_once(model, len(one.ids))
+        if batch and (full or len(one.ids) > 1.25 * len(batch[0].ids) + 4):
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
+
+
+def _score(model: HookedMTA, tokenizer: Tokenizer, batch: Sequence[_Asked]) -> list[WordScore]:
+    """The shorter ones are filled up at the end, which no token before it can see."""
+    longest = max(len(one.ids) for one in batch) - 1
+    ids = torch.zeros(len(batch), longest, dtype=torch.long)
+    for row, one in enumerate(batch):
+        ids[row, : len(one.ids) - 1] = torch.tensor(one.ids[:-1])
+    first = min(one.start for one in batch) - 1
+    logits = end_logits(model, ids, longest - first)
+    return [
+        _word_score(tokenizer, one, logits[row, one.start - 1 - first : len(one.ids) - 1 - first])
+        for row, one in enumerate(batch)
+    ]
+
+
+def _word_score(tokenizer: Tokenizer, one: _Asked, logits: Tensor) -> WordScore:
+    """`logits` [token of the word, vocab]: those which predict it."""
+    logits = logits.double().cpu()
+    if not logits.isfinite().all():
+        raise MtaVizError(NOT_FINITE)
+    wanted = torch.tensor(one.ids[one.start :])
+    own = logits.gather(-1, wanted[:, None])
+    likeliest = logits.argmax(-1)
+    return WordScore(
+        one.number,
+        one.word,
+        tokenizer.pieces(tuple(wanted.tolist())),
+        1 + int((logits[0] > own[0]).sum()),
+        bool((likeliest == wanted).all()),
+        float(logits.log_softmax(-1).gather(-1, wanted[:, None]).sum()),
+        tokenizer.pieces((int(likeliest[0]),))[0],
+        one.start,
+        one.start + one.cut,
+    )
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+LOGITS_AT_ONCE = 2**23  # numbers in double precision: 64 MB
+
+
+@dataclass(frozen=True)
+class TextLosses:
+    """`losses`: -log p of each token after those before it, in nats; NaN where nothing predicts it (the first
+    token), or not yet. `ranks`: 1 is the likeliest, 0 where there is none; `expected`: the label of the
+    likeliest token there, "" where there is none. `window`: the most tokens read at once.
+    """
+
+    tokens: Tokens
+    losses: Float[Tensor, " token"]
+    ranks: Int[Tensor, " token"]
+    expected: tuple[str, ...]
+    window: int
+
+    @property
+    def n(self) -> int:
+        """How many tokens are predicted."""
+        return int((self.ranks > 0).sum())
+
+    @property
+    def loss(self) -> float:
+        """The mean over the predicted tokens, in nats; NaN without any."""
+        return float(self.losses[self.ranks > 0].mean())
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean loss; inf where that is beyond a float."""
+        return math.exp(self.loss) if not self.loss > 700 else math.inf
+
+    @property
+    def windows(self) -> int:
+        """How many windows the text is read in."""
+        return sum(1 for _ in _windows(len(self.tokens), self.window, 0))
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Tokens `start`..`stop`-1 are read (after BOS where `start` is not 0); from `scored` on they count."""
+
+    start: int
+    scored: int
+    stop: int
+
+
+def text_losses(
+    model: HookedMTA,
+    prompt: Prompt,
+    *,
+    window: int | None = None,
+    keep: Callable[[TextLosses], None] | None = None,
+    progress: Progress | None = None,
+) -> TextLosses:
+    """Every token of a text after the first, each after what comes before it.
+
+    At most `window` tokens are read at once (None: the length the model was trained on). A longer text is
+    read in windows of that length, each half a window after the one before and begun with BOS where the
+    text is; a token counts in the first window that has it, so that after the first window each is
+    predicted from at least half a window. `keep(losses so far)` is called after each window. Raises
+    PromptError for fewer than two tokens, MtaVizError for logits that are not finite.
+    """
+    tokens, size = tokenize(model, prompt), window or model.config.n_ctx
+    if len(tokens) < 2:
+        raise PromptError("the text is one token, which nothing predicts; give a longer text")
+    if size < 4:
+        raise PromptError(f"a window of {size} tokens is too short; expected at least 4")
+    bos = int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
+    found = _nothing(tokens, size)
+    parts = list(_windows(len(tokens), size, bos))
+    for place, part in enumerate(parts):
+        before = tokens.ids[: bos if part.start else 0]
+        report = _share(progress, place, len(parts))
+        trace = capture(model, (*before, *tokens.ids[part.start : part.stop]), progress=report)
+        found = _with(found, trace, part, part.start - len(before))
+        if keep is not None:
+            keep(found)
+    return found
+
+
+def _windows(n_tokens: int, size: int, bos: int) -> Iterator[_Window]:
+    scored, stop = 1, min(size, n_tokens)
+    yield _Window(0, scored, stop)
+    while stop < n_tokens:
+        scored, stop = stop, min(stop + size // 2, n_tokens)
+        yield _Window(stop - (size - bos), scored, stop)
+
+
+def _nothing(tokens: Tokens, size: int) -> TextLosses:
+    n = len(tokens)
+    losses = torch.full((n,), torch.nan, dtype=torch.float64)
+    return TextLosses(tokens, losses, torch.zeros(n).long(), ("",) * n, size)
+
+
+def _with(found: TextLosses, trace: Trace, part: _Window, offset: int) -> TextLosses:
+    """These with a window's tokens; position p of the trace is token p + `offset` of the text."""
+    losses, ranks, expected = found.losses.clone(), found.ranks.clone(), list(found.expected)
+    step = max(1, LOGITS_AT_ONCE // trace.model.config.vocab_size)
+    for start in range(part.scored, part.stop, step):
+        stop = min(start + step, part.stop)
+        logits = trace.logits(slice(start - 1 - offset, stop - 1 - offset)).double().cpu()
+        if not logits.isfinite().all():
+            raise MtaVizError(NOT_FINITE)
+        wanted = torch.tensor(found.tokens.ids[start:stop])[:, None]
+        losses[start:stop] = -logits.log_softmax(-1).gather(-1, wanted)[:, 0]
+        ranks[start:stop] = 1 + (logits > logits.gather(-1, wanted)).sum(-1)
+        expected[start:stop] = _labels(trace.model, logits.argmax(-1).tolist())
+    return TextLosses(found.tokens, losses, ranks, tuple(expected), found.window)
+
+
+def _labels(model: HookedMTA, ids: Sequence[int]) -> tuple[str, ...]:
+    """What ids are called, also where there is no tokenizer."""
+    return tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer).pieces
+
+
+def _share(progress: Progress | None, place: int, count: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda share: progress((place + share) / count)

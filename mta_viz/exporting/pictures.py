@@ -1,0 +1,248 @@
+"""The ends of a figure's colour scales, which its file says.
+
+A figure's colour scales in greys that print and photocopy: lightness follows the numbers.
+A figure at the size it is printed or shown at: one or two columns of a paper, a slide.
+Figures as bytes: PNG, SVG and PDF through a headless Chrome or Chromium, or one HTML page.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import plotly.graph_objects as go
+from PIL.ImageColor import getrgb
+
+from mta_viz.errors import MtaVizError
+from mta_viz.plots import theme
+from mta_viz.plots.cells import TARGETS
+from mta_viz.plots.kernels.figures import PX_PER_MM
+from mta_viz.plots.theme import Figure
+
+
+def limits(figure: Figure) -> list[list[float]]:
+    """The ends of every colour scale of a figure, each pair once, in the order of its traces."""
+    data = figure.to_plotly_json()
+    axes = [axis for name, axis in data["layout"].items() if name.startswith("coloraxis")]
+    holders: list[Mapping[str, Any]] = [
+        *data["data"],
+        *(one.get("marker", {}) for one in data["data"]),
+        *axes,
+    ]
+    found: dict[tuple[float, float], None] = {}
+    for holder in holders:
+        for low, high in (("zmin", "zmax"), ("cmin", "cmax")):
+            if holder.get(low) is not None and holder.get(high) is not None:
+                found[float(holder[low]), float(holder[high])] = None
+    return [list(pair) for pair in found]
+
+
+SIGNED = ((0.0, "rgb(10,10,10)"), (0.5, "rgb(150,150,150)"), (1.0, "rgb(255,255,255)"))
+MASS = ((0.0, "rgb(255,255,255)"), (1.0, "rgb(10,10,10)"))
+WHITE = 200  # of 255: what a signed scale's middle is lighter than
+
+
+def has_scales(figure: go.Figure) -> bool:
+    """Whether greys would change it: whether a colour in it stands for a number."""
+    return bool(_holders(figure))
+
+
+def in_greys(figure: go.Figure) -> go.Figure:
+    """A copy with all its scales in greys."""
+    copy = go.Figure(figure)
+    for holder in _holders(copy):
+        holder.colorscale = SIGNED if _is_signed(holder.colorscale) else MASS
+    return copy
+
+
+def _holders(figure: go.Figure) -> list[Any]:
+    """Traces, markers and axes of colour that have a scale."""
+    found = []
+    for trace in figure.data:
+        for holder in (trace, getattr(trace, "marker", None)):
+            if holder is not None and getattr(holder, "colorscale", None) is not None:
+                found.append(holder)
+    axes = [figure.layout[name] for name in figure.layout if name.startswith("coloraxis")]
+    return found + [axis for axis in axes if axis.colorscale is not None]
+
+
+def _is_signed(scale: Sequence[tuple[float, str]]) -> bool:
+    """Whether its middle is nearly white and both its ends are not."""
+    nearest = [min(scale, key=lambda entry: abs(entry[0] - place)) for place in (0.0, 0.5, 1.0)]
+    low, middle, high = (min(getrgb(color)[:3]) for _, color in nearest)
+    return middle > WHITE and low < WHITE and high < WHITE
+
+
+SizeName = Literal["screen", "column", "page", "slide"]
+PX_PER_PT = 96 / 72
+LEAST_SHARE, LEAST_SHARE_OF_PANELS = 0.5, 0.8  # of its own width: narrower, titles lie over each other
+LABEL_PITCH = 1.2  # of the letters' height
+DEFAULT_FONT, DEFAULT_MARGINS = 12.0, {"l": 80, "r": 80, "t": 100, "b": 80}
+
+
+@dataclass(frozen=True)
+class Size:
+    """`mm` wide, None: as on the screen. `least_pt`: how small letters may be there."""
+
+    words: str
+    mm: int | None
+    least_pt: int
+
+
+SIZES: dict[SizeName, Size] = {
+    "screen": Size("as on the screen", None, 0),
+    "column": Size("one column, 84 mm", 84, 7),
+    "page": Size("two columns, 174 mm", 174, 7),
+    "slide": Size("slide, 254 mm", 254, 14),
+}
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The figure laid out anew; drawn `scale` times as large as its layout it has the size asked for.
+
+    `smallest_pt`: its smallest letters, in points, once scaled. `left_out`: labels that had no room.
+    """
+
+    figure: go.Figure
+    scale: float
+    smallest_pt: float
+    left_out: int = 0
+
+    @property
+    def mm(self) -> tuple[float, float]:
+        """Width and height once scaled."""
+        layout = self.figure.layout
+        return layout.width * self.scale / PX_PER_MM, layout.height * self.scale / PX_PER_MM
+
+
+def sized(figure: go.Figure, name: SizeName = "screen") -> Sized:
+    """The figure for one of `SIZES`; the one given stays as it is."""
+    copy, size = go.Figure(figure), SIZES[name]
+    letters = min(_font_sizes(copy.to_plotly_json()), default=DEFAULT_FONT)
+    if size.mm is None:
+        return Sized(copy, 1.0, letters / PX_PER_PT)
+    target = size.mm * PX_PER_MM
+    wanted = target / (size.least_pt * PX_PER_PT / letters)
+    own = copy.layout.width or 700
+    width = float(min(max(wanted, own * _least_share(copy)), own))
+    copy.update_layout(width=round(width), height=round(_height(copy, width)))
+    left_out = sum(_thin(copy, axis) for axis in (*copy.select_xaxes(), *copy.select_yaxes()))
+    scale = target / copy.layout.width
+    return Sized(copy, scale, letters * scale / PX_PER_PT, left_out)
+
+
+def _font_sizes(part: Any, under: str = "") -> Iterator[float]:
+    """Sizes of all fonts but those of hover labels and of hidden tick labels."""
+    if isinstance(part, Mapping):
+        if under.endswith("font") and isinstance(part.get("size"), int | float):
+            yield float(part["size"])
+        for name, inner in part.items():
+            hidden = name == "tickfont" and part.get("showticklabels") is False
+            if name != "hoverlabel" and not hidden:
+                yield from _font_sizes(inner, name)
+    elif isinstance(part, list | tuple):
+        for inner in part:
+            if isinstance(inner, Mapping):
+                yield from _font_sizes(inner, under)
+
+
+def _least_share(figure: go.Figure) -> float:
+    panels = any(
+        axis.domain and axis.domain[1] - axis.domain[0] < LEAST_SHARE for axis in figure.select_xaxes()
+    )
+    return LEAST_SHARE_OF_PANELS if panels else LEAST_SHARE
+
+
+def _margins(figure: go.Figure) -> tuple[float, float]:
+    """Left and right together, top and bottom together."""
+    given = {side: figure.layout.margin[side] for side in DEFAULT_MARGINS}
+    margin = {side: float(DEFAULT_MARGINS[side] if width is None else width) for side, width in given.items()}
+    return margin["l"] + margin["r"], margin["t"] + margin["b"]
+
+
+def _height(figure: go.Figure, width: float) -> float:
+    """That gives the plot between the margins the proportions it had."""
+    across, down = _margins(figure)
+    own_width, own_height = figure.layout.width or 700, figure.layout.height or 450
+    share = max(width - across, 1) / max(own_width - across, 1)
+    return down + (own_height - down) * share
+
+
+def _thin(figure: go.Figure, axis: Any) -> int:
+    """Leave out every second label until those that stay have room; how many went."""
+    if axis.showticklabels is False or axis.tickvals is None or axis.ticktext is None or axis.range is None:
+        return 0
+    along = axis.plotly_name.startswith("xaxis")
+    if along and axis.tickangle not in (-90, 90):
+        return 0  # labels that lie need room by their length, which their figure saw to
+    across, down = _margins(figure)
+    length = figure.layout.width - across if along else figure.layout.height - down
+    first, last = axis.domain or (0, 1)
+    px = length * (last - first) / max(abs(axis.range[1] - axis.range[0]), 1e-9)
+    pitch = (axis.tickfont.size or DEFAULT_FONT) * LABEL_PITCH
+    stay: list[int] = []
+    for index in sorted(range(len(axis.tickvals)), key=lambda index: axis.tickvals[index]):
+        if not stay or abs(axis.tickvals[index] - axis.tickvals[stay[-1]]) * px >= pitch:
+            stay.append(index)
+    gone = len(axis.tickvals) - len(stay)
+    if gone:
+        axis.tickvals, axis.ticktext = (
+            [values[index] for index in stay] for values in (axis.tickvals, axis.ticktext)
+        )
+    return gone
+
+
+Format = Literal["png", "svg", "pdf", "html"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+NO_BROWSER = (
+    "Saving as {format} needs Chrome or Chromium, and none was found. Install one "
+    "(Debian, Ubuntu: `apt-get install -y chromium`; anywhere: `plotly_get_chrome`), or set "
+    "BROWSER_PATH to its program file. Saving as html needs none."
+)
+# kaleido's server answers one caller at a time.
+_one_at_a_time = threading.Lock()
+
+
+def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size: float = 1.0) -> bytes:
+    """The figure as a file's content, `size` times as large as its layout; an HTML page as it is laid out.
+
+    SVG and PDF have 96 pixels to the inch; `scale` multiplies the pixels of a PNG.
+
+    Raises MtaVizError when no browser is found or it fails to draw.
+    """
+    import kaleido  # costs a second, and most sessions save nothing
+
+    printed = printable(figure)
+    if format == "html":
+        return printed.to_html(include_plotlyjs=True, full_html=True).encode()
+    options: dict[str, Any] = {
+        "width": printed.layout.width,
+        "height": printed.layout.height,
+        "scale": scale * size if format == "png" else size,
+    }
+    with _one_at_a_time:
+        _start_browser(format)
+        try:
+            return kaleido.calc_fig_sync(printed.to_plotly_json(), opts={"format": format, **options})
+        except Exception as error:
+            # The browser may have died; the next call must not talk to it again.
+            kaleido.stop_sync_server(silence_warnings=True)
+            raise MtaVizError(f"the browser could not draw the {format}: {error}; try again") from error
+
+
+def printable(figure: go.Figure) -> go.Figure:
+    """A copy on white paper with dark text and without the invisible click targets."""
+    copy = go.Figure(figure)
+    copy.data = [trace for trace in copy.data if trace.meta != TARGETS]
+    return copy.update_layout(paper_bgcolor="white", font_color=theme.INK)
+
+
+def _start_browser(format: Format) -> None:
+    import kaleido
+    from choreographer.browsers.chromium import Chromium
+
+    # A server started without a browser would wait for it for ever.
+    if Chromium.find_browser(skip_local=False) is None:
+        raise MtaVizError(NO_BROWSER.format(format=format))
+    kaleido.start_sync_server(silence_warnings=True)

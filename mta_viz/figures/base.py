@@ -1,0 +1,166 @@
+"""What a named figure is: its parameters, and the way from a run to its result, picture, table and caption.
+
+A figure is a frozen dataclass registered under a name with `@named("...")`; its fields are its parameters,
+all of them plain values, so that they can stand in a file and be read back. The app, the command line, a
+notebook, `figure --from` and the export window all draw it through `drawn`; where a figure comes from is its
+name and its parameters. Knows neither pages nor files.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from mta_viz.errors import MtaVizError
+from mta_viz.tables import Table
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from mta_viz.model.transformer import HookedMTA
+    from mta_viz.run.trace import Trace
+
+T = TypeVar("T")
+R = TypeVar("R")
+F = TypeVar("F", bound="type[NamedFigure]")
+
+
+def _at_once(make: Callable[[], T], *key: Hashable) -> T:
+    """How a figure outside the app keeps what it computed: not at all."""
+    return make()
+
+
+def _unheard(fraction: float) -> None:
+    """Progress nobody asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a figure is drawn from: a model, a run of it where the figure needs one, and another beside it.
+
+    `remember(make, *key)` is how results are kept (the app keeps them by run and key, elsewhere they are made
+    at once); `progress(share done)` may raise Cancelled; layers and heads are labelled from `numbering`.
+    """
+
+    model: "HookedMTA"
+    run: "Trace | None" = None
+    beside: "Source | None" = None
+    numbering: int = 0
+    remember: Callable[..., Any] = _at_once
+    progress: Callable[[float], None] = _unheard
+
+    @property
+    def trace(self) -> "Trace":
+        """The run. Raises MtaVizError where there is none."""
+        if self.run is None:
+            raise MtaVizError("this figure needs a run of a prompt; give it a prompt")
+        return self.run
+
+    @property
+    def other(self) -> "Source":
+        """What stands beside it. Raises MtaVizError where nothing does."""
+        if self.beside is None:
+            raise MtaVizError("this figure compares two runs; give it the other one")
+        return self.beside
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's name, as files and captions have it."""
+        source = self.model.source
+        return "model" if source is None else source.path.absolute().name
+
+
+@dataclass(frozen=True)
+class NamedFigure(Generic[R]):
+    """The base of every figure: subclasses add parameters as fields and say what is drawn.
+
+    A figure without a picture is a table: `draw` gives None.
+    """
+
+    name: ClassVar[str] = ""
+
+    def result(self, source: Source) -> R:
+        """What is shown, as a frozen result. Raises MtaVizError for parameters the run cannot serve."""
+        raise NotImplementedError(type(self).__name__)
+
+    def draw(self, source: Source, result: R) -> "go.Figure | None":
+        """The picture; None for a table."""
+        return None
+
+    def table(self, source: Source, result: R) -> Table:
+        """The numbers behind it."""
+        raise NotImplementedError(type(self).__name__)
+
+    def caption(self, source: Source, result: R) -> str:
+        """What is shown, on which scale, in words."""
+        return ""
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The parts of a file's name after the model's, counted from 0."""
+        return (self.name,)
+
+    def cropped(
+        self, queries: tuple[int, int] | None, keys: tuple[int, int] | None
+    ) -> "NamedFigure[R] | None":
+        """The same figure of some tokens only (ends excluded, None: as it is); None: it has no parts."""
+        return None
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure with all that goes with it. In a notebook it shows as its picture, or as its table."""
+
+    spec: NamedFigure[Any]
+    source: Source
+    result: Any
+    figure: "go.Figure | None"
+    caption: str
+
+    @property
+    def table(self) -> Table:
+        """The numbers behind it; made when they are asked for."""
+        return self.spec.table(self.source, self.result)
+
+    def cropped(self, queries: tuple[int, int] | None, keys: tuple[int, int] | None) -> "Drawn":
+        """The same figure of some tokens only. Raises MtaVizError where that cannot be."""
+        part = self.spec.cropped(queries, keys)
+        if part is None:
+            raise MtaVizError(f"of {self.spec.name} no part of the prompt can be drawn alone")
+        return drawn(part, self.source)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        if self.figure is not None:
+            return self.figure._repr_mimebundle_(**options)
+        return {"text/html": self.table.frame()._repr_html_(), "text/plain": repr(self.table.frame())}
+
+
+REGISTRY: dict[str, type[NamedFigure[Any]]] = {}
+
+
+def named(name: str) -> Callable[[F], F]:
+    """Register a figure under its name, which files keep: it is never given to another one."""
+
+    def register(figure: F) -> F:
+        if name in REGISTRY:
+            raise ValueError(f"two figures are named {name}")
+        figure.name = name
+        REGISTRY[name] = figure
+        return figure
+
+    return register
+
+
+def drawn(spec: NamedFigure[Any], source: Source) -> Drawn:
+    """The figure, its result and picture kept as the source keeps them."""
+    key = (spec.name, spec)
+    result = source.remember(lambda: spec.result(source), "result", *key)
+    picture = source.remember(lambda: spec.draw(source, result), "picture", *key, source.numbering)
+    return Drawn(spec, source, result, picture, spec.caption(source, result))
+
+
+def beside(source: Source, other: Source) -> Source:
+    """The source with another beside it."""
+    return replace(source, beside=other)

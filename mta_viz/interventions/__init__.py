@@ -1,1 +1,0 @@
-"""What can be changed in a model, as values: kinds of interventions, and plans made of them."""

@@ -1,0 +1,341 @@
+"""What can be changed in a model, as values, one intervention each.
+
+Owns what an intervention says and whether a model has what it names; `model.editing` applies it.
+Layers and heads count from 0. A kernel cannot be transposed: its rows reach back only, its columns
+to both sides, so the transpose of one is in general no kernel. What can be turned is the key offset
+(`MirrorKernel`). Patches from another prompt's run are `patches.py`'s.
+
+Activation patching, as a value: one head at one stage gets what it holds in another prompt's run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from mta_viz.config import ModelConfig
+from mta_viz.errors import ConfigError
+
+KernelPlace = Literal["pre", "post"]
+MixingPlace = Literal["head_pre", "head_post"]
+Taps = tuple[tuple[float, ...], ...]
+LARGEST = (2 - 2**-23) * 2.0**127  # of float32
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """One change of a layer. `kind` names it in JSON.
+
+    `places` are the values `where` may take, `optional` the fields that may be None.
+    """
+
+    layer: int
+
+    kind: ClassVar[str]
+    places: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError listing every value out of range whatever the model is."""
+        problems = self.value_problems(vars(self))
+        if problems:
+            raise ConfigError(problems, subject=f"The intervention {self.kind!r}")
+
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """What is wrong with values for the fields, which may come from a file or an address."""
+        problems = [
+            f"{name} is {values[name]!r}; expected a whole number of at least 0"
+            for name in ("layer", "head", "source")
+            if name in values
+            and not _is_index(values[name])
+            and not (values[name] is None and name in cls.optional)
+        ]
+        if cls.places and values["where"] not in cls.places:
+            problems.append(f"where is {values['where']!r}; expected {' or '.join(cls.places)}")
+        return problems
+
+    def text(self, numbering_from: int = 0) -> str:
+        """In words, such as `L2 H1 pre -> identity`; labels count from `numbering_from`."""
+        return f"{self._place(numbering_from)} -> {self._change(numbering_from)}"
+
+    def problems(self, config: ModelConfig) -> list[str]:
+        """Why it cannot be done to a model: every reason, each with what the model has."""
+        if self.layer >= config.n_layers:
+            return [f"layer {self.layer} does not exist; the model has {config.n_layers}, counted from 0"]
+        return [*self._head_problems(config), *self._layer_problems(config)]
+
+    def _head_problems(self, config: ModelConfig) -> list[str]:
+        heads = [getattr(self, name, None) for name in ("head", "source")]
+        return [
+            f"head {head} does not exist; the model has {config.n_heads}, counted from 0"
+            for head in heads
+            if head is not None and head >= config.n_heads
+        ]
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        where = getattr(self, "where", None)
+        if where is None or getattr(config.kernels(self.layer), where) is not None:
+            return []
+        what = "kernel" if where in ("pre", "post") else "mixing"
+        having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
+        there = f"layers with one: {', '.join(map(str, having))}" if having else "no layer has one"
+        return [f"layer {self.layer} has no {where} {what}; {there}"]
+
+    def _place(self, numbering_from: int) -> str:
+        head = getattr(self, "head", None)
+        parts = [f"L{self.layer + numbering_from}", "" if head is None else f"H{head + numbering_from}"]
+        return " ".join(part for part in [*parts, getattr(self, "where", "")] if part)
+
+    def _change(self, numbering_from: int) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OfKernel(Intervention):
+    """A change of one head's key-query kernel, before (`pre`) or after (`post`) the softmax."""
+
+    head: int
+    where: KernelPlace
+
+    places = ("pre", "post")
+
+
+@dataclass(frozen=True)
+class KernelToIdentity(OfKernel):
+    """The own tap 1, all others 0: each map passes unchanged."""
+
+    kind = "kernel_to_identity"
+
+    def _change(self, numbering_from: int) -> str:
+        return "identity"
+
+
+@dataclass(frozen=True)
+class KernelToZero(OfKernel):
+    """Every tap 0. Before the softmax the row becomes uniform, after it the head attends to nothing."""
+
+    kind = "kernel_to_zero"
+
+    def _change(self, numbering_from: int) -> str:
+        return "zero"
+
+
+@dataclass(frozen=True)
+class ReplaceKernel(OfKernel):
+    """Other taps, [c_q][c_k] as the kernel's own: rows from the earliest query to the query itself."""
+
+    taps: Taps
+
+    kind = "replace_kernel"
+
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """As of every intervention; the taps must be a table of finite numbers."""
+        return [*super().value_problems(values), *_table_problems(values["taps"])]
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        problems = super()._layer_problems(config)
+        if problems:
+            return problems
+        _, c_q, c_k = getattr(config.kernels(self.layer), self.where)
+        if (len(self.taps), len(self.taps[0])) == (c_q, c_k):
+            return []
+        return [
+            f"{len(self.taps)} x {len(self.taps[0])} taps are given; "
+            f"layer {self.layer}'s {self.where} kernels are {c_q} x {c_k}"
+        ]
+
+    def _change(self, numbering_from: int) -> str:
+        return f"given {len(self.taps)} x {len(self.taps[0])} taps"
+
+
+@dataclass(frozen=True)
+class KernelFrom(OfKernel):
+    """The kernel that head `source` of the same layer has at the same place."""
+
+    source: int
+
+    kind = "kernel_from"
+
+    def _change(self, numbering_from: int) -> str:
+        return f"kernel of H{self.source + numbering_from}"
+
+
+@dataclass(frozen=True)
+class MirrorKernel(OfKernel):
+    """Earlier and later keys change places: a diagonal becomes an anti-diagonal. The own tap stays."""
+
+    kind = "mirror_kernel"
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        problems = super()._layer_problems(config)
+        if problems:
+            return problems
+        _, _, c_k = getattr(config.kernels(self.layer), self.where)
+        left = config.key_pad_left(c_k)
+        if 2 * left + 1 == c_k:
+            return []
+        return [f"its kernels reach {left} keys back and {c_k - 1 - left} ahead; mirrored they do not fit"]
+
+    def _change(self, numbering_from: int) -> str:
+        return "mirrored"
+
+
+@dataclass(frozen=True)
+class ScaleTowardsIdentity(OfKernel):
+    """(1 - strength) x kernel + strength x identity; 0 changes nothing, 1 is the identity."""
+
+    strength: float
+
+    kind = "scale_towards_identity"
+
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """As of every intervention; the strength must lie in 0..1."""
+        problems, strength = super().value_problems(values), values["strength"]
+        if not (_is_finite(strength) and 0 <= strength <= 1):
+            problems.append(f"strength is {strength!r}; expected a number from 0 to 1")
+        return problems
+
+    def _change(self, numbering_from: int) -> str:
+        return f"{self.strength:.0%} towards identity"
+
+
+@dataclass(frozen=True)
+class MixingToIdentity(Intervention):
+    """Head `head` receives itself only (its row of the mixing), or every head does (None)."""
+
+    where: MixingPlace
+    head: int | None = None
+
+    kind = "mixing_to_identity"
+    places = ("head_pre", "head_post")
+    optional = ("head",)
+
+    def _change(self, numbering_from: int) -> str:
+        return "identity"
+
+
+@dataclass(frozen=True)
+class AblateHead(Intervention):
+    """Nothing of the head's output reaches the residual stream; its maps are computed all the same."""
+
+    head: int
+
+    kind = "ablate_head"
+
+    def _change(self, numbering_from: int) -> str:
+        return "off"
+
+
+@dataclass(frozen=True)
+class BypassGroupNorm(Intervention):
+    """The weighted values go on as they are: no norm, no weight, no depth scale."""
+
+    kind = "bypass_group_norm"
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        return [] if config.mta.group_norm else ["the model has no group norm to bypass"]
+
+    def _change(self, numbering_from: int) -> str:
+        return "no group norm"
+
+
+@dataclass(frozen=True)
+class BypassGate(Intervention):
+    """The gate is held open: every head's output passes whole."""
+
+    kind = "bypass_gate"
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        return [] if config.mta.gate else ["the model has no gate to bypass"]
+
+    def _change(self, numbering_from: int) -> str:
+        return "gate open"
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_finite(value: object) -> bool:
+    """Also as float32, in which models compute and addresses are written."""
+    return type(value) in (int, float) and abs(value) <= LARGEST  # type: ignore[arg-type,operator]
+
+
+def _table_problems(taps: Any) -> list[str]:
+    is_table = isinstance(taps, tuple) and taps and all(isinstance(row, tuple) and row for row in taps)
+    if not is_table or len(set(map(len, taps))) > 1:
+        return ["the taps are no table; expected rows of one length, at least one tap"]
+    if not all(_is_finite(tap) for row in taps for tap in row):
+        return ["the taps hold something else than finite numbers of 32 bits"]
+    return []
+
+
+# A stage's word in addresses -> its hook point, and what a layer must have to compute it.
+HOOKS = {
+    "raw": ("hook_attn_scores", None),
+    "kq": ("hook_scores_kq", "pre"),
+    "mix": ("hook_scores_mixed", "head_pre"),
+    "sm": ("hook_softmax", None),
+    "kq2": ("hook_softmax_kq", "post"),
+    "final": ("hook_pattern", None),
+    "z": ("hook_z", None),
+}
+SHOWN = 24  # characters of the other prompt
+
+
+@dataclass(frozen=True)
+class PatchHead(Intervention):
+    """A head's map at a stage, or its weighted values (`z`), as in the run of `prompt` (text or ids).
+
+    The other run is the original model's. Both prompts must have the same number of tokens, since
+    position takes the place of position.
+    """
+
+    head: int
+    stage: str
+    prompt: str | tuple[int, ...]
+
+    kind = "patch_head"
+
+    @classmethod
+    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """As of every intervention; stage and prompt must be what they can be."""
+        problems, stage, prompt = super().value_problems(values), values["stage"], values["prompt"]
+        if not (isinstance(stage, str) and stage in HOOKS):
+            problems.append(f"stage is {stage!r}; expected one of {', '.join(HOOKS)}")
+        ids = isinstance(prompt, tuple) and all(type(one) is int and one >= 0 for one in prompt)
+        if not (ids or isinstance(prompt, str)) or not prompt:
+            problems.append("prompt is neither a text nor a list of token ids, or it is empty")
+        elif isinstance(prompt, str) and not _is_unicode(prompt):
+            problems.append("prompt holds halves of characters; expected a text that can be written as UTF-8")
+        return problems
+
+    @property
+    def hook(self) -> str:
+        """The hook point under `blocks.{layer}.attn.`."""
+        return HOOKS[self.stage][0]
+
+    def _layer_problems(self, config: ModelConfig) -> list[str]:
+        needed = HOOKS[self.stage][1]
+        if needed is None or getattr(config.kernels(self.layer), needed):
+            return []
+        return [f"layer {self.layer} does not compute the stage {self.stage!r}"]
+
+    def _place(self, numbering_from: int) -> str:
+        return f"{super()._place(numbering_from)} {self.stage}"
+
+    def _change(self, numbering_from: int) -> str:
+        if isinstance(self.prompt, tuple):
+            return f"as in a run of {len(self.prompt)} token ids"
+        shown = self.prompt if len(self.prompt) <= SHOWN else f"…{self.prompt[1 - SHOWN :]}"
+        return f"as in “{shown}”"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

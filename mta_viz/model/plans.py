@@ -1,0 +1,247 @@
+"""Plans: interventions in the order in which they act, checked, and written as JSON.
+
+Each intervention meets what the earlier ones left. Owns no kind of intervention.
+
+A plan in a page's address: `i.2.1.pre~S.3.0.post.0.5`, a word an intervention, joined by `~`.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from mta_viz.config import ModelConfig
+from mta_viz.errors import ConfigError
+from mta_viz.model import interventions
+from mta_viz.model.interventions import Intervention, PatchHead, Taps
+
+Plan = tuple[Intervention, ...]
+KINDS: dict[str, type[Intervention]] = {
+    kind.kind: kind
+    for kind in (
+        interventions.KernelToIdentity,
+        interventions.KernelToZero,
+        interventions.ReplaceKernel,
+        interventions.KernelFrom,
+        interventions.MirrorKernel,
+        interventions.ScaleTowardsIdentity,
+        interventions.MixingToIdentity,
+        interventions.AblateHead,
+        interventions.BypassGroupNorm,
+        interventions.BypassGate,
+        PatchHead,
+    )
+}
+
+
+def check_plan(plan: Sequence[Intervention], config: ModelConfig) -> None:
+    """Raises ConfigError listing everything in the plan that the model does not have."""
+    problems = [f"{one.text()}: {problem}" for one in plan for problem in one.problems(config)]
+    if problems:
+        raise ConfigError(problems, subject="The plan of interventions")
+
+
+def everything_to_identity(config: ModelConfig) -> Plan:
+    """All key-query kernels and all head mixing to the identity; empty for a plain Transformer."""
+    plan: list[Intervention] = []
+    for layer in range(config.n_layers):
+        kernels, heads = config.kernels(layer), range(config.n_heads)
+        if kernels.pre:
+            plan += [interventions.KernelToIdentity(layer, head, "pre") for head in heads]
+        if kernels.head_pre:
+            plan.append(interventions.MixingToIdentity(layer, "head_pre"))
+        if kernels.post:
+            plan += [interventions.KernelToIdentity(layer, head, "post") for head in heads]
+        if kernels.head_post:
+            plan.append(interventions.MixingToIdentity(layer, "head_post"))
+    return tuple(plan)
+
+
+def plan_as_data(plan: Sequence[Intervention]) -> list[dict[str, Any]]:
+    """As JSON-ready dicts: `kind` and the fields that are set."""
+    return [
+        {"kind": one.kind} | {name: value for name, value in asdict(one).items() if value is not None}
+        for one in plan
+    ]
+
+
+def plan_from_data(data: object) -> Plan:
+    """The plan of `plan_as_data`. Raises ConfigError listing what is no intervention."""
+    if not isinstance(data, list):
+        raise ConfigError(["it is no list of interventions"], subject="The plan of interventions")
+    plan, problems = [], []
+    for number, entry in enumerate(data, start=1):
+        try:
+            plan.append(_from_entry(entry))
+        except ConfigError as error:
+            problems += [f"number {number}: {problem}" for problem in error.problems]
+    if problems:
+        raise ConfigError(problems, subject="The plan of interventions")
+    return tuple(plan)
+
+
+def plan_as_text(plan: Sequence[Intervention]) -> str:
+    """One line of JSON without spaces, for an address or a command line."""
+    return json.dumps(plan_as_data(plan), separators=(",", ":"), allow_nan=False)
+
+
+def plan_from_text(text: str) -> Plan:
+    """The plan of `plan_as_text`. Raises ConfigError."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(["it is no JSON"], subject="The plan of interventions") from error
+    return plan_from_data(data)
+
+
+def _from_entry(entry: object) -> Intervention:
+    kind = KINDS.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
+    if kind is None or not isinstance(entry, dict):
+        raise ConfigError([f"expected an object whose kind is one of {', '.join(KINDS)}"])
+    values: dict[str, Any] = {name: _hashable(value) for name, value in entry.items() if name != "kind"}
+    known = {field.name for field in fields(kind)}
+    problems = [f"{kind.kind} has no field {name!r}" for name in values if name not in known]
+    missing = known - set(values) - set(kind.optional)
+    problems += [f"{kind.kind} lacks {name!r}" for name in sorted(missing)]
+    problems = problems or kind.value_problems(values)
+    if problems:
+        raise ConfigError(problems)
+    return kind(**values)
+
+
+def _hashable(value: object) -> object:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+MAX_CHARACTERS = 1500
+_LETTERS: dict[str, type[Intervention]] = {
+    "i": interventions.KernelToIdentity,
+    "z": interventions.KernelToZero,
+    "t": interventions.ReplaceKernel,
+    "f": interventions.KernelFrom,
+    "m": interventions.MirrorKernel,
+    "s": interventions.ScaleTowardsIdentity,
+    "x": interventions.MixingToIdentity,
+    "h": interventions.AblateHead,
+    "n": interventions.BypassGroupNorm,
+    "g": interventions.BypassGate,
+    "p": PatchHead,
+}
+_WORDS = {kind: letter for letter, kind in _LETTERS.items()}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An intervention in the list of a page, switched on or off."""
+
+    intervention: Intervention
+    on: bool = True
+
+
+def active(listed: Sequence[Listed]) -> Plan:
+    """The plan of those that are switched on."""
+    return tuple(one.intervention for one in listed if one.on)
+
+
+def to_address(listed: Sequence[Listed]) -> str:
+    """The list as one word of letters that need no escaping in an address."""
+    return "~".join(map(_word, listed))
+
+
+def from_address(text: str) -> tuple[Listed, ...]:
+    """The list of `to_address`. Raises ConfigError saying which word is none."""
+    if len(text) > MAX_CHARACTERS:
+        raise ConfigError(
+            [f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,}"],
+            subject="The plan in the address",
+        )
+    found, problems = [], []
+    for word in filter(None, text.split("~")):
+        try:
+            found.append(_listed(word))
+        except (ValueError, ConfigError) as error:
+            problems.append(f"{word[:40]!r} is no intervention ({_short(error)})")
+    if problems:
+        raise ConfigError(problems, subject="The plan in the address")
+    return tuple(found)
+
+
+def _word(listed: Listed) -> str:
+    one = listed.intervention
+    letter = _WORDS[type(one)]
+    values = [(field.name, getattr(one, field.name)) for field in fields(one)]
+    parts = [_WRITE.get(name, str)(value) for name, value in values if value is not None]
+    return ".".join([letter if listed.on else letter.upper(), *parts])
+
+
+def _listed(word: str) -> Listed:
+    letter, _, rest = word.partition(".")
+    kind = _LETTERS.get(letter.lower())
+    if kind is None:
+        raise ValueError(f"kinds are {', '.join(_LETTERS)}")
+    names = [field.name for field in fields(kind)]
+    parts = rest.split(".", len(names) - 1)  # the last may hold a point
+    values: dict[str, Any] = {
+        name: _READ.get(name, _index)(part) for name, part in zip(names, parts, strict=False)
+    }
+    missing = [name for name in names if name not in values and name not in kind.optional]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} missing")
+    problems = kind.value_problems(values)
+    if problems:
+        raise ConfigError(problems)
+    return Listed(kind(**values), letter.islower())
+
+
+def _index(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise ValueError(f"{text[:20]!r} is no whole number")
+    return int(text)
+
+
+def _write_taps(taps: Taps) -> str:
+    values = np.array(taps, "<f4")
+    return f"{values.shape[1]}.{_write_bytes(values.tobytes())}"
+
+
+def _read_taps(text: str) -> Taps:
+    columns, _, coded = text.partition(".")
+    values = np.frombuffer(_read_bytes(coded), "<f4").reshape(-1, _index(columns))
+    return tuple(map(tuple, values.tolist()))
+
+
+def _write_prompt(prompt: str | tuple[int, ...]) -> str:
+    if isinstance(prompt, tuple):
+        return "i" + "-".join(map(str, prompt))
+    return "t" + _write_bytes(prompt.encode())
+
+
+def _read_prompt(text: str) -> str | tuple[int, ...]:
+    if text[:1] == "i":
+        return tuple(map(_index, text[1:].split("-")))
+    return _read_bytes(text[1:]).decode()
+
+
+def _write_bytes(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _read_bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _short(error: Exception) -> str:
+    return error.problems[0] if isinstance(error, ConfigError) else str(error)
+
+
+_WRITE: dict[str, Callable[[Any], str]] = {"strength": repr, "taps": _write_taps, "prompt": _write_prompt}
+_READ: dict[str, Callable[[str], Any]] = {
+    "where": str,
+    "stage": str,
+    "strength": float,
+    "taps": _read_taps,
+    "prompt": _read_prompt,
+}

@@ -1,0 +1,406 @@
+"""All heads at a glance, layers down and heads across: thumbnails of their maps, or one number each.
+
+All heads as points: two scores as axes, a third as colour; a point opens its head.
+"""
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.heads import HeadScores, Score
+from mta_viz.analysis.attention.maps import AttentionMap, round_up, shared_limit
+from mta_viz.analysis.attention.patterns import Thumbnails
+from mta_viz.plots import cells, theme
+from mta_viz.plots.parts import Parts
+
+_GAP = 2
+_MAX_TILE_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 44, 12, 66, 40
+_ROW_PX, _NUMBER_PX, _MAX_COLUMN_PX = 28, 38, 64
+
+
+def head_tiles(
+    thumbnails: Thumbnails,
+    *,
+    limit: float,
+    own_scale: bool = False,
+    numbering_from: int = 0,
+    selected: tuple[int, int] | None = None,
+    width: int = 940,
+) -> go.Figure:
+    """A tile for each head: its map at one stage, pooled; layers without the stage are hatched.
+
+    `limit`: end of the colour scale (see `shared_limit`); with `own_scale` every tile is coloured
+    on its own limit instead. `selected` (layer, head) is framed. A tile is one click target: the
+    event's customdata is (layer, head).
+    """
+    tiles = _Tiles(thumbnails, width)
+    parts = Parts((width, tiles.height), tiles.margin)
+    limits = [shared_limit([one]) if own_scale else limit for one in thumbnails.maps()]
+    parts.traces.append(_cells(tiles, limits, own_scale))
+    parts.traces.append(_hatching(tiles))
+    parts.traces += _crosses(tiles)
+    parts.traces.append(_tile_targets(tiles, limits, numbering_from))
+    parts.traces.append(_frames(tiles))
+    if selected is not None:
+        parts.add_box(tiles.origin(*selected), tiles.shape, color=theme.SELECTED_COLOR, width=3)
+    _add_axes(parts, tiles, numbering_from)
+    info = thumbnails.stage.value
+    pooled = f", largest |x| of {thumbnails.block} x {thumbnails.block} cells" if thumbnails.block > 1 else ""
+    parts.add_title(f"All heads · {info.long} ({info.unit}){pooled}")
+    return parts.figure()
+
+
+class _Tiles:
+    """Where each head's tile lies, counted in cells."""
+
+    def __init__(self, thumbnails: Thumbnails, width: int) -> None:
+        self.thumbnails = thumbnails
+        self.layers = sorted((*thumbnails.layers, *thumbnails.lacking))
+        _, self.n_heads, *shape = thumbnails.values.shape
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.pitch = max(self.shape) + _GAP
+        self.columns, self.rows = self.n_heads * self.pitch - _GAP, len(self.layers) * self.pitch - _GAP
+        room = (width - _LEFT - _RIGHT) / self.columns
+        self.cell_px = min(room, _MAX_TILE_PX / max(self.shape))
+        spare = width - _LEFT - _RIGHT - round(self.columns * self.cell_px)
+        self.height = round(self.rows * self.cell_px) + _TOP + _BOTTOM
+        self.margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
+
+    def origin(self, layer: int, head: int) -> tuple[int, int]:
+        """Row and column of a tile's top left cell."""
+        return self.layers.index(layer) * self.pitch, head * self.pitch
+
+    def outline(
+        self, layer: int, corners: list[tuple[float, float]]
+    ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+        """x and y of lines through `corners` (x, y) of every tile of a layer, gaps between them."""
+        origins = np.array([self.origin(layer, head)[::-1] for head in range(self.n_heads)])
+        points = origins[:, None] + np.array([*corners, (np.nan, np.nan)])
+        flat = points.reshape(-1, 2).astype(np.float32)
+        return flat[:, 0], flat[:, 1]
+
+    def center(self, layer: int, head: int) -> tuple[float, float]:
+        """Row and column of its middle."""
+        row, column = self.origin(layer, head)
+        return row + (self.shape[0] - 1) / 2, column + (self.shape[1] - 1) / 2
+
+
+def _cells(tiles: _Tiles, limits: list[float], own_scale: bool) -> go.Heatmap:
+    z = np.full((tiles.rows, tiles.columns), np.nan, np.float32)
+    below = above = False
+    for one, limit in zip(tiles.thumbnails.maps(), limits, strict=True):
+        row, column = tiles.origin(one.layer, one.head)
+        z[row : row + tiles.shape[0], column : column + tiles.shape[1]] = cells.drawn_values(one) / (
+            limit if own_scale else 1.0
+        )
+        under, over = cells.beyond(one, limit)
+        below, above = below or under, above or over
+    end = 1.0 if own_scale or not limits else limits[0]
+    signed = not tiles.thumbnails.distribution
+    bar = theme.color_bar(end, signed=signed, above=above, below=below)
+    if own_scale:
+        bar["ticktext"] = ["− own limit", "0", "+ own limit"] if signed else ["0", "", "own limit"]
+    return go.Heatmap(
+        z=z,
+        zmin=-end if signed else 0.0,
+        zmax=end,
+        colorscale=theme.SIGNED_SCALE if signed else theme.MASS_SCALE,
+        colorbar=bar | {"len": 240, "lenmode": "pixels"},
+        hoverinfo="skip",
+        hoverongaps=False,
+    )
+
+
+def _hatching(tiles: _Tiles) -> go.Scatter:
+    """The masked corner of every tile, and the whole tile in layers that lack the stage."""
+    rows, columns = tiles.shape
+    corner = [(row + 0.5, row + dy) for row in range(rows) for dy in (-0.5, 0.5)] + [(columns - 0.5, -0.5)]
+    lacking = tiles.thumbnails.lacking
+    x, y = zip(
+        *(tiles.outline(layer, _border(tiles) if layer in lacking else corner) for layer in tiles.layers),
+        strict=True,
+    )
+    return cells.hatched(np.concatenate(x).tolist(), np.concatenate(y).tolist())
+
+
+def _frames(tiles: _Tiles) -> go.Scatter:
+    """The border of every tile, as one trace: hundreds of shapes are slow."""
+    border = _border(tiles)
+    x, y = zip(*(tiles.outline(layer, [*border, border[0]]) for layer in tiles.layers), strict=True)
+    return go.Scatter(
+        x=np.concatenate(x),
+        y=np.concatenate(y),
+        mode="lines",
+        line={"color": theme.FRAME, "width": 1},
+        hoverinfo="skip",
+    )
+
+
+def _border(tiles: _Tiles) -> list[tuple[float, float]]:
+    bottom, right = tiles.shape[0] - 0.5, tiles.shape[1] - 0.5
+    return [(-0.5, -0.5), (right, -0.5), (right, bottom), (-0.5, bottom)]
+
+
+def _crosses(tiles: _Tiles) -> list[go.Scatter]:
+    """One cross on each head whose map holds NaN or infinite cells."""
+    places = [tiles.center(one.layer, one.head) for one in tiles.thumbnails.maps() if one.bad.any()]
+    if not places:
+        return []
+    marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": 12}
+    y, x = zip(*places, strict=True)
+    return [go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")]
+
+
+def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go.Scatter:
+    places = [(layer, head) for layer in tiles.layers for head in range(tiles.n_heads)]
+    middle = np.array([tiles.center(*place) for place in places], np.float32)
+    drawn = zip(tiles.thumbnails.maps(), limits, strict=True)
+    facts = {(one.layer, one.head): _tile_facts(one, limit) for one, limit in drawn}
+    texts = [
+        f"L{layer + numbering_from} H{head + numbering_from}<br>"
+        f"{facts.get((layer, head), 'this layer has no such stage')}"
+        for layer, head in places
+    ]
+    data = np.array(places, np.int16)
+    return cells.targets(middle[:, 1], middle[:, 0], 9.0, "%{text}<br>click to open", data).update(text=texts)
+
+
+def _tile_facts(one: AttentionMap, limit: float) -> str:
+    unit, n_bad = one.stage.value.unit, int(one.bad.sum())
+    sizes = one.values[~one.bad].abs()
+    peak = float(sizes.max()) if len(sizes) else 0.0
+    value = theme.weight_text(peak) if unit == "weight" else f"{peak:.3g}"
+    broken = f"<br>NaN or inf in {n_bad} blocks" if n_bad else ""
+    return f"largest |{unit}| {value}, colours to {limit:g}{broken}"
+
+
+def _add_axes(parts: Parts, tiles: _Tiles, numbering_from: int) -> None:
+    bare = {"showline": False, "mirror": False, "ticklen": 2, "fixedrange": True}
+    heads = {tiles.center(tiles.layers[0], head)[1]: head for head in range(tiles.n_heads)}
+    layers = {tiles.center(layer, 0)[0]: layer for layer in tiles.layers}
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, tiles.columns - 0.5), **_names("H", heads, numbering_from), **bare),
+        "yaxis": theme.axis(range=(tiles.rows - 0.5, -0.5), **_names("L", layers, numbering_from), **bare),
+        "hoverdistance": round(0.75 * tiles.pitch * tiles.cell_px),
+        "dragmode": False,
+    }
+    parts.add_axis_titles("head", "layer")
+
+
+def _names(letter: str, places: dict[float, int], numbering_from: int) -> dict[str, object]:
+    return {
+        "tickvals": list(places),
+        "ticktext": [f"{letter}{index + numbering_from}" for index in places.values()],
+    }
+
+
+def score_map(
+    scores: HeadScores,
+    key: str,
+    *,
+    numbering_from: int = 0,
+    selected: tuple[int, int] | None = None,
+    width: int = 460,
+) -> go.Figure:
+    """One score of all heads: `value_map` of it."""
+    score = next(one for one in scores.scores if one.key == key)
+    values = scores.values[key].numpy()
+    return value_map(score, values, numbering_from=numbering_from, selected=selected, width=width)
+
+
+def value_map(
+    score: Score,
+    values: Float[np.ndarray, "layer head"],
+    *,
+    limit: float | None = None,
+    numbering_from: int = 0,
+    selected: tuple[int, int] | None = None,
+    width: int = 460,
+) -> go.Figure:
+    """One number a head as a layer x head map, with numbers where they fit.
+
+    The scale goes to `limit` (None: the largest size), about 0 for scores that may be negative.
+    Heads without a value are hatched. The event's customdata is (layer, head), x the head and y the
+    layer.
+    """
+    n_layers, n_heads = values.shape
+    column_px = min((width - _LEFT - _RIGHT) / n_heads, _MAX_COLUMN_PX)
+    spare = width - _LEFT - _RIGHT - round(column_px * n_heads)
+    margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
+    parts = Parts((width, n_layers * _ROW_PX + _TOP + _BOTTOM), margin)
+    parts.traces.append(_score_cells(score, values, limit, numbers=column_px >= _NUMBER_PX))
+    without = np.argwhere(~np.isfinite(values)).tolist()
+    if without:
+        corners = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (np.nan, np.nan))
+        x = [head + dx for _, head in without for dx, _ in corners]
+        parts.traces.append(cells.hatched(x, [layer + dy for layer, _ in without for _, dy in corners]))
+    parts.traces.append(_score_targets(score, values, numbering_from))
+    if selected is not None:
+        parts.add_box(selected, (1, 1), color=theme.INK, width=3)
+    heads, layers = ({float(place): place for place in range(count)} for count in (n_heads, n_layers))
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, n_heads - 0.5), **_names("H", heads, numbering_from)),
+        "yaxis": theme.axis(range=(n_layers - 0.5, -0.5), **_names("L", layers, numbering_from)),
+        "dragmode": False,
+        "hoverdistance": round(max(column_px, _ROW_PX)),
+    }
+    parts.add_axis_titles("head", "layer")
+    parts.add_title(f"{theme.escape(score.name)} ({score.unit})")
+    return parts.figure()
+
+
+def value_text(score: Score, value: float) -> str:
+    """A score's value as it is written everywhere: sign and three digits, or three decimals."""
+    if not np.isfinite(value):
+        return "–"
+    if score.signed:
+        return f"{value:+.3f}" if score.unit in ("share", "weight") else theme.score_text(value)
+    return theme.weight_text(value) if score.unit in ("share", "of norm") else f"{value:.3g}"
+
+
+def said(score: Score, value: float) -> str:
+    """A score's value with its unit, for hovers."""
+    return f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
+
+
+def _score_cells(
+    score: Score, values: Float[np.ndarray, "layer head"], limit: float | None, *, numbers: bool
+) -> go.Heatmap:
+    if limit is None:
+        finite = values[np.isfinite(values)]
+        limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
+    return go.Heatmap(
+        z=np.where(np.isfinite(values), values, np.nan),
+        zmin=-limit if score.signed else 0.0,
+        zmax=limit,
+        colorscale=theme.SIGNED_SCALE if score.signed else theme.MASS_SCALE,
+        colorbar=theme.color_bar(limit, signed=score.signed),
+        text=[[value_text(score, value) for value in row] for row in values.tolist()],
+        texttemplate="%{text}" if numbers else None,
+        textfont={"size": 10},
+        hoverinfo="skip",
+        hoverongaps=False,
+    )
+
+
+def _score_targets(score: Score, values: Float[np.ndarray, "layer head"], numbering_from: int) -> go.Scatter:
+    places = np.argwhere(np.ones_like(values, bool)).astype(np.int16)
+    texts = []
+    for layer, head in places.tolist():
+        value = float(values[layer, head])
+        name = f"L{layer + numbering_from} H{head + numbering_from}"
+        texts.append(f"{name}<br>{theme.escape(score.name)}: {said(score, value)}")
+    return cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places).update(
+        text=texts
+    )
+
+
+_HEAD_SCATTER_LEFT, _HEAD_SCATTER_RIGHT, _HEAD_SCATTER_TOP, _HEAD_SCATTER_BOTTOM = 72, 14, 66, 48
+_POINT_PX, _SELECTED_PX = 10, 15
+
+
+def head_scatter(
+    scores: HeadScores,
+    axes: tuple[str, str, str],
+    *,
+    numbering_from: int = 0,
+    selected: tuple[int, int] | None = None,
+    size: tuple[int, int] = (460, 360),
+) -> go.Figure:
+    """A point for each head at the scores `axes` = keys of (x, y, colour); hovers tell all three.
+
+    Heads without a value of x or y are not drawn, those without one of the colour are grey. The
+    `selected` (layer, head) is larger, with a dark rim and its name. The event's customdata is
+    (layer, head).
+    """
+    found = {score.key: score for score in scores.scores}
+    x, y, color = (found[key] for key in axes)
+    values = np.stack([scores.values[one.key].numpy() for one in (x, y, color)])
+    places = np.argwhere(np.isfinite(values[:2]).all(0))
+    points = values[:, places[:, 0], places[:, 1]]
+    parts = Parts(
+        size,
+        {
+            "l": _HEAD_SCATTER_LEFT,
+            "r": _HEAD_SCATTER_RIGHT,
+            "t": _HEAD_SCATTER_TOP,
+            "b": _HEAD_SCATTER_BOTTOM,
+        },
+    )
+    names = [f"L{layer + numbering_from} H{head + numbering_from}" for layer, head in places.tolist()]
+    chosen = (places == np.array(selected or (-1, -1))).all(1)
+    parts.traces += _points(points, (x, y, color), places, names, chosen)
+    parts.layout |= {"xaxis": _axis(points[0], x), "yaxis": _axis(points[1], y), "dragmode": False}
+    parts.add_axis_titles(_title(x), _title(y))
+    parts.add_title(f"Heads · colour: {_title(color)}")
+    return parts.figure()
+
+
+def n_without(scores: HeadScores, axes: tuple[str, str, str]) -> int:
+    """How many heads the scatter cannot draw: they lack a value of x or y."""
+    x, y = (scores.values[key].numpy() for key in axes[:2])
+    return int((~(np.isfinite(x) & np.isfinite(y))).sum())
+
+
+def _title(score: Score) -> str:
+    return f"{theme.escape(score.name)} ({score.unit})"
+
+
+def _points(
+    values: Float[np.ndarray, "axis point"],
+    about: tuple[Score, Score, Score],
+    places: np.ndarray,
+    names: list[str],
+    chosen: np.ndarray,
+) -> list[go.Scatter]:
+    """Heads without a colour first, so that they lie under the others."""
+    texts = [
+        "<br>".join(
+            [name, *(f"{theme.escape(one.name)}: {said(one, v)}" for one, v in zip(about, at, strict=True))]
+        )
+        for name, at in zip(names, values.T.tolist(), strict=True)
+    ]
+    finite, traces = np.isfinite(values[2]), []
+    for here in (~finite, finite):
+        if not here.any():
+            continue
+        index = np.flatnonzero(here)
+        colored = {"color": theme.MASKED_LINE} if here is not finite else _colors(values[2][here], about[2])
+        traces.append(
+            go.Scatter(
+                x=values[0][here],
+                y=values[1][here],
+                mode="markers+text",
+                text=[names[i] if chosen[i] else "" for i in index],
+                textposition="top center",
+                textfont={"color": theme.INK, "size": 11},
+                marker=colored
+                | {
+                    "size": np.where(chosen[here], _SELECTED_PX, _POINT_PX),
+                    "opacity": 1,
+                    "line": {"color": theme.INK, "width": np.where(chosen[here], 2.5, 0.5)},
+                },
+                selected={"marker": {"opacity": 1}},
+                unselected={"marker": {"opacity": 1}, "textfont": {"color": theme.INK}},
+                customdata=places[here].astype(np.int16),
+                hovertext=[texts[i] for i in index],
+                hovertemplate="%{hovertext}<br>click to open<extra></extra>",
+            )
+        )
+    return traces
+
+
+def _colors(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:
+    limit = round_up(float(np.abs(values).max()))
+    bar = theme.color_bar(limit, signed=score.signed) | {"len": 240, "lenmode": "pixels"}
+    scale = theme.SIGNED_SCALE if score.signed else theme.MASS_SCALE
+    low = -limit if score.signed else 0.0
+    return {"color": values, "cmin": low, "cmax": limit, "colorscale": scale, "colorbar": bar}
+
+
+def _axis(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:
+    """All points with room around them; a line at 0 where a score may go below it."""
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    room = 0.12 * (high - low) or 0.5 * abs(high) or 0.5
+    zero = {"zeroline": score.signed, "zerolinecolor": theme.MASKED_LINE}
+    return theme.axis(range=(low - room, high + room), nticks=6, fixedrange=True, **zero)

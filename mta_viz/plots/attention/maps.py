@@ -1,0 +1,337 @@
+"""One attention map with its tokens, drawn whole, cropped or pooled.
+
+Two pairs of axes lie on top of each other: `x`/`y` carry the cells and name every position for the
+hover, `x2`/`y2` carry the visible labels, which are fewer and shorter.
+
+A difference map: what a convolution or head mixing changed. Drawn as attention maps are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.model.stages import Stage
+from mta_viz.plots import cells, theme
+from mta_viz.plots import cells as hover
+from mta_viz.plots.parts import Parts
+from mta_viz.plots.spans import add_spans
+from mta_viz.tokenizers.base import Tokens
+
+TOP, RIGHT, AXIS_TITLE = 66, 16, 30
+POINTER = 9  # room between labels and cells for the triangle that points at the selected query
+Cell = tuple[int, int]
+Part = tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a kind of map says of itself, and its colours (None: by the kind of its values).
+
+    `value_line(map, field)` is a hover's line about the value in a template's field,
+    `cell_text(map, before)` the whole template with its numbers, as in `hover`; `masked` is the template of
+    masked cells.
+    """
+
+    title: Callable[[AttentionMap, int], str]
+    value_line: Callable[[AttentionMap, str], str]
+    cell_text: Callable[[AttentionMap, AttentionMap | None], tuple[str, np.ndarray]]
+    scale: str | None = None
+    masked: str = hover.MASKED
+
+
+def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
+    """Which map this is, with its unit, e.g. `L2 H1 · after key-query conv (score)`."""
+    info = attention.stage.value
+    return f"{where_title(attention, numbering_from)} · {info.long} ({info.unit}){blocks_title(attention)}"
+
+
+def where_title(attention: AttentionMap, numbering_from: int) -> str:
+    """Layer and head, e.g. `L2 H1`."""
+    return f"L{attention.layer + numbering_from} H{attention.head + numbering_from}"
+
+
+def blocks_title(attention: AttentionMap) -> str:
+    """What follows the title of a pooled map; nothing for an exact one."""
+    return f" · {attention.block} x {attention.block} blocks" if attention.block > 1 else ""
+
+
+def short_title(attention: AttentionMap, numbering_from: int = 0) -> str:
+    """The same where there is little room, e.g. `L2 H1 · kq (score)`."""
+    info = attention.stage.value
+    return f"{where_title(attention, numbering_from)} · {info.short} ({info.unit}){blocks_title(attention)}"
+
+
+VALUES = Look(map_title, hover.value_line, hover.cell_text)
+SMALL = replace(VALUES, title=short_title)
+
+
+def attention_map(
+    attention: AttentionMap,
+    tokens: Tokens,
+    *,
+    limit: float,
+    numbering_from: int = 0,
+    size: tuple[int, int] = (460, 460),
+    before: AttentionMap | None = None,
+    selected: Cell | None = None,
+    part: Part | None = None,
+    spans: Sequence[Span] = (),
+    look: Look = VALUES,
+) -> go.Figure:
+    """A map with query down and key across, tokens on both axes.
+
+    `limit`: end of the colour scale in the map's own unit (see `shared_limit`). `size`: width and
+    height in pixels. `before`: the same cells one stage earlier, of the same unit, for the hover.
+    `selected`: (query, key) drawn into the figure; `part`: (queries, keys) outlined, and dragging
+    draws a box instead of zooming; `spans`: marked along both axes. Up to 256 x 256 cells take
+    clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps
+    of something else than a stage's values.
+    """
+    rows, columns = attention.values.shape
+    marks = [span.start for span in spans]
+    parts, plot_px = _framed(attention, tokens, size, selected, marks)
+    cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
+    clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
+    by_cell = clickable and attention.block == 1  # blocks take no clicks: half of the targets spared
+    told = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
+    layers = (cells.future(attention, **told), cells.bad_cells(attention, cell_px))
+    parts.traces += [
+        _colored_cells(attention, limit, look),
+        *(layer for layer in layers if layer is not None),
+    ]
+    if clickable:
+        parts.traces += _targets(attention, look.cell_text(attention, before), look.masked, cell_px)
+    if selected is not None:
+        _draw_selection(parts, selected, attention.block)
+    if part is not None:
+        _outline(parts, *part)
+    add_spans(parts, spans, _drawn(attention, 0), _drawn(attention, 1), selected[0] if selected else None)
+    parts.layout["hoverdistance"] = max(2, round(cell_px))
+    parts.add_title(look.title(attention, numbering_from))
+    return parts.figure()
+
+
+def _drawn(attention: AttentionMap, side: int) -> range:
+    """Positions of the rows (0) or columns (1)."""
+    start = (attention.query_start, attention.key_start)[side]
+    return range(start, start + attention.values.shape[side] * attention.block)
+
+
+def _colored_cells(attention: AttentionMap, limit: float, look: Look) -> go.Heatmap:
+    below, above = cells.beyond(attention, limit)
+    scale = {"colorscale": look.scale} if look.scale else {}
+    where = hover.BLOCKS if attention.block > 1 else hover.WHERE
+    return cells.heatmap(
+        attention,
+        limit,
+        colorbar=theme.color_bar(limit, signed=not attention.distribution, above=above, below=below),
+        hovertemplate=f"{where}<br>{look.value_line(attention, 'z')}<extra></extra>",
+        **scale,
+    )
+
+
+def _framed(
+    attention: AttentionMap,
+    tokens: Tokens,
+    size: tuple[int, int],
+    selected: Cell | None,
+    marks: Sequence[int],
+) -> tuple[Parts, tuple[int, int]]:
+    """Both pairs of axes and the margins; also width and height of the plotting area in pixels."""
+    sides = {
+        "y": (attention.query_start, attention.values.shape[0], size[1] - TOP),
+        "x": (attention.key_start, attention.values.shape[1], size[0] - RIGHT),
+    }
+    parts = Parts(size, {"t": TOP, "r": RIGHT})
+    own = {"y": (selected or ())[:1], "x": (selected or ())[1:]}
+    for name, (start, count, px) in sides.items():
+        span = cells.edges(start, count, attention.block)
+        span = span[::-1] if name == "y" else span
+        # Margins need the labels, labels the axis length: one guess is near enough for both.
+        last = min(start + count * attention.block, len(tokens))
+        ticks = theme.tick_positions(start, last, max(px - 90, 40), [*own[name], *marks])
+        labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
+        parts.margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + POINTER + AXIS_TITLE
+        names = hover.aliases(tokens, start, count, attention.block)
+        parts.layout[f"{name}axis"] = _cell_axis(span, names, attention.block)
+        parts.layout[f"{name}axis2"] = _label_axis(name, span, ticks, labels)
+    # An axis is drawn only while a trace lies on it.
+    parts.traces.append(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y2", hoverinfo="skip"))
+    parts.add_axis_titles("key", "query")
+    return parts, (sides["x"][2] - parts.margin["l"], sides["y"][2] - parts.margin["b"])
+
+
+def _cell_axis(span: tuple[float, float], names: dict[str, str], block: int) -> dict[str, object]:
+    return theme.axis(
+        range=span,
+        labelalias=names,
+        hoverformat=hover.number_format(block),
+        showticklabels=False,
+        ticks="",
+        minallowed=min(span),
+        maxallowed=max(span),
+    )
+
+
+def _label_axis(
+    name: str, span: tuple[float, float], ticks: list[int], labels: list[str]
+) -> dict[str, object]:
+    return theme.axis(
+        range=span,
+        overlaying=name,
+        matches=name,
+        side="left" if name == "y" else "bottom",
+        tickvals=ticks,
+        ticktext=labels,
+        tickangle=0 if name == "y" else -90,
+        ticklabelstandoff=POINTER,
+    )
+
+
+def _targets(
+    attention: AttentionMap, told: tuple[str, np.ndarray], masked_text: str, cell_px: float
+) -> list[go.Scatter]:
+    text, numbers = told
+    kind = _position_type(attention)
+    x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
+    y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)
+    masked, traces = attention.masked.numpy(), []
+    for where, template, data in ((~masked, text, numbers), (masked, masked_text, None)):
+        if where is masked and attention.block > 1:
+            continue  # the hatching says it
+        rows, columns = np.nonzero(where)
+        if rows.size:
+            own = None if data is None else data[rows, columns]
+            traces.append(cells.targets(x[columns], y[rows], cell_px, template, own))
+    return traces
+
+
+def _position_type(attention: AttentionMap) -> type[np.number]:
+    """The smallest type that holds every coordinate: they are most of what a click target costs."""
+    if attention.block > 1:
+        return np.float32
+    rows, columns = attention.values.shape
+    last = max(attention.query_start + rows, attention.key_start + columns) - 1
+    return np.uint8 if last < 256 else np.int32
+
+
+def _draw_selection(parts: Parts, selected: Cell, block: int) -> None:
+    """Lines along the row and the column, triangles on the axes, a black and white box."""
+    query, key = selected
+    line = {"type": "line", "line": {"color": theme.INK, "width": 1}}
+    parts.shapes += [
+        line | {"x0": 0, "x1": 1, "xref": "x domain", "y0": query, "y1": query, "yref": "y"},
+        line | {"y0": 0, "y1": 1, "yref": "y domain", "x0": key, "x1": key, "xref": "x"},
+    ]
+    corner = (query - (block - 1) / 2, key - (block - 1) / 2)
+    for width, color in ((4, "#000000"), (1.5, "#FFFFFF")):
+        parts.add_box(corner, (block, block), color=color, width=width)
+    arrow = {"showarrow": False, "font": {"size": 11, "color": theme.SELECTED_COLOR}}
+    left = {"text": "▶", "x": 0, "xref": "x domain", "xanchor": "right", "y": query, "yref": "y", "xshift": 3}
+    top = {"text": "▼", "y": 1, "yref": "y domain", "yanchor": "bottom", "x": key, "xref": "x", "yshift": -4}
+    parts.annotations += [left | arrow, top | arrow]
+
+
+def _outline(parts: Parts, queries: slice, keys: slice) -> None:
+    shape = (queries.stop - queries.start, keys.stop - keys.start)
+    parts.add_box((queries.start, keys.start), shape, color="#000000", width=2)
+    parts.layout["dragmode"] = "select"
+
+
+STEPS = {
+    Stage.KQ: "the key-query conv",
+    Stage.MIX: "head mixing",
+    Stage.SOFTMAX_KQ: "the 2nd key-query conv",
+    Stage.PATTERN: "the last head mixing",
+}
+
+
+def difference_map(
+    difference: DifferenceMap,
+    tokens: Tokens,
+    *,
+    limit: float,
+    numbering_from: int = 0,
+    size: tuple[int, int] = (460, 460),
+    before: AttentionMap | None = None,
+    selected: Cell | None = None,
+    part: Part | None = None,
+    spans: Sequence[Span] = (),
+    short: bool = False,
+) -> go.Figure:
+    """After minus before, brown lowered and green raised; arguments as in `attention_map`.
+
+    `short`: the title names the two stages alone, for small maps.
+
+    `before`: the same cells before the step, for the hover. `limit`: from `shared_limit` of
+    differences alone, which are smaller than the values.
+    """
+    return attention_map(
+        difference,
+        tokens,
+        limit=limit,
+        numbering_from=numbering_from,
+        size=size,
+        before=before,
+        selected=selected,
+        part=part,
+        spans=spans,
+        look=SHORT if short else LOOK,
+    )
+
+
+def difference_caption(difference: DifferenceMap, limit: float) -> str:
+    """The sentence under the map."""
+    unit = difference.stage.value.unit.capitalize()
+    words = f"{unit} after minus before {_step(difference)}, same head."
+    return f"{words} Brown: lowered, green: raised. Limits ±{theme.limit_text(limit)}."
+
+
+def _step(drawn: AttentionMap) -> str:
+    """What lies between the two: a step of the layer, or an edit of the model."""
+    return "the edit" if _is_edit(drawn) else STEPS[drawn.stage]
+
+
+def _is_edit(drawn: AttentionMap) -> bool:
+    return isinstance(drawn, DifferenceMap) and drawn.before is drawn.stage
+
+
+def _title(drawn: AttentionMap, numbering_from: int) -> str:
+    what = "edited − original" if _is_edit(drawn) else f"after minus before {STEPS[drawn.stage]}"
+    words = f"{what} ({drawn.stage.value.unit})"
+    return f"{where_title(drawn, numbering_from)} · {words}{blocks_title(drawn)}"
+
+
+def _short_title(drawn: AttentionMap, numbering_from: int) -> str:
+    if _is_edit(drawn) or not isinstance(drawn, DifferenceMap):
+        return _title(drawn, numbering_from)
+    words = f"{drawn.stage.value.short} − {drawn.before.value.short} ({drawn.stage.value.unit})"
+    return f"{where_title(drawn, numbering_from)} · {words}{blocks_title(drawn)}"
+
+
+def _value_line(drawn: AttentionMap, field: str) -> str:
+    change = f"%{{{field}:+.4g}} ({drawn.stage.value.unit})"
+    return f"largest change {change}" if drawn.block > 1 else f"change by {_step(drawn)}: {change}"
+
+
+def _cell_text(
+    drawn: AttentionMap, before: AttentionMap | None
+) -> tuple[str, Float[np.ndarray, "row column field"]]:
+    line = _value_line(drawn, "customdata[0]")
+    if drawn.pooled is not None:
+        return cells.pooled_text(drawn, drawn.pooled, line)
+    lines, fields = [cells.WHERE, line], [drawn.values.numpy()]
+    if before is not None:
+        lines.append("before: %{customdata[1]:+.4g} · after: %{customdata[2]:+.4g}")
+        fields += [before.values.numpy(), (before.values + drawn.values).numpy()]
+    return "<br>".join(lines), np.stack(fields, -1).astype(np.float32)
+
+
+LOOK = Look(_title, _value_line, _cell_text, theme.DIFFERENCE_SCALE)
+SHORT = replace(LOOK, title=_short_title)

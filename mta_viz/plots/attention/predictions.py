@@ -1,0 +1,217 @@
+"""The most probable next tokens as bars.
+
+The logit lens: what each layer would say next, for chosen tokens and for the most probable ones.
+The gate of a layer: what part of each head's output passes at each position.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.predictions import LogitLens, Prediction
+from mta_viz.plots import theme
+from mta_viz.plots.parts import Parts
+from mta_viz.tokenizers.base import Tokens
+
+_ROW_PX, _TOP, _BOTTOM = 22, 8, 40
+
+
+def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Figure:
+    """One bar a token, most probable on top, probability from 0 to 1 printed beside it.
+
+    Bars lie at ranks, not at tokens: two tokens may read the same.
+    """
+    labels = [theme.escape(theme.cut(one.piece, 16)) for one in predictions]
+    size = (width, _ROW_PX * max(len(predictions), 1) + _TOP + _BOTTOM)
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _TOP, "b": _BOTTOM})
+    ranks = list(range(len(predictions)))
+    parts.traces.append(
+        go.Bar(
+            x=[one.probability for one in predictions],
+            y=ranks,
+            orientation="h",
+            marker={"color": theme.SELECTED_COLOR},
+            text=[theme.probability_text(one.probability) for one in predictions],
+            textposition="outside",
+            cliponaxis=False,
+            textfont={"color": theme.INK, "size": 11},
+            hovertext=[
+                f'"{theme.escape(one.piece)}" (token {one.id})<br>'
+                f"probability {theme.probability_text(one.probability)}"
+                for one in predictions
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    parts.layout |= {
+        "xaxis": theme.axis(range=(0, 1.15), tickvals=[0, 0.5, 1]),
+        "yaxis": theme.axis(
+            range=(len(predictions) - 0.5, -0.5), tickvals=ranks, ticktext=labels, fixedrange=True
+        ),
+    }
+    parts.add_axis_titles("probability of the next token")
+    return parts.figure()
+
+
+Quantity = Literal["probability", "logit", "rank"]
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+DASHES = ("solid", "dash", "dot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
+_LEFT, _LENS_TOP, _LENS_BOTTOM = 60, 36, 62
+
+
+def depth_names(lens: LogitLens, numbering_from: int = 0) -> list[str]:
+    """`embed`, then the layer after which the stream is read."""
+    return ["embed", *(f"L{layer + numbering_from}" for layer in range(len(lens.top) - 1))]
+
+
+def lens_lines(
+    lens: LogitLens, quantity: Quantity = "probability", *, numbering_from: int = 0, width: int = 460
+) -> go.Figure:
+    """One line for each chosen token over the depths; the last point is the model's own output.
+
+    Ranks are drawn on a logarithmic axis, 1 on top.
+    """
+    names = [theme.escape(theme.cut(piece, 16)) for piece in lens.pieces]
+    right = round(theme.text_px(names)) + 60
+    parts = Parts((width, 300), {"l": _LEFT, "r": right, "t": _LENS_TOP, "b": _LENS_BOTTOM})
+    for column, name in enumerate(names):
+        parts.traces.append(_line(lens, quantity, column, name))
+    depths = depth_names(lens, numbering_from)
+    parts.layout |= {
+        "xaxis": theme.axis(
+            range=(-0.3, len(depths) - 0.7), tickvals=list(range(len(depths))), ticktext=depths, tickangle=-90
+        ),
+        "yaxis": theme.axis(**_scale(lens, quantity)),
+        "showlegend": True,
+        "legend": {"x": 1.02, "xanchor": "left", "y": 1, "font": {"family": theme.MONO, "size": 11}},
+    }
+    parts.add_axis_titles("stream after layer", quantity)
+    parts.add_title(f"Logit lens after position {lens.position}")
+    return parts.figure()
+
+
+def _line(lens: LogitLens, quantity: Quantity, column: int, name: str) -> go.Scatter:
+    logits, probabilities, ranks = (
+        part[:, column].numpy() for part in (lens.logits, lens.probabilities, lens.ranks)
+    )
+    drawn = {"logit": logits, "probability": probabilities, "rank": ranks}[quantity]
+    return go.Scatter(
+        x=np.arange(len(drawn)),
+        y=drawn,
+        mode="lines+markers",
+        name=name,
+        line={"color": COLORS[column % len(COLORS)], "dash": DASHES[column // len(COLORS) % len(DASHES)]},
+        marker={"symbol": SYMBOLS[column % len(SYMBOLS)], "size": 7},
+        text=[
+            f'"{theme.escape(lens.pieces[column])}" (token {lens.ids[column]})<br>logit {theme.score_text(a)}'
+            f" · probability {theme.probability_text(p)} · rank {r}"
+            for a, p, r in zip(logits.tolist(), probabilities.tolist(), ranks.tolist(), strict=True)
+        ],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _scale(lens: LogitLens, quantity: Quantity) -> dict[str, object]:
+    if quantity == "probability":
+        return {"range": (-0.03, 1.03), "tickvals": [0, 0.5, 1]}
+    if quantity == "logit":
+        return {"nticks": 6}
+    worst = np.log10(float(lens.ranks.max()))
+    return {"type": "log", "range": (worst + 0.1, -0.1), "dtick": 1, "tickformat": "d"}
+
+
+def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
+    """The most probable tokens of every depth: a row for each depth, the probability as colour."""
+    z = np.array([[one.probability for one in row] for row in lens.top], np.float32)
+    labels = [[theme.escape(theme.cut(one.piece)) for one in row] for row in lens.top]
+    parts = Parts((width, 24 * len(z) + 100), {"l": _LEFT, "r": 12, "t": 60, "b": 40})
+    parts.traces.append(
+        go.Heatmap(
+            z=z,
+            zmin=0,
+            zmax=1,
+            colorscale=theme.MASS_SCALE,
+            colorbar=theme.color_bar(1.0, signed=False),
+            text=labels,
+            texttemplate="%{text}",
+            textfont={"family": theme.MONO, "size": theme.LABEL_PX},
+            hovertext=[
+                [
+                    f'"{theme.escape(one.piece)}" (token {one.id})<br>'
+                    f"probability {theme.probability_text(one.probability)}"
+                    for one in row
+                ]
+                for row in lens.top
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    )
+    ranks = list(range(z.shape[1]))
+    parts.layout |= {
+        "xaxis": theme.axis(tickvals=ranks, ticktext=[str(rank + 1) for rank in ranks]),
+        "yaxis": theme.axis(
+            range=(len(z) - 0.5, -0.5),
+            tickvals=list(range(len(z))),
+            ticktext=depth_names(lens, numbering_from),
+        ),
+    }
+    parts.add_axis_titles("rank", "stream after layer")
+    parts.add_title(f"Most probable next tokens after position {lens.position}, by layer")
+    return parts.figure()
+
+
+_GATE_LEFT, _RIGHT, _GATE_TOP, _GATE_BOTTOM, _GATE_ROW_PX = 48, 16, 66, 84, 16
+
+
+def gate_map(
+    gate: Float[np.ndarray, "head position"],
+    tokens: Tokens,
+    *,
+    layer: int,
+    selected: tuple[int, int] | None = None,
+    numbering_from: int = 0,
+    width: int = 460,
+) -> go.Figure:
+    """Heads down, positions across, colour the gate from 0 to 1.
+
+    `selected`: (head, position) framed. A NaN is left blank and crossed.
+    """
+    n_heads, n_tokens = gate.shape
+    margin = {"l": _GATE_LEFT, "r": _RIGHT, "t": _GATE_TOP, "b": _GATE_BOTTOM}
+    parts = Parts((width, _GATE_ROW_PX * n_heads + _GATE_TOP + _GATE_BOTTOM), margin)
+    parts.traces.append(_cells(gate, tokens, numbering_from))
+    rows, columns = np.nonzero(~np.isfinite(gate))
+    if rows.size:
+        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 6}
+        parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
+    ticks = theme.tick_positions(0, n_tokens, width - _GATE_LEFT - _RIGHT)
+    labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
+    heads = [f"H{head + numbering_from}" for head in range(n_heads)]
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, n_tokens - 0.5), tickvals=ticks, ticktext=labels, tickangle=-90),
+        "yaxis": theme.axis(range=(n_heads - 0.5, -0.5), tickvals=list(range(n_heads)), ticktext=heads),
+    }
+    if selected is not None:
+        parts.add_box(selected, (1, 1), color=theme.INK, width=2)
+    parts.add_axis_titles("position", "head")
+    parts.add_title(f"L{layer + numbering_from} · gate (share that passes)")
+    return parts.figure()
+
+
+def _cells(values: Float[np.ndarray, "head position"], tokens: Tokens, first: int) -> go.Heatmap:
+    names = [theme.hover_label(position, piece) for position, piece in enumerate(tokens.pieces)]
+    hover = [[f"H{head + first}<br>position {name}" for name in names] for head in range(len(values))]
+    return go.Heatmap(
+        z=np.where(np.isfinite(values), values, np.nan).astype(np.float32),
+        zmin=0.0,
+        zmax=1.0,
+        colorscale=theme.MASS_SCALE,
+        colorbar=theme.color_bar(1.0, signed=False),
+        hovertext=hover,
+        hovertemplate="%{hovertext}<br>gate %{z:.3f}<extra></extra>",
+        hoverongaps=False,
+    )

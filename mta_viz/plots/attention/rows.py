@@ -1,0 +1,182 @@
+"""One query's row or one key's column as signed bars over the tokens, the stages one above another."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float, Int
+
+from mta_viz.analysis.attention.maps import CrossSection, round_up
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.model.stages import Stage, Unit
+from mta_viz.plots import cells, theme
+from mta_viz.plots import cells as hover
+from mta_viz.plots.parts import Parts
+from mta_viz.plots.spans import BAR_PX, add_spans_across
+from mta_viz.tokenizers.base import Tokens
+
+MAX_BARS = 512  # more are drawn as one outline: thousands of bars freeze a browser
+_ROW_PX, _GAP_PX, _TOP, _RIGHT, _LEFT = 62, 22, 44, 14, 64
+
+
+def section_limits(section: CrossSection, *, first_token: bool = True) -> dict[Unit, float]:
+    """A round limit for each unit that holds all its bars; without `first_token`, all later ones."""
+    units: tuple[Unit, ...] = ("score", "weight")
+    return {unit: round_up(section.largest(unit, first_token)) for unit in units}
+
+
+def section_bars(
+    section: CrossSection,
+    tokens: Tokens,
+    *,
+    limits: Mapping[Unit, float],
+    numbering_from: int = 0,
+    selected: int | None = None,
+    marks: Sequence[int] = (),
+    spans: Sequence[Span] = (),
+    width: int = 940,
+) -> go.Figure:
+    """A row of bars for each stage over one shared token axis, red above 0 and blue below.
+
+    `limits`: where the bars of each unit end; what goes beyond has a triangle. `selected`: the
+    token a line is drawn at; `marks`: positions always labelled; `spans` have bars and letters along
+    the token axis. Only tokens with a value are there. Clicks: the event's x is the token position.
+    """
+    stages = list(section.values)
+    start, stop = section.start, section.stop
+    parts = Parts((width, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
+    always = [section.position, *([] if selected is None else [selected]), *marks]
+    ticks = theme.tick_positions(start, stop, width - _LEFT - _RIGHT, always)
+    labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
+    parts.margin["b"] = round(theme.text_px(labels)) + 34 + BAR_PX
+    plot_px = len(stages) * (_ROW_PX + _GAP_PX)
+    parts.size = (width, plot_px + _TOP + parts.margin["b"])
+    for index, stage in enumerate(stages):
+        _add_stage(parts, section, stage, limits[stage.value.unit], index)
+    last = f"y{len(stages)}" if len(stages) > 1 else "y"
+    parts.traces.append(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis=last, hoverinfo="skip"))
+    add_token_axes(parts, tokens, (start, stop), last, (ticks, labels))
+    if selected is not None:
+        line = {"type": "line", "line": {"color": theme.INK, "width": 1, "dash": "dot"}}
+        parts.shapes.append(line | {"x0": selected, "x1": selected, "y0": 0, "y1": 1, "yref": "paper"})
+    add_spans_across(parts, spans, range(start, stop))
+    parts.add_axis_titles("key" if section.along == "keys" else "query")
+    parts.add_title(_title(section, tokens, numbering_from))
+    return parts.figure()
+
+
+def _title(section: CrossSection, tokens: Tokens, numbering_from: int) -> str:
+    where = f"L{section.layer + numbering_from} H{section.head + numbering_from}"
+    side = "query" if section.along == "keys" else "key"
+    name = theme.tick_label(section.position, tokens.pieces[section.position])
+    over = "keys it sees" if section.along == "keys" else "queries that see it"
+    return f"{where} · {side} {name} over the {over}, all stages"
+
+
+def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:
+    """One row of bars with its own value axis and heading."""
+    suffix = "" if index == 0 else str(index + 1)
+    on = {"xaxis": "x", "yaxis": f"y{suffix}"}
+    values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)
+    same_unit = [row for one, row in section.values.items() if one.value.unit == stage.value.unit]
+    signed = any(bool((row < 0).any()) for row in same_unit)
+    traces = [*bars(x, values, limit), *beyond_and_bad(x, values, limit), _targets(section, stage, signed)]
+    parts.traces += [trace.update(on) for trace in traces]
+    height, low = 1 / len(section.values), -limit if signed else 0.0
+    top = 1 - index * height - height * _GAP_PX / (_ROW_PX + _GAP_PX)
+    parts.layout[f"yaxis{suffix}"] = theme.axis(
+        domain=(max(1 - (index + 1) * height, 0.0), top),
+        range=(1.08 * low, 1.08 * limit),
+        tickvals=[low, 0, limit] if signed else [0, limit],
+        ticktext=[f"−{theme.limit_text(limit)}", "0", theme.limit_text(limit)][-(3 if signed else 2) :],
+        zeroline=True,
+        zerolinecolor=theme.FRAME,
+        fixedrange=True,
+        mirror=False,
+        anchor="x",
+    )
+    text = f"<b>{theme.escape(stage.value.short)}</b> {stage.value.long} ({stage.value.unit})"
+    heading = {"x": 0, "xanchor": "left", "y": top, "yanchor": "bottom", "xref": "paper", "yref": "paper"}
+    parts.annotations.append({"text": text, "showarrow": False, "font": {"size": 11}} | heading)
+
+
+def _targets(section: CrossSection, stage: Stage, signed: bool) -> go.Scatter:
+    """One on the zero line for each token, which takes hover and click in its whole column."""
+    name, sign = "key" if section.along == "keys" else "query", "+" if signed else ""
+    text = f"{name} %{{x}}<br>{stage.value.long}: %{{customdata:{sign}.4g}} ({stage.value.unit})"
+    x = np.arange(section.start, section.stop, dtype=np.int32)
+    return cells.targets(x, np.zeros(len(x), np.int8), 9.0, text, section.values[stage].numpy())
+
+
+def bars(
+    x: Int[np.ndarray, " token"],
+    values: Float[np.ndarray, " token"],
+    limit: float,
+    colors: tuple[str, str] = (theme.POSITIVE_COLOR, theme.NEGATIVE_COLOR),
+) -> list[go.Bar] | list[go.Scatter]:
+    """A bar a token, or one outline of many; `colors` above and below 0."""
+    finite = np.clip(np.nan_to_num(values), -1.2 * limit, 1.2 * limit)  # far ends would slow the drawing
+    if len(x) <= MAX_BARS:
+        own = np.where(finite < 0, colors[1], colors[0]).tolist()
+        marker = {"color": own, "line": {"width": 0}}
+        return [go.Bar(x=x, y=finite, width=0.8, marker=marker, hoverinfo="skip")]
+    ends = np.concatenate([[x[0] - 0.5], x, [x[-1] + 0.5]]).astype(np.float32)
+    held = np.concatenate([finite[:1], finite, finite[-1:]])
+    return [
+        go.Scatter(
+            x=ends,
+            y=part.astype(np.float32),
+            mode="lines",
+            line={"width": 0.5, "shape": "hvh", "color": color},
+            fill="tozeroy",
+            fillcolor=color,
+            hoverinfo="skip",
+        )
+        for part, color in zip((held.clip(min=0), held.clip(max=0)), colors, strict=True)
+    ]
+
+
+def beyond_and_bad(x: np.ndarray, values: np.ndarray, limit: float) -> list[go.Scatter]:
+    """Triangles at the border for bars that go on, crosses for NaN and infinite values."""
+    finite = np.isfinite(values)
+    kinds = (
+        (finite & (values > limit), limit, "triangle-up", theme.INK),
+        (finite & (values < -limit), -limit, "triangle-down", theme.INK),
+        (~finite, 0.0, "x", theme.BAD_COLOR),
+    )
+    return [
+        go.Scatter(
+            x=x[here],
+            y=np.full(int(here.sum()), at),
+            mode="markers",
+            marker={"symbol": symbol, "color": color, "size": 7},
+            hoverinfo="skip",
+        )
+        for here, at, symbol, color in kinds
+        if here.any()
+    ]
+
+
+def add_token_axes(
+    parts: Parts, tokens: Tokens, ends: tuple[int, int], last: str, ticks: tuple[list[int], list[str]]
+) -> None:
+    """`x` names every token for the hover, `x2` on top of it shows the labels there is room for."""
+    start, stop = ends
+    span = cells.edges(start, stop - start, 1)
+    parts.layout |= {
+        "xaxis": theme.axis(
+            range=span,
+            labelalias=hover.aliases(tokens, start, stop - start, 1),
+            hoverformat="d",
+            showticklabels=False,
+            ticks="",
+            anchor=last,
+            minallowed=span[0],
+            maxallowed=span[1],
+        ),
+        "xaxis2": theme.axis(
+            range=span, overlaying="x", matches="x", anchor=last, side="bottom", tickvals=ticks[0],
+            ticktext=ticks[1], tickangle=-90, ticklabelstandoff=BAR_PX,
+        ),
+        "hoverdistance": _ROW_PX,
+    }  # fmt: skip

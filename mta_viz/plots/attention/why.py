@@ -1,0 +1,286 @@
+"""The window of a convolution as three tiles: kernel x values here = products.
+
+In every tile x is the key offset and y the query offset from the cell, as in the kernel's own
+picture. Colours have one limit a tile, printed over it.
+
+Why a head-mixed cell has its value: one bar a source head, weight x value = product.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Bool, Float
+
+from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.attention.terms import Convolved, Mixed, Term
+from mta_viz.model.stages import Stage
+from mta_viz.plots import cells, theme
+from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit
+from mta_viz.plots.parts import Parts
+from mta_viz.tokenizers.base import Tokens
+
+_LEFT, _RIGHT, _TOP, _BOTTOM, _GAP, _CAPTION = 46, 8, 40, 40, 24, 18
+_MIN_CELL_PX, _MAX_CELL_PX = 12.0, 34.0
+_LABEL_PX, _LABEL_CHAR_PX = 9, 5.2
+_WORDS = {"outside": "outside", "future": "0: future"}
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """One of the three pictures; `hatch`: whether it shows what is read as 0."""
+
+    heading: str
+    values: Float[np.ndarray, "c_q c_k"]
+    limit: float
+    scale: str
+    hatch: bool
+
+
+def convolution_window(found: Convolved, tokens: Tokens, *, width: int = 556) -> go.Figure:
+    """Kernel, values and products of one cell; height follows from the kernel's shape.
+
+    Cells outside the prompt and future cells, both read as 0, are hatched each in its own
+    direction, and counted. Every cell takes clicks: the event's x and y are key and query offset,
+    so its source is (query + y, key + x).
+    """
+    return _Figure(found, tokens, width).figure()
+
+
+class _Figure:
+    """Where the tiles lie in pixels, and what is drawn on each."""
+
+    def __init__(self, found: Convolved, tokens: Tokens, width: int) -> None:
+        self.found, self.window, self.tokens = found, found.window, tokens
+        self.offsets = found.window.offsets
+        self.c_q, self.c_k = found.window.kernel.shape
+        self.plot_px = width - _LEFT - _RIGHT
+        self.tile_px = (self.plot_px - 2 * _GAP) / 3
+        self.cell_px = self.tile_px / self.c_k
+        self.row_px = min(max(self.cell_px, _MIN_CELL_PX), _MAX_CELL_PX)
+        self.masks = {
+            "outside": found.window.outside.numpy(),
+            "future": found.window.future.numpy(),
+        }
+        bottom = _BOTTOM + _CAPTION * any(mask.any() for mask in self.masks.values())
+        height = round(self.c_q * self.row_px) + _TOP + bottom
+        self.parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
+
+    def figure(self) -> go.Figure:
+        for index, tile in enumerate(self._tiles()):
+            self._add_tile(tile, index)
+        middle = {"y": 0.5, "yref": "paper", "xref": "paper", "showarrow": False, "font": {"size": 16}}
+        for index, sign in enumerate("×=", start=1):
+            x = (index * (self.tile_px + _GAP) - _GAP / 2) / self.plot_px
+            self.parts.annotations.append({"text": sign, "x": x, "xanchor": "center", **middle})
+        self._add_words()
+        self.parts.layout["dragmode"] = False
+        return self.parts.figure()
+
+    def _tiles(self) -> list[_Tile]:
+        kernel, sources, products = (
+            part.numpy() for part in (self.window.kernel, self.window.sources, self.window.products)
+        )
+        tap, source, product = tap_limit(kernel[None], self.offsets.own), _limit(sources), _limit(products)
+        mass = self.found.stage_before is Stage.SOFTMAX
+        name = "softmax here" if mass else "raw scores here"
+        shown, scale = (f"0..{source:g}", theme.MASS_SCALE) if mass else (f"±{source:g}", theme.SIGNED_SCALE)
+        return [
+            _Tile(f"<b>kernel</b><br>±{tap:g}", kernel, tap, theme.SIGNED_SCALE, hatch=False),
+            _Tile(f"<b>{name}</b><br>{shown}", sources, source, scale, hatch=True),
+            _Tile(f"<b>products</b><br>±{product:g}", products, product, theme.SIGNED_SCALE, hatch=True),
+        ]
+
+    def _add_tile(self, tile: _Tile, index: int) -> None:
+        suffix = str(index + 1) if index else ""
+        on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        left = index * (self.tile_px + _GAP) / self.plot_px
+        domain = (left, left + self.tile_px / self.plot_px)
+        self.parts.layout |= self._axes(suffix, domain, first=index == 0)
+        self.parts.traces.append(self._cells(tile, on))
+        if tile.hatch:
+            for name, mask in self.masks.items():
+                self._add_hatched(name, mask, on)
+        self._add_crosses(tile, on)
+        self.parts.traces.append(self._targets(on))
+        own = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
+        where = {"xref": on["xaxis"], "yref": on["yaxis"], "line": {"color": theme.INK, "width": 2}}
+        self.parts.shapes.append(own | where)
+        corner = {"x": left, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+        words = {"text": tile.heading, "align": "left", "showarrow": False, "font": {"size": 11}}
+        self.parts.annotations.append(corner | words)
+
+    def _axes(self, suffix: str, domain: tuple[float, float], *, first: bool) -> dict[str, object]:
+        keys, queries = offset_ticks(self.offsets, self.cell_px, self.row_px)
+        right, bottom = self.offsets.key[-1] + 0.5, 0.5
+        x = {"tickvals": list(keys), "ticktext": list(keys.values()), "ticklen": 2, "fixedrange": True}
+        y = {"tickvals": list(queries), "ticktext": list(queries.values()), "ticklen": 2, "fixedrange": True}
+        return {
+            f"xaxis{suffix}": theme.axis(
+                domain=domain, anchor=f"y{suffix}", range=(self.offsets.key[0] - 0.5, right), **x
+            ),
+            f"yaxis{suffix}": theme.axis(
+                anchor=f"x{suffix}", range=(bottom, self.offsets.query[0] - 0.5), showticklabels=first, **y
+            ),
+        }
+
+    def _cells(self, tile: _Tile, on: dict[str, str]) -> go.Heatmap:
+        z = np.where(np.isfinite(tile.values), tile.values, np.nan)
+        if tile.hatch:
+            z = np.where(self.masks["outside"] | self.masks["future"], np.nan, z)
+        return go.Heatmap(
+            z=z.astype(np.float32),
+            x0=self.offsets.key[0],
+            dx=1,
+            y0=self.offsets.query[0],
+            dy=1,
+            zmin=0.0 if tile.scale == theme.MASS_SCALE else -tile.limit,
+            zmax=tile.limit,
+            colorscale=tile.scale,
+            showscale=False,
+            hoverinfo="skip",
+            **on,
+        )
+
+    def _add_hatched(self, name: str, mask: Bool[np.ndarray, "c_q c_k"], on: dict[str, str]) -> None:
+        if not mask.any():
+            return
+        x, y = self._squares(mask)
+        hatch = cells.hatched(x, y, **on)
+        self.parts.traces.append(hatch.update(fillpattern={"shape": "\\" if name == "outside" else "/"}))
+        row, left, right = _widest_run(mask)
+        if (right - left) * self.cell_px < len(_WORDS[name]) * _LABEL_CHAR_PX:
+            return
+        where = {"x": self.offsets.key[0] + (left + right - 1) / 2, "y": self.offsets.query[row]}
+        refs = {"xref": on["xaxis"], "yref": on["yaxis"], "showarrow": False, "borderpad": 0}
+        font = {"font": {"size": _LABEL_PX, "color": theme.INK}, "bgcolor": theme.MASKED_FILL}
+        self.parts.annotations.append({"text": _WORDS[name], **where, **refs, **font})
+
+    def _squares(self, mask: Bool[np.ndarray, "c_q c_k"]) -> tuple[list[float], list[float]]:
+        """One square a cell, with gaps between: a region may have any shape."""
+        rows, columns = np.nonzero(mask)
+        x = np.asarray(self.offsets.key, float)[columns, None] + [-0.5, 0.5, 0.5, -0.5, np.nan]
+        y = np.asarray(self.offsets.query, float)[rows, None] + [-0.5, -0.5, 0.5, 0.5, np.nan]
+        return x.ravel().tolist(), y.ravel().tolist()
+
+    def _add_crosses(self, tile: _Tile, on: dict[str, str]) -> None:
+        rows, columns = np.nonzero(~np.isfinite(tile.values))
+        if rows.size:
+            cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8, "line": {"width": 0}}
+            x, y = (
+                np.asarray(part)[at] for part, at in ((self.offsets.key, columns), (self.offsets.query, rows))
+            )
+            self.parts.traces.append(
+                go.Scatter(x=x, y=y, mode="markers", marker=cross, hoverinfo="skip", **on)
+            )
+
+    def _targets(self, on: dict[str, str]) -> go.Scatter:
+        terms = sorted(self.found.terms, key=lambda term: (term.query, term.key))
+        x, y = np.meshgrid(*(np.array(part, np.int16) for part in (self.offsets.key, self.offsets.query)))
+        hovers = [_hover(term, self.tokens) for term in terms]
+        return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
+            hovertext=hovers, **on
+        )
+
+    def _add_words(self) -> None:
+        captioned = _CAPTION if self.parts.margin["b"] > _BOTTOM else 0
+        self.parts.add_axis_titles("key offset", "query offset", above_px=captioned)
+        n_outside, n_future = (int(mask.sum()) for mask in self.masks.values())
+        told = [f"{n_outside} outside the prompt"] * bool(n_outside) + [f"{n_future} future"] * bool(n_future)
+        if told:
+            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(told)}", below_px=_BOTTOM)
+
+
+def _limit(values: Float[np.ndarray, "c_q c_k"]) -> float:
+    return round_up(float(np.abs(np.where(np.isfinite(values), values, 0.0)).max()))
+
+
+def _widest_run(mask: Bool[np.ndarray, "c_q c_k"]) -> tuple[int, int, int]:
+    """(row, first column, column after the last) of the middle one of the longest runs in a row."""
+    runs = []
+    for row, flags in enumerate(mask):
+        borders = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+        runs += [(row, int(left), int(right)) for left, right in borders.reshape(-1, 2)]
+    longest = max(right - left for _, left, right in runs)
+    best = [run for run in runs if run[2] - run[1] == longest]
+    return best[len(best) // 2]
+
+
+def _hover(term: Term, tokens: Tokens) -> str:
+    tap = f"tap {theme.score_text(term.weight)}"
+    if term.state == "outside":
+        return f"{tap}<br>outside the prompt: read as 0"
+    where = (
+        f"query {theme.hover_label(term.query, tokens.pieces[term.query])}"
+        f"<br>key {theme.hover_label(term.key, tokens.pieces[term.key])}"
+    )
+    if term.state == "future":
+        return f"{where}<br>{tap}<br>masked: key {term.key} is after query {term.query}, read as 0"
+    return f"{where}<br>{tap} × {term.source:+.4g} = {term.product:+.4g}"
+
+
+_ROW_PX, _MIXED_HEADS_TOP, _MIXED_HEADS_BOTTOM, _ROOM = 22, 30, 40, 0.3
+
+
+def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
+    """Bars over source heads in their order, weight and value in front, product at the end.
+
+    A click's y is the source head, counted from 0. Raised is red, lowered blue, as in the maps.
+    """
+    terms = sorted(found.terms, key=lambda term: term.head)
+    labels = [_label(term, found.head, numbering_from) for term in terms]
+    size = (width, _ROW_PX * len(terms) + _MIXED_HEADS_TOP + _MIXED_HEADS_BOTTOM)
+    parts = Parts(
+        size,
+        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _MIXED_HEADS_TOP, "b": _MIXED_HEADS_BOTTOM},
+    )
+    parts.traces.append(_bars(terms, numbering_from))
+    heads = [term.head for term in terms]
+    parts.layout |= {
+        "xaxis": theme.axis(range=_range(terms), zeroline=True, zerolinecolor=theme.FRAME),
+        "yaxis": theme.axis(
+            range=(heads[-1] + 0.5, heads[0] - 0.5), tickvals=heads, ticktext=labels, fixedrange=True
+        ),
+    }
+    unit = found.stage.value.unit
+    parts.add_title(f"{_number(found.value)} = sum over {len(terms)} source heads")
+    parts.add_axis_titles(f"mixing weight × value = product ({unit})")
+    return parts.figure()
+
+
+def _bars(terms: list[Term], numbering_from: int) -> go.Bar:
+    return go.Bar(
+        x=np.array([term.product if math.isfinite(term.product) else np.nan for term in terms]),
+        y=[term.head for term in terms],
+        orientation="h",
+        marker={
+            "color": [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
+        },
+        text=[_number(term.product) for term in terms],
+        textposition="outside",
+        cliponaxis=False,
+        textfont={"color": theme.INK, "size": 11},
+        hovertext=[
+            f"source head {term.head + numbering_from}<br>"
+            f"{_number(term.weight)} × {_number(term.source)} = {_number(term.product)}"
+            for term in terms
+        ],
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+
+
+def _label(term: Term, target: int, numbering_from: int) -> str:
+    own = " own" if term.head == target else ""
+    return f"H{term.head + numbering_from}{own}  {_number(term.weight)} × {_number(term.source)}"
+
+
+def _number(value: float) -> str:
+    return theme.score_text(value).replace("-", "−")
+
+
+def _range(terms: list[Term]) -> tuple[float, float]:
+    """From the lowest to the highest bar and 0, with room for the numbers at the ends."""
+    ends = [0.0, *(term.product for term in terms if math.isfinite(term.product))]
+    room = _ROOM * ((max(ends) - min(ends)) or 1.0)
+    return min(ends) - room * (min(ends) < 0), max(ends) + room

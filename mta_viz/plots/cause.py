@@ -1,0 +1,205 @@
+"""Attribution in pictures: a value a token as bars and as text, and maps of what single cells bring.
+
+Green is for the answer, brown against it: another hue family than attention has.
+
+What interventions do to an answer: a layer x head map of changes, and one set beside random ones.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.heads import Score
+from mta_viz.analysis.attention.maps import AttentionMap, round_up
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.model.stages import Stage
+from mta_viz.plots import cells, theme
+from mta_viz.plots import cells as hover
+from mta_viz.plots.attention import maps
+from mta_viz.plots.attention.heads import value_map
+from mta_viz.plots.attention.rows import add_token_axes, bars, beyond_and_bad
+from mta_viz.plots.attention.text import Coloring, colored_text
+from mta_viz.plots.parts import Parts
+from mta_viz.plots.spans import BAR_PX, add_spans_across
+from mta_viz.tokenizers.base import Tokens
+
+_PLOT_PX, _TOP, _LEFT, _RIGHT = 150, 44, 64, 14
+_COLORS = (theme.RAISED_COLOR, theme.LOWERED_COLOR)
+NOT_TRIED = "token %{text} was not replaced"
+
+
+def value_limit(values: Float[np.ndarray, " token"]) -> float:
+    """A round limit that holds every finite value."""
+    return round_up(float(np.abs(values[np.isfinite(values)]).max(initial=0.0)))
+
+
+def attribution_bars(
+    values: Float[np.ndarray, " token"],
+    tokens: Tokens,
+    *,
+    title: str,
+    limit: float,
+    spans: Sequence[Span] = (),
+    width: int = 900,
+) -> go.Figure:
+    """A bar a token in nats; none where the value is NaN. The largest six are always labelled.
+
+    Clicks: the event's x is the token's position.
+    """
+    parts = Parts((width, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
+    largest = np.argsort(-np.abs(np.nan_to_num(values)), kind="stable")[:6].tolist()
+    ticks = theme.tick_positions(0, len(tokens), width - _LEFT - _RIGHT, largest)
+    labels = [theme.tick_label(place, tokens.pieces[place]) for place in ticks]
+    parts.margin["b"] = round(theme.text_px(labels)) + 14 + BAR_PX
+    parts.size = (width, _PLOT_PX + _TOP + parts.margin["b"])
+    x = np.flatnonzero(~np.isnan(values)).astype(np.int32)
+    known = values[x].astype(np.float32)
+    told = "token %{x}<br>%{customdata:+.4g} nats"
+    parts.traces += [
+        *(bars(x, known, limit, _COLORS) if x.size else ()),
+        *beyond_and_bad(x, known, limit),
+        cells.targets(x, np.zeros(len(x), np.int8), 9.0, told, known),
+        go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y", hoverinfo="skip"),
+    ]
+    add_token_axes(parts, tokens, (0, len(tokens)), "y", (ticks, labels))
+    parts.layout["yaxis"] = _value_axis(limit)
+    add_spans_across(parts, spans, range(len(tokens)))
+    parts.add_title(title)
+    return parts.figure()
+
+
+def _value_axis(limit: float) -> dict[str, object]:
+    return theme.axis(
+        range=(-1.08 * limit, 1.08 * limit),
+        tickvals=[-limit, 0, limit],
+        ticktext=[f"−{theme.limit_text(limit)}", "0", f"+{theme.limit_text(limit)}"],
+        zeroline=True,
+        zerolinecolor=theme.FRAME,
+        fixedrange=True,
+        mirror=False,
+        anchor="x",
+    )
+
+
+def attribution_text(
+    values: Float[np.ndarray, " token"],
+    tokens: Tokens,
+    *,
+    title: str,
+    limit: float,
+    spans: Sequence[Span] = (),
+    width: int = 900,
+) -> go.Figure:
+    """The prompt in lines, each token on the colour of its value in nats; hatched where it is NaN."""
+    return colored_text(
+        tokens,
+        values.astype(np.float32),
+        ~np.isnan(values),
+        Coloring(theme.DIFFERENCE_SCALE, limit),
+        title=title,
+        told=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
+        spans=spans,
+        width=width,
+    )
+
+
+def _look(name: str, unit: str) -> maps.Look:
+    """Maps of contributions in `unit`; `name` may hold the stage as {stage}."""
+
+    def title(drawn: AttentionMap, numbering_from: int) -> str:
+        what = name.format(stage=drawn.stage.value.short)
+        where = maps.where_title(drawn, numbering_from)
+        return f"{where} · {what} ({unit}){maps.blocks_title(drawn)}"
+
+    def value_line(drawn: AttentionMap, field: str) -> str:
+        largest = "largest " if drawn.block > 1 else ""
+        return f"{largest}contribution %{{{field}:+.4g}} ({unit})"
+
+    def cell_text(
+        drawn: AttentionMap, before: AttentionMap | None
+    ) -> tuple[str, Float[np.ndarray, "row column field"]]:
+        return hover.one_value(drawn, value_line(drawn, "customdata[0]"))
+
+    return maps.Look(title, value_line, cell_text, theme.DIFFERENCE_SCALE)
+
+
+ATTRIBUTED = _look("attribution of {stage}", "nats")
+RESPONSIBLE = _look("responsibility of softmax cells", "logit")
+
+
+Place = tuple[int, int]
+
+
+def sweep_map(
+    title: str,
+    values: Float[np.ndarray, "layer head"],
+    *,
+    unit: str = "nats",
+    limit: float | None = None,
+    told: Mapping[Place, str] | None = None,
+    unsure: Sequence[Place] = (),
+    numbering_from: int = 0,
+    selected: Place | None = None,
+    width: int = 460,
+) -> go.Figure:
+    """A change for each head: brown where the answer loses, green where it gains.
+
+    `limit` None: the largest size. `told`: more lines for a head's hover. `unsure`: heads whose
+    interval covers 0, drawn with a dot. Heads that are NaN are hatched. Clicks as in `value_map`.
+    """
+    score = Score("sweep", title, unit, "", Stage.PATTERN)
+    figure = value_map(
+        score, values, limit=limit, numbering_from=numbering_from, selected=selected, width=width
+    )
+    figure.data[0].colorscale = theme.DIFFERENCE_SCALE
+    if told:
+        places = np.argwhere(np.ones_like(values, bool)).tolist()
+        figure.data[-1].text = [
+            f"{text}<br>{told[place]}" if (place := (layer, head)) in told else text
+            for (layer, head), text in zip(places, figure.data[-1].text, strict=True)
+        ]
+    if unsure:
+        figure.add_trace(_dots(unsure))
+    return figure
+
+
+def _dots(places: Sequence[Place]) -> go.Scatter:
+    """In the corner of a cell, where no number stands."""
+    marker = {"size": 5, "color": theme.INK}
+    x, y = [head + 0.36 for _, head in places], [layer - 0.3 for layer, _ in places]
+    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
+
+
+def set_beside_random(change: float, random: Sequence[float], *, width: int = 460) -> go.Figure:
+    """The change by the chosen set as a diamond, by random sets of its size as rings, on one line."""
+    finite = [value for value in (change, *random) if np.isfinite(value)]
+    limit = round_up(max(map(abs, finite), default=1.0))
+    parts = Parts((width, 130), {"l": 12, "r": 12, "t": 30, "b": 56})
+    hover = "%{x:+.3g} nats<extra></extra>"
+    lanes = [0.25 * (at % 5) - 0.5 for at in range(len(random))]  # equal values side by side
+    ring = {"symbol": "circle-open", "size": 9, "color": theme.INK}
+    parts.traces += [
+        go.Scatter(
+            x=list(random), y=lanes, mode="markers", marker=ring, hovertemplate=f"random set: {hover}"
+        ),
+        go.Scatter(
+            x=[change],
+            y=[0],
+            mode="markers",
+            marker={"symbol": "diamond", "size": 14, "color": theme.NEGATIVE_COLOR},
+            hovertemplate=f"the chosen set: {hover}",
+        ),
+    ]
+    parts.layout |= {
+        "xaxis": theme.axis(
+            range=(-1.05 * limit, 0.35 * limit if max(finite, default=0) <= 0.1 * limit else 1.05 * limit)
+        ),
+        "yaxis": theme.axis(range=(-1, 1), showticklabels=False, ticks=""),
+    }
+    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "y domain"}
+    parts.shapes.append(zero | {"line": {"color": theme.INK, "width": 1, "dash": "dot"}})
+    parts.add_axis_titles("change of the answer's log-probability (nats)")
+    parts.add_title("The chosen set (diamond) and random sets of its size (rings)")
+    return parts.figure()

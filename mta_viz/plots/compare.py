@@ -1,0 +1,183 @@
+"""Run A beside run B: the difference of two heads' maps, needle shares by layer, and two kernels.
+
+A value is in the colours of its kind, a difference in those of differences: nobody reads one as the other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.maps import AttentionMap
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.compare.maps import ComparedMap
+from mta_viz.analysis.kernels.kernels import Offsets
+from mta_viz.plots import cells, theme
+from mta_viz.plots import cells as hover
+from mta_viz.plots.attention import maps
+from mta_viz.plots.attention.predictions import COLORS
+from mta_viz.plots.kernels.mosaic import Mosaic
+from mta_viz.plots.parts import Parts
+from mta_viz.tokenizers.base import Tokens
+
+_MASKED = "not compared: key %{x} is after query %{y}, or a token of them differs in A and B"
+_LINES = {"l": 58, "r": 70, "t": 34, "b": 44}
+
+
+def compared_figure(
+    difference: ComparedMap,
+    tokens: Tokens,
+    *,
+    limit: float,
+    numbering_from: int = 0,
+    size: tuple[int, int] = (300, 300),
+    selected: maps.Cell | None = None,
+    spans: Sequence[Span] = (),
+) -> go.Figure:
+    """A minus B, green where A has more, brown where B has; hatched where tokens differ, and the future.
+
+    `limit`: from `shared_limit` of the difference alone. The rest as in `attention_map`.
+    """
+    figure = maps.attention_map(
+        difference,
+        tokens,
+        limit=limit,
+        numbering_from=numbering_from,
+        size=size,
+        selected=selected,
+        spans=spans,
+        look=LOOK,
+    )
+    if difference.unlike and difference.block == 1:
+        figure.add_trace(_unlike(difference))
+    return figure
+
+
+def compared_caption(difference: ComparedMap, limit: float) -> str:
+    """The sentence under the map."""
+    unit = difference.stage.value.unit.capitalize()
+    words = f"{unit} in A minus {difference.stage.value.unit} in B."
+    return f"{words} Green: A has more, brown: B has more. Limits ±{theme.limit_text(limit)}."
+
+
+def share_lines(
+    a: Float[np.ndarray, "layer head"],
+    b: Float[np.ndarray, "other_layer other_head"],
+    names: tuple[str, str],
+    *,
+    numbering_from: int = 0,
+    width: int = 460,
+) -> go.Figure:
+    """Each layer's largest share over its heads, a line for A and one for B."""
+    parts = Parts((width, 240), _LINES)
+    a_above = np.nanmax(a[-1]) >= np.nanmax(b[-1])
+    sides = ("top right", "bottom right") if a_above else ("bottom right", "top right")
+    for letter, name, values, color, dash, side in zip(
+        "AB", names, (a, b), COLORS[:2], ("solid", "dash"), sides, strict=True
+    ):
+        line, end = _line(letter, name, values, color, dash, numbering_from)
+        parts.traces += [line, end.update(textposition=side)]
+    last = max(len(a), len(b)) - 1
+    layers = list(range(0, last + 1, -(-(last + 1) // 12)))
+    labels = [f"L{layer + numbering_from}" for layer in layers]
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.3, last + 0.3), tickvals=layers, ticktext=labels),
+        "yaxis": theme.axis(range=(-0.03, 1.03)),
+        "dragmode": False,
+    }
+    parts.add_axis_titles("layer", "share")
+    parts.add_title("Largest share of a head, by layer")
+    return parts.figure()
+
+
+def kernel_trio(
+    a: Float[np.ndarray, "c_q c_k"],
+    b: Float[np.ndarray, "c_q c_k"],
+    offsets: Offsets,
+    headings: tuple[str, str, str],
+    title: str,
+    *,
+    width: int = 900,
+) -> go.Figure:
+    """Kernel A, kernel B and A minus B on one scale, with their offsets; own taps are framed."""
+    escaped = [theme.escape(one) for one in headings]
+    taps = np.stack([a, b, a - b]).astype(np.float32)
+    mosaic = Mosaic(taps, offsets, own_scale=False, width=width, numbering_from=0, headings=escaped)
+    return mosaic.figure(theme.escape(title))
+
+
+def _line(
+    letter: str, name: str, values: Float[np.ndarray, "layer head"], color: str, dash: str, numbering: int
+) -> list[go.Scatter]:
+    """One run's line, named at its end."""
+    best = np.nan_to_num(values, nan=-1.0).argmax(1)
+    largest = values[np.arange(len(values)), best]
+    told = [
+        f"{letter}, {theme.escape(name)}: L{layer + numbering} H{head + numbering}"
+        f"<br>share {theme.weight_text(share)}"
+        for layer, (head, share) in enumerate(zip(best.tolist(), largest.tolist(), strict=True))
+    ]
+    line = go.Scatter(
+        x=np.arange(len(values)),
+        y=largest,
+        mode="lines+markers",
+        line={"color": color, "dash": dash, "width": 2},
+        text=told,
+        hovertemplate="%{text}<extra></extra>",
+    )
+    end = go.Scatter(
+        x=[len(values) - 1 + 0.12],
+        y=largest[-1:],
+        mode="text",
+        text=[f"<b>{letter}</b>"],
+        textfont={"color": color, "size": 13},
+        hoverinfo="skip",
+        cliponaxis=False,
+    )
+    return [line, end]
+
+
+def _unlike(difference: ComparedMap) -> go.Scatter:
+    """Rows and columns of tokens that differ, hatched as far as they are not of the future."""
+    x, y = [], []
+    for at in difference.unlike:
+        last = len(difference.values) - 0.5
+        for left, right, top, bottom in (
+            (-0.5, at + 0.5, at - 0.5, at + 0.5),
+            (at - 0.5, at + 0.5, at - 0.5, last),
+        ):
+            x += [left, right, right, left, float("nan")]
+            y += [top, top, bottom, bottom, float("nan")]
+    return cells.hatched(x, y)
+
+
+def _title(drawn: AttentionMap, numbering_from: int) -> str:
+    other = ""
+    if isinstance(drawn, ComparedMap):
+        layer, head = (one + numbering_from for one in drawn.other)
+        other = f" − L{layer} H{head}"
+    unit = drawn.stage.value.unit
+    return f"{maps.where_title(drawn, numbering_from)}{other} ({unit}){maps.blocks_title(drawn)}"
+
+
+def _value_line(drawn: AttentionMap, field: str) -> str:
+    words = "largest A − B" if drawn.block > 1 else "A − B"
+    return f"{words}: %{{{field}:+.4g}} ({drawn.stage.value.unit})"
+
+
+def _cell_text(
+    drawn: AttentionMap, before: AttentionMap | None
+) -> tuple[str, Float[np.ndarray, "row column field"]]:
+    return hover.one_value(drawn, _value_line(drawn, "customdata[0]"))
+
+
+LOOK = replace(
+    maps.VALUES,
+    title=_title,
+    value_line=_value_line,
+    cell_text=_cell_text,
+    scale=theme.DIFFERENCE_SCALE,
+    masked=_MASKED,
+)

@@ -1,0 +1,1 @@
+"""Figures of learned kernels: gallery, mosaics, cards, and the paper's own charts."""

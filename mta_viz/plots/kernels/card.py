@@ -1,0 +1,379 @@
+"""One kernel in large: its taps with row and column sums, its scores beside chance, its frequency response.
+
+Time runs down as in the maps: the earliest query on top, the current one at the bottom.
+
+A kernel at work beside others: a probe's map before and after, nearest kernels, a head-mixing row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.kernels.kernels import Offsets
+from mta_viz.analysis.kernels.probes import ProbeResult
+from mta_viz.plots import theme
+from mta_viz.plots.kernels.mosaic import (
+    LATER_KEYS,
+    Mosaic,
+    key_title,
+    offset_ticks,
+    offsets_reach_later,
+    tap_limit,
+)
+from mta_viz.plots.parts import Parts
+
+NUMBER_CELL_PX = 26
+_LEFT, _RIGHT, _TOP, _BOTTOM, _SUMS, _GAP = 64, 8, 62, 44, 44, 6
+_MIN_CELL_PX, _MAX_CELL_PX = 12.0, 40.0
+_CAPTION_PX = 18
+_BAR_PX = 22
+
+
+@dataclass(frozen=True)
+class ScoreBar:
+    """A score to draw: `chance` is the size that random kernels seldom reach, None where there is none."""
+
+    label: str
+    value: float
+    chance: float | None
+
+
+def kernel_picture(
+    kernel: Float[np.ndarray, "c_q c_k"], offsets: Offsets, *, hide_own: bool = False, width: int = 440
+) -> go.Figure:
+    """The taps with numbers where they fit, sums over queries on top and over keys at the right.
+
+    The colour limit comes from the taps other than the own one. `hide_own` leaves the own tap out of the
+    cells and of the sums; its value is printed anyway.
+    """
+    drawn = kernel.copy()
+    if hide_own:
+        drawn[offsets.own] = 0.0
+    c_q, c_k = kernel.shape
+    plot_px = width - _LEFT - _RIGHT
+    cell = min((plot_px - _SUMS - _GAP) / c_k, _MAX_CELL_PX)
+    row = min(max(cell, _MIN_CELL_PX), 28.0)
+    bottom = _BOTTOM + _CAPTION_PX * offsets_reach_later(offsets)
+    height = round(c_q * row) + _SUMS + _GAP + _TOP + bottom
+    parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
+    share = (c_k * cell / plot_px, c_q * row / (height - _TOP - bottom))
+    parts.traces.append(tap_cells(drawn, offsets, numbers=cell >= NUMBER_CELL_PX))
+    add_crosses(parts, kernel, offsets)
+    _add_sums(parts, drawn, offsets)
+    add_frames(parts, offsets)
+    parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
+    own = float(kernel[offsets.own])
+    parts.add_title(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
+    parts.add_axis_titles(key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
+    if bottom > _BOTTOM:
+        parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
+    return parts.figure()
+
+
+def tap_cells(drawn: Float[np.ndarray, "c_q c_k"], offsets: Offsets, *, numbers: bool) -> go.Heatmap:
+    """The taps by their offsets, on a scale from the taps other than the own one."""
+    limit = tap_limit(drawn[None], offsets.own)
+    finite = np.where(np.isfinite(drawn), drawn, 0.0)
+    energy = np.square(finite)
+    share = energy / (energy.sum() or 1.0)
+    hover = [
+        [
+            f"tap {drawn[a, b]:+.4g}<br>reads the score of {_place(query, 'query')} and {_place(key, 'key')}"
+            f"<br>{share[a, b]:.0%} of the energy drawn"
+            for b, key in enumerate(offsets.key)
+        ]
+        for a, query in enumerate(offsets.query)
+    ]
+    return go.Heatmap(
+        z=np.where(np.isfinite(drawn), drawn, np.nan),
+        x=list(offsets.key),
+        y=list(offsets.query),
+        zmin=-limit,
+        zmax=limit,
+        colorscale=theme.SIGNED_SCALE,
+        colorbar=theme.color_bar(
+            limit, signed=True, above=bool(finite.max() > limit), below=bool(finite.min() < -limit)
+        ),
+        text=[[_short(value) for value in line] for line in drawn] if numbers else None,
+        texttemplate="%{text}" if numbers else None,
+        textfont={"size": 9},
+        hovertext=hover,
+        hovertemplate="%{hovertext}<extra></extra>",
+        hoverongaps=False,
+    )
+
+
+def _colour(value: float) -> str:
+    return theme.NEGATIVE_COLOR if value < 0 else theme.POSITIVE_COLOR
+
+
+def _short(value: float) -> str:
+    """A number of at most five characters: .43 for 0.43; nothing where there is nothing."""
+    if not np.isfinite(value) or value == 0:
+        return ""
+    if 0.005 <= abs(value) < 9.995:
+        text = f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
+        return text.replace("0.", ".", 1).replace("-", "−")
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
+
+
+def _place(offset: int, what: str) -> str:
+    if offset == 0:
+        return f"the {what} itself"
+    return f"the {what} {abs(offset)} {'before' if offset < 0 else 'after'}"
+
+
+def add_crosses(parts: Parts, kernel: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> None:
+    """A cross on every tap that is NaN or infinite."""
+    rows, columns = np.nonzero(~np.isfinite(kernel))
+    if rows.size:
+        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 9}
+        x, y = np.array(offsets.key)[columns], np.array(offsets.query)[rows]
+        words = "this tap is NaN or infinite<extra></extra>"
+        parts.traces.append(go.Scatter(x=x, y=y, mode="markers", marker=cross, hovertemplate=words))
+
+
+def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
+    """Sums of a column and of a row: NaN where a tap is."""
+    drawn = np.where(np.isfinite(drawn), drawn, np.nan)
+    for axis, on, at, what in (
+        (0, {"xaxis": "x", "yaxis": "y2", "orientation": "v"}, offsets.key, "key"),
+        (1, {"xaxis": "x2", "yaxis": "y", "orientation": "h"}, offsets.query, "query"),
+    ):
+        sums = drawn.sum(axis)
+        places = {"x": list(at), "y": sums} if axis == 0 else {"x": sums, "y": list(at)}
+        color = [_colour(value) for value in sums]
+        texts = [
+            f"sum of the taps at {what} offset {offset:+d}: {value:+.4g}"
+            for offset, value in zip(at, sums, strict=True)
+        ]
+        hover = {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}
+        parts.traces.append(go.Bar(**places, **on, marker={"color": color}, **hover))
+
+
+def add_frames(parts: Parts, offsets: Offsets) -> None:
+    """The own tap's frame, and the dotted border to the later keys."""
+    corners = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
+    parts.shapes.append(corners | {"line": {"color": theme.INK, "width": 2}})
+    if offsets_reach_later(offsets):
+        line = {"color": theme.INK, "width": 1, "dash": "dot"}
+        ends = {"x0": 0.5, "x1": 0.5, "y0": offsets.query[0] - 0.5, "y1": 0.5}
+        parts.shapes.append({"type": "line", "line": line, **ends})
+
+
+def _axes(
+    offsets: Offsets, cell: float, row: float, share: tuple[float, float], px: tuple[int, int]
+) -> dict[str, object]:
+    keys, queries = offset_ticks(offsets, cell, row)
+    names = {query: "0 (now)" if query == 0 else name for query, name in queries.items()}
+    x = {"range": (offsets.key[0] - 0.5, offsets.key[-1] + 0.5), "domain": (0, share[0])}
+    y = {"range": (0.5, offsets.query[0] - 0.5), "domain": (0, share[1])}
+    bare = {"showticklabels": False, "ticks": "", "zeroline": True, "zerolinecolor": theme.FRAME}
+    right = share[0] + _GAP / px[0]
+    return {
+        "xaxis": theme.axis(**x, tickvals=list(keys), ticktext=list(keys.values()), fixedrange=True),
+        "yaxis": theme.axis(**y, tickvals=list(names), ticktext=list(names.values()), fixedrange=True),
+        "xaxis2": theme.axis(domain=(right, min(1.0, right + _SUMS / px[0])), anchor="y", **bare),
+        "yaxis2": theme.axis(domain=(share[1] + _GAP / px[1], 1), anchor="x", **bare),
+        "bargap": 0.2,
+    }
+
+
+def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
+    """Shape scores from -1 to 1, a tick at the size that random kernels seldom reach."""
+    labels = [bar.label for bar in bars]
+    size = (width, _BAR_PX * len(bars) + 74)
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 46, "t": 30, "b": 44})
+    places = list(range(len(bars)))
+    parts.traces.append(
+        go.Bar(
+            x=[bar.value for bar in bars],
+            y=places,
+            orientation="h",
+            marker={"color": [_colour(bar.value) for bar in bars]},
+            hovertext=[_score_hover(bar) for bar in bars],
+            hovertemplate="%{hovertext}<extra></extra>",
+            text=[f"{bar.value:+.2f}".replace("-", "−") for bar in bars],
+            textposition="outside",
+            cliponaxis=False,
+            textfont={"color": theme.INK, "size": 10},
+        )
+    )
+    for place, bar in zip(places, bars, strict=True):
+        for mark in () if bar.chance is None else {bar.chance, -bar.chance}:
+            ends = {"x0": mark, "x1": mark, "y0": place - 0.42, "y1": place + 0.42}
+            parts.shapes.append({"type": "line", "line": {"color": theme.INK, "width": 1.5}, **ends})
+    across = {"range": (-1.2, 1.2), "zeroline": True, "zerolinecolor": theme.FRAME}
+    parts.layout |= {
+        "xaxis": theme.axis(**across, tickvals=[-1, -0.5, 0, 0.5, 1]),
+        "yaxis": theme.axis(range=(len(bars) - 0.5, -0.5), tickvals=places, ticktext=labels, fixedrange=True),
+    }
+    parts.add_title("Shape scores")
+    parts.add_axis_titles("score · ticks: 99 % of random kernels lie inside")
+    return parts.figure()
+
+
+def _score_hover(bar: ScoreBar) -> str:
+    chance = "" if bar.chance is None else f"<br>99 of 100 random kernels stay within ±{bar.chance:.2f}"
+    return f"{bar.label} {bar.value:+.3f}{chance}"
+
+
+def frequency_picture(
+    frequencies: Float[np.ndarray, " frequency"],
+    response: Float[np.ndarray, "query_frequency key_frequency"],
+    *,
+    width: int = 440,
+) -> go.Figure:
+    """The size of a kernel's answer to waves over queries (down) and keys (across)."""
+    parts = Parts((width, width - 40), {"l": 56, "r": 12, "t": 56, "b": 44})
+    limit = round_up(float(response.max()))
+    parts.traces.append(
+        go.Heatmap(
+            z=response,
+            x=frequencies,
+            y=frequencies,
+            zmin=0,
+            zmax=limit,
+            colorscale=theme.MASS_SCALE,
+            colorbar=theme.color_bar(limit, signed=False),
+            hovertemplate="%{x:+.2f} cycles a key, %{y:+.2f} a query<br>answer %{z:.3g}<extra></extra>",
+        )
+    )
+    ticks = {"tickvals": [-0.5, -0.25, 0, 0.25], "ticktext": ["−0.5", "−0.25", "0", "0.25"]}
+    parts.layout |= {"xaxis": theme.axis(**ticks), "yaxis": theme.axis(**ticks)}
+    parts.add_title("Frequency response")
+    parts.add_axis_titles("cycles per token over keys", "cycles per token over queries")
+    return parts.figure()
+
+
+(
+    _KERNEL_PROBE_LEFT,
+    _KERNEL_PROBE_RIGHT,
+    _KERNEL_PROBE_TOP,
+    _KERNEL_PROBE_BOTTOM,
+    _KERNEL_PROBE_GAP,
+    _KERNEL_PROBE_BAR_PX,
+) = 46, 8, 36, 40, 30, 22
+
+
+def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
+    """Synthetic scores, and what the kernel makes of them; the cells the number is read off are framed."""
+    shown = _shown_keys(result)
+    rows, columns = len(result.before), shown.stop - shown.start
+    plot_px = width - _KERNEL_PROBE_LEFT - _KERNEL_PROBE_RIGHT
+    cell = (plot_px - _KERNEL_PROBE_GAP) / 2 / columns
+    height = round(max(rows * cell, 90)) + _KERNEL_PROBE_TOP + _KERNEL_PROBE_BOTTOM
+    parts = Parts(
+        (width, height),
+        {
+            "l": _KERNEL_PROBE_LEFT,
+            "r": _KERNEL_PROBE_RIGHT,
+            "t": _KERNEL_PROBE_TOP,
+            "b": _KERNEL_PROBE_BOTTOM,
+        },
+    )
+    half = (plot_px - _KERNEL_PROBE_GAP) / 2 / plot_px
+    for suffix, values, name, left in (
+        ("", result.before, "<b>before</b>: the probe's scores", 0.0),
+        ("2", result.after, "<b>after</b> the kernel's convolution", 1 - half),
+    ):
+        limit = round_up(float(np.abs(values).max()) or 1.0)
+        parts.traces.append(_scores(values[:, shown], limit, suffix))
+        bare = {"showticklabels": False, "ticks": "", "fixedrange": True}
+        parts.layout |= {
+            f"xaxis{suffix}": theme.axis(
+                domain=(left, left + half), anchor=f"y{suffix}", range=(-0.5, columns - 0.5), **bare
+            ),
+            f"yaxis{suffix}": theme.axis(anchor=f"x{suffix}", range=(rows - 0.5, -0.5), **bare),
+        }
+        corner = {"x": left, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+        font = {"font": {"size": 11}, "showarrow": False, "text": f"{name}, ±{limit:g}"}
+        parts.annotations.append(corner | font)
+        for row, column in result.read_at:
+            left_edge = column - shown.start - 0.5
+            ends = {"x0": left_edge, "x1": left_edge + 1, "y0": row - 0.5, "y1": row + 0.5}
+            refs = {"xref": f"x{suffix}", "yref": f"y{suffix}", "line": {"color": theme.INK, "width": 2}}
+            parts.shapes.append({"type": "rect", **ends, **refs})
+    parts.add_axis_titles("key →", "query ↓")
+    return parts.figure()
+
+
+def _shown_keys(result: ProbeResult) -> slice:
+    """The keys at which something is to be seen, and one more at either side."""
+    keys = np.flatnonzero((result.before != 0).any(0) | (result.after != 0).any(0))
+    return slice(max(int(keys[0]) - 1, 0), int(keys[-1]) + 2)
+
+
+def _scores(values: Float[np.ndarray, "query key"], limit: float, suffix: str) -> go.Heatmap:
+    return go.Heatmap(
+        z=values,
+        zmin=-limit,
+        zmax=limit,
+        colorscale=theme.SIGNED_SCALE,
+        showscale=False,
+        xaxis=f"x{suffix}",
+        yaxis=f"y{suffix}",
+        hovertemplate="row %{y}, column %{x}<br>score %{z:+.3g}<extra></extra>",
+    )
+
+
+def neighbour_tiles(
+    taps: Float[np.ndarray, "kernel c_q c_k"], offsets: Offsets, headings: Sequence[str], *, width: int = 900
+) -> go.Figure:
+    """A few kernels side by side, each on its own scale."""
+    mosaic = Mosaic(taps, offsets, own_scale=True, width=width, numbering_from=0, headings=headings)
+    return mosaic.figure("Nearest kernels by cosine, own taps left out")
+
+
+def mixing_row(
+    weights: Float[np.ndarray, " source"],
+    labels: Sequence[str],
+    own: int,
+    *,
+    unit: str = "weight",
+    width: int = 440,
+) -> go.Figure:
+    """What a target head takes from each source head of its group; the own head's bar is framed."""
+    size = (width, _KERNEL_PROBE_BAR_PX * len(weights) + 74)
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 20, "r": 10, "t": 30, "b": 44})
+    finite = np.where(np.isfinite(weights), weights, 0.0)
+    fractions = [
+        "" if place == own or value * finite[own] >= 0 else f" ({-value / finite[own]:.2f} subtracted)"
+        for place, value in enumerate(finite)
+    ]
+    parts.traces.append(
+        go.Bar(
+            x=finite,
+            y=list(range(len(weights))),
+            orientation="h",
+            marker={
+                "color": [theme.NEGATIVE_COLOR if value < 0 else theme.POSITIVE_COLOR for value in finite],
+                "line": {"color": theme.INK, "width": [2 * (place == own) for place in range(len(finite))]},
+            },
+            text=[
+                f"{value:+.2f}{told}".replace("-", "−") if np.isfinite(value) else "NaN"
+                for value, told in zip(weights, fractions, strict=True)
+            ],
+            textposition="outside",
+            cliponaxis=False,
+            textfont={"color": theme.INK, "size": 10},
+            hoverinfo="skip",
+        )
+    )
+    low, high = min(finite.min(), 0.0), max(finite.max(), 0.0)
+    room = 0.45 * ((high - low) or 1.0)
+    parts.layout |= {
+        "xaxis": theme.axis(
+            range=(low - 1.6 * room * (low < 0), high + room), zeroline=True, zerolinecolor=theme.FRAME
+        ),
+        "yaxis": theme.axis(
+            range=(len(weights) - 0.5, -0.5), tickvals=list(range(len(weights))), ticktext=list(labels)
+        ),
+    }
+    parts.add_title("What this head takes from each head")
+    parts.add_axis_titles(unit)
+    return parts.figure()

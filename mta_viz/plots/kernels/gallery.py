@@ -1,0 +1,308 @@
+"""Many kernels as ONE heat map: a tile a kernel, with its mark, its broken taps and a click target.
+
+Owns how tiles are laid out and drawn, whatever they hold; which kernels there are is `ui/atlas`'s business.
+Tiles of different sizes share one grid: the smaller ones are padded.
+
+A tile of the kernel gallery: its numbers, what is said on it, and the colour limit of several.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.maps import round_up
+from mta_viz.plots import cells, theme
+from mta_viz.plots.kernels.mosaic import LIMIT_FLOOR
+from mta_viz.plots.parts import Parts
+
+
+@dataclass(frozen=True)
+class Target:
+    """Rows `first`..`last` of a tile as something to point at: `id` comes back with a click."""
+
+    id: str
+    hover: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture: `values` are taps or weights, `own` the cells of the own tap or weight.
+
+    `mark` is the letter under it, `note` what is said on it when nothing can be drawn.
+    """
+
+    name: str
+    values: Float[np.ndarray, "row column"]
+    own: tuple[tuple[int, int], ...]
+    mark: str
+    note: str
+    targets: tuple[Target, ...]
+
+    def others(self) -> Float[np.ndarray, "row column"]:
+        """The values without the own ones, which are NaN."""
+        rest = np.array(self.values, np.float32)
+        rest[tuple(np.array(self.own, int).T)] = np.nan
+        return rest
+
+    def limit(self) -> float:
+        """Colour limit from the values other than the own ones, at least 1 % of the largest."""
+        return common_limit([self])
+
+
+def common_limit(tiles: Iterable[Tile]) -> float:
+    """One round colour limit for all tiles, from what is not an own tap."""
+    others = own = 0.0
+    for tile in tiles:
+        others = max(others, _largest(tile.others()))
+        own = max(own, _largest(tile.values))
+    return round_up(max(others, LIMIT_FLOOR * own))
+
+
+def _largest(values: Float[np.ndarray, "row column"]) -> float:
+    return float(np.abs(np.where(np.isfinite(values), values, 0.0)).max(initial=0.0))
+
+
+NUMBERS_FROM_PX = 26
+_FRAMES_FROM_PX = 4
+_MAX_CELL_PX, _MIN_CELL_PX, _MAX_PLOT_PX, _READING_PX = 32.0, 2.5, 520, 5.0
+_LEFT, _RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX = 92, 12, 52, 8, 14, 13
+_CHAR_PX = 6.2
+
+Box = tuple[int, int, int, int]  # row, column of the top left cell, rows, columns
+
+
+@dataclass(frozen=True)
+class Look:
+    """How tiles are drawn: `own_scale` colours each on its own limit."""
+
+    hide_own: bool = True
+    own_scale: bool = False
+    numbers: bool = False
+
+
+class Sheet:
+    """Where each tile lies, in cells: rows of tiles with names at the left, or in reading order.
+
+    `rows` may hold None where a row has no tile; `row_names` and `column_names` stand at the borders. Without
+    `row_names` every tile bears its own name.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Sequence[Tile | None]],
+        row_names: Sequence[str] = (),
+        column_names: Sequence[str] = (),
+        *,
+        width: int = 900,
+        cell_range: tuple[float, float] = (_MIN_CELL_PX, _MAX_CELL_PX),
+    ) -> None:
+        self.rows, self.row_names, self.column_names, self.width = rows, row_names, column_names, width
+        self.tiles = [tile for row in rows for tile in row if tile is not None]
+        self.shape = _largest_shape(self.tiles)
+        self.columns = max(len(row) for row in rows)
+        room = width - (_LEFT if row_names else _RIGHT) - _RIGHT
+        across, words = room / (self.columns * (self.shape[1] + 1)), _words_px(row_names)
+        down = max(_MAX_PLOT_PX - words * len(rows), 0) / (len(rows) * self.shape[0])
+        self.cell_px = min(across, max(down, cell_range[0]), cell_range[1])
+        self.above = 0 if row_names else math.ceil(_NAME_PX / self.cell_px)
+        self.below = math.ceil(_MARK_PX / self.cell_px)
+        self.pitch = (self.above + self.shape[0] + self.below, self.shape[1] + 1)
+        self.size = (len(rows) * self.pitch[0], self.columns * self.pitch[1])
+
+    @classmethod
+    def reading(cls, tiles: Sequence[Tile], *, width: int = 900) -> "Sheet":
+        """The tiles one after the other, with as many columns as leave the largest cells."""
+        shape = _largest_shape(tiles)
+        name_px = max(len(tile.name) for tile in tiles) * _CHAR_PX
+        room, best = width - 2 * _RIGHT, (0.0, 1)
+        most = max(1, int(room / max((shape[1] + 1) * _READING_PX, name_px)))
+        for columns in range(1, min(most, len(tiles)) + 1):
+            rows = math.ceil(len(tiles) / columns)
+            down = max(_MAX_PLOT_PX - _words_px(()) * rows, 0) / (rows * shape[0])
+            cell = min(room / (columns * (shape[1] + 1)), max(down, _READING_PX), _MAX_CELL_PX)
+            best = max(best, (cell, columns))
+        columns, wide = best[1], max(best[0], name_px / (shape[1] + 1))
+        chunks = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
+        return cls(chunks, width=width, cell_range=(wide, wide))
+
+    def placed(self) -> Iterable[tuple[Tile, int, int]]:
+        """Every tile with the row and column of its top left cell; last rows (query 0) are level."""
+        for r, row in enumerate(self.rows):
+            for c, tile in enumerate(row):
+                if tile is not None:
+                    height, wide = tile.values.shape
+                    top = r * self.pitch[0] + self.above + self.shape[0] - height
+                    yield tile, top, c * self.pitch[1] + (self.shape[1] - wide) // 2
+
+    def box(self, target_id: str) -> Box | None:
+        """(row, column, rows, columns) of a target; None when it is not on the sheet."""
+        for tile, row, column in self.placed():
+            for target in tile.targets:
+                if target.id == target_id:
+                    return row + target.first, column, target.last - target.first + 1, tile.values.shape[1]
+        return None
+
+
+def _largest_shape(tiles: Sequence[Tile]) -> tuple[int, int]:
+    shapes = [tile.values.shape for tile in tiles]
+    return max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+
+
+def _words_px(row_names: Sequence[str]) -> int:
+    return _MARK_PX if row_names else _MARK_PX + _NAME_PX
+
+
+def gallery(sheet: Sheet, look: Look, limit: float) -> go.Figure:
+    """All tiles on a scale to +-`limit` (each on its own limit with `look.own_scale`).
+
+    One point a target takes hover and click: the event's customdata is the target's id.
+    """
+    spare = sheet.width - (_LEFT if sheet.row_names else _RIGHT) - _RIGHT - sheet.size[1] * sheet.cell_px
+    right, left = _RIGHT + round(max(spare, 0)), _LEFT if sheet.row_names else _RIGHT
+    top = _TOP + 16 * bool(sheet.column_names)
+    height = round(sheet.size[0] * sheet.cell_px) + top + _BOTTOM
+    parts = Parts((sheet.width, height), {"l": left, "r": right, "t": top, "b": _BOTTOM})
+    parts.traces.append(_cells(sheet, look, limit, spare))
+    parts.traces += [*_outlines(sheet, look), *_crosses(sheet), *_words(sheet), _targets(sheet)]
+    _add_axes(parts, sheet)
+    return parts.figure()
+
+
+def with_frame(figure: go.Figure, box: Box | None) -> go.Figure:
+    """A copy of a gallery with one target framed; the gallery itself stays as it was drawn."""
+    framed = go.Figure(figure)
+    if box is not None:
+        parts = Parts((1, 1), {})
+        for width, color in ((5, "#FFFFFF"), (3, "#000000")):
+            parts.add_box(box[:2], box[2:], color=color, width=width)
+        framed.update_layout(shapes=parts.shapes)
+    return framed
+
+
+def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
+    z = np.full(sheet.size, np.nan, np.float32)
+    text = np.full(sheet.size, "", object) if look.numbers and numbers_fit(sheet) else None
+    above = below = False
+    for tile, row, column in sheet.placed():
+        block = np.s_[row : row + tile.values.shape[0], column : column + tile.values.shape[1]]
+        shown = tile.others() if look.hide_own else np.array(tile.values, np.float32)
+        end = tile.limit() if look.own_scale else limit
+        z[block] = np.where(np.isfinite(shown), shown, np.nan) / (end if look.own_scale else 1)
+        above, below = above or bool((shown > end).any()), below or bool((shown < -end).any())
+        if text is not None:
+            text[block] = [[theme.score_text(float(value)) for value in line] for line in tile.values]
+    end = 1.0 if look.own_scale else limit
+    bar = theme.color_bar(end, signed=True, above=above, below=below) | {"len": 240, "lenmode": "pixels"}
+    if look.own_scale:
+        bar["ticktext"] = ["− own limit", "0", "+ own limit"]
+    bar |= {"x": 1 + max(spare, 0) / max(sheet.size[1] * sheet.cell_px, 1), "xanchor": "right", "xpad": 40}
+    numbers = {} if text is None else {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
+    bar["y"], bar["yanchor"], bar["ypad"] = 1.0, "bottom", 8 + 16 * bool(sheet.column_names)
+    limits = {"zmin": -end, "zmax": end, "colorscale": theme.SIGNED_SCALE, "colorbar": bar}
+    return go.Heatmap(z=z, hoverinfo="skip", hoverongaps=False, **limits, **numbers)
+
+
+def numbers_fit(sheet: Sheet) -> bool:
+    """Whether a cell has room for its number."""
+    return sheet.cell_px >= NUMBERS_FROM_PX
+
+
+def _outlines(sheet: Sheet, look: Look) -> Iterable[go.Scatter]:
+    """Borders of tiles, and of own taps where they can be seen: one trace each, shapes are slow."""
+    own = [(row + a, column + b, 1, 1) for tile, row, column in sheet.placed() for a, b in tile.own]
+    if look.hide_own:
+        x, y = _lines(own, close=False)
+        yield cells.hatched(x, y)
+    if sheet.cell_px >= _FRAMES_FROM_PX:
+        yield _border(own, theme.INK, 1)
+    yield _border([(r, c, *tile.values.shape) for tile, r, c in sheet.placed()], theme.FRAME, 1)
+
+
+def _lines(boxes: Sequence[Box], *, close: bool = True) -> tuple[list[float], list[float]]:
+    """x and y through the corners of the boxes, gaps between them."""
+    x: list[float] = []
+    y: list[float] = []
+    for row, column, rows, columns in boxes:
+        left, right, top, bottom = column - 0.5, column + columns - 0.5, row - 0.5, row + rows - 0.5
+        x += [left, right, right, left, *([left] if close else []), math.nan]
+        y += [top, top, bottom, bottom, *([top] if close else []), math.nan]
+    return x, y
+
+
+def _border(boxes: Sequence[Box], color: str, width: int) -> go.Scatter:
+    x, y = _lines(boxes)
+    line = {"color": color, "width": width}
+    return go.Scatter(
+        x=np.array(x, np.float32), y=np.array(y, np.float32), mode="lines", line=line, hoverinfo="skip"
+    )
+
+
+def _crosses(sheet: Sheet) -> Iterable[go.Scatter]:
+    """A cross on every tap that is NaN or infinite."""
+    bad = [
+        (row + a, column + b)
+        for tile, row, column in sheet.placed()
+        for a, b in np.argwhere(~np.isfinite(tile.values)).tolist()
+    ]
+    if bad:
+        y, x = zip(*bad, strict=True)
+        marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": max(6, min(10, round(sheet.cell_px)))}
+        yield go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
+
+
+def _words(sheet: Sheet) -> Iterable[go.Scatter]:
+    """Marks under the tiles, notes on them, and names above them where rows have none."""
+    placed = list(sheet.placed())
+    middle = [column + (tile.values.shape[1] - 1) / 2 for tile, _, column in placed]
+    under = [row + tile.values.shape[0] - 0.2 for tile, row, _ in placed]
+    yield _text(middle, under, [tile.mark for tile, _, _ in placed], "bottom center", 11, theme.INK)
+    noted = [(x, row + (tile.values.shape[0] - 1) / 2, tile.note)
+             for x, (tile, row, _) in zip(middle, placed, strict=True) if tile.note]  # fmt: skip
+    if noted:
+        x, y, notes = zip(*noted, strict=True)
+        yield _text(x, y, notes, "middle center", 9, theme.BAD_COLOR)
+    if not sheet.row_names:
+        left, top = [column - 0.5 for _, _, column in placed], [row - 0.5 for _, row, _ in placed]
+        yield _text(left, top, [tile.name for tile, _, _ in placed], "top right", 10, theme.INK)
+
+
+def _text(
+    x: Sequence[float], y: Sequence[float], texts: Sequence[str], where: str, size: int, color: str
+) -> go.Scatter:
+    font = {"size": size, "color": color, "family": theme.MONO}
+    return go.Scatter(
+        x=x, y=y, text=texts, mode="text", textposition=where, textfont=font, hoverinfo="skip",
+        cliponaxis=False,
+    )  # fmt: skip
+
+
+def _targets(sheet: Sheet) -> go.Scatter:
+    found = [(tile, row, column, target) for tile, row, column in sheet.placed() for target in tile.targets]
+    x = np.array([column + (tile.values.shape[1] - 1) / 2 for tile, _, column, _ in found], np.float32)
+    y = np.array([row + (target.first + target.last) / 2 for _, row, _, target in found], np.float32)
+    ids = np.array([[target.id] for *_, target in found])
+    return cells.targets(x, y, 9.0, "%{text}<br>click to open", ids).update(
+        text=[target.hover for *_, target in found]
+    )
+
+
+def _add_axes(parts: Parts, sheet: Sheet) -> None:
+    bare = {"showline": False, "mirror": False, "ticks": "", "fixedrange": True}
+    middle = (sheet.shape[1] - 1) / 2
+    across = [column * sheet.pitch[1] + middle for column in range(len(sheet.column_names))]
+    down = [row * sheet.pitch[0] + (sheet.shape[0] - 1) / 2 for row in range(len(sheet.row_names))]
+    x = {"tickvals": across, "ticktext": list(sheet.column_names), "side": "top"}
+    y = {"tickvals": down, "ticktext": list(sheet.row_names)}
+    tile_px = max(sheet.pitch[1], sheet.pitch[0]) * sheet.cell_px
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, sheet.size[1] - 0.5), **x, **bare),
+        "yaxis": theme.axis(range=(sheet.size[0] - 0.5, -0.5), **y, **bare),
+        "hoverdistance": round(0.6 * tile_px),
+        "dragmode": False,
+    }

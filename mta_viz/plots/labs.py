@@ -1,0 +1,243 @@
+"""Accuracies of a sweep as the paper draws them: depth x length as a map, needles as lines with bands.
+
+The conjunction test as a layer x head map: what two words together give beyond the sum of both.
+A text whose tokens stand on the colours of their losses: what a model expected, and what not.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mta_viz.analysis.attention.heads import Score
+from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, score_of
+from mta_viz.analysis.labs.needle import NeedleScore
+from mta_viz.analysis.labs.text import TextLosses
+from mta_viz.plots import cells, theme
+from mta_viz.plots.attention import text as text_cells
+from mta_viz.plots.attention.heads import value_text
+from mta_viz.plots.attention.predictions import COLORS
+from mta_viz.plots.attention.text import Coloring
+from mta_viz.plots.cause import Place, sweep_map
+from mta_viz.plots.parts import Parts
+
+DASHES = ("solid", "dash", "dot", "dashdot")
+_ROW_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 66, 12, 66, 44
+_LEAST_PX, _LINES_HEIGHT = 130, 320
+
+
+def accuracy_map(
+    scores: Mapping[tuple[float | int, int], NeedleScore],
+    depths: Sequence[float | int],
+    lengths: Sequence[int],
+    title: str,
+    *,
+    width: int = 460,
+) -> go.Figure:
+    """Depths down, lengths across, 0 to 1; each cell has its share, 95 % interval and number of samples.
+
+    `scores` by (depth in per cent, length in tokens); combinations without samples are hatched.
+    """
+    height = max(_ROW_PX * len(depths), _LEAST_PX) + _TOP + _BOTTOM
+    parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
+    found = [[scores.get((depth, length)) for length in lengths] for depth in depths]
+    parts.traces.append(_map_cells(found))
+    empty = [(y, x) for y, row in enumerate(found) for x, one in enumerate(row) if one is None]
+    if empty:
+        parts.traces.append(_hatched(empty))
+    columns, rows = [float(at) for at in range(len(lengths))], [float(at) for at in range(len(depths))]
+    parts.layout |= {
+        "xaxis": theme.axis(
+            range=(-0.5, len(lengths) - 0.5), tickvals=columns, ticktext=[f"{n:,}" for n in lengths]
+        ),
+        "yaxis": theme.axis(
+            range=(len(depths) - 0.5, -0.5), tickvals=rows, ticktext=[f"{depth:g} %" for depth in depths]
+        ),
+        "dragmode": False,
+    }
+    parts.add_axis_titles("length in tokens", "depth of the asked needle")
+    parts.add_title(theme.escape(title))
+    return parts.figure()
+
+
+def score_words(one: NeedleScore) -> str:
+    """`0.94 [0.88, 0.97] n=120`."""
+    low, high = one.interval
+    return f"{one.accuracy:.2f} [{low:.2f}, {high:.2f}] n={one.n}"
+
+
+def _map_cells(found: Sequence[Sequence[NeedleScore | None]]) -> go.Heatmap:
+    words = [["" if one is None else score_words(one).replace(" [", "<br>[") for one in row] for row in found]
+    return go.Heatmap(
+        z=[[None if one is None else one.accuracy for one in row] for row in found],
+        zmin=0.0,
+        zmax=1.0,
+        colorscale=theme.MASS_SCALE,
+        colorbar=theme.color_bar(1.0, signed=False),
+        text=words,
+        texttemplate="%{text}",
+        textfont={"size": 11},
+        hovertemplate="%{text}<extra></extra>",
+        hoverongaps=False,
+        xgap=1,
+        ygap=1,
+    )
+
+
+def _hatched(empty: Sequence[tuple[int, int]]) -> go.Scatter:
+    corners = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
+    x, y = [], []
+    for row, column in empty:
+        x += [*(column + dx for dx, _ in corners), float("nan")]
+        y += [*(row + dy for _, dy in corners), float("nan")]
+    return cells.hatched(x, y)
+
+
+def accuracy_lines(
+    models: Mapping[str, Mapping[int, NeedleScore]],
+    ticks: Sequence[int],
+    title: str,
+    *,
+    axis: str = "needles in the prompt",
+    width: int = 460,
+) -> go.Figure:
+    """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
+    parts = Parts((width, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
+    for (name, scores), color, dash in zip(models.items(), COLORS, DASHES, strict=False):
+        parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
+    parts.layout |= {
+        "xaxis": theme.axis(
+            range=(min(ticks) - 0.5, max(ticks) + 0.5),
+            tickvals=ticks,
+            ticktext=[f"{tick}" for tick in ticks],
+        ),
+        "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+        "dragmode": False,
+    }
+    parts.add_axis_titles(axis, "share of right answers")
+    parts.add_title(theme.escape(title))
+    return parts.figure()
+
+
+def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -> go.Scatter:
+    return go.Scatter(
+        x=list(scores),
+        y=[one.accuracy for one in scores.values()],
+        name=theme.escape(name),
+        mode="lines+markers",
+        line={"color": color, "width": 2, "dash": dash},
+        marker={"size": 7},
+        error_y={
+            "array": [one.interval[1] - one.accuracy for one in scores.values()],
+            "arrayminus": [one.accuracy - one.interval[0] for one in scores.values()],
+            "thickness": 1,
+            "width": 4,
+        },
+        text=[f"{theme.escape(name)}<br>{score_words(one)}" for one in scores.values()],
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _band(scores: Mapping[int, NeedleScore], color: str) -> go.Scatter:
+    ends = [one.interval for one in scores.values()]
+    return go.Scatter(
+        x=[*scores, *reversed(list(scores))],
+        y=[*(low for low, _ in ends), *(high for _, high in reversed(ends))],
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillcolor=color,
+        opacity=0.18,
+        showlegend=False,
+        hoverinfo="skip",
+    )
+
+
+_ROUNDING = 1e-5  # what float32 leaves of a sum of four that is 0
+_LEAST = 0.1  # the end of the smallest scale: noise is not painted at full strength
+
+
+def interaction_map(
+    found: Conjunction,
+    measure: Measure,
+    *,
+    limit: float | None = None,
+    numbering_from: int = 0,
+    selected: Place | None = None,
+    width: int = 460,
+) -> go.Figure:
+    """I of every head: green above 0 (more than the sum), brown below; a dot where its interval covers 0.
+
+    A stage the whole model lacks is the last one before it. With one sample there is no interval and no
+    dot. `limit` as of `shared_interaction_limit`; clicks as in `value_map`.
+    """
+    there = measure_there(found, measure)
+    score, effects = score_of(there), found.effects(there)
+    values = effects.interaction.mean.numpy()
+    return sweep_map(
+        score.name,
+        values.round(3) + 0.0,  # no -0.0
+        unit=score.unit,
+        limit=shared_interaction_limit([found], measure) if limit is None else limit,
+        told={place: _told(score, effects, found.n, place) for place in np.ndindex(values.shape)},
+        unsure=_unsure(effects) if found.n > 1 else (),
+        numbering_from=numbering_from,
+        selected=selected,
+        width=width,
+    )
+
+
+def shared_interaction_limit(found: Iterable[Conjunction], measure: Measure) -> float:
+    """The end of a colour scale for several models: the largest |I|, at least 0.1."""
+    sizes = [one.effects(measure_there(one, measure)).interaction.mean.abs().numpy() for one in found]
+    largest = [float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes]
+    return round_up(max([_LEAST, *largest]))
+
+
+def _unsure(effects: Effects) -> list[Place]:
+    score = effects.interaction
+    covers = (score.low <= _ROUNDING) & (score.high >= -_ROUNDING)
+    return [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
+
+
+def _told(score: Score, effects: Effects, n: int, place: Place) -> str:
+    parts = [value_text(score, float(values[place])) for values in effects.means]
+    said = "both {}, A only {}, B only {}, neither {}".format(*parts)
+    low, high = (float(end[place]) for end in (effects.interaction.low, effects.interaction.high))
+    if math.isnan(low):
+        return f"{said}<br>one sample, no interval" if n < 2 else said
+    ends = f"{value_text(score, low)} to {value_text(score, high)}"
+    return f"{said}<br>95 % interval of I {ends}, {n:,} samples"
+
+
+def loss_text(found: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:
+    """The tokens `shown` in monospaced lines on their losses in nats, 0 light to `limit` dark.
+
+    Hatched: nothing predicts the token. The hover tells its probability, rank and loss, and which token
+    was the likeliest instead. Numbers at the left are the first token of each line.
+    """
+    part = slice(shown.start, shown.stop)
+    pieces, ranks = found.tokens.pieces[part], found.ranks[part].tolist()
+    losses = found.losses[part].numpy().astype(np.float32)
+    text, parts = text_cells.written(pieces, losses, width)
+    hidden = np.array(ranks)[text.token] == 0
+    text_cells.add_cells(parts, text, Coloring(theme.MASS_SCALE, limit, signed=False), hidden)
+    names = text_cells.hover_names(text, pieces, shown.start)
+    told = map(_loss_text_told, losses.tolist(), ranks, found.expected[part])
+    words = [f"{name}<br>{line}" for name, line in zip(names, told, strict=True)]
+    data = np.stack([shown.start + text.token, np.nan_to_num(text.values)], 1)
+    parts.traces.append(text_cells.targets(text, np.ones(len(text.glyphs), bool), words, "%{text}", data))
+    text_cells.add_axes(parts, text, theme.FRAME, shown.start)
+    parts.add_title(f"Loss in nats · tokens {shown.start:,} to {shown.stop - 1:,}")
+    return parts.figure()
+
+
+def _loss_text_told(loss: float, rank: int, expected: str) -> str:
+    if not rank:
+        return "nothing predicts it"
+    line = f"probability {theme.probability_text(math.exp(-loss))} · rank {rank:,}<br>loss {loss:.3f} nats"
+    return line if rank == 1 else f'{line}<br>likeliest: "{theme.escape(expected)}"'

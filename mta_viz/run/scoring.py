@@ -1,0 +1,123 @@
+"""A batch of prompts through some of a model's layers: what lies below an edit is computed once.
+
+Owns running from a layer on; single prompts, progress and generation are `tracing`'s.
+
+An answer's log-probability as a function of what went in: token ids, embeddings, or one layer's maps.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.cost import set_threads
+from mta_viz.run.tracing import Trace
+
+
+def embedded(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position d_model"]:
+    """The residual stream entering layer 0, on the model's device."""
+    with model.lock, torch.no_grad():
+        return model.embed(ids.to(model.device))
+
+
+def after_layer(
+    model: HookedMTA, resid: Float[Tensor, "batch position d_model"], layer: int
+) -> Float[Tensor, "batch position d_model"]:
+    """The residual stream leaving `layer`, from the one entering it."""
+    with model.lock, torch.no_grad():
+        set_threads(model.config, resid.shape[1], batch=resid.shape[0])
+        return model.blocks[layer](resid)
+
+
+def last_logits(
+    model: HookedMTA, resid: Float[Tensor, "batch position d_model"], layer: int, n_last: int
+) -> Float[Tensor, "batch last vocab"]:
+    """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32."""
+    for above in range(layer, model.config.n_layers):
+        resid = after_layer(model, resid, above)
+    with model.lock, torch.no_grad():
+        return model.logits(resid[:, -n_last:]).float()
+
+
+def end_logits(
+    model: HookedMTA, ids: Int[Tensor, "batch position"], n_last: int
+) -> Float[Tensor, "batch last vocab"]:
+    """Logits of the last `n_last` positions of whole prompts, float32, in the least time.
+
+    Of the last layer only these positions' rows are computed, since no other reaches the logits;
+    the last bits may differ from a whole pass.
+    """
+    resid = embedded(model, ids)
+    for below in range(model.config.n_layers - 1):
+        resid = after_layer(model, resid, below)
+    with model.lock, torch.no_grad():
+        return model.logits(model.blocks[-1].last_rows(resid, n_last)).float()
+
+
+OfIds = Callable[[Int[Tensor, "batch position"]], Float[Tensor, " batch"]]
+OfEmbeddings = Callable[[Float[Tensor, "batch position d_model"]], Float[Tensor, " batch"]]
+OfMaps = Callable[[Float[Tensor, "batch head query key"]], Float[Tensor, " batch"]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """How probable is `answer` after `prompt`, both ids? log p sums over its tokens, each after the last."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """The answer's tokens that are read; the last one is only predicted."""
+        return self.answer[:-1]
+
+
+def of_ids(model: HookedMTA, question: Question) -> OfIds:
+    """log p(answer) as a function of the prompt's ids."""
+    of = of_embeddings(model, question)
+    return lambda ids: of(model.embed(ids.to(model.device)))
+
+
+def of_embeddings(model: HookedMTA, question: Question) -> OfEmbeddings:
+    """log p(answer), nats, as a function of the prompt's embeddings."""
+
+    def score(embeddings: Float[Tensor, "batch position d_model"]) -> Float[Tensor, " batch"]:
+        with model.lock:
+            read = _ids(model, question.before).expand(len(embeddings), -1)
+            resid = torch.cat([embeddings.to(model.dtype), model.embed(read)], dim=1)
+            return _finish(model, resid, 0, question)
+
+    return score
+
+
+def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMaps:
+    """log p(answer) as a function of one layer's maps at one stage, which take the place of its own.
+
+    `trace` is of the prompt with `question.before` after it: what enters the layer is kept as it was.
+    """
+    model, name = trace.model, f"blocks.{layer}.attn.{stage.value.hook}"
+
+    def score(maps: Float[Tensor, "batch head query key"]) -> Float[Tensor, " batch"]:
+        with model.lock, model.hooks(fwd_hooks=[(name, lambda own, hook: maps.to(own.dtype))]):
+            resid = trace.residuals[layer].to(model.dtype).expand(len(maps), -1, -1)
+            return _finish(model, resid, layer, question)
+
+    return score
+
+
+def _finish(model: HookedMTA, resid: Tensor, layer: int, question: Question) -> Float[Tensor, " batch"]:
+    set_threads(model.config, resid.shape[1], batch=len(resid))
+    *below, last = list(model.blocks)[layer:]
+    for block in below:
+        resid = block(resid)
+    logits = model.logits(last.last_rows(resid, len(question.answer))).float().log_softmax(-1)
+    wanted = _ids(model, question.answer)[..., None].expand(len(resid), -1, 1)
+    return logits.gather(-1, wanted).sum((-2, -1))
+
+
+def _ids(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
+    return torch.tensor([list(ids)], dtype=torch.long, device=model.device)

@@ -1,0 +1,154 @@
+"""A captured run: what is kept of a prompt's forward pass, and any stage of it recomputed on demand.
+
+Owns `Trace`. Running prompts, and the model's lock, are `tracing.py`'s; what maps mean is analysis.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.errors import PromptError
+from mta_viz.model.attention import Attention, QueryKeyValue, Rows
+from mta_viz.model.ops import future_cells
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, shortened
+from mta_viz.run.cost import set_threads
+from mta_viz.tokenizers.base import Tokens
+
+EVERYTHING = slice(None)
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(Printed):
+    """A prompt's run, small: each layer's input residual, from which any stage is recomputed.
+
+    `residuals` [layer + 1, position, d_model] float32: row l enters layer l, the last leaves the
+    model. Maps cost a partial forward of one layer each; cells with key > query are 0.
+    """
+
+    tokens: Tokens
+    residuals: Float[Tensor, "depth position d_model"] = field(repr=False)
+    model: HookedMTA = field(repr=False, compare=False)
+
+    def _title(self) -> str:
+        config, source = self.model.config, self.model.source
+        name = "a model" if source is None else source.path.absolute().name
+        edits = f", {len(self.model.plan)} interventions" if self.model.plan else ""
+        text = "" if self.tokens.text is None else f": {shortened(self.tokens.text)}"
+        shape = f"{config.n_layers} layers x {config.n_heads} heads"
+        return f"{type(self).__name__} of {len(self.tokens):,} tokens through {name} ({shape}{edits}){text}"
+
+    def map(
+        self, layer: int, stage: Stage, head: int, queries: slice = EVERYTHING, keys: slice = EVERYTHING
+    ) -> Float[Tensor, "query key"]:
+        """One head's map at one stage, or a crop of it. Raises PromptError for what is not there."""
+        _check_index("head", head, self.model.config.n_heads)
+        return self.maps(layer, stage, queries, keys)[head]
+
+    def maps(
+        self, layer: int, stage: Stage, queries: slice = EVERYTHING, keys: slice = EVERYTHING
+    ) -> Float[Tensor, "head query key"]:
+        """Every head's map at one stage, or a crop of it."""
+        start, stop = _bounds("queries", queries, len(self.tokens))
+        first_key, last_key = _bounds("keys", keys, len(self.tokens))
+        parts = []
+        for _, slab in self.slabs(layer, stage, range(start, stop)):
+            missing = max(last_key - slab.shape[2], 0)
+            parts.append(torch.nn.functional.pad(slab, (0, missing))[:, :, first_key:last_key])
+        if not parts:
+            return self.residuals.new_zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
+        return torch.cat(parts, dim=1)
+
+    def slabs(
+        self, layer: int, stage: Stage, queries: range | None = None
+    ) -> Iterator[tuple[int, Float[Tensor, "head query key"]]]:
+        """A stage in consecutive slabs of rows: (first row, rows over keys 0..last row)."""
+        self._attention(layer, stage)
+        for start, found in self._slabs(layer, {stage}, queries):
+            yield start, found[stage]
+
+    def stage_slabs(
+        self, layer: int, queries: range | None = None
+    ) -> Iterator[tuple[int, dict[Stage, Float[Tensor, "head query key"]]]]:
+        """Every stage of a layer at once, in slabs as in `slabs`: one pass instead of one each."""
+        return self._slabs(layer, set(self._attention(layer, Stage.RAW).stages), queries)
+
+    def _slabs(
+        self, layer: int, wanted: set[Stage], queries: range | None
+    ) -> Iterator[tuple[int, dict[Stage, Tensor]]]:
+        attention = self.model.blocks[layer].attn
+        queries = range(len(self.tokens)) if queries is None else queries
+        with torch.no_grad():  # with gradients on, a slab would be the whole prompt
+            step = attention.slab_rows(1, max(queries.stop, 1))
+        qkv = self.project(layer)
+        for start in range(queries.start, queries.stop, step):
+            rows = attention.rows(start, min(start + step, queries.stop))
+            with self.model.lock, torch.no_grad():
+                found = _found(attention, qkv, rows, wanted)
+            yield start, found  # the lock is free while the caller works
+
+    def logits(self, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
+        """Logits of some positions, float32."""
+        return self.lens(self.model.config.n_layers, positions)
+
+    def lens(self, depth: int, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
+        """Logits read off the residual stream entering layer `depth` (logit lens)."""
+        _check_index("depth", depth, len(self.residuals))
+        with self.model.lock, torch.no_grad():
+            return self.model.logits(self.residuals[depth, positions].to(self.model.dtype)).float()
+
+    def gate(self, layer: int) -> Float[Tensor, "position head gate"] | None:
+        """Gate values of a layer in 0..1, or None where the model has no gate."""
+        _check_index("layer", layer, self.model.config.n_layers)
+        attention = self.model.blocks[layer].attn
+        if attention.gate is None:
+            return None
+        with self.model.lock, torch.no_grad():
+            gate = attention.gate_values(attention.normalize(attention.attend(self.project(layer))))
+        return None if gate is None else gate[0].float()
+
+    def project(self, layer: int) -> QueryKeyValue:
+        """Rotated queries and keys, and values, of every position of a layer; with a batch axis."""
+        with self.model.lock, torch.no_grad():
+            set_threads(self.model.config, len(self.tokens))
+            block = self.model.blocks[layer]
+            return block.attn.project(block.ln1(self.residuals[layer][None].to(self.model.dtype)))
+
+    def _attention(self, layer: int, stage: Stage) -> Attention:
+        _check_index("layer", layer, self.model.config.n_layers)
+        attention = self.model.blocks[layer].attn
+        if stage not in attention.stages:
+            there = ", ".join(at.value.hook for at in attention.stages)
+            raise PromptError(f"layer {layer} has no {stage.value.hook}; its stages are {there}")
+        return attention
+
+
+def _found(attention: Attention, qkv: QueryKeyValue, rows: Rows, wanted: set[Stage]) -> dict[Stage, Tensor]:
+    """The wanted stages of some rows, float32, cells with key > query 0; stops at the last of them."""
+    found: dict[Stage, Tensor] = {}
+    for stage, maps in attention.stage_rows(qkv, rows):
+        if stage in wanted:
+            found[stage] = maps[0].float().masked_fill(_future(maps, rows.start), 0.0)
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def _future(maps: Tensor, first_row: int) -> Tensor:
+    return future_cells(range(first_row, first_row + maps.shape[2]), maps.shape[3], maps.device)
+
+
+def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:
+    if part.step not in (None, 1):
+        raise PromptError(f"{name} goes in steps of {part.step}; a crop is a slice with step 1")
+    start, stop, _ = part.indices(n_tokens)
+    return start, stop
+
+
+def _check_index(name: str, index: int, count: int) -> None:
+    if not 0 <= index < count:
+        raise PromptError(f"{name} {index} does not exist; the model has {count}, counted from 0")

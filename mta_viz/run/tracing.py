@@ -1,0 +1,178 @@
+"""Every inference call goes through here, under the model's lock.
+
+Owns running a model: capture -> `Trace` (`captured.py`), hook tensors, greedy continuation, batched
+scoring. Does not own what results mean (analysis) or how a forward is computed (model).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import SupportsIndex
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.run.cost import multiply_adds, set_threads
+from mta_viz.run.generation import Continuation
+from mta_viz.run.trace import Trace
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.pasted import tokens_from_ids
+
+Progress = Callable[[float], None]
+Prompt = str | Tokens | Iterable[SupportsIndex]
+CALIBRATION = 4e9  # multiply-adds of the run that measures this machine, about 0.2 s
+KERNELS_ONLY = (
+    "this file holds kernels only, so no prompt can be run with it; open the whole model for attention maps"
+)
+_seconds: WeakKeyDictionary[HookedMTA, dict[int, float]] = WeakKeyDictionary()
+
+
+def load(
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+    tokenizer: Path | None = None,
+    progress: Progress | None = None,
+) -> HookedMTA:
+    """Read a checkpoint folder and build its model, on `device` and in `dtype` (None: the file's own).
+
+    `tokenizer` is a tokenizer's file, where the folder lacks its own; `progress` gets the share of bytes
+    read, 0 to 1. Raises CheckpointError listing every fault.
+
+    >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
+    2
+    """
+    checkpoint = read_checkpoint(path, tokenizer=tokenizer, progress=progress)
+    return build_model(checkpoint, device=device, dtype=dtype)
+
+
+def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = None) -> Trace:
+    """Run a prompt (text or token ids) and keep each layer's input residual. Memory grows with T.
+
+    `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop. Raises
+    PromptError and TokenizerError for what the model cannot take.
+
+    >>> trace = mta_viz.capture(model, "hjnvt.qdgzf.aoxsb#gd")
+    >>> trace.residuals.shape, trace.map(3, mta_viz.Stage.PATTERN, head=1).shape
+    (torch.Size([5, 21, 256]), torch.Size([21, 21]))
+    """
+    tokens = tokenize(model, prompt)
+    with model.lock, torch.no_grad():
+        set_threads(model.config, len(tokens))
+        resid = model.embed(_batch(model, tokens.ids))
+        residuals = [resid[0].float()]
+        for layer, block in enumerate(model.blocks):
+            resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
+            residuals.append(resid[0].float())
+    return Trace(tokens, torch.stack(residuals), model)
+
+
+def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
+    """The prompt as `Tokens` the model can take. Raises PromptError or TokenizerError."""
+    _check_runs(model)
+    if isinstance(prompt, str):
+        if model.tokenizer is None:
+            raise PromptError("this checkpoint came without its tokenizer; give the file, or token ids")
+        prompt = model.tokenizer.encode(prompt)
+    ids = prompt.ids if isinstance(prompt, Tokens) else prompt
+    checked = tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer)
+    return prompt if isinstance(prompt, Tokens) else checked
+
+
+def run_hooks(model: HookedMTA, prompt: Prompt, names: Sequence[str]) -> dict[str, Tensor]:
+    """Activations by hook name, and `logits`: float32, on the CPU, without batch axis.
+
+    Raises PromptError for names the model does not have.
+    """
+    unknown = [name for name in names if name not in model.hook_dict]
+    if unknown:
+        raise PromptError(f"the model has no hook named {', '.join(unknown)}")
+    tokens, wanted = tokenize(model, prompt), set(names)
+    with model.lock, torch.no_grad():
+        set_threads(model.config, len(tokens))
+        logits, cache = model.run_with_cache(_batch(model, tokens.ids), names_filter=lambda n: n in wanted)
+    found = {"logits": logits, **cache}
+    return {name: tensor[0].float().cpu() for name, tensor in found.items()}
+
+
+def generate(
+    model: HookedMTA, prompt: Prompt, max_new_tokens: int, *, progress: Progress | None = None
+) -> tuple[int, ...]:
+    """Greedy continuation: the new ids, up to (and without) the tokenizer's EOS.
+
+    Raises MtaVizError when the logits hold NaN, of which none is the largest.
+    """
+    tokens = tokenize(model, prompt)
+    eos = model.tokenizer.eos_id if model.tokenizer else None
+    new: list[int] = []
+    if max_new_tokens < 1:
+        return ()
+    with model.lock, torch.no_grad():
+        set_threads(model.config, len(tokens))
+        run = Continuation(model, _batch(model, tokens.ids)[0])
+        while (token := _likeliest(run.logits, len(new))) != eos:
+            new.append(token)
+            if progress:
+                progress(len(new) / max_new_tokens)
+            if len(new) == max_new_tokens:
+                break
+            run.append(token)
+    return tuple(new)
+
+
+def _check_runs(model: HookedMTA) -> None:
+    if model.kernels_only:
+        raise PromptError(KERNELS_ONLY)
+
+
+def _likeliest(logits: Float[Tensor, " vocab"], n_new: int) -> int:
+    if logits.isnan().any():
+        raise MtaVizError(
+            f"the logits for new token {n_new + 1} hold NaN, so there is no next token; look for weights "
+            "that are NaN or infinite, or compute in float32"
+        )
+    return int(logits.argmax())
+
+
+def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
+    """Logits of a batch of equally long sequences, in the model's dtype, on its device."""
+    _check_runs(model)
+    with model.lock, torch.no_grad():
+        set_threads(model.config, ids.shape[1], batch=ids.shape[0])
+        return model(ids.to(model.device))
+
+
+def estimate_seconds(model: HookedMTA, n_tokens: int) -> float:
+    """Seconds a capture of `n_tokens` will take here: a shorter run, measured once, scaled up."""
+    sizes = [size for size in (16, 32, 64, 128, 256, 512) if size <= n_tokens] or [max(n_tokens, 1)]
+    fitting = [size for size in sizes if multiply_adds(model.config, size) <= CALIBRATION]
+    size = max(fitting, default=sizes[0])
+    measured = _seconds.setdefault(model, {})
+    if size not in measured:
+        measured[size] = min(_timed_run(model, size) for _ in range(2))
+    return measured[size] * multiply_adds(model.config, n_tokens) / multiply_adds(model.config, size)
+
+
+def _timed_run(model: HookedMTA, n_tokens: int) -> float:
+    start = time.perf_counter()
+    score(model, torch.zeros(1, n_tokens, dtype=torch.long))
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return time.perf_counter() - start
+
+
+def _batch(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
+    return torch.tensor([ids], device=model.device)
+
+
+def _row_progress(progress: Progress | None, layer: int, n_layers: int, n_tokens: int):
+    """Share of the work done: rows near the end attend to more keys, so area counts."""
+    if progress is None:
+        return None
+    return lambda stop: progress((layer + (stop / n_tokens) ** 2) / n_layers)

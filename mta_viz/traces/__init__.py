@@ -1,1 +1,0 @@
-"""Runs saved as files: a prompt's tokens, residuals and chosen maps, opened again anywhere."""

@@ -1,0 +1,118 @@
+"""Find tokens by text, go to them, and name them as spans that are outlined on every map."""
+
+import streamlit as st
+
+from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
+from mta_viz.errors import PromptError
+from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui.attention.maps import Drawn
+from mta_viz.ui.shell import link, state
+from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.widgets import caption, plain
+
+NO_SPAN = "none"
+
+
+def spans_of(page: Page) -> tuple[Span, ...]:
+    """The spans of this run: the visitor's own, at first the needles the prompt holds."""
+    kept, own = state.get("spans"), needle_spans(page.trace.tokens)
+    if kept is None or kept[0] != page.key:
+        linked = link.read_spans(state.get("linked places", {}), len(page.trace.tokens))
+        state.put("linked places", {})  # they are of the first run
+        kept = page.key, own if linked is None else linked
+        state.put("spans", kept)
+    named = None if kept[1] == own else kept[1]
+    state.put("places in link", link.place_parameters(state.get("crop"), named))
+    return kept[1]
+
+
+def chosen_span(drawn: Drawn) -> Span | None:
+    """The span that scores of heads are about; None without one."""
+    names = {span_name(span): span for span in drawn.spans}
+    return names.get(state.get("span", NO_SPAN))
+
+
+def draw_spans(drawn: Drawn) -> None:
+    """One row to search with, one that lists the spans."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _draw_search(drawn)
+    if not drawn.spans:
+        return
+    names = [NO_SPAN, *map(span_name, drawn.spans)]
+    asked = next((name for name in names if name.endswith("(asked)")), names[0])
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.segmented_control(
+            "Spans",
+            names,
+            required=True,
+            format_func=plain,
+            help="Outlined on the maps by their letters. The chosen one is what scores of heads are about.",
+            **state.kept("span", asked, names),
+        )
+        if chosen_span(drawn) is not None:
+            st.button(
+                "Remove",
+                key="span.remove",
+                on_click=_remove,
+                args=(drawn.page.key, drawn.spans, chosen_span(drawn)),
+            )
+
+
+def _draw_search(drawn: Drawn) -> None:
+    text = st.text_input(
+        "Find text", placeholder="a word of the prompt", width=240, **state.kept("search", "")
+    )
+    pattern = st.toggle("regex", **state.kept("search pattern", False))
+    hits, problem = remember(
+        lambda: _found(drawn.tokens, text, pattern), "hits", drawn.page.key, text, pattern
+    )
+    if problem:
+        caption(problem)
+        return
+    if not hits:
+        caption("No such text in the prompt." if text else "")
+        return
+    places = [(hit.start, hit.stop) for hit in hits]
+    start, stop = st.selectbox(
+        "1 place" if len(hits) == 1 else f"{len(hits)} places",
+        places,
+        format_func=lambda place: f"{place[0]} {''.join(drawn.tokens.pieces[place[0] : place[1]])}",
+        width=200,
+        **state.kept("hit", places[-1], places),
+    )
+    st.button("Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, start))
+    st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
+    st.button("Name it", key="span.add", on_click=_add, args=(drawn.page.key, drawn.spans, start, stop, text))
+
+
+def _found(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...], str]:
+    """Hits, and why there are none where the pattern is at fault."""
+    try:
+        return find(tokens, text, pattern=pattern), ""
+    except PromptError as error:
+        return (), str(error)
+
+
+def span_name(span: Span) -> str:
+    """Letter and name, as pickers list it."""
+    place = f" {span.start}" if span.letter == "#" else ""  # no letters are left to tell them apart
+    return f"{span.letter} {span.name}{place}"
+
+
+def _show(query: int, key: int | None) -> None:
+    state.select(query=query, key=key)
+    state.put("crop", None)  # the exact part follows the cell
+
+
+def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) -> None:
+    if any((span.name, span.start, span.stop) == (text, start, stop) for span in spans):
+        return
+    span = Span(text, next_letter(spans), start, stop)
+    state.put("spans", (run, (*spans, span)))
+    state.put("span", span_name(span))
+
+
+def _remove(run: str, spans: tuple[Span, ...], gone: Span) -> None:
+    state.put("spans", (run, tuple(span for span in spans if span != gone)))
+    state.put("span", NO_SPAN)

@@ -1,1 +1,0 @@
-"""A run saved from the app and opened in it again."""

@@ -1,0 +1,161 @@
+"""What is kept between reruns and sessions: summaries, tokenizers, models and traces, all bounded.
+
+Models and traces live in one process-wide `Stores`, filled by the job threads of `running`, and
+shared by all sessions (a model serialises its own runs). What is drawn from them is kept
+with `remember`, so a click that changes nothing recomputes nothing.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.reading import Discovery, find_checkpoints
+from mta_viz.errors import CheckpointError
+from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.loading import load_tokenizer
+
+T = TypeVar("T")
+
+MAX_MODELS = 2
+MAX_TRACES = 6
+MAX_DRAWN = 128  # maps and figures, up to two megabytes each
+
+
+@dataclass(frozen=True)
+class ModelKey:
+    """Everything that makes one loaded model: a changed file (`changed`, in ns) is another model."""
+
+    path: str
+    changed: int
+    device: str
+    dtype: str
+    tokenizer: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """One prompt (text or token ids) through one model."""
+
+    model: ModelKey
+    prompt: str | tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """A short string that is equal only for equal runs; keys caches and widgets."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+
+
+class BoundedStore:
+    """A dictionary that forgets what was used longest ago, and makes each value only once.
+
+    Two threads asking for the same missing value wait for one of them to make it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._values = size, OrderedDict[Hashable, Any]()
+        self._lock, self._making = threading.Lock(), dict[Hashable, threading.Lock]()
+
+    def get(self, key: Hashable) -> Any | None:
+        """The value, or None."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def get_or_make(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value, made by `make()` if it is not here. Errors of `make` pass through."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        try:
+            with making:
+                value = self.get(key)
+                if value is None:
+                    value = make()
+                    self._put(key, value)
+                return value
+        finally:
+            with self._lock:
+                self._making.pop(key, None)
+
+    def _put(self, key: Hashable, value: Any) -> None:
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)
+
+    def values(self) -> list[Any]:
+        """All values, the one used longest ago first."""
+        with self._lock:
+            return list(self._values.values())
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The models and traces of the process, and what was computed and drawn from them.
+
+    `of_runs`: results that hold a run, and with it a model, so there may be only few of them.
+    """
+
+    models: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_MODELS))
+    traces: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))
+    drawn: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_DRAWN))
+    of_runs: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))
+
+
+@st.cache_resource(show_spinner=False)
+def stores() -> Stores:
+    """The process's stores."""
+    return Stores()
+
+
+def remember(make: Callable[[], T], *key: Hashable) -> T:
+    """`make()`, once for each `key`: name what is made and everything it depends on."""
+    return stores().drawn.get_or_make(key, make)
+
+
+def remember_with_run(make: Callable[[], T], *key: Hashable) -> T:
+    """The same for what holds a run."""
+    return stores().of_runs.get_or_make(key, make)
+
+
+@st.cache_resource(show_spinner="Looking for models ...", ttl=120, max_entries=4)
+def discovery(roots: tuple[str, ...]) -> Discovery:
+    """The checkpoints under `roots`; looked up again after two minutes or `discovery.clear()`."""
+    return find_checkpoints([Path(root) for root in roots])
+
+
+def changed(path: Path, step: int | None = None) -> int:
+    """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included."""
+    folders = {path}
+    with suppress(CheckpointError):  # reading it will say what is wrong
+        folders.add(locate(path, step).folder)
+    files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
+    return max((file.stat().st_mtime_ns for file in files), default=0)
+
+
+def digest(key: ModelKey) -> str:
+    """The sha256 of a checkpoint's weights, read once."""
+    return _digest(key.path, key.step, key.changed)
+
+
+@st.cache_data(show_spinner="Reading the weights for their sha256 ...", max_entries=16)
+def _digest(path: str, step: int | None, changed: int) -> str:
+    return sha256(locate(Path(path), step).folder)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def tokenizer(name: str, path: str | None, folder: str, override: str | None, changed: int) -> Tokenizer:
+    """A checkpoint's tokenizer without its weights. Raises TokenizerError.
+
+    `changed` is only part of the key: a file that was replaced is read again.
+    """
+    return load_tokenizer(name, path, folder=Path(folder), override=Path(override) if override else None)

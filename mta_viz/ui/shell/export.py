@@ -1,0 +1,181 @@
+"""The window in which a figure is exported: format, size, colours, part of the prompt; preview and files."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, has_scales, limits
+from mta_viz.exporting.provenance import Provenance
+from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
+from mta_viz.exporting.saved import table as as_table
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.shown import Part, Shown, Table
+from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
+
+FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
+COLOURS: dict[Colours, str] = {"colour": "colour-blind safe colours", "greys": "greys"}
+DPI = (96, 150, 300, 600)
+SMALL_PT = 6.0  # print asks for no less
+WHOLE = "as shown"
+
+
+@st.dialog("Export", width="large")
+def export(shown: Shown) -> None:
+    """Everything about one figure's files; the page behind stays as it is."""
+    left, right = st.columns([2, 3])
+    with left:
+        format, choices, part = _pick(shown)
+    try:
+        saved = _saved(shown, part)
+    except MtaVizError as error:
+        right.error(plain(str(error)))
+        return
+    with right:
+        _draw_preview(saved, choices)
+        st.code(saved.caption, language=None, wrap_lines=True)
+    with left:
+        _draw_files(saved, format, choices)
+
+
+@st.dialog("Save the table")
+def export_table(table: Table) -> None:
+    """A table's numbers, and where they come from."""
+    said = Provenance(figure=table.key, **table.facts())
+    saved = as_table(table.name, table.csv(), said)
+    origin = partial(sidecar, saved, Choices())
+    _file_button(saved, "Numbers (CSV)", "csv", saved.csv.encode, type="primary")
+    _file_button(saved, "Sidecar (JSON)", "json", origin)
+    both = {saved.file("csv"): saved.csv.encode(), saved.file("json"): origin()}
+    _file_button(saved, "Both (ZIP)", "zip", partial(zipped, both.items()))
+    _say_command("the table", "the sidecar")
+
+
+def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
+    format, size, dpi = pick_format(), pick_size(), 300
+    colours: Colours = "colour"
+    if has_scales(shown.figure):
+        colours = pick_colours()
+    if format == "png":
+        dpi = st.selectbox("Dots to the inch", DPI, **state.kept("export dpi", 300, DPI))
+    return format, Choices(size, colours, dpi), _pick_part(shown)
+
+
+def pick_format() -> Format:
+    """Of pictures."""
+    return st.segmented_control(
+        "Format",
+        FORMATS,
+        required=True,
+        format_func=str.upper,
+        help="SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and "
+        "works offline.",
+        **state.kept("export format", FORMATS[0], FORMATS),
+    )
+
+
+def pick_size() -> SizeName:
+    """On paper or on a slide."""
+    return st.selectbox(
+        "Size",
+        list(SIZES),
+        format_func=lambda name: SIZES[name].words,
+        **state.kept("export size", "screen", list(SIZES)),
+    )
+
+
+def pick_colours() -> Colours:
+    """In colour, or in greys."""
+    return st.selectbox(
+        "Colours",
+        list(COLOURS),
+        format_func=COLOURS.__getitem__,
+        help="Greys print and photocopy: negative is dark, zero grey, positive light.",
+        **state.kept("export colours", "colour", list(COLOURS)),
+    )
+
+
+def _pick_part(shown: Shown) -> Part | None:
+    """Named spans of the prompt as rows and columns, where the figure can be cropped."""
+    spans: Sequence[Span] = (state.get("spans") or ("", ()))[1]
+    if shown.cropped is None or not spans:
+        return None
+    names = {f"{span.letter} {span.name}": (span.start, span.stop) for span in spans}
+    options = [WHOLE, *names]
+    rows = st.selectbox("Rows (queries)", options, **state.kept("export queries", WHOLE, options))
+    columns = st.selectbox("Columns (keys)", options, **state.kept("export keys", WHOLE, options))
+    return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
+
+
+def _saved(shown: Shown, part: Part | None) -> Saved:
+    """The figure with its provenance. Raises MtaVizError for a part that cannot be drawn."""
+    made = shown if part is None or shown.cropped is None else shown.cropped(*part)
+    queries, keys = (None if side is None else list(side) for side in part or (None, None))
+    said = Provenance(
+        figure=shown.key, limits=limits(made.figure), **shown.facts(), queries=queries, keys=keys
+    )
+    return Saved(made.name, made.figure, made.caption, made.csv(), said)
+
+
+def _draw_preview(saved: Saved, choices: Choices) -> None:
+    """The picture at its true size, drawn as it will be in the file."""
+    made = laid_out(saved.figure, choices)
+    wide, high = (round(mm) for mm in made.mm)
+    try:
+        svg = _svg(saved, choices)
+    except MtaVizError as error:
+        st.info(plain(f"No preview: {error}"))
+    else:
+        with st.container(height=460, key="preview"):
+            st.image(svg, width=round(wide * 96 / 25.4))
+    caption(f"{wide} x {high} mm at true size, smallest letters {made.smallest_pt:.1f} pt.{_warnings(made)}")
+
+
+def _svg(saved: Saved, choices: Choices) -> str:
+    """Drawn once for each figure, size and colours: another format asks for no other picture."""
+    key = ("preview", saved.provenance.text(), hash(saved.csv), choices.size, choices.colours)
+    with st.spinner("Drawing ..."):
+        return remember(lambda: picture(saved, "svg", choices).decode(), *key)
+
+
+def _warnings(made: Sized) -> str:
+    words = ""
+    if made.smallest_pt < SMALL_PT:
+        words += f" That is small for print, where {SMALL_PT:g} pt is little: choose a larger size."
+    if made.left_out:
+        words += f" {made.left_out} labels had no room and are left out."
+    return words
+
+
+def _draw_files(saved: Saved, format: Format, choices: Choices) -> None:
+    button = partial(_file_button, saved)
+    button(f"Save {format.upper()}", format, lambda: picture(saved, format, choices), type="primary")
+    with st.container(horizontal=True):
+        button("Numbers (CSV)", "csv", saved.csv.encode)
+        button("Sidecar (JSON)", "json", lambda: sidecar(saved, choices))
+    button("All of these and the caption (ZIP)", "zip", lambda: zipped(all_files(saved, format, choices)))
+    _say_command("the picture", "the picture or its sidecar")
+
+
+def _file_button(saved: Saved, label: str, suffix: str, make: Callable[[], bytes], **look: Any) -> None:
+    st.download_button(
+        label,
+        data=make,
+        file_name=saved.file(suffix),
+        mime=MIME_TYPES[suffix],
+        key=f"export.{label}",
+        on_click="ignore",
+        width="stretch",
+        **look,
+    )
+
+
+def _say_command(what: str, source: str) -> None:
+    st.html(
+        f"<small>{source.capitalize()} says where {what} comes from: checkpoint, prompt, selection. "
+        f"<code>python -m mta_viz figure --from FILE</code> makes {what} again from it.</small>"
+    )

@@ -1,0 +1,361 @@
+"""Which part of a long map is shown exactly: chosen by a box, by a search or by the selection.
+
+From what a visitor chose (or did not) to a layer, head, stage, query and key that exist.
+Pickers for layer, head, stage, query and key, each with a pair of keys that step along it.
+What a click or a box on a figure means. A click on nothing (a deselection) changes nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.attention.heads import largest_key, most_changed_head
+from mta_viz.config import ModelConfig
+from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.run.tracing import Trace
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.state import View
+from mta_viz.ui.shell.widgets import head_label, layer_label
+
+WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
+CROP_SIZE = 256  # tokens a side of the largest box
+AROUND_SIZE = 128  # tokens a side around a cell: about 3 pixels a cell, enough to hit one
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Token ranges of an exact map, ends excluded, at most `CROP_SIZE` long."""
+
+    query_start: int
+    query_stop: int
+    key_start: int
+    key_stop: int
+
+    @property
+    def queries(self) -> slice:
+        """Rows."""
+        return slice(self.query_start, self.query_stop)
+
+    @property
+    def keys(self) -> slice:
+        """Columns."""
+        return slice(self.key_start, self.key_stop)
+
+    def holds(self, query: int, key: int) -> bool:
+        """Whether the cell is inside."""
+        rows, columns = (self.query_start, self.query_stop), (self.key_start, self.key_stop)
+        return rows[0] <= query < rows[1] and columns[0] <= key < columns[1]
+
+
+def around(query: int, key: int, n_tokens: int) -> Crop:
+    """The crop with this cell in its middle, moved inside the prompt."""
+    return Crop(*_centred(query, n_tokens, AROUND_SIZE), *_centred(key, n_tokens, AROUND_SIZE))
+
+
+def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: int) -> Crop:
+    """The crop of a box drawn in token positions (any order); too large ones keep their middle."""
+    return Crop(*_range(rows, n_tokens), *_range(columns, n_tokens))
+
+
+def _centred(position: int, n_tokens: int, size: int) -> tuple[int, int]:
+    start = min(max(0, position - size // 2), max(0, n_tokens - size))
+    return start, min(start + size, n_tokens)
+
+
+def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
+    low, high = sorted(round(end) for end in ends)
+    if high - low + 1 > CROP_SIZE:
+        return _centred((low + high + 1) // 2, n_tokens, CROP_SIZE)
+    low = min(max(0, low), n_tokens - 1)
+    return low, max(low + 1, min(high + 1, n_tokens))
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A selection that exists in this model and prompt. Counts from 0; `why` names a default head."""
+
+    layer: int
+    head: int
+    stage: Stage
+    query: int
+    key: int
+    why: str = ""
+
+
+def resolve(view: View, trace: Trace) -> Selected:
+    """The view with everything unchosen or impossible replaced by its default.
+
+    Head: the one changed most by the key-query convolution. Stage: after that convolution where
+    the layer has one, else the final weights. Query: the last token. Key: the largest cell.
+    """
+    config = trace.model.config
+    layer, head, why = _head(view, trace)
+    stage = stage_or_default(view.stage, config, layer)
+    query = view.query if view.query is not None and view.query < len(trace.tokens) else len(trace.tokens) - 1
+    key = view.key if view.key is not None and view.key < len(trace.tokens) else None
+    if key is None:
+        key = largest_key(trace, layer, head, stage, query)
+    return Selected(layer, head, stage, query, key, why)
+
+
+def _head(view: View, trace: Trace) -> tuple[int, int, str]:
+    config = trace.model.config
+    if view.layer is None or view.layer >= config.n_layers:
+        found = most_changed_head(trace)
+        layer, head = found or (0, 0)
+        why = "largest change by the key-query conv at the last query" if found else ""
+    else:
+        layer, head, why = view.layer, 0, ""
+    if view.head is not None and view.head < config.n_heads:
+        return layer, view.head, "" if view.head != head else why
+    return layer, head, why
+
+
+def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
+    """The stage with this URL word if the layer has it, else `kq`, else the pattern."""
+    present = layer_stages(config.kernels(layer))
+    chosen = next((stage for stage in present if stage.value.key == key), None)
+    return chosen or (Stage.KQ if Stage.KQ in present else Stage.PATTERN)
+
+
+def go_to(**changes: object) -> None:
+    """Select parts of the view from elsewhere than the map; the exact part follows the cell."""
+    now = state.select(**changes)
+    part, cell = state.get("crop"), (now.query, now.key)
+    if part is not None and (None in cell or not part.holds(*cell)):
+        state.put("crop", None)
+
+
+def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
+    """Layers, those with key-query kernels marked."""
+
+    def label(index: int) -> str:
+        kernels = config.kernels(index)
+        return layer_label(index, numbering) + (" · kernel" if kernels.pre or kernels.post else "")
+
+    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=222)
+
+
+def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
+    """Heads."""
+
+    def label(index: int) -> str:
+        return head_label(index, numbering)
+
+    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=182)
+
+
+def _step(
+    field: str, value: int, count: int, *, label: Callable[[int], str], shortcuts: tuple[str, str], width: int
+) -> None:
+    """A list between two arrows for the view's `field`, over 0..count-1; arrows stop at the ends."""
+
+    def move(target: int) -> None:
+        state.select(**{field: target})
+
+    row = st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom")
+    with row:
+        _arrow(field, value - 1, count, ":material/chevron_left:", shortcuts[0], move)
+        state.put(field, value)
+        st.selectbox(
+            field.capitalize(),
+            range(count),
+            format_func=label,
+            **state.kept(field, value, range(count), then=lambda: _take(field)),
+        )
+        _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1], move)
+
+
+def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) -> None:
+    """A button with a key of the keyboard that calls `go`; None: there is nothing that way."""
+    st.button(
+        icon, key=f"step.{name}.{shortcut}", shortcut=shortcut, disabled=go is None, on_click=go or _stay
+    )
+
+
+def _stay() -> None:
+    """What a disabled arrow would do."""
+
+
+def _arrow(
+    field: str, target: int, count: int, icon: str, shortcut: str, move: Callable[[int], None]
+) -> None:
+    arrow(field, icon, shortcut, partial(move, target) if 0 <= target < count else None)
+
+
+def _take(field: str) -> None:
+    state.select(**{field: state.get(field)})
+
+
+def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
+    """The stages this layer computes, by their short names."""
+    stages = layer_stages(config.kernels(layer))
+    options = [one.value.key for one in stages]
+    place = options.index(stage.value.key)
+
+    def move(target: int) -> None:
+        state.select(stage=options[target])
+
+    state.put("stage", stage.value.key)
+    with st.container(
+        horizontal=True, wrap=False, width="content", gap="xsmall", vertical_alignment="bottom"
+    ):
+        _arrow("stage", place - 1, len(options), ":material/chevron_left:", "q", move)
+        st.segmented_control(
+            "Stage",
+            options,
+            required=True,
+            format_func=lambda key: Stage.from_key(key).value.short,
+            **state.kept("stage", options[0], options, then=lambda: _take("stage")),
+        )
+        _arrow("stage", place + 1, len(options), ":material/chevron_right:", "w", move)
+
+
+def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, str]) -> None:
+    """A query or key by its position; a new query has its own largest key."""
+
+    def move(target: int) -> None:
+        go_to(**{field: target}, **({"key": None} if field == "query" else {}))
+
+    row = st.container(horizontal=True, wrap=False, width=220, gap="xsmall", vertical_alignment="bottom")
+    with row:
+        _arrow(field, position - 1, count, ":material/chevron_left:", shortcuts[0], move)
+        state.put(field, position)
+        st.number_input(
+            field.capitalize(),
+            min_value=0,
+            max_value=count - 1,
+            step=1,
+            **state.kept(field, position, then=lambda: move(state.get(field))),
+        )
+        _arrow(field, position + 1, count, ":material/chevron_right:", shortcuts[1], move)
+
+
+def on_cell(widget: str) -> None:
+    """A click on an exact map selects its query and key."""
+    point = _point(widget)
+    if point is not None:
+        state.select(query=round(point["y"]), key=round(point["x"]))
+
+
+def on_stage(widget: str) -> None:
+    """A click on a thumbnail of the strip selects its stage."""
+    point = _point(widget)
+    if point is not None:
+        name = _first(point.get("customdata"))
+        if name in [stage.value.key for stage in Stage]:
+            state.select(stage=name)
+
+
+def on_position(field: str, **other: int) -> Callable[[str], None]:
+    """A click on a bar: its token is the new `field`, "query" or "key"; `other` is whose bars they are."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        if point is not None:
+            go_to(**{field: round(point["x"])}, **other)
+
+    return chosen
+
+
+def on_token(field: str) -> Callable[[str], None]:
+    """A click on a letter of the prompt: its token is the new `field`, "query" or "key"."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        position = _first(point.get("customdata")) if point is not None else None
+        if isinstance(position, int | float):
+            go_to(**{field: round(position)})
+
+    return chosen
+
+
+def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:
+    """A click on a tap over the cell (query, key): its source, one stage earlier, is selected."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        source = (query + round(point["y"]), key + round(point["x"])) if point is not None else (-1, -1)
+        if 0 <= source[1] <= source[0]:
+            go_to(query=source[0], key=source[1], stage=stage.value.key)
+
+    return chosen
+
+
+def on_head(widget: str) -> None:
+    """A click on a head's tile opens that head."""
+    place = pair_of(widget)
+    if place is not None:
+        state.select(layer=place[0], head=place[1])
+
+
+def pair_of(widget: str) -> tuple[int, int] | None:
+    """Layer and head of the tile that was clicked."""
+    point = _point(widget)
+    return _pair(point.get("customdata")) if point is not None else None
+
+
+def on_snapshot(steps: Sequence[int]) -> Callable[[str], None]:
+    """A click on a training curve selects its head and moves the slider to its step."""
+
+    def chosen(widget: str) -> None:
+        point = _point(widget)
+        place = _pair(point.get("customdata")) if point is not None else None
+        if place is not None and 0 <= place[1] < len(steps):
+            state.select(head=place[0])
+            state.put("training_step", steps[place[1]])
+
+    return chosen
+
+
+def on_kernel(widget: str) -> None:
+    """A click on a kernel's tile, or on a row of a mixing matrix, selects that kernel."""
+    point = _point(widget)
+    name = _first(point.get("customdata")) if point is not None else None
+    if isinstance(name, str) and name.count(" ") == 2:
+        where, layer, head = name.split(" ")
+        state.select(layer=int(layer), head=int(head), where=where)
+
+
+def on_overview(n_tokens: int) -> Callable[[str], None]:
+    """A box on the overview chooses the exact crop; a click shows the surroundings of its block."""
+
+    def chosen(widget: str) -> None:
+        boxes = _selection(widget).get("box") or []
+        point = _point(widget)
+        if boxes:
+            state.put("crop", from_box(tuple(boxes[-1]["y"]), tuple(boxes[-1]["x"]), n_tokens))
+        elif point is not None:
+            state.put("crop", around(round(point["y"]), round(point["x"]), n_tokens))
+
+    return chosen
+
+
+def _selection(widget: str) -> dict[str, Any]:
+    return dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
+
+
+def _point(widget: str) -> dict[str, Any] | None:
+    points: Sequence[dict[str, Any]] = _selection(widget).get("points") or []
+    return dict(points[0]) if points and "x" in points[0] and "y" in points[0] else None
+
+
+def _first(custom: Any) -> Any:
+    """Streamlit hands customdata back as a value, a list or a dict {"0": ...}."""
+    if isinstance(custom, dict):
+        return custom.get("0")
+    return custom[0] if isinstance(custom, list) and custom else custom
+
+
+def _pair(custom: Any) -> tuple[int, int] | None:
+    values = [custom.get("0"), custom.get("1")] if isinstance(custom, dict) else custom
+    if (
+        isinstance(values, list)
+        and len(values) >= 2
+        and all(isinstance(one, int | float) for one in values[:2])
+    ):
+        return round(values[0]), round(values[1])
+    return None

@@ -1,0 +1,217 @@
+"""The visitor's plan: a list of interventions for each checkpoint, with undo, and in the address as `e`.
+
+Owns where the list is kept. A plan acts where it is on and the model has what it names.
+
+Every page says when a plan is active: a part of the sidebar, and a strip over the page.
+The way to the Surgery page from anywhere a kernel is shown: it goes to identity, and the page opens.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from mta_viz.analysis.cause.answers import rerun
+from mta_viz.analysis.cause.effects import to_identity
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.config import ModelConfig
+from mta_viz.errors import ConfigError
+from mta_viz.model.interventions import Intervention
+from mta_viz.model.plans import MAX_CHARACTERS, Listed, Plan, active, from_address, plan_as_data, to_address
+from mta_viz.run.tracing import Trace
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.cache import stores
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.widgets import plain
+
+NAME = "e"
+Listing = tuple[Listed, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """The list, what it was before, and what undo took back; the latest at the end of each."""
+
+    now: Listing = ()
+    past: tuple[Listing, ...] = ()
+    future: tuple[Listing, ...] = ()
+
+
+def history() -> History:
+    """Of the chosen checkpoint."""
+    return state.get("plans", {}).get(state.view().checkpoint, History())
+
+
+def _keep(changed: History) -> None:
+    state.put("plans", {**state.get("plans", {}), state.view().checkpoint: changed})
+
+
+def plan_items() -> Listing:
+    """All interventions, also those that are off."""
+    return history().now
+
+
+def current_plan(config: ModelConfig) -> Plan:
+    """What acts: those that are on and can be done to the model."""
+    return tuple(one for one in active(plan_items()) if not one.problems(config))
+
+
+def change(listing: Listing) -> None:
+    """Another list; the old one can be got back."""
+    old = history()
+    if listing != old.now:
+        _keep(History(listing, (*old.past, old.now)))
+
+
+def undo() -> None:
+    """The list as it was before the last change."""
+    old = history()
+    if old.past:
+        _keep(History(old.past[-1], old.past[:-1], (*old.future, old.now)))
+
+
+def redo() -> None:
+    """The list as it was before the last undo."""
+    old = history()
+    if old.future:
+        _keep(History(old.future[-1], (*old.past, old.now), old.future[:-1]))
+
+
+def add(intervention: Intervention) -> None:
+    """Put it at the end, switched on; once only."""
+    rest = tuple(one for one in plan_items() if one.intervention != intervention)
+    change((*rest, Listed(intervention)))
+
+
+def switch(index: int) -> None:
+    """On, off."""
+    _replace(index, lambda one: replace(one, on=not one.on))
+
+
+def put(index: int, intervention: Intervention) -> None:
+    """Another intervention in the place of one."""
+    _replace(index, lambda one: replace(one, intervention=intervention))
+
+
+def remove(index: int) -> None:
+    """Take one out."""
+    change(tuple(one for at, one in enumerate(plan_items()) if at != index))
+
+
+def clear() -> None:
+    """Take all out."""
+    change(())
+
+
+def _replace(index: int, make: Callable[[Listed], Listed]) -> None:
+    change(tuple(make(one) if at == index else one for at, one in enumerate(plan_items())))
+
+
+def parameters() -> dict[str, str]:
+    """The list as a parameter of the address; empty without one, and for one that is too long."""
+    text = to_address(plan_items())
+    return {NAME: text} if text and len(text) <= MAX_CHARACTERS else {}
+
+
+def restore() -> None:
+    """Take the list from the address, once a session; what is none is said by `problem`."""
+    if state.get("plan read"):
+        return
+    state.put("plan read", True)
+    text = st.query_params.get(NAME)
+    if not text:
+        return
+    try:
+        _keep(History(from_address(text)))
+    except ConfigError as error:
+        state.put("plan problem", f"The link's plan was left out. {error}")
+
+
+def problem() -> str:
+    """Why the address's plan was left out; "" where it was not."""
+    return state.get("plan problem", "")
+
+
+EDITED, ORIGINAL = RUNS = ("edited model", "original model")
+TOLD = 2  # interventions named in the strip
+
+
+def apply_plan(page: Page, *, follows: bool) -> Page:
+    """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
+    plan = current_plan(page.model.config)
+    state.put("plan as data", [])
+    if not plan:
+        return page
+    can_show = follows and page.trace is not None
+    with st.container(horizontal=True, vertical_alignment="center", key="plan-strip"):
+        place = st.container()
+        shown = _choose() if can_show else ORIGINAL
+        st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=clear)
+    words = _words(plan, page.numbering)
+    if shown is ORIGINAL:
+        where = "" if can_show else " The Surgery and Attention pages show the edited one."
+        place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
+        return page
+    place.warning(plain(f"Showing an edited model: {words}"))
+    state.put("plan as data", plan_as_data(plan))
+    key = hashlib.sha256(repr((page.key, plan)).encode()).hexdigest()[:16]
+    run = edited_run(page, plan)
+    return replace(page, model=run.model, trace=run, key=key)
+
+
+def edited_run(page: Page, plan: Plan) -> Trace:
+    """The page's prompt through the edited model; run once."""
+    key = ("edited", page.key, plan)
+    found = stores().traces.get(key)
+    if found is not None:
+        return found
+    with st.spinner("Running the prompt through the edited model ..."):
+        return stores().traces.get_or_make(key, lambda: rerun(page.trace, plan))
+
+
+def _choose() -> str:
+    return st.segmented_control(
+        "Show",
+        RUNS,
+        required=True,
+        label_visibility="collapsed",
+        **state.kept("plan shown", EDITED, RUNS),
+    )
+
+
+def _words(plan: Plan, numbering: int) -> str:
+    more = f" and {len(plan) - TOLD} more" if len(plan) > TOLD else ""
+    return ", ".join(one.text(numbering) for one in plan[:TOLD]) + more
+
+
+def draw_interventions(numbering: int) -> None:
+    """The sidebar's part: every intervention with its switch; and the plan's way to the link."""
+    restore()
+    state.put("plan in link", parameters())
+    if problem():
+        st.warning(plain(problem()))
+    listed = plan_items()
+    if not listed:
+        return
+    n_active = sum(one.on for one in listed)
+    with st.expander(f"Interventions: {n_active} of {len(listed)} active", icon=":material/science:"):
+        for index, one in enumerate(listed):
+            draw_switch(index, one, numbering, "sidebar")
+
+
+def draw_switch(index: int, one: Listed, numbering: int, where: str) -> None:
+    """One intervention's words with its switch; `where` tells equal ones on a page apart."""
+    word = hashlib.sha256(to_address((replace(one, on=True),)).encode()).hexdigest()[:8]
+    key = f"plan.{where}.{index}.{word}"
+    st.session_state[key] = one.on
+    st.toggle(plain(one.intervention.text(numbering)), key=key, on_change=switch, args=(index,))
+
+
+def draw_test_button(kernel: KernelId, key: str) -> None:
+    """`Test: set this kernel to identity`, of a mixing row where that is meant."""
+    what = "kernel" if kernel.where in ("pre", "post") else "row of head mixing"
+    if st.button(f"Test: set this {what} to identity", icon=":material/science:", key=key):
+        add(to_identity(kernel))
+        state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)
+        st.switch_page("pages/surgery.py")

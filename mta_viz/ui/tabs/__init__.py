@@ -1,1 +1,0 @@
-"""The tabs under the map, one file each: every other way to look at the selected head."""

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     check = arguments.parse_args(argv).check
     before = PAGE.read_text("utf-8")
     after = page(before, build_parser())
-    if check and after != before:
+    if check and after.split() != before.split():  # Python's versions break the lines of a usage differently
         print("docs/commands.md is not current; run: python docs/make_commands.py", file=sys.stderr)
         return 1
     if not check:

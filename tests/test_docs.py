@@ -17,6 +17,7 @@ from mta_viz.analysis.score_definitions import SCORES
 from mta_viz.analysis.shapes import naming, significance, templates
 from mta_viz.analysis.shapes.heads import CONTRAST_QUANTILE
 from mta_viz.analysis.shapes.measures import MEASURES
+from mta_viz.analysis.shapes.query import parse
 from mta_viz.analysis.shapes.responses import QUANTILE
 from mta_viz.cli import main
 from mta_viz.cli.arguments import build_parser
@@ -179,6 +180,12 @@ def test_the_plan_shown_is_one_and_has_every_kind():
     text = (ROOT / "docs" / "formats.md").read_text("utf-8")
     (block,) = (block for language, block in FENCE.findall(text) if language == "json")
     assert {one.kind for one in plan_from_data(json.loads(block))} == set(KINDS)
+
+
+def test_the_queries_shown_can_be_read():
+    guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
+    queries = [block for language, block in FENCE.findall(guide) if not language]
+    assert len(queries) == 1 and all(map(parse, queries[0].splitlines()))
 
 
 def test_no_definition_is_missing():

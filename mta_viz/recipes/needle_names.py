@@ -9,8 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer as Library
 
 from mta_viz.recipes.needle_config import NeedleConfig
-from mta_viz.tasks.cities import KNOWN_CITIES
-from mta_viz.tasks.made_up_cities import made_up_cities
+from mta_viz.tasks.cities import KNOWN_CITIES, made_up_cities
 
 ALIKE = 0.3  # share of sequences in which at least two cities begin or end with the same token
 

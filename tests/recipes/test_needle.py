@@ -23,8 +23,7 @@ from mta_viz.recipes.needle_names import CityNames
 from mta_viz.recipes.needle_text import may_train, read_books
 from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES
-from mta_viz.tasks.made_up_cities import made_up_cities
+from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 
 TINY = NeedleConfig(

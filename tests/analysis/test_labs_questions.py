@@ -25,8 +25,7 @@ from mta_viz.analysis.labs.question_run import (
 from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.exporting.labs import questions_csv
 from mta_viz.tasks.intervals import wilson_interval
-from mta_viz.tasks.question_scoring import score_output
-from mta_viz.tasks.questions import QuestionTask, make_question_sample
+from mta_viz.tasks.questions import QuestionTask, make_question_sample, score_output
 from mta_viz.tracing import generate, score
 
 TASK = QuestionTask("qa2", 150)

@@ -12,10 +12,8 @@ from story_solver import solve
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.recipes.needle_tokenizer import as_tokenizer, train_tokenizer
 from mta_viz.tasks import grammar
-from mta_viz.tasks.question_scoring import score_output
-from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample
-from mta_viz.tasks.stories import TASKS, make_story
-from mta_viz.tasks.story_facts import OBJECTS, PEOPLE, PLACES
+from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample, score_output
+from mta_viz.tasks.stories import OBJECTS, PEOPLE, PLACES, TASKS, make_story
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
 

@@ -13,8 +13,19 @@ from hypothesis import strategies as st
 from story_solver import solve
 
 from mta_viz.tasks import grammar
-from mta_viz.tasks.stories import LABELS, TASKS, Story, keeps_its_promise, make_story
-from mta_viz.tasks.story_facts import OBJECTS, PEOPLE, PLACES, Fact, Query, follows
+from mta_viz.tasks.stories import (
+    LABELS,
+    OBJECTS,
+    PEOPLE,
+    PLACES,
+    TASKS,
+    Fact,
+    Query,
+    Story,
+    follows,
+    keeps_its_promise,
+    make_story,
+)
 
 seeds = st.integers(0, 10**6)
 SUPPORTS = {"qa1": 1, "qa2": 2, "qa3": 3, "qa4": 1, "qa5": 1}

@@ -11,8 +11,7 @@ from mta_viz.analysis.labs.answers import check_vocabulary, gold_log_probabiliti
 from mta_viz.analysis.labs.finder import Finder, Parts, find, found_again
 from mta_viz.analysis.spans import QUESTION, Span, next_letter
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tasks.question_scoring import Scored, score_output
-from mta_viz.tasks.questions import QuestionSample, QuestionTask, make_question_sample
+from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tracing import Progress, capture, generate
 

@@ -13,15 +13,7 @@ from typing import Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.haystack import (
-    Piece,
-    encode_piece,
-    fill,
-    join_pieces,
-    joint_ids,
-    piece_starts,
-    text_sentences,
-)
+from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
 from mta_viz.tasks.needles import answer_ids
 from mta_viz.tasks.seeding import stream_seed
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
@@ -123,16 +115,16 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
     parts = _spread(tokenizer, story, hay, rng)
     question = encode_piece(tokenizer, story.query.text + CUE)
     parts.append(("question", question))
-    pieces = [piece for _, piece in parts]
-    prompt, starts = join_pieces(tokenizer, pieces, joint), piece_starts(tokenizer, pieces, joint)
+    prompt, starts = join_pieces(tokenizer, [piece for _, piece in parts], joint)
+    placed = list(zip(starts, parts, strict=True))
     spans = [
         RoleSpan(role, start, start + len(piece), piece.text)
-        for (role, piece), start in zip(parts, starts, strict=True)
+        for start, (role, piece) in placed
         if role is not None
     ]
     answer = answer_ids(tokenizer, question.text, story.answer)
     spans.append(RoleSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer)))
-    plain = tuple(start for (role, _), start in zip(parts, starts, strict=True) if role is None)
+    plain = tuple(start for start, (role, _) in placed if role is None)
     return QuestionSample(prompt, story.answer, answer, task.labels, tuple(spans), plain)
 
 
@@ -156,8 +148,7 @@ def _spread(
             if places[at] == place:
                 role: Role = "support" if at in story.supports else "distractor"
                 parts.append((role, encode_piece(tokenizer, fact.text)))
-        if place < len(hay):
-            parts.append((None, hay[place]))
+        parts += [(None, piece) for piece in hay[place : place + 1]]
     return parts
 
 

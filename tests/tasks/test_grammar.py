@@ -95,16 +95,8 @@ def test_verbs(deed, past, ing):
 def test_plurals_and_articles():
     plurals = {"piece of chalk": "pieces of chalk", "loaf": "loaves", "torch": "torches", "key": "keys"}
     assert {noun: inflection.plural(noun) for noun in plurals} == plurals
-    articles = {
-        "18": "an",
-        "8": "an",
-        "1": "a",
-        "hour": "an",
-        "one-eyed cat": "a",
-        "uniform": "a",
-        "owl": "an",
-    }
-    assert {word: inflection.article(word) for word in articles} == articles
+    a, an = ("1", "one-eyed cat", "uniform"), ("18", "8", "hour", "owl")
+    assert [inflection.article(word) for word in (*a, *an)] == ["a"] * len(a) + ["an"] * len(an)
 
 
 def test_every_verb_of_every_list_has_a_plausible_past():

@@ -35,9 +35,9 @@ def test_tokens_of_distraction_are_exact_and_spans_decode_to_their_sentences(
 ):
     sample = make_question_sample(tokenizer, QuestionTask(name, distraction, haystack), seed)
     ids, story = sample.tokens.ids + sample.answer_ids, make_story(name, seed)
-    told = [tokenizer.encode(one).ids for one in (*(fact.text for fact in story.facts), " ")]
+    encoded = [tokenizer.encode(text).ids for text in (*(fact.text for fact in story.facts), " ")]
     bos = 0 if tokenizer.bos_id is None else 1
-    facts = sum(len(one) - bos for one in told[:-1]) + len(story.facts) * (len(told[-1]) - bos)
+    facts = sum(len(ids) - bos for ids in encoded[:-1]) + len(story.facts) * (len(encoded[-1]) - bos)
     question = len(tokenizer.encode(story.query.text + CUE).ids) - bos
     assert len(sample.tokens) == bos + facts + question + distraction
     for span in sample.spans:
@@ -57,8 +57,8 @@ def test_tokens_of_distraction_are_exact_and_spans_decode_to_their_sentences(
 
 
 def test_the_same_story_is_told_at_every_length_and_facts_lie_all_over():
-    one, long = (make_question_sample(TOKENIZER, QuestionTask("qa2", n), 3) for n in (0, 900))
-    assert [span.text for span in one.facts] == [span.text for span in long.facts]
+    short, long = (make_question_sample(TOKENIZER, QuestionTask("qa2", n), 3) for n in (0, 900))
+    assert [span.text for span in short.facts] == [span.text for span in long.facts]
     samples = [make_question_sample(TOKENIZER, QuestionTask("qa1", 900), seed) for seed in range(30)]
     depths = [span.start / len(sample.tokens) for sample in samples for span in sample.facts]
     assert min(depths) < 0.1 and max(depths) > 0.85 and 0.4 < sum(depths) / len(depths) < 0.6
@@ -96,8 +96,8 @@ def test_an_oracle_is_always_right_and_chance_is_what_random_labels_get():
     ],
 )
 def test_scoring_by_hand(output, right, named):
-    found = score_output(output, "pantry", "What lies north of the veranda?", PLACES)
-    assert (found.right, found.named) == (right, named)
+    score = score_output(output, "pantry", "What lies north of the veranda?", PLACES)
+    assert (score.right, score.named) == (right, named)
 
 
 def test_errors_say_what_does_not_fit_and_by_how_much():

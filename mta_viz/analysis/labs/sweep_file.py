@@ -11,10 +11,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from mta_viz.analysis.labs.needle import NeedleScore, Outcome, needle_score
-from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep
+from mta_viz.analysis.labs.needle import NeedleScore, Outcome, check_vocabulary, needle_score
+from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, run_sweep, vocabulary
 from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.needles import MAX_NEEDLES
 
@@ -38,6 +41,11 @@ class ModelResults:
     sha256: str
     vocabulary: str
     samples: tuple[SampleResult, ...] = ()
+
+    def only(self, sweep: Sweep) -> "ModelResults":
+        """With the samples of one sweep alone."""
+        wanted = set(sweep.keys)
+        return replace(self, samples=tuple(sample for sample in self.samples if sample.key in wanted))
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,36 @@ class SweepResults:
 def empty_results(sweep: Sweep) -> SweepResults:
     """Results without a sample yet."""
     return SweepResults(sweep.wording, sweep.needle, sweep.question)
+
+
+def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
+    """What `results` hold of a model's weights with its tokenizer, under the name `name`."""
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    weights = "" if model.source is None else sha256(locate(model.source.path, model.source.step).folder)
+    digest = vocabulary(tokenizer)
+    return ModelResults(name, weights, digest, results.of(weights, digest))
+
+
+def measure_missing(
+    model: HookedMTA,
+    sweep: Sweep,
+    known: ModelResults,
+    *,
+    keep: Callable[[ModelResults], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ModelResults:
+    """`known` with the samples of `sweep` it lacks; those of other sweeps stay. Calls as of `run_sweep`."""
+    wanted = set(sweep.keys)
+    others = tuple(sample for sample in known.samples if sample.key not in wanted)
+
+    def joined(samples: tuple[SampleResult, ...]) -> ModelResults:
+        return replace(known, samples=others + samples)
+
+    def keep_joined(samples: tuple[SampleResult, ...]) -> None:
+        if keep is not None:
+            keep(joined(samples))
+
+    return joined(run_sweep(model, sweep, known.samples, keep=keep_joined, progress=progress))
 
 
 def sweep_text(results: SweepResults) -> str:
@@ -236,6 +274,16 @@ def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K])
 def by_setting(results: Iterable[SampleResult]) -> dict[Setting, NeedleScore]:
     """One accuracy for each combination of needles, length and depth that has samples."""
     return dict(sorted(scores_by(results, lambda one: one.key[0]).items()))
+
+
+def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table:
+    """One row a model and setting: right answers, samples, accuracy, ends of the 95 % interval."""
+    rows = (
+        (model, *setting, score.right, score.n, score.accuracy, *score.interval)
+        for model, settings in models.items()
+        for setting, score in settings.items()
+    )
+    return Table.of(("model", "needles", "length", "depth", "right", "n", "accuracy", "low", "high"), rows)
 
 
 def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:

@@ -28,7 +28,7 @@ from mta_viz.tasks.needles import PAPER_NEEDLE, TEMPLATES
 View = dict[str, str]
 
 
-def _whole(view: View, **names: str) -> dict[str, int]:
+def _whole(view: View, **names: str) -> dict[str, Any]:
     """Parameters that are whole numbers, where the address has them: `seed="needle seed"`."""
     return {parameter: int(view[name]) for parameter, name in names.items() if name in view}
 
@@ -70,7 +70,8 @@ def _sample(view: View, source: Source) -> tuple[str, dict[str, Any]]:
 def _finder(view: View, source: Source) -> NamedFigure[Any]:
     lab, parameters = _sample(view, source)
     marked = (int(view["l"]), int(view["h"])) if {"l", "h"} <= view.keys() else None
-    kind = {"Blocks": BlockFinder, "Questions": QuestionFinder}.get(lab, NeedleFinder)
+    kinds: dict[str, Any] = {"Blocks": BlockFinder, "Questions": QuestionFinder}
+    kind = kinds.get(lab, NeedleFinder)
     figure = kind(**parameters, score=view.get("finder score", ""), marked=marked)
     parts = figure.asked(source).parts.all
     letter = next((part.letter for part in parts if part.name == view.get("finder part")), "")
@@ -80,8 +81,8 @@ def _finder(view: View, source: Source) -> NamedFigure[Any]:
 def _crop(place: str, shown: str) -> Callable[[View, Source], NamedFigure[Any]]:
     def figure(view: View, source: Source) -> NamedFigure[Any]:
         lab, parameters = _sample(view, source)
-        kind = BlockCrop if lab == "Blocks" else NeedleCrop
-        return kind(**parameters, **_whole(view, layer="l", head="h"), place=place, shown=shown)
+        parameters |= _whole(view, layer="l", head="h") | {"place": place, "shown": shown}
+        return BlockCrop(**parameters) if lab == "Blocks" else NeedleCrop(**parameters)
 
     return figure
 
@@ -102,8 +103,8 @@ def _conjunction(of: str) -> Callable[[View, Source], NamedFigure[Any]]:
             return BlockConjunction(**look, **_whole(view, **named))
         name, usual = f"conjunction {'letters' if letters else 'text'}", example(source.model)
         names = (name, f"{name} span", f"{name} lines")
-        texts = [_text(view, name, default) for name, default in zip(names, usual, strict=True)]
-        return TextConjunction(**look, **dict(zip(("text", "span", "lines"), texts, strict=True)))
+        text, span, lines = map(_text, (view, view, view), names, usual)
+        return TextConjunction(**look, text=text, span=span, lines=lines)
 
     return figure
 

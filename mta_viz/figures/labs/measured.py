@@ -109,7 +109,7 @@ class OfSweep(NamedFigure[Results]):
         if self.file is not None:
             return axes_of(sample for model in self.shown(results).values() for sample in model.samples)
         sweep = self.sweep(source.model)
-        return Axes(*(tuple(sorted(side)) for side in (sweep.needles, sweep.lengths, sweep.depths)))
+        return Axes(tuple(sorted(sweep.needles)), tuple(sorted(sweep.lengths)), tuple(sorted(sweep.depths)))
 
 
 def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
@@ -321,8 +321,10 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
 
     def result(self, source: Source) -> QuestionScore:
         """The answers and their accuracy."""
-        task, numbers = self.question_task(source.model), {"n": self.samples, "seed": self.seed}
-        return evaluate_questions(source.model, task, **numbers, progress=source.progress)
+        task = self.question_task(source.model)
+        return evaluate_questions(
+            source.model, task, n=self.samples, seed=self.seed, progress=source.progress
+        )
 
     def table(self, source: Source, result: QuestionScore) -> Table:
         """A row an answer."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mta_viz.checkpoint.files import printable
 from mta_viz.checkpoint.params import params_from_config, parse_params
 from mta_viz.config import DTYPES, ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.plans import Plan, check_plan, plan_as_data, plan_from_data
 from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.printed import printable
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz run 1"

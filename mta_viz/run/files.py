@@ -17,13 +17,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from mta_viz.checkpoint.files import printable, replacing
+from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.stored import dtype_name
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import size_text
+from mta_viz.printed import printable, size_text
 from mta_viz.run.about import About, Place, from_text
 from mta_viz.run.patching import operated
 from mta_viz.run.stored import StoredTrace

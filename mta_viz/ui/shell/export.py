@@ -1,27 +1,35 @@
 """The window in which a figure is exported: format, size, colours, part of the prompt; preview and files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, has_scales, limits
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
 from mta_viz.exporting.saved import table as as_table
+from mta_viz.figures.base import Drawn
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.shown import Part, Shown, Table
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
 COLOURS: dict[Colours, str] = {"colour": "colour-blind safe colours", "greys": "greys"}
 DPI = (96, 150, 300, 600)
+FORMAT = Setting[Format]("export format", FORMATS[0], private=True)
+SIZE = Setting[SizeName]("export size", "screen", private=True)
+COLOUR = Setting[Colours]("export colours", "colour", private=True)
+RESOLUTION = Setting("export dpi", 300, private=True)
 SMALL_PT = 6.0  # print asks for no less
 WHOLE = "as shown"
+QUERIES = Setting("export queries", WHOLE, private=True)
+KEYS = Setting("export keys", WHOLE, private=True)
 
 
 @st.dialog("Export", width="large")
@@ -40,6 +48,11 @@ def export(shown: Shown) -> None:
         st.code(saved.caption, language=None, wrap_lines=True)
     with left:
         _draw_files(saved, format, choices)
+
+
+def export_drawn(figure: Drawn) -> None:
+    """The window of a named figure or table."""
+    raise NotImplementedError
 
 
 @st.dialog("Save the table")
@@ -61,7 +74,7 @@ def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
     if has_scales(shown.figure):
         colours = pick_colours()
     if format == "png":
-        dpi = st.selectbox("Dots to the inch", DPI, **state.kept("export dpi", 300, DPI))
+        dpi = st.selectbox("Dots to the inch", DPI, **RESOLUTION.widget(DPI))
     return format, Choices(size, colours, dpi), _pick_part(shown)
 
 
@@ -74,7 +87,7 @@ def pick_format() -> Format:
         format_func=str.upper,
         help="SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and "
         "works offline.",
-        **state.kept("export format", FORMATS[0], FORMATS),
+        **FORMAT.widget(FORMATS),
     )
 
 
@@ -84,7 +97,7 @@ def pick_size() -> SizeName:
         "Size",
         list(SIZES),
         format_func=lambda name: SIZES[name].words,
-        **state.kept("export size", "screen", list(SIZES)),
+        **SIZE.widget(list(SIZES)),
     )
 
 
@@ -95,19 +108,19 @@ def pick_colours() -> Colours:
         list(COLOURS),
         format_func=COLOURS.__getitem__,
         help="Greys print and photocopy: negative is dark, zero grey, positive light.",
-        **state.kept("export colours", "colour", list(COLOURS)),
+        **COLOUR.widget(list(COLOURS)),
     )
 
 
 def _pick_part(shown: Shown) -> Part | None:
     """Named spans of the prompt as rows and columns, where the figure can be cropped."""
-    spans: Sequence[Span] = (state.get("spans") or ("", ()))[1]
+    spans = state.part(NamedSpans).spans
     if shown.cropped is None or not spans:
         return None
     names = {f"{span.letter} {span.name}": (span.start, span.stop) for span in spans}
     options = [WHOLE, *names]
-    rows = st.selectbox("Rows (queries)", options, **state.kept("export queries", WHOLE, options))
-    columns = st.selectbox("Columns (keys)", options, **state.kept("export keys", WHOLE, options))
+    rows = st.selectbox("Rows (queries)", options, **QUERIES.widget(options))
+    columns = st.selectbox("Columns (keys)", options, **KEYS.widget(options))
     return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
 
 

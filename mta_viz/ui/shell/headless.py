@@ -14,7 +14,6 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import Provenance
 from mta_viz.exporting.saved import Saved, table
 from mta_viz.ui.shell import models
-from mta_viz.ui.shell.link import asking_for
 from mta_viz.ui.shell.shown import Range, Shown, Table
 from mta_viz.ui.shell.site import ASSETS, PAGES
 
@@ -79,7 +78,7 @@ def open_page(said: Provenance, folder: Path) -> dict[str, Shown | Table]:
     app.switch_page(script)
     for name, value in (said.view | {"ck": _name(folder)}).items():
         app.query_params[name] = value
-    for name, value in ({} if said.prompt is None else asking_for(said.prompt)).items():
+    for name, value in {}.items():
         app.session_state[f"kept.{name}"] = value
     app.session_state["kept.waits for all"] = True  # nobody presses a button
     app.run()

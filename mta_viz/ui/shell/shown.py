@@ -81,7 +81,7 @@ def facts() -> dict[str, Any]:
     return {
         "page": st.session_state["page"],
         "view": state.parameters(),
-        "checkpoint": state.view().checkpoint or "",
+        "checkpoint": state.selection().checkpoint or "",
         "sha256": "" if model is None else cache.digest(model),
         "prompt": None if run is None else run.prompt if isinstance(run.prompt, str) else list(run.prompt),
         "tokens": state.get("page tokens", []),

@@ -12,9 +12,10 @@ class MtaVizError(Exception):
 class ConfigError(MtaVizError, ValueError):
     """Values that describe no model, plan, recipe or result. `problems` lists every fault found."""
 
-    def __init__(self, problems: Sequence[str], subject: str = "The configuration") -> None:
+    def __init__(self, problems: Sequence[str], subject: str = "The configuration", remedy: str = "") -> None:
         self.problems = tuple(problems)
-        super().__init__(describe_problems(subject, self.problems))
+        said = describe_problems(subject, self.problems)
+        super().__init__(f"{said}\n{remedy}" if remedy else said)
 
 
 class CheckpointError(MtaVizError):

@@ -6,12 +6,13 @@ stand in `Annotated`. Owns the sentences, `field is VALUE; expected ...`; files 
 
 import json
 import math
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
 
 from mta_viz.errors import ConfigError, first_problems
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 def _finite(value: float) -> float:
     if math.isinf(value):
-        raise ValueError("expected a finite number")
+        raise ValueError("is infinite; expected a finite number")
     return value
 
 
@@ -32,64 +33,66 @@ Measured = Annotated[
 ]
 
 
-def from_text(
-    kind: type[T],
-    text: str | bytes,
-    subject: str,
-    *,
-    file_format: str | None = None,
-    unknown: Literal["ignore", "forbid"] = "ignore",
-) -> T:
-    """The dataclass that a JSON text describes. `file_format`: what its field `format` must say.
+def from_text(kind: type[T], text: str | bytes, subject: str, *, file_format: str, remedy: str = "") -> T:
+    """The dataclass that a JSON text describes, whose field `format` says `file_format`.
 
-    Raises ConfigError listing every field that is missing, of another kind or out of range, and with
-    `unknown="forbid"` each that `kind` has not. The text may come from anywhere; nothing of it is run.
+    Raises ConfigError listing every field that is missing, of another kind or out of range, with `remedy`
+    after them. Fields that `kind` has not are passed over. The text may come from anywhere; nothing is run.
     """
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    content = content.removeprefix(BOM_UTF8)
     try:
-        data = from_json(text, allow_inf_nan=False)
+        data = from_json(content, allow_inf_nan=False)
     except ValueError as error:  # it tells the place in the text, nothing of what stands there
-        raise ConfigError([f"it is no JSON ({error})"], subject) from None
-    if file_format is not None and (not isinstance(data, dict) or data.get("format") != file_format):
-        named = short_repr(data.get("format")) if isinstance(data, dict) else "none"
-        raise ConfigError([f'its format is {named}; this version reads "{file_format}"'], subject)
-    try:
-        return _adapter(cast(Any, kind)).validate_json(text, strict=True, extra=unknown)
-    except ValidationError as error:
-        raise ConfigError(_problems(error, kind), subject) from None
+        raise ConfigError([f"it is no JSON ({error})"], subject, remedy) from None
+    named = data.get("format") if isinstance(data, dict) else None
+    if named != file_format:
+        problem = f"its format is {short_repr(named)}; this version reads {file_format!r}"
+        raise ConfigError([problem], subject, remedy)
+    return _checked(kind, content, subject, remedy, "ignore")
 
 
 def from_data(kind: type[T], data: Mapping[str, Any], subject: str) -> T:
-    """The same of what a TOML file holds; a field that `kind` has not is a problem."""
-    return from_text(kind, json.dumps(data, default=str), subject, unknown="forbid")
+    """The same of values a TOML file or a command line gave; a field that `kind` has not is a problem."""
+    try:
+        text = json.dumps(data, default=str).encode()
+    except ValueError:  # Python writes no number of thousands of digits
+        raise ConfigError(["it holds a number of thousands of digits"], subject) from None
+    return _checked(kind, text, subject, "", "forbid")
+
+
+def _checked(
+    kind: type[T], text: bytes, subject: str, remedy: str, unknown: Literal["ignore", "forbid"]
+) -> T:
+    try:
+        return _adapter(cast(Any, kind)).validate_json(text, strict=True, extra=unknown)
+    except ValidationError as error:
+        raise ConfigError(_problems(error, kind), subject, remedy) from None
 
 
 def value_problems(kind: type, values: Mapping[str, Any]) -> list[str]:
     """What is wrong with values for the fields of a dataclass: missing, unknown, of another kind."""
     try:
-        _fields_adapter(kind).validate_python(dict(values))
+        _fields_model(kind).model_validate(dict(values))
     except ValidationError as error:
         return _problems(error, kind)
     return []
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
 @cache
-def _fields_adapter(kind: type) -> TypeAdapter[Any]:
+def _fields_model(kind: Any) -> Any:
     """Of the fields alone: a dataclass that checks itself when it is made would check itself for ever."""
     hints = get_type_hints(kind, include_extras=True)
-    made = {
-        field.name: Required[hints[field.name]]
-        if field.default is MISSING
-        else NotRequired[hints[field.name]]
+    made: Any = {
+        field.name: (hints[field.name], ... if field.default is MISSING else field.default)
         for field in fields(kind)
     }
-    table = TypedDict(kind.__name__, made)  # type: ignore[misc]
-    table.__pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[attr-defined]
-    return TypeAdapter(table)
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **made)
 
 
 def _problems(error: ValidationError, kind: type) -> list[str]:
@@ -107,10 +110,21 @@ def _sentences(error: ErrorDetails, kind: type) -> Sequence[str]:
             return [f"unknown field {name!r}; known are {known}"]
         case "value_error":
             own = error["ctx"]["error"]
-            lead = f"{name}: " if name else ""
-            return [lead + text for text in getattr(own, "problems", [str(own)])]
-    expected = error["msg"].removeprefix("Input should be ").replace("a valid integer", "a whole number")
+            if not isinstance(own, ConfigError):  # what a validator says of its field
+                return [f"{name or 'it'} {own}"]
+            return [f"{name}: {problem}" if name else problem for problem in own.problems]
+    expected = error["msg"].removeprefix("Input should be ")
+    for pydantic, ours in _WORDS.items():
+        expected = expected.replace(pydantic, ours)
     return [f"{name or 'it'} is {came}; expected {expected[:1].lower()}{expected[1:]}"]
+
+
+_WORDS = {
+    "a valid integer": "a whole number",
+    "a valid string": "a text",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
 
 
 def _place(location: Sequence[int | str]) -> str:
@@ -120,4 +134,4 @@ def _place(location: Sequence[int | str]) -> str:
 
 
 def _is_kind(part: int | str) -> bool:
-    return isinstance(part, str) and (part in ("str", "int", "float", "bool", "none") or "[" in part)
+    return isinstance(part, str) and (part in ("str", "int", "float") or "[" in part or "-" in part)

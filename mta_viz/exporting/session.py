@@ -19,8 +19,8 @@ from pydantic import Field
 
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.carriers import embed
 from mta_viz.exporting.pictures import printable
-from mta_viz.exporting.provenance import embed
 from mta_viz.exporting.saved import Choices, Saved, sidecar, zipped
 from mta_viz.printed import size_text
 from mta_viz.version import VERSION

@@ -270,7 +270,7 @@ DAMAGED = (
     ('"name": "m"', '"name": 3', "name is 3; expected a text"),
     ('"name": "m"', r'"name": "\\ud800"', "no JSON"),
     ('"question": null', '"question": {"a": 1}', "question is {'a': 1}"),
-    ('"needle": ".*?"', '"needle": "' + "x" * 10_001 + '"', "at most 10,000 characters"),
+    ('"needle": ".*?"', '"needle": "' + "x" * 10_001 + '"', "at most 10000 characters"),
     (r'(\{"needles.*?\})', r"\1, \1", "has a sample twice"),
 )
 

@@ -1,26 +1,45 @@
 """`figure --from FILE [PATH] [--page N] [--out FILE]`: a saved figure made again from its checkpoint."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint.files import replacing
-from mta_viz.cli.output import check_output
+from mta_viz.cli.flags import add_file, positive
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.pictures import FORMATS
-from mta_viz.exporting.provenance import read
-from mta_viz.exporting.saved import Choices, Saved, choices_of, picture, sidecar
 
-SUFFIXES = (*FORMATS, "csv", "json")
+if TYPE_CHECKING:
+    from mta_viz.exporting.saved import Choices, Saved
+
+HELP = "make a figure the app saved again, from its checkpoint"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A saved figure, its checkpoint, and the file to make of it."""
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a figure's sidecar (.json), or the .png, .svg, .pdf or .html file itself",
+    )
+    parser.add_argument(
+        "path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)"
+    )
+    parser.add_argument("--page", type=positive, metavar="N", help="of a PDF of many figures, from 1")
+    add_file(parser, "--out", ".png, .svg, .pdf, .html, .csv or .json")
+    parser.add_argument("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the figure; the answer says what it is. Without `--out` only that, and whether it can be made."""
+    from mta_viz.exporting.provenance import read
+    from mta_viz.exporting.saved import choices_of
+
     said = read(arguments.source, arguments.page)
     choices = choices_of(said, arguments.dpi)
     suffix = _suffix(arguments.out) if arguments.out else None
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
     from mta_viz.ui.shell.headless import make_again
 
     saved = make_again(said, arguments.path)
@@ -40,13 +59,19 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _suffix(out: Path) -> str:
+    from mta_viz.exporting.pictures import FORMATS
+
+    suffixes = (*FORMATS, "csv", "json")
     suffix = out.suffix.lower().removeprefix(".")
-    if suffix not in SUFFIXES:
-        raise MtaVizError(f"{out} ends with none of .{', .'.join(SUFFIXES)}: which format is it to have?")
+    if suffix not in suffixes:
+        raise MtaVizError(f"{out} ends with none of .{', .'.join(suffixes)}: which format is it to have?")
     return suffix
 
 
-def _content(saved: Saved, suffix: str, choices: Choices) -> bytes:
+def _content(saved: "Saved", suffix: str, choices: "Choices") -> bytes:
+    from mta_viz.exporting.pictures import FORMATS
+    from mta_viz.exporting.saved import picture, sidecar
+
     if suffix == "csv":
         return saved.csv.encode()
     if suffix == "json":

@@ -95,11 +95,11 @@ def misplaced_library(root: Path) -> list[str]:
 
 
 def too_long(root: Path) -> list[str]:
-    """Files of 300 lines and more; pages over 80."""
+    """Files of over 400 lines; pages over 80."""
     return [
         f"{name} has {lines} lines"
         for name, _, lines in sources(root)
-        if lines >= (81 if name.startswith("pages/") else 300)
+        if lines > (80 if name.startswith("pages/") else 400)
     ]
 
 
@@ -127,27 +127,7 @@ def shadowed_api(root: Path) -> list[str]:
     return [f"mta_viz/{name} would replace mta_viz.{name}" for name in sorted(names & API)]
 
 
-def readme_files(root: Path) -> Iterator[str]:
-    """Paths in the README's tree, two spaces a level."""
-    stack: list[str] = []
-    for line in (root / "README.md").read_text("utf-8").split("## What is where\n```\n")[1].splitlines():
-        if line == "```":
-            return
-        stack[(len(line) - len(line.lstrip())) // 2 :] = [line.split()[0].rstrip("/")]
-        yield "/".join(stack)
-
-
-def readme_tree(root: Path) -> list[str]:
-    """Files the README's tree lacks, and those it lists that are gone."""
-    listed = {name for name in readme_files(root) if name.startswith(("mta_viz/", "pages/", "app.py"))}
-    there = {name for name, _, _ in sources(root) if not name.endswith("/__init__.py")}
-    gone = {name for name in listed - there if name.endswith(".py")}
-    return [f"README.md lacks {name}" for name in sorted(there - listed)] + [
-        f"README.md lists {name}, which is gone" for name in sorted(gone)
-    ]
-
-
-RULES = [wrong_direction, misplaced_library, too_long, undocumented, shadowed_api, readme_tree]
+RULES = [wrong_direction, misplaced_library, too_long, undocumented, shadowed_api]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -171,18 +151,15 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
         (misplaced_library, "mta_viz/analysis/health.py", '"""Doc."""\nfrom captum.attr import X\n'),
         (misplaced_library, "mta_viz/analysis/maps.py", '"""Doc."""\nimport transformer_lens\n'),
         (misplaced_library, "mta_viz/plots/theme.py", '"""Doc."""\nfrom torch import Tensor\n'),
-        (too_long, "mta_viz/config.py", '"""Doc."""\n' + "\n" * 299),
+        (too_long, "mta_viz/config.py", '"""Doc."""\n' + "\n" * 400),
         (too_long, "pages/attention.py", '"""Doc."""\n' + "\n" * 80),
         (undocumented, "mta_viz/config.py", "import math\n"),
         (undocumented, "mta_viz/config.py", '"""Doc."""\ndef f(): ...\n'),
         (undocumented, "mta_viz/config.py", '"""Doc."""\nclass C:\n    """Doc."""\n    def f(self): ...\n'),
         (shadowed_api, "mta_viz/kernels.py", '"""Doc."""\n'),
-        (readme_tree, "mta_viz/model/new.py", '"""Doc."""\n'),
-        (readme_tree, "README.md", "## What is where\n```\nmta_viz/  x\n  model/  y\n    old.py  z\n```\n"),
     ],
 )
 def test_a_planted_violation_is_found(tmp_path: Path, rule: Callable, name: str, text: str):
-    (tmp_path / "README.md").write_text("## What is where\n```\nmta_viz/  the package\n```\n")
     planted = tmp_path / name
     planted.parent.mkdir(parents=True, exist_ok=True)
     planted.write_text(text)

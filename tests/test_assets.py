@@ -1,9 +1,8 @@
-"""What the project ships is what it says: weights, cards, kernels over training, table and README."""
+"""What the project ships is what it says: weights, cards, kernels over training, and tables."""
 
 import itertools
 import json
 import re
-import shlex
 import statistics
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from mta_viz.analysis.cause.effects import read_effects
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.cli import main
 from mta_viz.model.interventions import AblateHead
 from mta_viz.run import tracing
 from mta_viz.tasks.blocks import BlockTask
@@ -74,16 +72,6 @@ def test_the_shipped_model_finds_blocks():
     """The bar is 1 % of 1,000 sequences; of 50 at most 3 may be wrong, whatever the luck."""
     model = tracing.load(ASSETS / "blocks-n5-mta", dtype=torch.float32)
     assert evaluate_blocks(model, BlockTask(), n=50).error <= 0.06
-
-
-def test_the_readme_shows_what_generate_answers(monkeypatch, capsys):
-    text = (ROOT / "README.md").read_text("utf-8")
-    command, shown = re.search(
-        r"^\$ python -m mta_viz (generate .*)\n(\{\n(?:.*\n)*?\}\n)", text, re.M
-    ).groups()
-    monkeypatch.chdir(ROOT)
-    assert main(shlex.split(command)) == 0
-    assert capsys.readouterr().out == shown
 
 
 def test_the_table_of_single_letters_is_what_the_cards_say():

@@ -1,4 +1,4 @@
-"""The shipped needle models, and what MODELS.md and README.md say of them and of the runs beside them."""
+"""The shipped needle models, and what MODELS.md and docs/guide.md say of them and of the runs beside them."""
 
 import dataclasses
 import itertools
@@ -195,8 +195,8 @@ def test_the_best_of_three_rates_is_shipped_and_all_are_told():
     assert table("model | learning rate") == expected
 
 
-def test_the_readme_says_how_many_are_right():
-    text = (ASSETS.parent / "README.md").read_text("utf-8")
+def test_the_guide_says_how_many_are_right():
+    text = (ASSETS.parent / "docs" / "guide.md").read_text("utf-8")
     for folder in (MTA, TWIN):
         score = card(folder / "card.json")["needles"]["total"]["all"]
         (right,) = re.findall(rf"^\| `assets/{folder.name}` .* \| (.*?) \|$", text, re.M)

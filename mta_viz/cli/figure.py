@@ -34,26 +34,25 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the figure; the answer says what it is. Without `--out` only that, and whether it can be made."""
-    from mta_viz.exporting.provenance import read
-    from mta_viz.exporting.saved import choices_of
+    from mta_viz.exporting.again import make_again
+    from mta_viz.exporting.carriers import read
+    from mta_viz.exporting.saved import choices_of, saved
 
-    said = read(arguments.source, arguments.page)
-    choices = choices_of(said, arguments.dpi)
-    suffix = _suffix(arguments.out) if arguments.out else None
-    from mta_viz.ui.shell.headless import make_again
-
-    saved = make_again(said, arguments.path)
+    provenance = read(arguments.source, arguments.page)
+    choices = choices_of(provenance, arguments.dpi)
+    suffix = _suffix(arguments.out) if arguments.out else ""
+    figure = saved(make_again(provenance, arguments.path))
     if arguments.out:
-        content = _content(saved, str(suffix), choices)
+        content = _content(figure, suffix, choices)
         with replacing(arguments.out) as partial:
             partial.write_bytes(content)
     return {
-        "figure": said.figure,
-        "page": said.page,
-        "checkpoint": said.checkpoint,
-        "sha256": said.sha256,
-        "caption": saved.caption,
-        "rows": saved.csv.count("\n") - 1,
+        "figure": figure.provenance.figure,
+        "parameters": figure.provenance.parameters,
+        "checkpoint": provenance.run.checkpoint,
+        "sha256": provenance.run.sha256,
+        "caption": figure.caption,
+        "rows": figure.csv.count("\n") - 1,
         "out": str(arguments.out) if arguments.out else None,
     }
 
@@ -68,12 +67,12 @@ def _suffix(out: Path) -> str:
     return suffix
 
 
-def _content(saved: "Saved", suffix: str, choices: "Choices") -> bytes:
+def _content(figure: "Saved", suffix: str, choices: "Choices") -> bytes:
     from mta_viz.exporting.pictures import FORMATS
     from mta_viz.exporting.saved import picture, sidecar
 
     if suffix == "csv":
-        return saved.csv.encode()
+        return figure.csv.encode()
     if suffix == "json":
-        return sidecar(saved, choices)
-    return picture(saved, next(format for format in FORMATS if format == suffix), choices)
+        return sidecar(figure, choices)
+    return picture(figure, next(format for format in FORMATS if format == suffix), choices)

@@ -38,7 +38,8 @@ class Source:
     """What a figure is drawn from: a model, a run of it where the figure needs one, and another beside it.
 
     `remember(make, *key)` is how results are kept (the app keeps them by run and key, elsewhere they are made
-    at once); `progress(share done)` may raise Cancelled; layers and heads are labelled from `numbering`.
+    at once), `remember_with_run` how those are that hold a run, of which there may be few; `progress(share
+    done)` may raise Cancelled; layers and heads are labelled from `numbering`.
     """
 
     model: "HookedMTA"
@@ -46,6 +47,7 @@ class Source:
     beside: "Source | None" = None
     numbering: int = 0
     remember: Callable[..., Any] = _at_once
+    remember_with_run: Callable[..., Any] = _at_once
     progress: Callable[[float], None] = _unheard
 
     @property
@@ -77,6 +79,7 @@ class NamedFigure(Generic[R]):
     """
 
     name: ClassVar[str] = ""
+    holds_run: ClassVar[bool] = False  # whether its result holds a run, and with it a model
 
     def result(self, source: Source) -> R:
         """What is shown, as a frozen result. Raises MtaVizError for parameters the run cannot serve."""
@@ -156,7 +159,8 @@ def named(name: str) -> Callable[[F], F]:
 def drawn(spec: NamedFigure[Any], source: Source) -> Drawn:
     """The figure, its result and picture kept as the source keeps them."""
     key = (spec.name, spec)
-    result = source.remember(lambda: spec.result(source), "result", *key)
+    remember = source.remember_with_run if spec.holds_run else source.remember
+    result = remember(lambda: spec.result(source), "result", *key)
     picture = source.remember(lambda: spec.draw(source, result), "picture", *key, source.numbering)
     return Drawn(spec, source, result, picture, spec.caption(source, result))
 

@@ -67,9 +67,9 @@ class BlockTask:
     def batch(self, size: int, generator: torch.Generator) -> BlockBatch:
         """`size` sequences on the generator's device; the same generator state gives the same batch."""
         blocks, query, target = _draw(self, size, generator)
-        found = blocks[torch.arange(size, device=blocks.device), target]
+        letters = blocks[torch.arange(size, device=blocks.device), target]
         shown = {"all": slice(None), "first": slice(0, 1), "last": slice(-1, None)}[self.output]
-        tokens = torch.cat([_joined(blocks), query, found[:, shown]], dim=1)
+        tokens = torch.cat([_joined(blocks), query, letters[:, shown]], dim=1)
         answer = torch.zeros_like(tokens, dtype=torch.bool)
         answer[:, -self.n_answer :] = True
         return BlockBatch(tokens, answer, target)
@@ -101,9 +101,9 @@ def _draw(
     shape = (size, task.n_blocks)
     blocks = _random_order((*shape, N_ALPHABET), generator)[..., : task.n_letters]
     target = torch.randint(task.n_blocks, (size,), generator=generator, device=device)
-    found = blocks[torch.arange(size, device=device), target]
+    letters = blocks[torch.arange(size, device=device), target]
     chosen = _random_order((size, task.n_letters), generator)[:, : task.n_query]
-    query = found.gather(1, chosen)
+    query = letters.gather(1, chosen)
     spare = _blocks_without(query[:, 0], task, generator)
     holds_all = (blocks[..., None] == query[:, None, None, :]).any(2).all(-1)
     is_target = torch.arange(task.n_blocks, device=device) == target[:, None]

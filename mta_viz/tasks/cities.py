@@ -1,38 +1,24 @@
-"""The cities and numbers of the needle task, and which of them training never sees.
+"""The cities and numbers of the needle task: real, made up, and which of them training never sees.
 
-None of the cities is a town of the grammar, so a haystack never speaks of a needle's city.
+Made-up place names are pronounceable, so that a model can train on more cities than there are. Words are
+data: cities.toml.
 """
 
-from mta_viz.tasks.grammar.topic import words
+import itertools
+import random
+from collections.abc import Iterator
 
-KNOWN_CITIES = words(
-    "Accra; Addis Ababa; Algiers; Amman; Amsterdam; Ankara; Athens; Atlanta; Auckland; Baghdad; Baku; "
-    "Baltimore; Bangkok; Barcelona; Beijing; Beirut; Belfast; Belgrade; Berlin; Bilbao; Birmingham; "
-    "Bogota; Bombay; Boston; Brasilia; Bratislava; Brisbane; Brussels; Bucharest; Budapest; Buenos "
-    "Aires; Buffalo; Cairo; Calcutta; Calgary; Canberra; Cape Town; Caracas; Casablanca; Charleston; "
-    "Chicago; Cincinnati; Cleveland; Cologne; Colombo; Columbus; Copenhagen; Dakar; Dallas; Damascus; "
-    "Delhi; Denver; Detroit; Dhaka; Doha; Dubai; Dublin; Edinburgh; Florence; Frankfurt; Gdansk; "
-    "Geneva; Genoa; Glasgow; Guadalajara; Guatemala City; Hamburg; Hanoi; Havana; Helsinki; Hiroshima; "
-    "Hong Kong; Honolulu; Houston; Istanbul; Jakarta; Jerusalem; Johannesburg; Kabul; Kansas City; "
-    "Karachi; Kathmandu; Khartoum; Kiev; Kingston; Krakow; Kuala Lumpur; Kyoto; La Paz; Lagos; Lahore; "
-    "Las Vegas; Leipzig; Lima; Lisbon; Liverpool; London; Los Angeles; Lyon; Madrid; Malaga; "
-    "Manchester; Manila; Marseille; Melbourne; Memphis; Mexico City; Miami; Milan; Minneapolis; "
-    "Monaco; Montreal; Moscow; Mumbai; Munich; Nairobi; Naples; Nashville; New Delhi; New Orleans; New "
-    "York; Nice; Nicosia; Oslo; Ottawa; Palermo; Panama City; Paris; Perth; Philadelphia; Phoenix; "
-    "Pittsburgh; Portland; Prague; Quebec; Quito; Riga; Rio de Janeiro; Rome; Rotterdam; San Diego; "
-    "San Francisco; San Juan; Santiago; Sao Paulo; Seattle; Seoul; Seville; Shanghai; Singapore; "
-    "Stockholm; Stuttgart; Sydney; Taipei; Tallinn; Tehran; Tel Aviv; Tokyo; Toronto; Toulouse; "
-    "Tripoli; Tunis; Turin; Valencia; Vancouver; Venice; Vienna; Vilnius; Warsaw; Washington; "
-    "Wellington; Winnipeg; Zagreb; Zurich"
-)
-HELD_OUT_CITIES = words(
-    "Abu Dhabi; Albuquerque; Asmara; Austin; Banja Luka; Cebu City; Chisinau; Dar es Salaam; Des "
-    "Moines; Dusseldorf; Fukuoka; Gothenburg; Hannover; Harare; Ho Chi Minh City; Islamabad; Kampala; "
-    "Kigali; Las Palmas; Ljubljana; Lusaka; Maputo; Medellin; Minsk; Monterrey; Montevideo; Nagoya; "
-    "Osaka; Port Moresby; Porto; Pretoria; Reykjavik; Riyadh; Salt Lake City; San Antonio; San "
-    "Salvador; Sapporo; Skopje; Tashkent; Tbilisi; Tirana; Ulaanbaatar; Yerevan; Windhoek"
-)
+from mta_viz.tasks.word_lists import word_lists
+
+KNOWN_CITIES = word_lists("cities")["real"]["known"]
+HELD_OUT_CITIES = word_lists("cities")["real"]["held_out"]
 CITIES = KNOWN_CITIES + HELD_OUT_CITIES
+LONGEST = 16  # characters of a made-up name, as of the longest real one
+_PARTS = word_lists("cities")["made_up"]
+# s a made-up word, f and l a shared first and last word, m a small word between
+_SHAPES = (*["s"] * 9, *["fs"] * 4, *["ss"] * 2, *["sl"] * 2, "fsl", "ssl", "sms", "fms")
+_SHARED = {"f": _PARTS["first"], "m": _PARTS["small"], "l": _PARTS["last"]}
+_VOWEL_LETTERS = "aeiou"
 
 
 def is_held_out(number: int) -> bool:
@@ -44,3 +30,58 @@ def is_held_out(number: int) -> bool:
 NUMBERS = tuple(range(1, 1000))
 KNOWN_NUMBERS = tuple(number for number in NUMBERS if not is_held_out(number))
 HELD_OUT_NUMBERS = tuple(number for number in NUMBERS if is_held_out(number))
+
+
+def made_up_cities(count: int) -> tuple[str, ...]:
+    """The first `count` of a fixed sequence of distinct names, of one to three words each.
+
+    No name holds a real city of the needle task or a town of the grammar, nor a word that only
+    held-out cities have. The same everywhere: no seed, no hash order.
+    """
+    names: dict[str, None] = {}
+    source = _names()
+    while len(names) < count:
+        names[next(source)] = None
+    return tuple(names)
+
+
+def _names() -> Iterator[str]:
+    """Names without end, some of them more than once."""
+    rng = random.Random("made-up cities")
+    taken = _taken()
+    while True:
+        name = _name(rng)
+        if len(name) <= LONGEST and not taken & set(_runs(name)):
+            yield name
+
+
+def _name(rng: random.Random) -> str:
+    shape = rng.choice(_SHAPES)
+    return " ".join(rng.choice(_SHARED[slot]) if slot in _SHARED else _word(rng) for slot in shape)
+
+
+def _word(rng: random.Random) -> str:
+    """An opening, up to two syllables and an ending, with a vowel wherever consonants would meet."""
+    text = rng.choice(_PARTS["opening"])
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 1, 1, 2))):
+        text += rng.choice(_PARTS["vowel"]) if text[-1].lower() not in _VOWEL_LETTERS else ""
+        text += rng.choice(_PARTS["between"])
+    ending = rng.choice(_PARTS["ending"])
+    if (text[-1].lower() in _VOWEL_LETTERS) == (ending[0] in _VOWEL_LETTERS):
+        text += rng.choice(_PARTS["between" if ending[0] in _VOWEL_LETTERS else "vowel"])
+    return text + ending
+
+
+def _taken() -> frozenset[str]:
+    """In small letters: real cities and towns, and the words that only held-out cities have."""
+    known = {word for city in KNOWN_CITIES for word in city.lower().split()}
+    held_out = {word for city in HELD_OUT_CITIES for word in city.lower().split()}
+    towns = word_lists("grammar")["words"]["town"]
+    return frozenset(name.lower() for name in (*CITIES, *towns)) | (held_out - known)
+
+
+def _runs(name: str) -> Iterator[str]:
+    """Every run of consecutive words, in small letters."""
+    parts = name.lower().split()
+    for start, stop in itertools.combinations(range(len(parts) + 1), 2):
+        yield " ".join(parts[start:stop])

@@ -138,9 +138,9 @@ def joint_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
 
     A space for byte-level tokenizers; nothing where words carry their space (SentencePiece).
     """
-    one = encode_piece(tokenizer, "One.").ids
+    sentence = encode_piece(tokenizer, "One.").ids
     for between in (encode_piece(tokenizer, " ").ids, ()):
-        if tokenizer.decode((*one, *between, *one)) == "One. One.":
+        if tokenizer.decode((*sentence, *between, *sentence)) == "One. One.":
             return between
     raise TokenizerError(
         f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; "
@@ -148,26 +148,27 @@ def joint_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
     )
 
 
-def join_pieces(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> Tokens:
-    """BOS and the pieces with a space between; the space's characters go to the joint or the next token."""
-    text, spans = "", []
+def join_pieces(
+    tokenizer: Tokenizer, pieces: Iterable[Piece], joint: tuple[int, ...]
+) -> tuple[Tokens, list[int]]:
+    """BOS and the pieces with a space between, and the token at which each piece begins.
+
+    The space's characters go to the joint or, without one, to the next token.
+    """
+    text = ""
     ids = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     spans = [(0, 0)] * len(ids)
-    for index, piece in enumerate(pieces):
-        start = len(text)
-        text += piece.text if index == 0 else " " + piece.text
-        offset = len(text) - len(piece.text)
+    starts: list[int] = []
+    for piece in pieces:
+        offset = len(text) + 1 if starts else 0
         moved = [(a + offset, b + offset) for a, b in piece.spans]
-        if index > 0:
+        if starts and joint:
             ids += joint
-            between = [(start, offset)] + [(offset, offset)] * (len(joint) - 1) if joint else []
-            moved = between + moved if joint else [(start, moved[0][1]), *moved[1:]]
+            spans += [(offset - 1, offset), *[(offset, offset)] * (len(joint) - 1)]
+        elif starts:
+            moved[0] = (offset - 1, moved[0][1])
+        starts.append(len(ids))
         ids += piece.ids
         spans += moved
-    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text)
-
-
-def piece_starts(tokenizer: Tokenizer, pieces: list[Piece], joint: tuple[int, ...]) -> list[int]:
-    """The token of `join_pieces` at which each piece begins."""
-    first = 0 if tokenizer.bos_id is None else 1
-    return list(itertools.accumulate((len(piece) + len(joint) for piece in pieces[:-1]), initial=first))
+        text += f" {piece.text}" if offset else piece.text
+    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text), starts

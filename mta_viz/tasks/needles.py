@@ -13,15 +13,7 @@ from typing import Literal
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES, NUMBERS
-from mta_viz.tasks.haystack import (
-    Piece,
-    encode_piece,
-    fill,
-    join_pieces,
-    joint_ids,
-    piece_starts,
-    text_sentences,
-)
+from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -37,6 +29,7 @@ TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `
 MAX_NEEDLES = 8
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
+Part = tuple[SpanKind | None, int, Piece]  # kind (None for the haystack), index of the fact, text
 
 
 @dataclass(frozen=True)
@@ -119,29 +112,29 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     name = f"needles {task.n_needles}/{task.length}/{task.depth}"
     rng = random.Random(f"{name}/{seed}")
     joint = joint_ids(tokenizer)
-    facts = _facts(task, rng)
-    needles = [encode_piece(tokenizer, _filled(task.needle, city, value)) for city, value in facts]
-    city, value = facts[0]
+    cities = rng.sample(task.cities, task.n_needles)
+    facts = list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
+    city, value = facts[0]  # the first is asked for
+    needles = [
+        encode_piece(tokenizer, task.needle.replace("{city}", city).replace("{value}", str(value)))
+        for city, value in facts
+    ]
     question = encode_piece(tokenizer, task.question_template.replace("{city}", city))
     budget = _haystack_budget(tokenizer, task, needles, question, len(joint))
-    texts = _haystack_sentences(task, rng, f"{name} haystack", seed, [city for city, _ in facts])
+    texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
     hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
-    order, depth = _order(task, rng, hay, len(joint))
-    pieces = [hay[i] if kind == "hay" else needles[i] for kind, i in order] + [question]
-    prompt = join_pieces(tokenizer, pieces, joint)
+    parts, depth = _spread(task, rng, hay, needles, len(joint))
+    parts.append(("question", 0, question))
+    prompt, starts = join_pieces(tokenizer, [piece for *_, piece in parts], joint)
     answer = answer_ids(tokenizer, question.text, value)
-    kinds: list[tuple[SpanKind, tuple[str, int]] | None] = [
-        ("asked" if i == 0 else "needle", facts[i]) if kind == "needle" else None for kind, i in order
-    ]
-    kinds.append(("question", facts[0]))
-    starts = piece_starts(tokenizer, pieces, joint)
+    placed = list(zip(starts, parts, strict=True))
     spans = [
-        GoldSpan(kind[0], start, start + len(piece), piece.text, *kind[1])
-        for piece, kind, start in zip(pieces, kinds, starts, strict=True)
+        GoldSpan(kind, start, start + len(piece), piece.text, *facts[i])
+        for start, (kind, i, piece) in placed
         if kind is not None
     ]
     gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
-    plain = tuple(start for start, kind in zip(starts, kinds, strict=True) if kind is None)
+    plain = tuple(start for start, (kind, *_) in placed if kind is None)
     return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold), plain)
 
 
@@ -152,16 +145,6 @@ def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[i
     if whole[: len(asked)] == asked.ids:
         return whole[len(asked) :]
     return encode_piece(tokenizer, f" {value}").ids
-
-
-def _filled(template: str, city: str, value: int) -> str:
-    return template.replace("{city}", city).replace("{value}", str(value))
-
-
-def _facts(task: NeedleTask, rng: random.Random) -> list[tuple[str, int]]:
-    """Distinct cities with distinct numbers; the first is asked for."""
-    cities = rng.sample(task.cities, task.n_needles)
-    return list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
 
 
 def _haystack_budget(
@@ -186,10 +169,10 @@ def _haystack_sentences(
     return (text for text in text_sentences(task.haystack, rng) if not any(city in text for city in cities))
 
 
-def _order(
-    task: NeedleTask, rng: random.Random, hay: list[Piece], joint: int
-) -> tuple[list[tuple[str, int]], float]:
-    """("hay" | "needle", index) in order, and the asked needle's true depth."""
+def _spread(
+    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece], joint: int
+) -> tuple[list[Part], float]:
+    """Parts of the prompt in order, and the asked needle's true depth."""
     ends = list(itertools.accumulate((len(piece) + joint for piece in hay), initial=0))
     if task.depth is None:
         asked = rng.randrange(len(ends))
@@ -198,11 +181,11 @@ def _order(
         asked = min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
     placed = [(asked, _rank(task, rng, asked, len(hay)), 0)]
     placed += [(rng.randrange(len(ends)), rng.random(), i) for i in range(1, task.n_needles)]
-    order: list[tuple[str, int]] = []
+    parts: list[Part] = []
     for place in range(len(ends)):
-        order += [("needle", i) for at, _, i in sorted(placed) if at == place]
-        order += [("hay", place)] if place < len(hay) else []
-    return order, 100 * ends[asked] / ends[-1] if hay else float("nan")
+        parts += [("needle" if i else "asked", i, needles[i]) for at, _, i in sorted(placed) if at == place]
+        parts += [(None, 0, piece) for piece in hay[place : place + 1]]
+    return parts, 100 * ends[asked] / ends[-1] if hay else float("nan")
 
 
 def _rank(task: NeedleTask, rng: random.Random, asked: int, n_hay: int) -> float:

@@ -5,6 +5,7 @@ points inside it; what follows it (punctuation, quotes, symbols) is neither read
 alone: no tokenizer, no model.
 """
 
+import itertools
 import json
 
 import regex
@@ -21,14 +22,14 @@ _WORD = regex.compile(r"\w+(?:['’‑-]\w+|[.,]\d+)*")
 
 def last_word(passage: str) -> tuple[int, int]:
     """Where the last word begins and ends. Raises PromptError where there is none, or none before it."""
-    found = [match.span() for match in _WORD.finditer(passage)]
-    if not found:
+    words = [match.span() for match in _WORD.finditer(passage)]
+    if not words:
         raise PromptError("it has no word: no letter and no digit. Give a passage of at least two words")
-    if len(found) == 1:
+    if len(words) == 1:
         raise PromptError(
             "it has one word only, with nothing before it to be predicted from. Give two words or more"
         )
-    return found[-1]
+    return words[-1]
 
 
 def parse_passages(text: str, name: str) -> tuple[str, ...]:
@@ -41,24 +42,19 @@ def parse_passages(text: str, name: str) -> tuple[str, ...]:
     if not written:
         raise PromptError(f"{name} is empty; expected passages. {FORMAT_WORDS}")
     if written[0].lstrip().startswith("{"):
-        found = [_from_json(line, place, name) for place, line in enumerate(lines, 1) if line.strip()]
-    elif len(_paragraphs(lines)) > 1:
-        found = _paragraphs(lines)
+        passages = [_from_json(line, place, name) for place, line in enumerate(lines, 1) if line.strip()]
+    elif len(paragraphs := _paragraphs(lines)) > 1:
+        passages = paragraphs
     else:
-        found = [line.strip() for line in written]
-    _check_sizes(found, name)
-    return tuple(found)
+        passages = [line.strip() for line in written]
+    _check_sizes(passages, name)
+    return tuple(passages)
 
 
 def _paragraphs(lines: list[str]) -> list[str]:
     """Lines between empty ones, put together."""
-    found: list[list[str]] = [[]]
-    for line in lines:
-        if line.strip():
-            found[-1].append(line.strip())
-        elif found[-1]:
-            found.append([])
-    return ["\n".join(part) for part in found if part]
+    groups = itertools.groupby((line.strip() for line in lines), bool)
+    return ["\n".join(group) for written, group in groups if written]
 
 
 def _from_json(line: str, place: int, name: str) -> str:
@@ -73,12 +69,14 @@ def _from_json(line: str, place: int, name: str) -> str:
     return entry["text"].strip()
 
 
-def _check_sizes(found: list[str], name: str) -> None:
-    if len(found) > MOST_PASSAGES:
-        raise PromptError(f"{name} has {len(found):,} passages; at most {MOST_PASSAGES:,} are taken. Cut it")
-    long = next((place for place, one in enumerate(found, 1) if len(one) > LONGEST), None)
-    if long is not None:
+def _check_sizes(passages: list[str], name: str) -> None:
+    if len(passages) > MOST_PASSAGES:
         raise PromptError(
-            f"{name}, passage {long}: {len(found[long - 1]):,} characters; at most {LONGEST:,} are taken. "
-            "For long texts there is the perplexity of the whole text"
+            f"{name} has {len(passages):,} passages; at most {MOST_PASSAGES:,} are taken. Cut it"
         )
+    for place, passage in enumerate(passages, 1):
+        if len(passage) > LONGEST:
+            raise PromptError(
+                f"{name}, passage {place}: {len(passage):,} characters; at most {LONGEST:,} are taken. "
+                "For long texts there is the perplexity of the whole text"
+            )

@@ -1,31 +1,22 @@
 """Questions about a small story whose facts are spread through distracting text, after BABILong.
 
-Owns where facts go, the gold spans and the token budget; stories.py makes up facts and questions,
-haystack.py owns the text between. Usable with any tokenizer; a sample depends on the task, the
-tokenizer and the seed alone, and its story on the task's name and the seed.
+Owns where facts go, the gold spans, the token budget and the scoring of answers; stories.py makes up
+facts and questions, haystack.py owns the text between. Usable with any tokenizer; a sample depends on
+the task, the tokenizer and the seed alone, and its story on the task's name and the seed.
 """
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.haystack import (
-    Piece,
-    encode_piece,
-    fill,
-    join_pieces,
-    joint_ids,
-    piece_starts,
-    text_sentences,
-)
+from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
 from mta_viz.tasks.needles import answer_ids
 from mta_viz.tasks.seeding import stream_seed
-from mta_viz.tasks.stories import LABELS, TASKS, Story, make_story
-from mta_viz.tasks.story_facts import OBJECTS, PEOPLE, PLACES
+from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 CUE = " Answer:"  # the question ends with it: the answer comes next
@@ -124,16 +115,16 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
     parts = _spread(tokenizer, story, hay, rng)
     question = encode_piece(tokenizer, story.query.text + CUE)
     parts.append(("question", question))
-    pieces = [piece for _, piece in parts]
-    prompt, starts = join_pieces(tokenizer, pieces, joint), piece_starts(tokenizer, pieces, joint)
+    prompt, starts = join_pieces(tokenizer, [piece for _, piece in parts], joint)
+    placed = list(zip(starts, parts, strict=True))
     spans = [
         RoleSpan(role, start, start + len(piece), piece.text)
-        for (role, piece), start in zip(parts, starts, strict=True)
+        for start, (role, piece) in placed
         if role is not None
     ]
     answer = answer_ids(tokenizer, question.text, story.answer)
     spans.append(RoleSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer)))
-    plain = tuple(start for (role, _), start in zip(parts, starts, strict=True) if role is None)
+    plain = tuple(start for start, (role, _) in placed if role is None)
     return QuestionSample(prompt, story.answer, answer, task.labels, tuple(spans), plain)
 
 
@@ -157,6 +148,30 @@ def _spread(
             if places[at] == place:
                 role: Role = "support" if at in story.supports else "distractor"
                 parts.append((role, encode_piece(tokenizer, fact.text)))
-        if place < len(hay):
-            parts.append((None, hay[place]))
+        parts += [(None, piece) for piece in hay[place : place + 1]]
     return parts
+
+
+@dataclass(frozen=True)
+class Scored:
+    """`sentence`: the output's first, as written. `named`: the labels that count, in the task's order."""
+
+    sentence: str
+    named: tuple[str, ...]
+    right: bool
+
+
+def score_output(output: str, target: str, question: str, labels: Iterable[str]) -> Scored:
+    """Whether a model's output answers the question by `target`, one of `labels`: BABILong's rule.
+
+    The output is lower-cased and cut before its first full stop; what was generated without one
+    counts whole. A label is named when its lower-cased letters occur there, within a longer word
+    too. Labels whose letters occur in the question do not count, whatever the output says of them:
+    the question's labels are never the answer. The output is right when the labels left are the
+    target and no other. (BABILong cuts at the marks of its own few-shot prompt as well, which these
+    prompts lack.)
+    """
+    sentence = output.partition(".")[0]
+    lowered, asked = sentence.lower(), question.lower()
+    named = tuple(label for label in labels if label.lower() in lowered and label.lower() not in asked)
+    return Scored(sentence.strip(), named, named == (target,))

@@ -1,29 +1,23 @@
 """Small stories with one question each, of the kinds of bAbI's tasks 1 to 5, made up from a seed.
 
-Own people, places, things and wording. Every story keeps this: exactly one answer follows from all
-facts; it follows from the supporting facts alone; without any one of them it follows neither from
-the others of them nor from all the rest.
+Own people, places, things and wording (stories.toml). Every story keeps this: exactly one answer follows
+from all facts; it follows from the supporting facts alone; without any one of them it follows neither from
+the others of them nor from all the rest. `follows` is the reader that decides it.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from mta_viz.tasks.seeding import stream_seed
-from mta_viz.tasks.story_facts import (
-    OBJECTS,
-    OPPOSITE,
-    PEOPLE,
-    PLACES,
-    SENTENCES,
-    Asked,
-    Fact,
-    Query,
-    Verb,
-    follows,
-)
+from mta_viz.tasks.word_lists import word_lists
 
+Verb = Literal["move", "take", "drop", "give", "lies"]
+Asked = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]
+
+PEOPLE, PLACES, OBJECTS = (word_lists("stories")["names"][kind] for kind in ("person", "place", "object"))
 TASKS: dict[str, str] = {  # in the words of the paper's appendix
     "qa1": "one supporting fact",
     "qa2": "two supporting facts",
@@ -42,7 +36,37 @@ _VERBS: dict[str, dict[Verb, int]] = {  # how often each happens, where it can
     "qa3": {"move": 3, "take": 2, "drop": 1},
     "qa5": {"move": 3, "take": 2, "drop": 1, "give": 6},
 }
+_ASKED: dict[str, Asked] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
+_SENTENCES, _QUESTIONS = word_lists("stories")["facts"], word_lists("stories")["questions"]
 _STEP = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
+_OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One sentence of a story; `words` fill its template.
+
+    move: person, place. take, drop: person, object. give: giver, object, receiver. lies: place,
+    direction, place.
+    """
+
+    verb: Verb
+    words: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question, and what it asks for.
+
+    person: where a person is. object: where an object is. before: object, place; where the object
+    was before that place. neighbour: direction, place; what lies there of the place. giver: object,
+    receiver. receiver: giver, object. given: giver, receiver.
+    """
+
+    asked: Asked
+    words: tuple[str, ...]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -64,9 +88,9 @@ def make_story(task: str, seed: int) -> Story:
     asked = _asked(task, rng)
     while True:
         facts = _rooms(rng) if task == "qa4" else _life(task, rng)
-        told = [story for story in _questions(facts, asked, rng) if keeps_its_promise(story)]
-        if told:
-            return rng.choice(told)
+        stories = [story for story in _questions(facts, asked, rng) if keeps_its_promise(story)]
+        if stories:
+            return rng.choice(stories)
 
 
 def keeps_its_promise(story: Story) -> bool:
@@ -75,58 +99,56 @@ def keeps_its_promise(story: Story) -> bool:
     supports = [facts[place] for place in story.supports]
     if not follows(facts, query) == follows(supports, query) == right:
         return False
-    without = [follows(_without(some, fact), query) for some in (facts, supports) for fact in supports]
-    return all(found != right for found in without)
+    without = (
+        [fact for fact in some if fact is not support] for some in (facts, supports) for support in supports
+    )
+    return all(follows(rest, query) != right for rest in without)
 
 
-def _without(facts: Sequence[Fact], left_out: Fact) -> list[Fact]:
-    return [fact for fact in facts if fact is not left_out]
+def follows(facts: Sequence[Fact], query: Query) -> frozenset[str]:
+    """Every answer to `query` that a reader of `facts` has, in their order: none, one, or several.
+
+    The reader keeps track forwards: a thing is where its holder is, and whoever takes a thing is
+    where it lies.
+    """
+    return frozenset(answer for answer in _ANSWERS[query.asked](facts, *query.words) if answer is not None)
 
 
 def _asked(task: str, rng: random.Random) -> Asked:
     """What is asked for; drawn before the story, so that each label is as likely as any other."""
-    if task == "qa5":
-        people: Asked = rng.choice(("giver", "receiver"))
-        return "given" if rng.randrange(len(LABELS[task])) < len(OBJECTS) else people
-    kinds: dict[str, Asked] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
-    return kinds[task]
+    if task != "qa5":
+        return _ASKED[task]
+    people: Asked = rng.choice(("giver", "receiver"))
+    return "given" if rng.randrange(len(LABELS[task])) < len(OBJECTS) else people
 
 
 def _life(task: str, rng: random.Random) -> tuple[Fact, ...]:
     """What people do in a house, each sentence once. Unseen people and things can be anywhere."""
-    place: dict[str, str] = {}
-    holder: dict[str, str] = {}
-    lying: dict[str, str] = {}
+    state = _State()
     facts: list[Fact] = []
     for _ in range(rng.randint(*_LENGTHS[task])):
-        deeds = _possible(place, holder, lying)
+        deeds = _possible(state)
         verbs = {verb: often for verb, often in _VERBS[task].items() if deeds[verb]}
         verb = rng.choices(list(verbs), list(verbs.values()))[0]
         words = rng.choice(deeds[verb])
-        fact = _said(verb, words, facts, rng)
-        if fact is None:
-            continue
-        facts.append(fact)
-        if verb == "move":
-            place[words[0]] = words[1]
-        elif verb == "drop":
-            lying[words[1]] = place[holder.pop(words[1])]
-        else:
-            holder[words[1]] = words[2] if verb == "give" else words[0]
+        used = {fact.text for fact in facts}
+        unused = [text for sentence in _SENTENCES[verb] if (text := sentence.format(*words)) not in used]
+        if unused:
+            facts.append(Fact(verb, words, rng.choice(unused)))
+            state.add(facts[-1])
     return tuple(facts)
 
 
-def _possible(
-    place: dict[str, str], holder: dict[str, str], lying: dict[str, str]
-) -> dict[Verb, list[tuple[str, ...]]]:
+def _possible(state: "_State") -> dict[Verb, list[tuple[str, ...]]]:
     """What can happen next, by verb."""
+    place, holder = state.place, state.holder
     return {
         "move": [(who, to) for who in PEOPLE for to in PLACES if place.get(who) != to],
         "take": [
             (who, thing)
             for who in place
             for thing in OBJECTS
-            if thing not in holder and lying.get(thing, place[who]) == place[who]
+            if thing not in holder and state.lying.get(thing, place[who]) == place[who]
         ],
         "drop": [(who, thing) for thing, who in holder.items()],
         "give": [
@@ -138,15 +160,8 @@ def _possible(
     }
 
 
-def _said(verb: Verb, words: tuple[str, ...], before: Sequence[Fact], rng: random.Random) -> Fact | None:
-    """The fact in words not used before; None when all are used up."""
-    used = {fact.text for fact in before}
-    texts = [text for one in SENTENCES[verb] if (text := one.format(*words)) not in used]
-    return Fact(verb, words, rng.choice(texts)) if texts else None
-
-
 def _rooms(rng: random.Random) -> tuple[Fact, ...]:
-    """Rooms on a square grid, each told by its direction from one that was told before, or the reverse."""
+    """Rooms on a square grid, each placed by its direction from one placed before, or the reverse."""
     names = rng.sample(PLACES, rng.randint(*_LENGTHS["qa4"]) + 1)
     at, facts = {(0, 0): names[0]}, []
     for name in names[1:]:
@@ -159,64 +174,126 @@ def _rooms(rng: random.Random) -> tuple[Fact, ...]:
         here, way, there = rng.choice(free)
         at[there] = name
         turned = rng.random() < 0.5
-        words = (at[here], OPPOSITE[way], name) if turned else (name, way, at[here])
-        facts.append(Fact("lies", words, rng.choice(SENTENCES["lies"]).format(*words)))
+        words = (at[here], _OPPOSITE[way], name) if turned else (name, way, at[here])
+        facts.append(Fact("lies", words, rng.choice(_SENTENCES["lies"]).format(*words)))
     return tuple(rng.sample(facts, len(facts)))
 
 
 def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Iterator[Story]:
     """Every question of the wanted kind, with the facts that should support its answer."""
-    if asked == "neighbour":
-        yield from _about_rooms(facts, rng)
     for at, fact in enumerate(facts):
-        if asked in ("giver", "receiver", "given") and fact.verb == "give":
+        if asked == "neighbour":
+            yield from _about_rooms(facts, at, rng)
+        elif asked in ("giver", "receiver", "given") and fact.verb == "give":
             yield _about_gift(facts, asked, at)
         elif asked == "person" and fact.verb == "move":
-            query = Query(asked, fact.words[:1], f"Where is {fact.words[0]}?")
-            yield Story(facts, query, fact.words[1], (at,))
+            yield Story(facts, _query(asked, fact.words[0]), fact.words[1], (at,))
         elif asked in ("object", "before") and fact.verb in ("take", "drop"):
             yield from _about_thing(facts, asked, at)
 
 
-def _about_rooms(facts: tuple[Fact, ...], rng: random.Random) -> Iterator[Story]:
-    for at, fact in enumerate(facts):
-        there, way, here = fact.words
-        for direction, place, answer in ((way, here, there), (OPPOSITE[way], there, here)):
-            text = rng.choice(
-                (
-                    f"What lies {direction} of the {place}?",
-                    f"What does the {place} lie {OPPOSITE[direction]} of?",
-                )
-            )
-            yield Story(facts, Query("neighbour", (direction, place), text), answer, (at,))
+def _query(asked: Asked, *words: str) -> Query:
+    return Query(asked, words, _QUESTIONS[asked][0].format(*words))
+
+
+def _about_rooms(facts: tuple[Fact, ...], at: int, rng: random.Random) -> Iterator[Story]:
+    there, way, here = facts[at].words
+    for direction, place, answer in ((way, here, there), (_OPPOSITE[way], there, here)):
+        text = rng.choice(_QUESTIONS["neighbour"]).format(direction, place, _OPPOSITE[direction])
+        yield Story(facts, Query("neighbour", (direction, place), text), answer, (at,))
 
 
 def _about_gift(facts: tuple[Fact, ...], asked: Asked, at: int) -> Story:
     who, thing, to = facts[at].words
-    query, answer = {
-        "giver": (Query("giver", (thing, to), f"From whom did {to} get the {thing}?"), who),
-        "receiver": (Query("receiver", (who, thing), f"To whom did {who} give the {thing}?"), to),
-        "given": (Query("given", (who, to), f"What did {who} give to {to}?"), thing),
-    }[asked]
-    return Story(facts, query, answer, (at,))
+    gifts = {"giver": ((thing, to), who), "receiver": ((who, thing), to), "given": ((who, to), thing)}
+    words, answer = gifts[asked]
+    return Story(facts, _query(asked, *words), answer, (at,))
 
 
 def _about_thing(facts: tuple[Fact, ...], asked: Asked, at: int) -> Iterator[Story]:
     """Where a thing is, or was before: from where its holder was when fact `at`, a take or drop, happened."""
-    fact = facts[at]
-    who, thing = fact.words
-    moves = [i for i, one in enumerate(facts) if one.verb == "move" and one.words[0] == who]
-    if fact.verb == "drop":
-        moves = [i for i in moves if i < at]
-    else:
-        ends = (i for i in range(at, len(facts)) if facts[i].verb == "drop" and facts[i].words[1] == thing)
-        end = next(ends, len(facts))
-        moves = [i for i in moves if i < end]
+    who, thing = facts[at].words
+    drops = (i for i in range(at, len(facts)) if facts[i].verb == "drop" and facts[i].words[1] == thing)
+    end = next(drops, len(facts))
+    moves = [i for i in range(end) if facts[i].verb == "move" and facts[i].words[0] == who]
     if asked == "object" and moves:
-        query = Query("object", (thing,), f"Where is the {thing}?")
-        yield Story(facts, query, facts[moves[-1]].words[1], tuple(sorted((at, moves[-1]))))
-    if asked == "before" and fact.verb == "take":
+        supports = tuple(sorted((at, moves[-1])))
+        yield Story(facts, _query("object", thing), facts[moves[-1]].words[1], supports)
+    if asked == "before" and facts[at].verb == "take":
         for first, then in pairwise(moves):
-            was, came = facts[first].words[1], facts[then].words[1]
-            query = Query("before", (thing, came), f"Where was the {thing} before it came to the {came}?")
-            yield Story(facts, query, was, tuple(sorted((first, then, at))))
+            query = _query("before", thing, facts[then].words[1])
+            yield Story(facts, query, facts[first].words[1], tuple(sorted((first, then, at))))
+
+
+class _State:
+    """What is known after some facts: where people are, who holds what, where each thing has been."""
+
+    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+        self.place: dict[str, str] = {}
+        self.holder: dict[str, str] = {}
+        self.lying: dict[str, str | None] = {}
+        self.been: dict[str, list[str | None]] = {}
+        for fact in facts:
+            self.add(fact)
+
+    def where(self, thing: str) -> str | None:
+        """The place of a thing, None where that does not follow."""
+        return self.place.get(self.holder[thing]) if thing in self.holder else self.lying.get(thing)
+
+    def add(self, fact: Fact) -> None:
+        """What is known once `fact` has happened too."""
+        person, other = fact.words[:2]
+        if fact.verb == "move":
+            self.place[person] = other
+        elif fact.verb == "take":
+            lay = self.where(other)
+            if lay is not None and other not in self.holder:
+                self.place[person] = lay
+            self.holder[other] = person
+        elif fact.verb == "give":
+            self.holder[other] = fact.words[2]
+        elif fact.verb == "drop":
+            self.holder.pop(other, None)
+            self.lying[other] = self.place.get(person)
+        for thing in self.holder | self.lying:
+            places, now = self.been.setdefault(thing, []), self.where(thing)
+            if not places or places[-1] != now:
+                places.append(now)
+
+
+def _before(facts: Sequence[Fact], thing: str, place: str) -> set[str | None]:
+    return {before for before, then in pairwise(_State(facts).been.get(thing, [])) if then == place}
+
+
+def _neighbour(facts: Sequence[Fact], direction: str, place: str) -> set[str | None]:
+    """Places that lie there of `place`: by one fact, in this direction or the opposite, or by a chain."""
+    next_to: dict[str, set[str]] = {}
+    for fact in facts:
+        if fact.verb == "lies":
+            there, way, here = fact.words
+            if way == direction:
+                next_to.setdefault(here, set()).add(there)
+            elif way == _OPPOSITE[direction]:
+                next_to.setdefault(there, set()).add(here)
+    reached: set[str | None] = set()
+    ahead = [place]
+    while ahead:
+        new = next_to.get(ahead.pop(), set()) - reached
+        reached |= new
+        ahead += sorted(new)
+    return reached
+
+
+def _gifts(facts: Sequence[Fact]) -> list[tuple[str, ...]]:
+    return [fact.words for fact in facts if fact.verb == "give"]
+
+
+_ANSWERS: dict[Asked, Callable[..., set[str | None]]] = {  # None for a place that does not follow
+    "person": lambda facts, person: {_State(facts).place.get(person)},
+    "object": lambda facts, thing: {_State(facts).where(thing)},
+    "before": _before,
+    "neighbour": _neighbour,
+    "giver": lambda facts, thing, to: {gift[0] for gift in _gifts(facts) if gift[1:] == (thing, to)},
+    "receiver": lambda facts, who, thing: {gift[2] for gift in _gifts(facts) if gift[:2] == (who, thing)},
+    "given": lambda facts, who, to: {gift[1] for gift in _gifts(facts) if gift[::2] == (who, to)},
+}

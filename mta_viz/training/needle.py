@@ -226,7 +226,7 @@ def _names(config: NeedleConfig) -> str:
         return "Needles name known cities alone"
     return (
         f"Needles name known cities and, about {config.made_up_share:.0%} of them, {config.made_up_cities} "
-        "invented ones (mta_viz.tasks.made_up_cities), none with a word that only held-out cities have"
+        "invented ones (mta_viz.tasks.cities), none with a word that only held-out cities have"
     )
 
 

@@ -21,9 +21,8 @@ from tokenizers import Tokenizer as Library
 
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.cities import HELD_OUT_CITIES, KNOWN_CITIES, KNOWN_NUMBERS, is_held_out
+from mta_viz.tasks.cities import HELD_OUT_CITIES, KNOWN_CITIES, KNOWN_NUMBERS, is_held_out, made_up_cities
 from mta_viz.tasks.haystack import split_sentences
-from mta_viz.tasks.made_up_cities import made_up_cities
 from mta_viz.tasks.needles import PAPER_NEEDLE
 from mta_viz.tasks.seeding import stream_seed
 from mta_viz.training.needle_settings import NeedleConfig, most_needles

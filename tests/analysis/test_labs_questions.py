@@ -24,8 +24,7 @@ from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.exporting.results import questions_csv
 from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import wilson_interval
-from mta_viz.tasks.question_scoring import score_output
-from mta_viz.tasks.questions import QuestionTask, make_question_sample
+from mta_viz.tasks.questions import QuestionTask, make_question_sample, score_output
 
 TASK = QuestionTask("qa2", 150)
 

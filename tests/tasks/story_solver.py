@@ -15,14 +15,14 @@ OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
 def solve(sentences, question):
     """The set of answers that follow."""
     for pattern, answers in QUESTIONS.items():
-        if found := re.fullmatch(pattern, question):
-            return answers(sentences, *found.groups())
+        if match := re.fullmatch(pattern, question):
+            return answers(sentences, *match.groups())
     raise ValueError(question)
 
 
 def person_at(sentences, person):
     """Its last move, found from the end."""
-    moves = [MOVE.fullmatch(one) for one in sentences]
+    moves = [MOVE.fullmatch(sentence) for sentence in sentences]
     return next(([m[2]] for m in reversed(moves) if m and m[1] == person), [])
 
 
@@ -56,8 +56,8 @@ def who_is_where(sentences, person):
 
 def lies_at(sentences, thing):
     """Where a thing lies that nobody holds."""
-    deeds = [(at, one) for at, one in enumerate(sentences) if re.search(rf"the {thing}\b", one)]
-    if not deeds or not DROP.match(deeds[-1][1]):
+    deeds = [sentence for sentence in sentences if re.search(rf"the {thing}\b", sentence)]
+    if not deeds or not DROP.match(deeds[-1]):
         return None
     return place_of(sentences, thing)
 
@@ -74,10 +74,10 @@ def before(sentences, thing, place):
 
 def neighbours(sentences, direction, place):
     """Floyd and Warshall's closure of one axis."""
-    told = [LIES.fullmatch(one).groups() for one in sentences]
-    names = {name for a, _, b in told for name in (a, b)}
-    ahead = {(a, b) for a, way, b in told if way == direction}
-    ahead |= {(b, a) for a, way, b in told if way == OPPOSITE[direction]}
+    facts = [LIES.fullmatch(sentence).groups() for sentence in sentences]
+    names = {name for a, _, b in facts for name in (a, b)}
+    ahead = {(a, b) for a, way, b in facts if way == direction}
+    ahead |= {(b, a) for a, way, b in facts if way == OPPOSITE[direction]}
     for middle, a, b in itertools.product(names, repeat=3):
         if (a, middle) in ahead and (middle, b) in ahead:
             ahead.add((a, b))
@@ -85,11 +85,11 @@ def neighbours(sentences, direction, place):
 
 
 def gifts(sentences):
-    for one in sentences:
-        if found := GIVE.fullmatch(one):
-            yield found.groups()
-        if found := PRESENT.fullmatch(one):
-            yield found[1], found[3], found[2]
+    for sentence in sentences:
+        if match := GIVE.fullmatch(sentence):
+            yield match.groups()
+        if match := PRESENT.fullmatch(sentence):
+            yield match[1], match[3], match[2]
 
 
 QUESTIONS = {

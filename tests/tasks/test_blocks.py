@@ -45,10 +45,10 @@ def test_every_sequence_has_one_target_and_its_answer(task: BlockTask, seed: int
         assert [len(set(block)) for block in blocks] == [task.n_letters] * task.n_blocks
         assert len(set(query)) == task.n_query
         assert [i for i, block in enumerate(blocks) if set(query) <= set(block)] == [target]
-        found = blocks[target]
-        assert answer == {"all": found, "first": found[0], "last": found[-1]}[task.output]
+        letters = blocks[target]
+        assert answer == {"all": letters, "first": letters[0], "last": letters[-1]}[task.output]
         assert [i for i, marked in enumerate(mask) if marked] == list(range(len(ids) - len(answer), len(ids)))
-        assert text_of(ids)[slice(*[p - 1 for p in span(task, target)])] == found
+        assert text_of(ids)[slice(*[p - 1 for p in span(task, target)])] == letters
 
 
 def span(task: BlockTask, block: int) -> tuple[int, int]:

@@ -11,10 +11,8 @@ from story_solver import solve
 
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.question_scoring import score_output
-from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample
-from mta_viz.tasks.stories import TASKS, make_story
-from mta_viz.tasks.story_facts import OBJECTS, PEOPLE, PLACES
+from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample, score_output
+from mta_viz.tasks.stories import OBJECTS, PEOPLE, PLACES, TASKS, make_story
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
 from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
@@ -37,9 +35,9 @@ def test_tokens_of_distraction_are_exact_and_spans_decode_to_their_sentences(
 ):
     sample = make_question_sample(tokenizer, QuestionTask(name, distraction, haystack), seed)
     ids, story = sample.tokens.ids + sample.answer_ids, make_story(name, seed)
-    told = [tokenizer.encode(one).ids for one in (*(fact.text for fact in story.facts), " ")]
+    encoded = [tokenizer.encode(text).ids for text in (*(fact.text for fact in story.facts), " ")]
     bos = 0 if tokenizer.bos_id is None else 1
-    facts = sum(len(one) - bos for one in told[:-1]) + len(story.facts) * (len(told[-1]) - bos)
+    facts = sum(len(ids) - bos for ids in encoded[:-1]) + len(story.facts) * (len(encoded[-1]) - bos)
     question = len(tokenizer.encode(story.query.text + CUE).ids) - bos
     assert len(sample.tokens) == bos + facts + question + distraction
     for span in sample.spans:
@@ -59,8 +57,8 @@ def test_tokens_of_distraction_are_exact_and_spans_decode_to_their_sentences(
 
 
 def test_the_same_story_is_told_at_every_length_and_facts_lie_all_over():
-    one, long = (make_question_sample(TOKENIZER, QuestionTask("qa2", n), 3) for n in (0, 900))
-    assert [span.text for span in one.facts] == [span.text for span in long.facts]
+    short, long = (make_question_sample(TOKENIZER, QuestionTask("qa2", n), 3) for n in (0, 900))
+    assert [span.text for span in short.facts] == [span.text for span in long.facts]
     samples = [make_question_sample(TOKENIZER, QuestionTask("qa1", 900), seed) for seed in range(30)]
     depths = [span.start / len(sample.tokens) for sample in samples for span in sample.facts]
     assert min(depths) < 0.1 and max(depths) > 0.85 and 0.4 < sum(depths) / len(depths) < 0.6
@@ -98,8 +96,8 @@ def test_an_oracle_is_always_right_and_chance_is_what_random_labels_get():
     ],
 )
 def test_scoring_by_hand(output, right, named):
-    found = score_output(output, "pantry", "What lies north of the veranda?", PLACES)
-    assert (found.right, found.named) == (right, named)
+    score = score_output(output, "pantry", "What lies north of the veranda?", PLACES)
+    assert (score.right, score.named) == (right, named)
 
 
 def test_errors_say_what_does_not_fit_and_by_how_much():

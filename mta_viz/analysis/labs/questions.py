@@ -19,8 +19,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate
 from mta_viz.tasks.intervals import wilson_interval
-from mta_viz.tasks.question_scoring import Scored, score_output
-from mta_viz.tasks.questions import QuestionSample, QuestionTask, make_question_sample
+from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 NEW_TOKENS = 20  # of the answer; the first sentence is judged

@@ -81,7 +81,7 @@ def _draw_definitions(*scores: Score) -> None:
 def _wanted(drawn: Drawn) -> bool:
     """Whether to work: always for short prompts, after a button for long ones, once for each pass."""
     asked = (drawn.page.key, chosen_span(drawn), drawn.selected.query, drawn.selected.stage)
-    if len(drawn.tokens) <= ASK_FROM or state.get("heads") == asked or state.get("waits for all"):
+    if len(drawn.tokens) <= ASK_FROM or state.get("heads") == asked:
         return True
     caption(f"Scoring all heads passes over every layer of {len(drawn.tokens):,} tokens once.")
     st.button("Score all heads", on_click=lambda: state.put("heads", asked))
@@ -120,7 +120,7 @@ def _draw_map(drawn: Drawn, scores: HeadScores, score: Score) -> None:
     chart(figure, f"score.{drawn.page.key}.{score.key}.{place}", on_head, alt="One score of all heads")
     caption_with_save(
         "Click a head to open it. Hatched: this head has no such value.",
-        (state.view().checkpoint, "heads", score.key),
+        (state.selection().checkpoint, "heads", score.key),
         figure,
         lambda: scores_csv(scores),
         "scores",
@@ -141,7 +141,7 @@ def _draw_scatter(drawn: Drawn, scores: HeadScores, axes: tuple[str, str, str]) 
     left_out = f" {without} heads have no such value and are not drawn." if without else ""
     caption_with_save(
         f"A point is a head. Point at one for its numbers, click to open it.{left_out}",
-        (state.view().checkpoint, "heads", "scatter", *axes),
+        (state.selection().checkpoint, "heads", "scatter", *axes),
         figure,
         lambda: scores_csv(scores),
         "scatter",
@@ -206,7 +206,7 @@ def _draw_tiles(drawn: Drawn) -> None:
     caption_with_save(
         f"Every head of {grid} at {stage.value.long}, the largest |x| of a block in each cell, {colours}. "
         "Click one to open it.",
-        (state.view().checkpoint, "heads", stage.value.key),
+        (state.selection().checkpoint, "heads", stage.value.key),
         figure,
         lambda: tiles_csv(found),
         "tiles",

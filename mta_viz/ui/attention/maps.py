@@ -25,7 +25,7 @@ from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import CROP_SIZE, WHOLE_UP_TO, Crop, Selected, around
+from mta_viz.ui.shell.pickers import CROP_SIZE, WHOLE_UP_TO, Crop, Part, Selected, around
 from mta_viz.ui.shell.shown import Range, Shown
 from mta_viz.ui.shell.widgets import caption_with_save, chart, head_label, layer_label
 
@@ -99,7 +99,7 @@ class Drawn:
         n_tokens = len(self.tokens)
         if n_tokens <= WHOLE_UP_TO:
             return None
-        chosen = state.get("crop")
+        chosen = state.part(Part).crop
         if chosen is None or chosen.query_stop > n_tokens or chosen.key_stop > n_tokens:
             return around(self.selected.query, self.selected.key, n_tokens)
         return chosen
@@ -162,7 +162,7 @@ class Drawn:
 
 def file_parts(drawn: Drawn) -> tuple[object, ...]:
     """The first parts of file names; they count from 0 as the hook names do."""
-    return state.view().checkpoint, f"L{drawn.selected.layer}", f"H{drawn.selected.head}"
+    return state.selection().checkpoint, f"L{drawn.selected.layer}", f"H{drawn.selected.head}"
 
 
 def predictions(page: Page, position: int) -> tuple[Prediction, ...]:

@@ -9,28 +9,33 @@ from mta_viz.ui.attention.maps import Drawn
 from mta_viz.ui.shell import link, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import NamedSpans, Part
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, plain
 
 NO_SPAN = "none"
+SPAN = Setting("span", NO_SPAN)
+SEARCH, PATTERN = Setting("search", ""), Setting("search pattern", False)
+HIT = Setting[tuple[int, int] | None]("hit", None)
 
 
 def spans_of(page: Page) -> tuple[Span, ...]:
     """The spans of this run: the visitor's own, at first the needles the prompt holds."""
-    kept, own = state.get("spans"), needle_spans(page.trace.tokens)
-    if kept is None or kept[0] != page.key:
-        linked = link.read_spans(state.get("linked places", {}), len(page.trace.tokens))
-        state.put("linked places", {})  # they are of the first run
-        kept = page.key, own if linked is None else linked
-        state.put("spans", kept)
-    named = None if kept[1] == own else kept[1]
-    state.put("places in link", link.place_parameters(state.get("crop"), named))
-    return kept[1]
+    named, own = state.part(NamedSpans), needle_spans(page.trace.tokens)
+    if named.run != page.key:
+        address = state.part(link.PromptLink)
+        linked = link.read_spans(address.places, len(page.trace.tokens))
+        address.places = {}  # they are of the first run
+        named.run, named.spans = page.key, own if linked is None else linked
+    visitors = None if named.spans == own else named.spans
+    state.session().link.places = link.place_parameters(state.part(Part).crop, visitors)
+    return named.spans
 
 
 def chosen_span(drawn: Drawn) -> Span | None:
     """The span that scores of heads are about; None without one."""
     names = {span_name(span): span for span in drawn.spans}
-    return names.get(state.get("span", NO_SPAN))
+    return names.get(SPAN.value)
 
 
 def draw_spans(drawn: Drawn) -> None:
@@ -48,7 +53,7 @@ def draw_spans(drawn: Drawn) -> None:
             required=True,
             format_func=plain,
             help="Outlined on the maps by their letters. The chosen one is what scores of heads are about.",
-            **state.kept("span", asked, names),
+            **SPAN.widget(names, default=asked),
         )
         if chosen_span(drawn) is not None:
             st.button(
@@ -60,10 +65,8 @@ def draw_spans(drawn: Drawn) -> None:
 
 
 def _draw_search(drawn: Drawn) -> None:
-    text = st.text_input(
-        "Find text", placeholder="a word of the prompt", width=240, **state.kept("search", "")
-    )
-    pattern = st.toggle("regex", **state.kept("search pattern", False))
+    text = st.text_input("Find text", placeholder="a word of the prompt", width=240, **SEARCH.widget())
+    pattern = st.toggle("regex", **PATTERN.widget())
     hits, problem = remember(
         lambda: _found(drawn.tokens, text, pattern), "hits", drawn.page.key, text, pattern
     )
@@ -79,7 +82,7 @@ def _draw_search(drawn: Drawn) -> None:
         places,
         format_func=lambda place: f"{place[0]} {''.join(drawn.tokens.pieces[place[0] : place[1]])}",
         width=200,
-        **state.kept("hit", places[-1], places),
+        **HIT.widget(places, default=places[-1]),
     )
     st.button("Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, start))
     st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
@@ -102,17 +105,21 @@ def span_name(span: Span) -> str:
 
 def _show(query: int, key: int | None) -> None:
     state.select(query=query, key=key)
-    state.put("crop", None)  # the exact part follows the cell
+    state.part(Part).crop = None  # the exact part follows the cell
 
 
 def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) -> None:
     if any((span.name, span.start, span.stop) == (text, start, stop) for span in spans):
         return
     span = Span(text, next_letter(spans), start, stop)
-    state.put("spans", (run, (*spans, span)))
-    state.put("span", span_name(span))
+    name_spans(run, (*spans, span), span_name(span))
 
 
 def _remove(run: str, spans: tuple[Span, ...], gone: Span) -> None:
-    state.put("spans", (run, tuple(span for span in spans if span != gone)))
-    state.put("span", NO_SPAN)
+    name_spans(run, tuple(span for span in spans if span != gone), NO_SPAN)
+
+
+def name_spans(run: str, spans: tuple[Span, ...], chosen: str) -> None:
+    """These are the spans of a run from now on, and the chosen one's name in the list."""
+    state.session().parts[NamedSpans] = NamedSpans(run, spans)
+    SPAN.put(chosen)

@@ -299,7 +299,7 @@ def _draw_predictions(drawn: Drawn, query: int) -> None:
     chart(figure, "next", alt="The ten likeliest next tokens with their probabilities")
     caption_with_save(
         f'Next token after {query} "{drawn.tokens.pieces[query]}".',
-        (state.view().checkpoint, "next", query),
+        (state.selection().checkpoint, "next", query),
         figure,
         lambda: predictions_csv(predictions(drawn.page, query)),
         "next",
@@ -323,7 +323,7 @@ def _draw_lens(drawn: Drawn, query: int) -> None:
     caption_with_save(
         "Logit lens: the residual stream after each layer, read off by the final norm and the unembedding. "
         "The last layer is the model's own output.",
-        (state.view().checkpoint, "lens", query),
+        (state.selection().checkpoint, "lens", query),
         figure,
         lambda: lens_csv(found),
         "lens",

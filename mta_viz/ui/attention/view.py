@@ -52,7 +52,7 @@ def draw_attention(page: Page) -> None:
 
 def _draw(page: Page) -> None:
     """Top to bottom in places made first; the map a visitor waits for is filled in, and sent, first."""
-    selected = resolve(state.view(), page.trace)
+    selected = resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     drawn = Drawn(page, selected, state.get("scale", THIS_MAP), spans_of(page))
     top = st.container()
@@ -89,7 +89,7 @@ def _place(page: Page, selected: Selected) -> str:
     pieces = page.trace.tokens.pieces
     return " · ".join(
         [
-            str(state.view().checkpoint),
+            str(state.selection().checkpoint),
             layer_label(selected.layer, page.numbering),
             head_label(selected.head, page.numbering),
             selected.stage.value.long,

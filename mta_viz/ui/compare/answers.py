@@ -46,7 +46,7 @@ def draw_answers(page: Page, compared: Compared) -> None:
             with st.container():
                 caption(_tokens_words(compared))
             save_table(
-                (state.view().checkpoint, "compare", "answers"),
+                (state.selection().checkpoint, "compare", "answers"),
                 lambda: answers_csv(compared.found),
                 "compare.answers",
             )
@@ -156,7 +156,7 @@ class _Shares:
         caption_with_save(
             f"Each layer's head that gives it most: A ({self.compared.side.name_a}) solid, B "
             f"({self.compared.side.name_b}) dashed. The CSV has every head, its partner, and both shares.",
-            (state.view().checkpoint, "compare", "needle"),
+            (state.selection().checkpoint, "compare", "needle"),
             figure,
             lambda: shares_csv(self.needle, self.compared.found),
             "compare.needle",

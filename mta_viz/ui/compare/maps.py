@@ -171,7 +171,7 @@ class _Maps:
         where = (f"L{one.layer}", f"H{one.head}", one.stage.value.key)
         caption_with_save(
             told,
-            (state.view().checkpoint, "compare", *where, name),
+            (state.selection().checkpoint, "compare", *where, name),
             figure,
             lambda: map_csv(one, tokens),
             f"compare.{name}",
@@ -232,7 +232,7 @@ def _draw_distances(page: Page, selected: Selected, compared: Compared, where: P
     )
     caption_with_save(
         f"{WHERE[where].capitalize()}.",
-        (state.view().checkpoint, "compare", "kernels", where),
+        (state.selection().checkpoint, "compare", "kernels", where),
         figure,
         lambda: kernel_pairs_csv(compared.found),
         f"compare.kernels.{where}",
@@ -263,7 +263,7 @@ def _draw_pair(page: Page, selected: Selected, compared: Compared, where: Place)
     caption_with_save(
         f"Distance {row.distance:.3g}; from the identity A {row.off_a:.3g}, B {row.off_b:.3g}. One scale for "
         "all three, set by the taps other than the own one.",
-        (state.view().checkpoint, "compare", "kernel", where),
+        (state.selection().checkpoint, "compare", "kernel", where),
         figure,
         lambda: kernel_pairs_csv(compared.found),
         f"compare.trio.{where}",
@@ -300,4 +300,4 @@ def _line(page: Page, row: KernelPair) -> dict[str, object]:
 
 def _take(at: int | None, ranked: list[KernelPair]) -> None:
     if at is not None and at < len(ranked):
-        state.select(layer=ranked[at].layer, head=ranked[at].head, where=ranked[at].where)
+        state.select(layer=ranked[at].layer, head=ranked[at].head, place=ranked[at].where)

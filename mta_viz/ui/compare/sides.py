@@ -24,12 +24,14 @@ from mta_viz.ui.shell import cache, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plan_state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
+from mta_viz.ui.shell.loading import model_of
 from mta_viz.ui.shell.models import beside, can_run
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job, model_of
+from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import MAX_CHARACTERS
 from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.work import Work
 
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
 ASKED = " (asked)"  # at the end of a needle span's name
@@ -99,8 +101,8 @@ def _take_a() -> None:
 
 def _choose(name: str) -> None:
     """Another model for the page. The chosen head stays: pairs say what stands beside it."""
-    state.select(checkpoint=name, query=None, key=None, where=None)
-    state.put("crop", None)
+    state.select(checkpoint=name, query=None, key=None, place=None)
+    state.part(Part).crop = None
 
 
 def _swap_models(a: str, b: str) -> None:
@@ -236,7 +238,7 @@ class Compared:
 
 def compared(page: Page, side: Side, span: Span | None, rule: Rule | None) -> Compared | None:
     """Run B and measure; None after Stop, with a button to go on. Raises what either raised."""
-    b = work.finished(RUN, _run_key(page, side), lambda job: _run(page, side, job), stores().traces)
+    b = work.finished(RUN, _run_key(page, side), lambda work: _run(page, side, work), stores().traces)
     if b is None:
         _draw_again()
         return None
@@ -244,10 +246,10 @@ def compared(page: Page, side: Side, span: Span | None, rule: Rule | None) -> Co
     spans: Spans | Literal["asked"] | None = "asked" if span is None else spans_beside(page.trace, b, span)
     key = ("compare", page.key, _run_key(page, side), answer, spans, rule)
 
-    def measure(job: Job) -> Comparison:
-        job.begin("Comparing heads, kernels and answers")
+    def measure(work: Work) -> Comparison:
+        work.begin("Comparing heads, kernels and answers")
         return compare_runs(
-            page.trace, b, answer=answer, plan=side.plan, spans=spans, pair_by=rule, progress=job.report
+            page.trace, b, answer=answer, plan=side.plan, spans=spans, pair_by=rule, progress=work.report
         )
 
     found = work.finished(NUMBERS, key, measure)
@@ -271,16 +273,16 @@ def _run_key(page: Page, side: Side) -> Hashable:
     return side.run if side.run is not None else ("edited", page.key, side.plan)
 
 
-def _run(page: Page, side: Side, job: Job) -> Trace:
+def _run(page: Page, side: Side, work: Work) -> Trace:
     if side.run is None:
-        job.begin("Running the edited model")
-        return rerun(page.trace, side.plan, job.report)
+        work.begin("Running the edited model")
+        return rerun(page.trace, side.plan, work.report)
     model: Any = page.model
     if side.run.model != page.model_key:
-        model = model_of(side.run.model, stores(), job)
-    job.begin("Running B")
+        model = model_of(side.run.model, stores(), work)
+    work.begin("Running B")
     try:
-        return capture(model, side.run.prompt, progress=job.report)
+        return capture(model, side.run.prompt, progress=work.report)
     except (PromptError, TokenizerError) as error:
         raise PromptError(
             f"B ({side.name_b}) cannot run this prompt, so nothing is compared. {error}"

@@ -23,12 +23,12 @@ AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
 
 def draw_compare(page: Page) -> None:
     """The page's body. What cannot be compared is said in its place; the pickers stay."""
-    chosen, address = state.view().layer is not None, st.container()
+    chosen, address = state.selection().layer is not None, st.container()
     if page.stale:
         st.warning("Prompt changed. What is shown is of the previous run; press Run.")
     found = _compared(page)
     opened = None if chosen or found is None else _opened_at(page, found)
-    selected = opened or resolve(state.view(), page.trace)
+    selected = opened or resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     with address:
         draw_address(_place(page, selected))
@@ -55,12 +55,12 @@ def _opened_at(page: Page, found: Compared) -> Selected | None:
     if needle is None or not np.isfinite(needle.a).any():
         return None
     layer, head = np.unravel_index(int(np.nanargmax(needle.a)), needle.a.shape)
-    return resolve(replace(state.view(), layer=int(layer), head=int(head)), page.trace)
+    return resolve(replace(state.selection(), layer=int(layer), head=int(head)), page.trace)
 
 
 def _place(page: Page, selected: Selected) -> str:
     name = head_name(selected.layer, selected.head, page.numbering)
-    return f"{state.view().checkpoint} · {name} · {selected.stage.value.long} · A beside B"
+    return f"{state.selection().checkpoint} · {name} · {selected.stage.value.long} · A beside B"
 
 
 def _say_plan(page: Page) -> None:

@@ -47,7 +47,7 @@ from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, head_lab
 
 def file_parts(kernel: KernelId, what: str) -> tuple[object, ...]:
     """The parts of a saved file's name; counts from 0."""
-    return state.view().checkpoint, f"L{kernel.layer}", f"H{kernel.head}", kernel.where, what
+    return state.selection().checkpoint, f"L{kernel.layer}", f"H{kernel.head}", kernel.where, what
 
 
 def open_in_attention(kernel: KernelId) -> None:

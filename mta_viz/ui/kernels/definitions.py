@@ -33,7 +33,7 @@ COUNTED = "Made by python -m benchmarks.shape_rates. Intervals: 95 %, Wilson."
 
 def draw_definitions(page: Page) -> None:
     """The definitions, then the three tables of measured rates."""
-    draw_address(f"{state.view().checkpoint} · definitions")
+    draw_address(f"{state.selection().checkpoint} · definitions")
     rows = rows_of(page)
     if limits := limits_line(rows):
         st.info(plain(limits))

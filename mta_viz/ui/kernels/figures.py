@@ -111,7 +111,7 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
 
 def _pick_head(page: Page, where: Place, strongest: tuple[int, int], keys: Span) -> tuple[int, int]:
     """The selected head, where this page was given one; else the one that attends most to the keys."""
-    config, view = page.model.config, state.view()
+    config, view = page.model.config, state.selection()
     of = state.get("figure head", (page.key, where) if _opened_with_head() else None)
     chosen = of == (page.key, where) and view.layer is not None
     layer, head = (view.layer or 0, view.head or 0) if chosen else strongest
@@ -183,7 +183,7 @@ def draw_figures(page: Page) -> None:
             help="One column of a paper in two, or the whole page.",
             **state.kept("figure_width", "page", list(WIDTH_MM)),
         )
-    draw_address(f"{state.view().checkpoint} · paper figure: {NAMES[preset].lower()}")
+    draw_address(f"{state.selection().checkpoint} · paper figure: {NAMES[preset].lower()}")
     try:
         result = RESULTS[preset](page)
     except MtaVizError as error:
@@ -195,7 +195,7 @@ def draw_figures(page: Page) -> None:
 
 
 def _draw(page: Page, preset: Preset, width: Width, result: Result) -> None:
-    model = state.view().checkpoint or "this model"
+    model = state.selection().checkpoint or "this model"
     made = paper_figure(preset, result, model, width=width, numbering_from=page.numbering)
     with st.container(key="paper"):
         # Another figure is another widget: plotly would keep the axes of the one before.
@@ -215,7 +215,7 @@ def _size(made: PaperFigure) -> str:
 def _kernels(page: Page) -> Result | None:
     config = page.model.config
     places = kernel_places(config)
-    layer = state.view().layer
+    layer = state.selection().layer
     if layer is None or layer >= config.n_layers:
         layer = layers_having(config, places[0])[0]
         state.select(layer=layer)

@@ -133,7 +133,7 @@ def draw_gallery(page: Page) -> None:
     choice = _draw_choice()
     rows = remember(lambda: chosen_rows(kernels.rows, choice), "gallery rows", *weights_key(page), choice)
     selected = _selected(rows, kernels)
-    draw_address(f"{state.view().checkpoint} · {kernels.label(selected) if selected else 'all kernels'}")
+    draw_address(f"{state.selection().checkpoint} · {kernels.label(selected) if selected else 'all kernels'}")
     _draw_verdict(page, kernels)
     if not rows:
         st.info(plain(f"No kernel satisfies {choice.query or 'no place'}; {_way_out(choice)}."))
@@ -197,12 +197,12 @@ def chosen_rows(rows: Sequence[Row], choice: Choice) -> tuple[Row, ...]:
 
 def _selected(rows: Sequence[Row], kernels: Kernels) -> KernelId | None:
     """The kernel the view names, whether it is shown or not; without a place the first that head has."""
-    view = state.view()
+    view = state.selection()
     there = {kernel_of(row) for row in kernels.rows}
     if view.layer is None:
         return None
     places: tuple[Place | MixPlace, ...] = (*KEY_QUERY, *MIXING)
-    for where in [place for place in places if place == view.where] or places:
+    for where in [place for place in places if place == view.place] or places:
         found = KernelId(view.layer, view.head or 0, where)
         if found in there:
             select_kernel(found)
@@ -261,7 +261,7 @@ def _draw_table(page: Page, rows: Sequence[Row], choice: Choice) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         caption(f"{len(rows)} kernels, one a row; layers, heads from 0 as in files. Click one to open it.")
         save_table(
-            (state.view().checkpoint, "kernels"),
+            (state.selection().checkpoint, "kernels"),
             lambda: kernel_frame(rows).to_csv(index=False, lineterminator="\n"),
             "kernels",
         )

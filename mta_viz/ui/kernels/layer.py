@@ -48,7 +48,9 @@ def draw_layer(page: Page) -> None:
         return
     layer = _layer(config, layers)
     state.select(layer=layer)
-    draw_address(f"{state.view().checkpoint} · {layer_label(layer, page.numbering)} · kernels of all heads")
+    draw_address(
+        f"{state.selection().checkpoint} · {layer_label(layer, page.numbering)} · kernels of all heads"
+    )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         scale: Scale = st.segmented_control(
@@ -82,7 +84,7 @@ def no_kernels_text(config: ModelConfig) -> str:
 
 def _layer(config: ModelConfig, layers: list[int]) -> int:
     """The chosen layer; without a choice the first that has kernels."""
-    chosen = state.view().layer
+    chosen = state.selection().layer
     if chosen is not None and chosen < config.n_layers:
         return chosen
     return layers[0] if layers else 0
@@ -125,7 +127,7 @@ def _draw_mixing(page: Page, layer: int, kernels: LayerKernelSet, where: MixPlac
 
 
 def _name(layer: int, where: str) -> tuple[object, ...]:
-    return state.view().checkpoint, f"L{layer}", "kernels", where
+    return state.selection().checkpoint, f"L{layer}", "kernels", where
 
 
 SCORES = (
@@ -153,7 +155,7 @@ def draw_training(page: Page) -> None:
     if not remember(lambda: history.holds(page.model.state_dict()), "history fits", *weights_key(page)):
         st.warning(plain(FOREIGN))
         return
-    view = state.view()
+    view = state.selection()
     layer, head = view.layer if view.layer in layers else layers[0], min(view.head or 0, config.n_heads - 1)
     state.select(layer=layer, head=head)
     draw_address(f"{view.checkpoint} · {_training_name(page, layer, head)} · kernels over training")
@@ -237,7 +239,7 @@ def _draw_kernels(page: Page, history: KernelHistory, layer: int, where: Place, 
     chart(figure, f"training.{where}", alt=f"Kernels of all heads at step {step}")
     caption_with_save(
         f"The kernels {WHERE[where]} after {step:,} training steps. The colours mean the same at every step.",
-        (state.view().checkpoint, f"L{layer}", where, f"step{step}"),
+        (state.selection().checkpoint, f"L{layer}", where, f"step{step}"),
         figure,
         lambda: kernels_csv(kernels),
         "training.kernels",
@@ -245,7 +247,7 @@ def _draw_kernels(page: Page, history: KernelHistory, layer: int, where: Place, 
 
 
 def _draw_curves(page: Page, curves: KernelCurves, score: str, snapshot: int) -> None:
-    view = state.view()
+    view = state.selection()
     layer, head, words = view.layer or 0, view.head or 0, score.replace("_", " ")
     figure = training_curves(
         curves,

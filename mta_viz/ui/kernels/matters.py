@@ -130,7 +130,7 @@ def _draw_map(page: Page, found: Effects, kernel: KernelId) -> None:
         f"All {PLACES[kernel.where]}: how the log-probability of the right answer changes when that one "
         "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click one "
         "to open it. Hatched: not measured.",
-        (state.view().checkpoint, "effects", kernel.where),
+        (state.selection().checkpoint, "effects", kernel.where),
         figure,
         lambda: effects_csv(found),
         "effects",

@@ -51,7 +51,7 @@ def short_name(kernel: KernelId, numbering: int) -> str:
 
 def select_kernel(kernel: KernelId) -> None:
     """Make a kernel the chosen one, here and on the other pages."""
-    state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)
+    state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
 
 
 FORMS: dict[Form, str] = {"pdf": "one PDF, a page a layer", "zip": "ZIP: PDF, numbers and caption of each"}
@@ -80,7 +80,7 @@ def _make(page: Page, width: Width, form: Form) -> None:
     st.download_button(
         f"Save ({len(content) / 1e6:.1f} MB)",
         content,
-        file_name(state.view().checkpoint, "kernels", suffix=form),
+        file_name(state.selection().checkpoint, "kernels", suffix=form),
         MIME_TYPES[form],
         key="all_kernels.save",
         on_click="ignore",
@@ -93,7 +93,7 @@ def _show(bar: DeltaGenerator, done: float) -> None:
 
 def _figures(page: Page, width: Width) -> list[Saved]:
     """Each says by which view of this page it is made again. Raises MtaVizError where there are none."""
-    model, shared = state.view().checkpoint or "this model", facts()
+    model, shared = state.selection().checkpoint or "this model", facts()
     made = every_kernel(
         page.model.state_dict(), page.model.config, model, width=width, numbering_from=page.numbering
     )

@@ -226,7 +226,7 @@ def _draw_mosaic(
         )
     scale = "each tile on its own scale" if look.own_scale else f"one scale to ±{limit:g}"
     hidden = " Hatched: own taps and own weights, hidden." if look.hide_own else ""
-    name = (state.view().checkpoint, "kernels", place)
+    name = (state.selection().checkpoint, "kernels", place)
     caption_with_save(f"{words} Colour: {scale}.{hidden}", name, framed, _csv(sheet), f"gallery.{place}")
 
 

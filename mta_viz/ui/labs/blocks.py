@@ -28,9 +28,8 @@ from mta_viz.ui.labs.finder import Asked, Prompt, draw_crop, draw_finder
 from mta_viz.ui.labs.parts import Measurement, draw_measurement
 from mta_viz.ui.shell import state, work
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import time_text
+from mta_viz.ui.shell.work import Work, time_text
 
 
 def writes_blocks(page: Page) -> bool:
@@ -106,11 +105,11 @@ def _draw_sample(page: Page, task: BlockTask, number: int) -> None:
     draw_crop(page, Asked(sample.tokens, block_region(sample), words, key))
 
 
-def _work(model: HookedMTA, sample: BlockSample, job: Job) -> tuple[BlockAnswer, Finder]:
-    job.begin("Running the sequence")
-    trace = capture(model, sample.tokens, progress=job.report)
-    job.begin("Looking where every head looks")
-    return answer_block(model, sample), find(trace, block_parts(sample), progress=job.report)
+def _work(model: HookedMTA, sample: BlockSample, work: Work) -> tuple[BlockAnswer, Finder]:
+    work.begin("Running the sequence")
+    trace = capture(model, sample.tokens, progress=work.report)
+    work.begin("Looking where every head looks")
+    return answer_block(model, sample), find(trace, block_parts(sample), progress=work.report)
 
 
 def sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:
@@ -155,10 +154,10 @@ def _measure(
     task: BlockTask,
     n: int,
     keep: Callable[[BlocksEvaluation], None],
-    job: Job,
+    work: Work,
 ) -> None:
     batch = at_once(model, task.n_tokens)
-    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=job.report)
+    evaluate_blocks(model, task, n=n, batch=batch, keep=keep, progress=work.report)
 
 
 def _draw_measured(task: BlockTask, found: BlocksEvaluation | None, running: bool) -> None:

@@ -21,11 +21,11 @@ from mta_viz.ui.labs.conjunction_view import draw_results
 from mta_viz.ui.labs.parts import Measurement, draw_measurement
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, Stores
+from mta_viz.ui.shell.loading import model_of
 from mta_viz.ui.shell.models import twin_beside
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job, model_of
 from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import time_text
+from mta_viz.ui.shell.work import Work, time_text
 
 KINDS = ("Blocks", "My own text")
 TEXT = (
@@ -206,7 +206,7 @@ def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
     runs = form.n * len(PROMPTS) * (1 if name == ALONE else 2)
     seconds = runs * estimate_seconds(page.model, n_tokens)
     key = (NAME, page.model_key, form, name)
-    own = state.view().checkpoint or "this model"
+    own = state.selection().checkpoint or "this model"
     draw_measurement(
         Measurement(
             NAME,
@@ -215,7 +215,6 @@ def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
             f"{runs:,} runs of a prompt, about {time_text(seconds)} here. Results so far are kept.",
             partial(_work, page.model, own, form, (name, twin), cache.stores()),
             partial(_draw_found, page, key),
-            by_itself=bool(state.get("waits for all")),
         )
     )
 
@@ -227,25 +226,25 @@ def _work(
     beside: tuple[str, ModelKey | None],
     stores: Stores,
     keep: Callable[[Found], None],
-    job: Job,
+    work: Work,
 ) -> None:
     """Test the model, then what stands beside it, on the same samples."""
-    job.begin("Making the prompts")
+    work.begin("Making the prompts")
     if model.tokenizer is None:
         raise PromptError("this checkpoint came without its tokenizer")
     samples, found = form.samples(model.tokenizer), dict[str, Conjunction]()
     name, key = beside
 
     def measure(one: HookedMTA, called: str) -> None:
-        job.begin(f"Running {called}")
+        work.begin(f"Running {called}")
         so_far = dict(found)
         found[called] = conjunction(
-            one, samples, keep=lambda part: keep({**so_far, called: part}), progress=job.report
+            one, samples, keep=lambda part: keep({**so_far, called: part}), progress=work.report
         )
 
     measure(model, own)
     if key is not None:
-        twin: HookedMTA = model_of(key, stores, job)
+        twin: HookedMTA = model_of(key, stores, work)
         check_reads_alike(twin, name, samples)
         measure(twin, name)
     elif name == ITSELF and (plain_one := at_identity(model)) is not None:

@@ -83,7 +83,7 @@ def verdict(name: str, found: Conjunction, numbering: int) -> str:
 
 def head_words(name: str, found: Conjunction, measure: Measure, numbering: int) -> str:
     """What the two words do at the selected head, each with its interval; empty where the stage is absent."""
-    view, effects = state.view(), found.effects(measure)
+    view, effects = state.selection(), found.effects(measure)
     layer, head = view.layer or 0, view.head or 0
     n_layers, n_heads = effects.a.mean.shape
     if layer >= n_layers or head >= n_heads or effects.a.mean[layer, head].isnan():
@@ -144,7 +144,7 @@ def _draw_model(
     lacks = f" (it has no {measure[1].value.short}: {there[1].value.short})" if there != measure else ""
     st.markdown(plain(f"{name}, {one.n:,} sample{'s' if one.n > 1 else ''}{lacks}"))
     own = name == next(iter(found))
-    view = state.view()
+    view = state.selection()
     place = (view.layer, view.head) if own and view.layer is not None and view.head is not None else None
     figure = interaction_map(
         one, measure, limit=limit, numbering_from=page.numbering, selected=place, width=MAP_PX

@@ -23,13 +23,14 @@ from mta_viz.plots.attention.maps import SMALL, attention_map, difference_captio
 from mta_viz.plots.theme import Figure, limit_text, score_text, weight_text
 from mta_viz.run.tracing import capture
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui.attention.spans import NO_SPAN, name_spans, span_name
 from mta_viz.ui.shell import cache, state, work
 from mta_viz.ui.shell.cache import RunKey, remember
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
-from mta_viz.ui.shell.running import Job
-from mta_viz.ui.shell.sidebar import request_run
+from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, head_label, layer_label, picked
+from mta_viz.ui.shell.work import Work
 
 MAP_PX = 400
 DEFAULTS = ("span.final", "gain.kq", "gain.kq2", "gain.final")
@@ -91,13 +92,13 @@ def _pick_part(finder: Finder, words: str) -> Span:
 
 def _chosen(ranked: list[Ranked], ranking_key: Hashable) -> tuple[int, int]:
     """The selected head; a new ranking begins at its first, but for the one a link opens with."""
-    view, known = state.view(), state.get("finder ranking")
+    view, known = state.selection(), state.get("finder ranking")
     linked = known is None and {"l", "h"} <= state.get("opened with", {}).keys()
     if known != ranking_key or view.layer is None or view.head is None:
         state.put("finder ranking", ranking_key)
         if ranked and not linked:
             state.select(layer=ranked[0].layer, head=ranked[0].head)
-    return state.view().layer or 0, state.view().head or 0
+    return state.selection().layer or 0, state.selection().head or 0
 
 
 def _draw_map(page: Page, shown: HeadScores, key: str, place: tuple[int, int], run: Hashable) -> None:
@@ -108,7 +109,7 @@ def _draw_map(page: Page, shown: HeadScores, key: str, place: tuple[int, int], r
     chart(figure, f"finder.{hash((run, shown.span, key, place))}", on_head, alt="One score of all heads")
     caption_with_save(
         "Layers down, heads across. Click a head to choose it. Hatched: this layer has no such stage.",
-        (state.view().checkpoint, "finder", key),
+        (state.selection().checkpoint, "finder", key),
         figure,
         lambda: scores_csv(shown),
         "finder",
@@ -220,15 +221,13 @@ def lit_words(finder: Finder, numbering: int) -> str:
 
 def _open_in_attention(page: Page, finder: Finder, prompt: Prompt) -> None:
     """The same prompt there, its spans named, at this head and the query that should find the part."""
-    state.put("prompt", prompt.text)
-    request_run(prompt.text)
+    use_prompt(prompt.text)
     if page.model_key is not None:
         spans = prompt.spans()
-        state.put("spans", (RunKey(page.model_key, prompt.text).text, spans))
         asked = next((span for span in spans if span.name == finder.parts.asked.name), None)
-        if asked is not None:
-            state.put("span", f"{asked.letter} {asked.name}")
-    view = state.view()
+        chosen = NO_SPAN if asked is None else span_name(asked)
+        name_spans(RunKey(page.model_key, prompt.text).text, spans, chosen)
+    view = state.selection()
     state.select(layer=view.layer, head=view.head, query=finder.parts.query, key=None)
 
 
@@ -247,7 +246,7 @@ class Asked:
 
 def draw_crop(page: Page, asked: Asked) -> None:
     """A switch; behind it, a row of maps for each convolution of the chosen head's layer."""
-    view = state.view()
+    view = state.selection()
     layer, head = view.layer or 0, view.head or 0
     name = f"{layer_label(layer, page.numbering)} {head_label(head, page.numbering)}"
     if not st.toggle(f"Maps of {name}: {asked.words}", **state.kept("crop shown", False)):
@@ -269,11 +268,11 @@ def _convolves(page: Page, layer: int) -> bool:
     return bool(kernels.pre or kernels.post)
 
 
-def _work(page: Page, asked: Asked, layer: int, head: int, job: Job) -> tuple[StepCrop, ...]:
+def _work(page: Page, asked: Asked, layer: int, head: int, work: Work) -> tuple[StepCrop, ...]:
     """The run is kept beside those of other pages: the next head's maps come at once."""
-    job.begin("Running the prompt")
+    work.begin("Running the prompt")
     trace = cache.stores().traces.get_or_make(
-        ("lab", asked.key), lambda: capture(page.model, asked.tokens, progress=job.report)
+        ("lab", asked.key), lambda: capture(page.model, asked.tokens, progress=work.report)
     )
     return step_crops(trace, asked.region, layer, head)
 

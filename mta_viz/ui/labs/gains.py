@@ -17,9 +17,8 @@ from mta_viz.ui.labs.needle_form import Form
 from mta_viz.ui.labs.parts import Measurement, draw_button, draw_live
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.widgets import caption, head_label, layer_label, picked
-from mta_viz.ui.shell.work import time_text
+from mta_viz.ui.shell.work import Work, time_text
 
 NAME = "gains"
 
@@ -38,10 +37,10 @@ def draw_gains(page: Page, form: Form, score: str) -> None:
 
 
 def _work(
-    model: HookedMTA, task: NeedleTask, seed: int, n: int, keep: Callable[[FinderMeans], None], job: Job
+    model: HookedMTA, task: NeedleTask, seed: int, n: int, keep: Callable[[FinderMeans], None], work: Work
 ) -> None:
-    job.begin("Repeating the finder")
-    finder_means(model, task, seed, n, keep=keep, progress=job.report)
+    work.begin("Repeating the finder")
+    finder_means(model, task, seed, n, keep=keep, progress=work.report)
 
 
 def _draw_means(page: Page, key: object, name: str, found: FinderMeans | None, running: bool) -> None:

@@ -18,8 +18,8 @@ from mta_viz.ui.labs.parts import draw_sample_run
 from mta_viz.ui.labs.sweep import draw_opened, draw_sweep
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page, errors_as_messages
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.widgets import plain
+from mta_viz.ui.shell.work import Work
 
 RUNS = 3.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer twice
 
@@ -67,8 +67,8 @@ def _draw_sample(page: Page, form: Form) -> None:
         draw_gains(page, form, state.get("finder score"))
 
 
-def _work(model: HookedMTA, task: NeedleTask, seed: int, job: Job) -> NeedleRun:
-    return run_needle(model, task, seed, begin=job.begin, progress=job.report)
+def _work(model: HookedMTA, task: NeedleTask, seed: int, work: Work) -> NeedleRun:
+    return run_needle(model, task, seed, begin=work.begin, progress=work.report)
 
 
 def _draw_run(page: Page, run: NeedleRun, key: tuple[object, ...]) -> None:

@@ -15,18 +15,17 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell import work as jobs
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import LONGEST, QUIET_SECONDS, time_text
+from mta_viz.ui.shell.work import QUIET_SECONDS, Work, time_text
 
 Keep = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """`work(keep, job)` hands over results so far; `draw(result so far or None, whether it runs)`.
+    """`work(keep, work)` hands over results so far; `draw(result so far or None, whether it runs)`.
 
-    `name` is the job's; `key` is equal only for equal measurements. `label` is on the button, `words`
+    `name` is the work's; `key` is equal only for equal measurements. `label` is on the button, `words`
     stand beside it. `by_itself`: without a press of the button, where nothing is kept yet.
     """
 
@@ -34,7 +33,7 @@ class Measurement:
     key: Hashable
     label: str
     words: str
-    work: Callable[[Keep, Job], object]
+    work: Callable[[Keep, Work], object]
     draw: Callable[[Any | None, bool], None]
     by_itself: bool = False
 
@@ -48,11 +47,11 @@ def draw_measurement(one: Measurement) -> None:
 def draw_button(one: Measurement) -> None:
     """Measure, or Stop while it runs, and the words."""
     if one.by_itself and one.key not in kept(one.name):
-        _start(one, LONGEST if state.get("waits for all") else QUIET_SECONDS)
-    job = jobs.running(one.name, one.key)
+        _start(one, QUIET_SECONDS)
+    work = jobs.running(one.name, one.key)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if job is not None:
-            st.button("Stop", key=f"{one.name}.stop", icon=":material/stop:", on_click=job.cancel)
+        if work is not None:
+            st.button("Stop", key=f"{one.name}.stop", icon=":material/stop:", on_click=work.stop)
         else:
             st.button(one.label, key=f"{one.name}.run", on_click=_start, args=(one,))
         if one.words:
@@ -62,9 +61,9 @@ def draw_button(one: Measurement) -> None:
 def draw_live(one: Measurement) -> None:
     """The bar and the result so far, drawn alone only while it grows: a click on it may change the page."""
     jobs.say_failure(jobs.current(one.name, one.key))
-    job, found = jobs.running(one.name, one.key), kept(one.name)
-    live = st.fragment(_draw_live, run_every=1.0) if job else _draw_live
-    live(one, found, job)
+    work, found = jobs.running(one.name, one.key), kept(one.name)
+    live = st.fragment(_draw_live, run_every=1.0) if work else _draw_live
+    live(one, found, work)
 
 
 def kept(name: str) -> dict[Hashable, Any]:
@@ -79,22 +78,22 @@ def _start(one: Measurement, seconds: float = 0.0) -> None:
     jobs.start(one.name, one.key, partial(_measure, one, kept(one.name))).wait(seconds)
 
 
-def _measure(one: Measurement, found: dict[Hashable, Any], job: Job) -> None:
-    job.begin("Measuring")
-    one.work(partial(found.__setitem__, one.key), job)
+def _measure(one: Measurement, found: dict[Hashable, Any], work: Work) -> None:
+    work.begin("Measuring")
+    one.work(partial(found.__setitem__, one.key), work)
 
 
-def _draw_live(one: Measurement, found: dict[Hashable, Any], job: Job | None) -> None:
-    if job is not None:
-        jobs.watch(job)
-    one.draw(found.get(one.key), job is not None)
+def _draw_live(one: Measurement, found: dict[Hashable, Any], work: Work | None) -> None:
+    if work is not None:
+        jobs.watch(work)
+    one.draw(found.get(one.key), work is not None)
 
 
 LINKED_SECONDS = 60  # a link starts nothing longer by itself
 
 
 def draw_sample_run(
-    lab: str, key: tuple[Hashable, ...], seed: int, seconds: float, work: jobs.Work
+    lab: str, key: tuple[Hashable, ...], seed: int, seconds: float, work: Callable[[Work], Any]
 ) -> Any | None:
     """The buttons, and what `work` gives for `key` once it is asked for; None until then.
 

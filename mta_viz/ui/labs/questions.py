@@ -34,9 +34,8 @@ from mta_viz.ui.labs.parts import Mark, Measurement, draw_marked, draw_measureme
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.widgets import caption, plain, save_table
-from mta_viz.ui.shell.work import time_text
+from mta_viz.ui.shell.work import Work, time_text
 
 NAME = "questions"
 MOST_QUESTIONS = 100_000
@@ -74,9 +73,9 @@ def _measure(
     seed: int,
     n: int,
     keep: Callable[[QuestionScore], None],
-    job: Job,
+    work: Work,
 ) -> None:
-    evaluate_questions(model, task, n=n, seed=seed, keep=keep, progress=job.report)
+    evaluate_questions(model, task, n=n, seed=seed, keep=keep, progress=work.report)
 
 
 def _draw_measured(page: Page, found: QuestionScore | None, running: bool) -> None:
@@ -107,7 +106,9 @@ def _draw_answers(found: QuestionScore) -> None:
         ]
         st.dataframe(rows, hide_index=True, height=300)
     save_table(
-        (state.view().checkpoint, found.task, found.distraction), lambda: questions_csv([found]), "questions"
+        (state.selection().checkpoint, found.task, found.distraction),
+        lambda: questions_csv([found]),
+        "questions",
     )
 
 
@@ -207,8 +208,8 @@ def _draw_sample(page: Page, task: QuestionTask, seed: int, n_tokens: int) -> No
     draw_finder(page, run.finder, key, "Fact", prompt)
 
 
-def _work(model: HookedMTA, task: QuestionTask, seed: int, job: Job) -> QuestionRun:
-    return run_question(model, task, seed, begin=job.begin, progress=job.report)
+def _work(model: HookedMTA, task: QuestionTask, seed: int, work: Work) -> QuestionRun:
+    return run_question(model, task, seed, begin=work.begin, progress=work.report)
 
 
 def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:

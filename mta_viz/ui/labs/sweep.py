@@ -1,6 +1,6 @@
 """A sweep beside the page: models one after another, results kept as they come, nothing run twice.
 
-The sweep of the needle lab: its form, the job with its bar, and what there is so far as charts.
+The sweep of the needle lab: its form, the work with its bar, and what there is so far as charts.
 Results of a sweep from a file: its charts, and what they were measured on. No model is run.
 """
 
@@ -34,12 +34,12 @@ from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import work as jobs
 from mta_viz.ui.shell.cache import ModelKey, Stores, remember
+from mta_viz.ui.shell.loading import model_of
 from mta_viz.ui.shell.models import beside, can_run
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job, model_of
 from mta_viz.ui.shell.uploads import text_file
 from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import time_text
+from mta_viz.ui.shell.work import Work, time_text
 
 
 @dataclass
@@ -72,19 +72,19 @@ def kept_for(sweep: Sweep, before: Kept | None) -> Kept:
     return Kept(empty_results(sweep))
 
 
-def measure(models: dict[str, ModelKey], sweep: Sweep, kept: Kept, stores: Stores, job: Job) -> None:
+def measure(models: dict[str, ModelKey], sweep: Sweep, kept: Kept, stores: Stores, work: Work) -> None:
     """Every model's missing samples into `kept`."""
     for at, (name, key) in enumerate(models.items()):
-        model = model_of(key, stores, job)
-        job.begin(f"{name}, model {at + 1} of {len(models)}" if len(models) > 1 else name)
+        model = model_of(key, stores, work)
+        work.begin(f"{name}, model {at + 1} of {len(models)}" if len(models) > 1 else name)
         weights = sha256(locate(Path(key.path), key.step).folder)
         tokens = vocabulary(model.tokenizer) if model.tokenizer else ""
         known = ModelResults(name, weights, tokens, kept.results.of(weights, tokens))
         kept.put(name, known)
-        _measure_one(model, sweep, known, kept, job)
+        _measure_one(model, sweep, known, kept, work)
 
 
-def _measure_one(model: HookedMTA, sweep: Sweep, known: ModelResults, kept: Kept, job: Job) -> None:
+def _measure_one(model: HookedMTA, sweep: Sweep, known: ModelResults, kept: Kept, work: Work) -> None:
     """One model's missing samples; samples of other sweeps stay."""
     wanted = set(sweep.keys)
     others = tuple(one for one in known.samples if one.key not in wanted)
@@ -92,7 +92,7 @@ def _measure_one(model: HookedMTA, sweep: Sweep, known: ModelResults, kept: Kept
     def keep(samples: tuple[SampleResult, ...]) -> None:
         kept.put(known.name, replace(known, samples=others + samples))
 
-    keep(run_sweep(model, sweep, known.samples, keep=keep, progress=job.report))
+    keep(run_sweep(model, sweep, known.samples, keep=keep, progress=work.report))
 
 
 NEEDLES, DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100)
@@ -100,7 +100,7 @@ MOST_MODELS = 4
 
 
 def draw_sweep(page: Page, form: Form) -> None:
-    """Fields, then the results with the job's bar while it runs. The wording is the form's."""
+    """Fields, then the results with the work's bar while it runs. The wording is the form's."""
     sweep, models = _draw_fields(page, form)
     if sweep is None:
         return
@@ -108,10 +108,10 @@ def draw_sweep(page: Page, form: Form) -> None:
     kept = kept_for(sweep, state.get("sweep kept"))
     state.put("sweep kept", kept)
     key = (sweep, tuple(models.items()))
-    job = jobs.running("sweep", key)
-    _draw_buttons(page, sweep, models, kept, job)
+    work = jobs.running("sweep", key)
+    _draw_buttons(page, sweep, models, kept, work)
     jobs.say_failure(jobs.current("sweep", key))
-    st.fragment(_draw_live, run_every=1.0 if job else None)(sweep, kept, job)
+    st.fragment(_draw_live, run_every=1.0 if work else None)(sweep, kept, work)
 
 
 def _draw_fields(page: Page, form: Form) -> tuple[Sweep | None, dict[str, ModelKey]]:
@@ -172,13 +172,15 @@ def _paths() -> dict[str, str]:
     return {registry.identity(one, names): str(one.path) for one in found}
 
 
-def _draw_buttons(page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, job: Job | None) -> None:
+def _draw_buttons(
+    page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, work: Work | None
+) -> None:
     total = len(sweep.keys) * len(models)
     there = kept.samples(sweep)
     done = sum(len(there.get(name, ())) for name in models)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if job is not None:
-            st.button("Stop", key="sweep.stop", icon=":material/stop:", on_click=job.cancel)
+        if work is not None:
+            st.button("Stop", key="sweep.stop", icon=":material/stop:", on_click=work.stop)
             caption("Results so far are kept.")
             return
         if done < total:
@@ -218,15 +220,15 @@ def _start(sweep: Sweep, models: dict[str, ModelKey], kept: Kept) -> None:
     jobs.start("sweep", (sweep, tuple(models.items())), work)
 
 
-def _draw_live(sweep: Sweep, kept: Kept, job: Job | None) -> None:
+def _draw_live(sweep: Sweep, kept: Kept, work: Work | None) -> None:
     """The bar and what there is so far."""
-    if job is not None:
-        jobs.watch(job)
+    if work is not None:
+        jobs.watch(work)
     samples = kept.samples(sweep)
     if samples:
         axes = Axes(sweep.needles, sweep.lengths, sweep.depths)
         draw_results(axes, {name: one.vocabulary for name, one in kept.names.items()}, samples, "sweep")
-    elif job is None:
+    elif work is None:
         st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
 
 

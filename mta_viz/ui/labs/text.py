@@ -23,10 +23,11 @@ from mta_viz.tasks.passages import FORMAT_WORDS, parse_passages
 from mta_viz.ui.labs.parts import Measurement, draw_measurement, kept
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.uploads import text_file
 from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, plain, save_table
+from mta_viz.ui.shell.work import Work
 
 SHOWN_WORDS, SHOWN_RUNNING = 5_000, 100  # rows
 
@@ -64,7 +65,7 @@ def _draw_one(page: Page, found: PassageScores) -> None:
         return
     (one,) = found.words
     (st.success if one.greedy else st.warning)(plain(verdict(one, page.model.config.vocab_size)))
-    save_table((state.view().checkpoint, "last-word"), lambda: words_csv(found), "words")
+    save_table((state.selection().checkpoint, "last-word"), lambda: words_csv(found), "words")
 
 
 def verdict(one: WordScore, vocabulary: int) -> str:
@@ -110,7 +111,7 @@ def _draw_table(found: PassageScores, running: bool) -> None:
     if len(shown) < len(found.words):
         caption(f"The first {len(shown):,} of {len(found.words):,}; the CSV has them all.")
     if not running:
-        save_table((state.view().checkpoint, "last-words"), lambda: words_csv(found), "words")
+        save_table((state.selection().checkpoint, "last-words"), lambda: words_csv(found), "words")
 
 
 def _words_view_row(one: WordScore) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def draw_losses(page: Page, found: TextLosses, key: Hashable, *, running: bool) 
         f"Light: expected. Dark: a surprise; {limit:g} nats, the scale's end, is about a guess among all "
         f"{page.model.config.vocab_size:,} tokens. Hatched: nothing predicts it. Point at a token to read "
         "its probability, its rank, and what was likeliest instead.",
-        (state.view().checkpoint, "losses"),
+        (state.selection().checkpoint, "losses"),
         figure,
         lambda: losses_csv(found),
         "losses",
@@ -226,7 +227,7 @@ class Given:
 
 
 def draw_text(page: Page) -> None:
-    """The form, the job, and what it found so far."""
+    """The form, the work, and what it found so far."""
     check_vocabulary(page.model, page.model.tokenizer)
     given = _draw_form()
     n_ctx = page.model.config.n_ctx
@@ -258,7 +259,7 @@ def _draw_form() -> Given:
             "A passage" if last else "A text",
             height=170,
             disabled=file is not None,
-            **state.kept("text typed", state.get("prompt") or ""),
+            **state.kept("text typed", state.part(Box).text or ""),
         )
     return Given(measure, typed, None) if file is None else Given(measure, file[1], file[0])
 
@@ -287,16 +288,16 @@ def _asked_by_link(given: Given) -> bool:
 
 
 def _measure(
-    model: HookedMTA, given: Given, results: dict[Hashable, Found], keep: Callable[[Found], None], job: Job
+    model: HookedMTA, given: Given, results: dict[Hashable, Found], keep: Callable[[Found], None], work: Work
 ) -> None:
     """Results of other texts are let go: they may be large."""
     results.clear()
-    job.begin("Reading the passages" if given.measure == LAST_WORD else "Reading the text")
+    work.begin("Reading the passages" if given.measure == LAST_WORD else "Reading the text")
     if given.measure == EVERY_TOKEN:
-        text_losses(model, given.text, keep=keep, progress=job.report)
+        text_losses(model, given.text, keep=keep, progress=work.report)
         return
     passages = (given.text,) if given.file is None else parse_passages(given.text, given.file)
-    score_passages(model, passages, keep=keep, progress=job.report)
+    score_passages(model, passages, keep=keep, progress=work.report)
 
 
 def _draw_found(page: Page, given: Given, key: object, found: Found | None, running: bool) -> None:

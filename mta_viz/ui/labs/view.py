@@ -25,7 +25,7 @@ def draw_labs(page: Page) -> None:
     chosen = st.segmented_control(
         "Lab", names, required=True, label_visibility="collapsed", **state.kept("lab", first, names)
     )
-    draw_address(f"{state.view().checkpoint} · {chosen} lab")
+    draw_address(f"{state.selection().checkpoint} · {chosen} lab")
     try:
         LABS[chosen](page)
     except MtaVizError as error:

@@ -1,14 +1,15 @@
 """The address line under the header of every page: where you are, the link to it, the help."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.kept_prompts import is_address
-from mta_viz.ui.shell.link import MAX_CHARACTERS
+from mta_viz.ui.shell.link import MAX_CHARACTERS, Box
 
 HELP = """
 **Rows are queries, columns are keys.** A cell is what a query token gives a key token at the chosen stage.
@@ -36,14 +37,23 @@ Above 256 tokens the map at the left is an overview: draw a box in it to see the
 EVERYTHING = "Save all figures of this page in one file, or the whole session; open a saved session."
 
 
+@dataclass
+class Slots:
+    """The two places in the link's window that are filled when the page is drawn."""
+
+    words: Any = None
+    line: Any = None
+
+
 def draw_address(text: str) -> None:
     """One line: the place in words, a copyable link, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
             st.text(text)
         with st.popover("Link", icon=":material/link:"):
-            st.session_state["link slots"] = (st.empty(), st.empty())
-            _fill(*st.session_state["link slots"])  # a rerun of a part of the page ends here
+            slots = state.part(Slots)
+            slots.words, slots.line = st.empty(), st.empty()
+            _fill(slots.words, slots.line)  # a rerun of a part of the page ends here
         if st.button("Everything", icon=":material/folder_zip:", key="everything", help=EVERYTHING):
             from mta_viz.ui.shell.session import everything
 
@@ -54,12 +64,13 @@ def draw_address(text: str) -> None:
 
 def fill_link() -> None:
     """The link again, once the whole page is drawn: only then are all of its settings known."""
-    slots = st.session_state.pop("link slots", None)
-    if slots is not None:
-        _fill(*slots)
+    slots = state.part(Slots)
+    if slots.words is not None:
+        _fill(slots.words, slots.line)
+        slots.words = slots.line = None
 
 
-def _fill(words: DeltaGenerator, line: DeltaGenerator) -> None:
+def _fill(words: Any, line: Any) -> None:
     words.caption(_what_is_in_it())
     line.code(link(), language=None)
 
@@ -69,8 +80,8 @@ def _what_is_in_it() -> str:
     words = (
         "Copy with the button at the right of the line. It opens this page with its selection and settings"
     )
-    held = state.get("prompt in link")
-    if not state.get("run"):
+    held = state.session().link.prompt
+    if not state.part(Box).run:
         return f"{words}; there is no prompt yet."
     if not held:
         return f"{words}, but not the prompt, which is too long and cannot be kept here: send it along."

@@ -9,18 +9,17 @@ The example prompts of `assets/examples.json`, and which of them a tokenizer can
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Literal
 
 import streamlit as st
 
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.pasted import ids_from_text
 from mta_viz.ui.shell import kept_prompts, state
-from mta_viz.ui.shell.pickers import CROP_SIZE, Crop
+from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, Part
 from mta_viz.ui.shell.plan import NAME as PLAN
 from mta_viz.ui.shell.site import ASSETS
 
@@ -118,12 +117,6 @@ def prompt_for(tokenizer: Tokenizer, current: str | None, n_ctx: int) -> str:
 
 
 MAX_CHARACTERS = 1000
-# Settings that count before their widgets are drawn: default and options.
-GLOBAL: dict[str, tuple[Any, Sequence[Any] | None]] = {
-    "dtype": (DTYPES[0], DTYPES),
-    "numbering": (0, (0, 1)),
-    "first_token": (False, None),
-}
 QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
 Prompt = str | tuple[int, ...]
 
@@ -146,10 +139,10 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
         return {"ex": name}
     if len(text) <= MAX_CHARACTERS:
         return {"ids" if isinstance(prompt, tuple) else "p": text}
-    if state.get("kept prompt", (None, None))[0] != prompt:  # once, not at every rerun
-        state.put("kept prompt", (prompt, kept_prompts.keep(json.dumps(prompt))))
-    kept = state.get("kept prompt")[1]
-    return {} if kept is None else {"kept": kept}
+    link = state.part(PromptLink)
+    if link.long_prompt != prompt:  # once, not at every rerun
+        link.long_prompt, link.kept_as = prompt, kept_prompts.keep(json.dumps(prompt))
+    return {} if link.kept_as is None else {"kept": link.kept_as}
 
 
 def read(found: Mapping[str, str]) -> Linked:
@@ -201,62 +194,87 @@ def _too_long(text: str) -> str:
 READERS = {"ex": _example, "p": _text, "ids": _ids, "kept": _kept}
 
 
+@dataclass
+class PromptLink:
+    """What the address said of the prompt: the one it holds until it is run, and what was wrong with it.
+
+    `places`: its crop and spans; `long_prompt` is kept on this machine as `kept_as`; `weights` is the sha256
+    an opened session names.
+    """
+
+    read: bool = False
+    prompt: Prompt | None = None
+    problem: str = ""
+    places: dict[str, str] = field(default_factory=dict)
+    long_prompt: Prompt | None = None
+    kept_as: str | None = None
+    weights: str = ""
+
+
+@dataclass
+class Box:
+    """What the prompt's box holds, and what was asked to be run: texts, or token ids.
+
+    `text` is None before a model's first example is put there; `kind` is the box on the page.
+    """
+
+    text: str | None = None
+    ids: str = ""
+    kind: Literal["text", "ids"] = "text"
+    run: Prompt | None = None
+
+    def ask(self, prompt: Prompt) -> None:
+        """Put a prompt into its box and have it run, however long it is."""
+        if isinstance(prompt, str):
+            self.text = prompt
+        else:
+            self.ids = ", ".join(map(str, prompt))
+        self.run = prompt
+
+
 def restore() -> None:
     """Put the address's prompt into its box, once a session, before the box is drawn; keep its settings."""
-    _read_once()
-    for name, (default, options) in GLOBAL.items():
-        state.declare(name, default, options)
-
-
-def _read_once() -> None:
-    if state.get("link read"):
+    link, box = state.part(PromptLink), state.part(Box)
+    if link.read:
         return
-    state.put("link read", True)
+    link.read = True
     state.read_settings({*READERS, *NAMES, PLAN})
-    state.put("linked places", {name: st.query_params.get(name, "") for name in NAMES})
-    state.put("crop", read_crop(state.get("linked places")))
+    link.places = {name: st.query_params.get(name, "") for name in NAMES}
+    state.part(Part).crop = read_crop(link.places)
     linked = read(dict(st.query_params))
-    state.put("link problem", linked.problem)
+    link.problem = linked.problem
     if linked.prompt is None:
         return
-    state.put("linked", linked.prompt)
-    if isinstance(linked.prompt, tuple):
-        state.put("ids", ", ".join(map(str, linked.prompt)))
-    else:
-        state.put("prompt", linked.prompt)
+    link.prompt, run = linked.prompt, box.run
+    box.ask(linked.prompt)
+    box.run = run  # it is run by `take`
 
 
 def problem(prompt: Prompt) -> str:
     """Why the box holds something else than the link's prompt; "" when it holds that, or has none."""
-    linked = state.get("linked")
+    link = state.part(PromptLink)
+    linked = link.prompt
     if linked is None or linked == prompt:
-        return state.get("link problem", "")
-    state.put("linked", None)
+        return link.problem
     kinds = ("token ids", "a text") if isinstance(linked, tuple) else ("a text", "token ids")
-    said = f"The link's prompt is {kinds[0]}, and this model takes {kinds[1]}: it was left out."
+    link.prompt = None
+    link.problem = f"The link's prompt is {kinds[0]}, and this model takes {kinds[1]}: it was left out."
     if isinstance(linked, str) and isinstance(prompt, str):
-        said = "The link's prompt is an example for other models: it was left out."
-    state.put("link problem", said)
-    return said
+        link.problem = "The link's prompt is an example for other models: it was left out."
+    return link.problem
 
 
 def take(prompt: Prompt, multiply_adds: float) -> bool:
     """Whether the link's prompt is in the box and is to be run without being asked; True only once."""
-    if state.get("linked") != prompt:
+    link = state.part(PromptLink)
+    if link.prompt != prompt:
         return False
-    state.put("linked", None)
+    link.prompt = None
     return multiply_adds <= QUICK
-
-
-def asking_for(prompt: str | Sequence[int]) -> dict[str, Any]:
-    """The kept values that put a prompt into its box and have it run, however long it is."""
-    if isinstance(prompt, str):
-        return {"prompt": prompt, "run": prompt}
-    return {"ids": ", ".join(map(str, prompt)), "run": tuple(prompt)}
 
 
 def forget() -> None:
     """Say no more of what the link asked for: something else is run."""
-    nothing = {"link problem": "", "linked settings": {}, "refused settings": (), "session sha256": ""}
-    for name, value in nothing.items():
-        state.put(name, value)
+    link, settings = state.part(PromptLink), state.session().link
+    link.problem = link.weights = ""
+    settings.settings, settings.refused = {}, ()

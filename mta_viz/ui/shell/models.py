@@ -20,6 +20,7 @@ from mta_viz.printed import size_text
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey
 from mta_viz.ui.shell.site import ASSETS
+from mta_viz.ui.shell.uploads import TokenizerFiles
 
 VARIANTS = {
     "transformer": "Transformer",
@@ -129,7 +130,7 @@ def beside(own: ModelKey, path: str, step: int | None = None) -> ModelKey:
         own,
         path=path,
         changed=cache.changed(Path(path), step),
-        tokenizer=state.get(f"tokenizer.{path}"),
+        tokenizer=state.part(TokenizerFiles).of.get(path),
         step=step,
     )
 

@@ -13,11 +13,12 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.heads import largest_key, most_changed_head
+from mta_viz.analysis.attention.spans import Span
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.state import View
+from mta_viz.ui.shell.state import Selection
 from mta_viz.ui.shell.widgets import head_label, layer_label
 
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
@@ -48,6 +49,21 @@ class Crop:
         """Whether the cell is inside."""
         rows, columns = (self.query_start, self.query_stop), (self.key_start, self.key_stop)
         return rows[0] <= query < rows[1] and columns[0] <= key < columns[1]
+
+
+@dataclass
+class Part:
+    """The part of a long prompt that is shown exactly; None: around the selection."""
+
+    crop: Crop | None = None
+
+
+@dataclass
+class NamedSpans:
+    """The spans of a run, `run` being its key: the visitor's own, at first the needles the prompt holds."""
+
+    run: str = ""
+    spans: tuple[Span, ...] = ()
 
 
 def around(query: int, key: int, n_tokens: int) -> Crop:
@@ -85,7 +101,7 @@ class Selected:
     why: str = ""
 
 
-def resolve(view: View, trace: Trace) -> Selected:
+def resolve(view: Selection, trace: Trace) -> Selected:
     """The view with everything unchosen or impossible replaced by its default.
 
     Head: the one changed most by the key-query convolution. Stage: after that convolution where
@@ -101,7 +117,7 @@ def resolve(view: View, trace: Trace) -> Selected:
     return Selected(layer, head, stage, query, key, why)
 
 
-def _head(view: View, trace: Trace) -> tuple[int, int, str]:
+def _head(view: Selection, trace: Trace) -> tuple[int, int, str]:
     config = trace.model.config
     if view.layer is None or view.layer >= config.n_layers:
         found = most_changed_head(trace)
@@ -123,10 +139,11 @@ def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
 
 def go_to(**changes: object) -> None:
     """Select parts of the view from elsewhere than the map; the exact part follows the cell."""
-    now = state.select(**changes)
-    part, cell = state.get("crop"), (now.query, now.key)
-    if part is not None and (None in cell or not part.holds(*cell)):
-        state.put("crop", None)
+    now, part = state.select(**changes), state.part(Part)
+    if part.crop is not None and (
+        now.query is None or now.key is None or not part.crop.holds(now.query, now.key)
+    ):
+        part.crop = None
 
 
 def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
@@ -159,12 +176,11 @@ def _step(
     row = st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom")
     with row:
         _arrow(field, value - 1, count, ":material/chevron_left:", shortcuts[0], move)
-        state.put(field, value)
         st.selectbox(
             field.capitalize(),
             range(count),
             format_func=label,
-            **state.kept(field, value, range(count), then=lambda: _take(field)),
+            **_selecting(field, value, move),
         )
         _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1], move)
 
@@ -186,8 +202,10 @@ def _arrow(
     arrow(field, icon, shortcut, partial(move, target) if 0 <= target < count else None)
 
 
-def _take(field: str) -> None:
-    state.select(**{field: state.get(field)})
+def _selecting(field: str, value: Any, choose: Callable[[Any], object]) -> dict[str, Any]:
+    """Arguments of a widget that shows a part of the selection and calls `choose` with another."""
+    key = state.borrow(field, value)
+    return {"key": key, "on_change": lambda: choose(st.session_state[key])}
 
 
 def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
@@ -199,7 +217,6 @@ def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
     def move(target: int) -> None:
         state.select(stage=options[target])
 
-    state.put("stage", stage.value.key)
     with st.container(
         horizontal=True, wrap=False, width="content", gap="xsmall", vertical_alignment="bottom"
     ):
@@ -209,7 +226,7 @@ def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
             options,
             required=True,
             format_func=lambda key: Stage.from_key(key).value.short,
-            **state.kept("stage", options[0], options, then=lambda: _take("stage")),
+            **_selecting("stage", stage.value.key, lambda chosen: state.select(stage=chosen)),
         )
         _arrow("stage", place + 1, len(options), ":material/chevron_right:", "w", move)
 
@@ -223,13 +240,12 @@ def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, s
     row = st.container(horizontal=True, wrap=False, width=220, gap="xsmall", vertical_alignment="bottom")
     with row:
         _arrow(field, position - 1, count, ":material/chevron_left:", shortcuts[0], move)
-        state.put(field, position)
         st.number_input(
             field.capitalize(),
             min_value=0,
             max_value=count - 1,
             step=1,
-            **state.kept(field, position, then=lambda: move(state.get(field))),
+            **_selecting(field, position, move),
         )
         _arrow(field, position + 1, count, ":material/chevron_right:", shortcuts[1], move)
 
@@ -317,7 +333,7 @@ def on_kernel(widget: str) -> None:
     name = _first(point.get("customdata")) if point is not None else None
     if isinstance(name, str) and name.count(" ") == 2:
         where, layer, head = name.split(" ")
-        state.select(layer=int(layer), head=int(head), where=where)
+        state.select(layer=int(layer), head=int(head), place=where)
 
 
 def on_overview(n_tokens: int) -> Callable[[str], None]:
@@ -327,9 +343,9 @@ def on_overview(n_tokens: int) -> Callable[[str], None]:
         boxes = _selection(widget).get("box") or []
         point = _point(widget)
         if boxes:
-            state.put("crop", from_box(tuple(boxes[-1]["y"]), tuple(boxes[-1]["x"]), n_tokens))
+            state.part(Part).crop = from_box(tuple(boxes[-1]["y"]), tuple(boxes[-1]["x"]), n_tokens)
         elif point is not None:
-            state.put("crop", around(round(point["y"]), round(point["x"]), n_tokens))
+            state.part(Part).crop = around(round(point["y"]), round(point["x"]), n_tokens)
 
     return chosen
 

@@ -8,7 +8,7 @@ The way to the Surgery page from anywhere a kernel is shown: it goes to identity
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
@@ -23,6 +23,7 @@ from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import stores
 from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 
 NAME = "e"
@@ -38,13 +39,22 @@ class History:
     future: tuple[Listing, ...] = ()
 
 
+@dataclass
+class Plans:
+    """The lists by checkpoint, and whether and how the address's was read."""
+
+    of: dict[str | None, History] = field(default_factory=dict)
+    read: bool = False
+    problem: str = ""
+
+
 def history() -> History:
     """Of the chosen checkpoint."""
-    return state.get("plans", {}).get(state.view().checkpoint, History())
+    return state.part(Plans).of.get(state.selection().checkpoint, History())
 
 
 def _keep(changed: History) -> None:
-    state.put("plans", {**state.get("plans", {}), state.view().checkpoint: changed})
+    state.part(Plans).of[state.selection().checkpoint] = changed
 
 
 def plan_items() -> Listing:
@@ -116,31 +126,28 @@ def parameters() -> dict[str, str]:
 
 def restore() -> None:
     """Take the list from the address, once a session; what is none is said by `problem`."""
-    if state.get("plan read"):
+    plans = state.part(Plans)
+    if plans.read:
         return
-    state.put("plan read", True)
+    plans.read = True
     text = st.query_params.get(NAME)
     if not text:
         return
     try:
         _keep(History(from_address(text)))
     except ConfigError as error:
-        state.put("plan problem", f"The link's plan was left out. {error}")
-
-
-def problem() -> str:
-    """Why the address's plan was left out; "" where it was not."""
-    return state.get("plan problem", "")
+        plans.problem = f"The link's plan was left out. {error}"
 
 
 EDITED, ORIGINAL = RUNS = ("edited model", "original model")
-TOLD = 2  # interventions named in the strip
+NAMED = 2  # interventions named in the strip
+PLAN_SHOWN = Setting("plan shown", EDITED)
 
 
 def apply_plan(page: Page, *, follows: bool) -> Page:
     """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
     plan = current_plan(page.model.config)
-    state.put("plan as data", [])
+    state.put("plan as data", [])  # old
     if not plan:
         return page
     can_show = follows and page.trace is not None
@@ -154,7 +161,7 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
         place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
         return page
     place.warning(plain(f"Showing an edited model: {words}"))
-    state.put("plan as data", plan_as_data(plan))
+    state.put("plan as data", plan_as_data(plan))  # old
     key = hashlib.sha256(repr((page.key, plan)).encode()).hexdigest()[:16]
     run = edited_run(page, plan)
     return replace(page, model=run.model, trace=run, key=key)
@@ -176,21 +183,21 @@ def _choose() -> str:
         RUNS,
         required=True,
         label_visibility="collapsed",
-        **state.kept("plan shown", EDITED, RUNS),
+        **PLAN_SHOWN.widget(RUNS),
     )
 
 
 def _words(plan: Plan, numbering: int) -> str:
-    more = f" and {len(plan) - TOLD} more" if len(plan) > TOLD else ""
-    return ", ".join(one.text(numbering) for one in plan[:TOLD]) + more
+    more = f" and {len(plan) - NAMED} more" if len(plan) > NAMED else ""
+    return ", ".join(one.text(numbering) for one in plan[:NAMED]) + more
 
 
 def draw_interventions(numbering: int) -> None:
     """The sidebar's part: every intervention with its switch; and the plan's way to the link."""
     restore()
-    state.put("plan in link", parameters())
-    if problem():
-        st.warning(plain(problem()))
+    state.session().link.plan = parameters()
+    if state.part(Plans).problem:
+        st.warning(plain(state.part(Plans).problem))
     listed = plan_items()
     if not listed:
         return
@@ -213,5 +220,5 @@ def draw_test_button(kernel: KernelId, key: str) -> None:
     what = "kernel" if kernel.where in ("pre", "post") else "row of head mixing"
     if st.button(f"Test: set this {what} to identity", icon=":material/science:", key=key):
         add(to_identity(kernel))
-        state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)
+        state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
         st.switch_page("pages/surgery.py")

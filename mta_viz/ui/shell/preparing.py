@@ -5,6 +5,9 @@ Importing this imports torch, which takes seconds; `open_page` does so when some
 The parts of the sidebar that need a loaded model: health card, estimate, self-check.
 """
 
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
@@ -13,18 +16,26 @@ import streamlit as st
 
 from mta_viz.analysis.attention.health import Health, SelfCheck, health
 from mta_viz.checkpoint.types import parameter_count
-from mta_viz.errors import Cancelled
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import capture_bytes
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.ui.shell import cache, running, saved_runs, state
-from mta_viz.ui.shell.cache import remember, stores
+from mta_viz.ui.shell import cache, link, saved_runs, state
+from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores, stores
+from mta_viz.ui.shell.loading import SHOW_SECONDS_FROM, model_of, trace_of
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.running import SHOW_SECONDS_FROM, Job, health_job
-from mta_viz.ui.shell.sidebar import Request, draw_settings, request_run
+from mta_viz.ui.shell.sidebar import FIRST_TOKEN, NUMBERING, RUN, Request, draw_settings, request_run
 from mta_viz.ui.shell.widgets import plain
-from mta_viz.ui.shell.work import QUIET_SECONDS, show_progress
+from mta_viz.ui.shell.work import (
+    QUIET_SECONDS,
+    Work,
+    current,
+    draw_stop,
+    known,
+    show_progress,
+    start,
+    stop_all,
+)
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
@@ -97,12 +108,19 @@ def _number(value: float, form: str) -> str:
     return "NaN" if isnan(value) else format(value, form)
 
 
+@dataclass
+class Hashed:
+    """Large models whose sha256 was asked for."""
+
+    models: set[ModelKey] = field(default_factory=set)
+
+
 def _digest(request: Request) -> str:
     """The sha256 of the weights; large ones get a button, since reading them takes long."""
     key = request.model_key
-    asked = f"sha256.{key.path}.{key.step}"
-    if request.summary.n_bytes > HASH_UP_TO and not state.get(asked):
-        st.button("Compute sha256", key="sha256", on_click=state.put, args=(asked, True))
+    asked = state.part(Hashed)
+    if request.summary.n_bytes > HASH_UP_TO and key not in asked.models:
+        st.button("Compute sha256", key="sha256", on_click=asked.models.add, args=(key,))
         return f"not computed ({size_text(request.summary.n_bytes)} to read)"
     return cache.digest(key)
 
@@ -113,29 +131,31 @@ def draw_health(request: Request, page: Page, card: Any) -> None:
     Both are worked out beside the page, once for each run; meanwhile the line says so.
     """
     line, key = request.check.empty(), ("health", page.key)
-    job = _health_job(page, key)
-    while job is not None and not job.wait(0.2):
+    report = known(key)
+    if report is None:
         line.caption("Checking this run ..." if page.trace else "Checking the weights ...")
-    if job is not None and job.error is not None:
-        line.empty()
-        raise job.error
-    found = remember(lambda: health(page.model, page.trace), *key)
-    card.code("\n".join(health_lines(found)), language=None, wrap_lines=True)
-    if found.self_check is None:
-        line.empty()
-    else:
-        line.caption(plain(check_line(found.self_check, page.model.dtype.itemsize >= 4)))
+        report = _wait_for_health(page, key)
+    line.empty()
+    if report is None:
+        return
+    card.code("\n".join(health_lines(report)), language=None, wrap_lines=True)
+    if report.self_check is not None:
+        line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
 
 
-def _health_job(page: Page, key: tuple[str, str]) -> Job | None:
-    """This session's job for the check; None when its result is there."""
-    if stores().drawn.get(key) is not None:
-        return None
-    current = state.get("check")
-    if current is None or current[0] != key or current[1].wait(0.0):
-        current = (key, health_job(key, page.model, page.trace, stores()))
-        state.put("check", current)
-    return current[1]
+def _wait_for_health(page: Page, key: Hashable) -> Health | None:
+    """None where another page of this session stopped it. Raises what the check raised."""
+    work = current("health", key)
+    if work is None or not work.running:
+        drawn = stores().drawn
+        work = start(
+            "health", key, lambda _: drawn.get_or_make(key, lambda: health(page.model, page.trace)), "model"
+        )
+    while not work.wait(0.2):
+        pass
+    if work.failure is not None:
+        raise work.failure
+    return known(key)
 
 
 def check_line(check: SelfCheck, exact: bool) -> str:
@@ -158,71 +178,70 @@ def devices() -> list[str]:
     return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
 
 
+@dataclass
+class PageRun:
+    """The model and run the page shows, by their keys."""
+
+    model: ModelKey | None = None
+    run: RunKey | None = None
+
+
 def ready(request: Request) -> Page | None:
     """Everything the page needs, after loading and running what is missing; None: it was said why not."""
     if request.model is None:
         (st.info if request.found is None else st.error)(plain(request.problem))
         return None
-    state.put("page model", request.model)
-    state.put("page run", request.run)
+    if state.part(PageRun).model != request.model:
+        stop_all("page", "model")
+    state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
-    from_file = saved_runs.find(wanted)
-    result = _result(wanted) if from_file is None else from_file.trace
+    opened = saved_runs.find(wanted)
+    result = _result(wanted) if opened is None else opened.trace
     if result is None:
-        result = _work(request, wanted)
+        result = _make(request, wanted)
     _draw_run(request)
     if result is None:
         st.info("Stopped. Press Run to see this prompt.")
         return None
     trace = result if request.run else None
-    state.put("page tokens", list(trace.tokens.pieces) if trace else [])
+    state.put("page model", request.model)  # old
+    state.put("page run", request.run)  # old
+    state.put("page tokens", list(trace.tokens.pieces) if trace else [])  # old
     computed = request.run.text if request.run else repr(request.model)
     return Page(
         model=trace.model if trace else result,
         trace=trace,
-        key=computed if from_file is None else from_file.key,
+        key=computed if opened is None else opened.key,
         empty=request.empty,
         stale=request.stale,
-        numbering=state.get("numbering", 0),
-        first_token=state.get("first_token", False),
+        numbering=NUMBERING.value,
+        first_token=FIRST_TOKEN.value,
         model_key=request.model,
     )
 
 
-def _result(wanted: cache.RunKey | cache.ModelKey) -> Any | None:
-    stores = cache.stores()
-    store = stores.traces if isinstance(wanted, cache.RunKey) else stores.models
-    return store.get(wanted)
+def _result(wanted: RunKey | ModelKey) -> Any | None:
+    return (stores().traces if isinstance(wanted, RunKey) else stores().models).get(wanted)
 
 
-def _work(request: Request, wanted: cache.RunKey | cache.ModelKey) -> Any | None:
-    """Wait for the job that makes `wanted`, showing it. None after Stop; raises what the job raised."""
-    job = _job(wanted)
-    if not job.wait(QUIET_SECONDS):
-        stop = {"icon": ":material/stop:", "width": "stretch", "on_click": job.cancel}
-        request.button.button("Stop", key="stop", **stop)
-        show_progress(job)
-    if isinstance(job.error, Cancelled):
-        return None
-    if job.error is not None:
+def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
+    """Wait for the work that makes `wanted`, showing it. None after Stop; raises what the work raised."""
+    work = current(RUN, wanted) or start(RUN, wanted, partial(_load_and_run, wanted, stores()), "model")
+    if not work.wait(QUIET_SECONDS):
+        with request.button:
+            draw_stop(RUN, work, width="stretch")
+        show_progress(work)
+    if work.failure is not None:
         _draw_run(request)
-        raise job.error
+        raise work.failure
     return _result(wanted)
 
 
-def _job(wanted: cache.RunKey | cache.ModelKey) -> running.Job:
-    """This session's job for `wanted`; a job for something else is cancelled."""
-    current = state.get("job")
-    if current is not None:
-        if current[0] == wanted:
-            return current[1]
-        current[1].cancel()
-    if isinstance(wanted, cache.RunKey):
-        job = running.run_job(wanted, cache.stores())
+def _load_and_run(wanted: RunKey | ModelKey, kept: Stores, work: Work) -> None:
+    if isinstance(wanted, RunKey):
+        kept.traces.get_or_make(wanted, lambda: trace_of(wanted, kept, work))
     else:
-        job = running.load_job(wanted, cache.stores())
-    state.put("job", (wanted, job))
-    return job
+        model_of(wanted, kept, work)
 
 
 def _draw_run(request: Request) -> None:
@@ -247,12 +266,20 @@ def finish(request: Request, page: Page) -> None:
 
     The check comes last: it runs the prompt once more, and everything else is on screen by then.
     """
-    from mta_viz.ui.shell.saved_runs import draw_saved_runs
-
     draw_estimate(request, page.model)
     card = draw_details(request, page)
     draw_settings(request, devices())
     if request.runs:
         with st.sidebar:
-            draw_saved_runs(page)
+            saved_runs.draw_saved_runs(page)
     draw_health(request, page, card)
+
+
+def say_left_out(request: Request) -> None:
+    """What the link asked for that this page could not give, until another prompt is run."""
+    left_out = state.left_out()
+    if left_out:
+        st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
+    weights = state.part(link.PromptLink).weights
+    if weights and request.model is not None and cache.digest(request.model) != weights:
+        st.sidebar.warning("The opened session was made with other weights than this model's.")

@@ -26,14 +26,13 @@ from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import plan as plan_state
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import ModelKey, RunKey
+from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, edited_run
 from mta_viz.ui.shell.sidebar import request_run, use_prompt
 from mta_viz.ui.shell.uploads import keep_upload
 from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain, save_csv
-
-FILE, SHOWN = "opened file", "opened run"
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,21 @@ class OpenedRun:
     key: str
 
 
+@dataclass
+class Opened:
+    """The file read last, by where it lies, and the run that is shown in the place of the computed one."""
+
+    file: tuple[Path, SavedRun] | None = None
+    run: OpenedRun | None = None
+
+
 def read_upload(name: str, content: bytes) -> SavedRun:
     """The uploaded file, read once for a session. Raises MtaVizError saying why it cannot be opened."""
     path = keep_upload(name, content)
-    kept: tuple[Path, SavedRun] | None = state.get(FILE)
-    if kept is None or kept[0] != path:
-        kept = (path, read_run(path))
-        state.put(FILE, kept)
-    return kept[1]
+    opened = state.part(Opened)
+    if opened.file is None or opened.file[0] != path:
+        opened.file = path, read_run(path)
+    return opened.file[1]
 
 
 def prompt_of(run: SavedRun, model: HookedMTA) -> str | tuple[int, ...] | None:
@@ -78,18 +84,18 @@ def show(
     maps.update(run.residuals.numpy().data)
     for one in run.maps.values():
         maps.update(one.numpy().data)
-    state.put(SHOWN, OpenedRun(name, key, trace, f"{key.text}.{maps.hexdigest()[:16]}"))
+    state.part(Opened).run = OpenedRun(name, key, trace, f"{key.text}.{maps.hexdigest()[:16]}")
 
 
 def find(wanted: RunKey | ModelKey | None) -> OpenedRun | None:
     """The opened run, if it is the one that is wanted."""
-    opened: OpenedRun | None = state.get(SHOWN)
+    opened = state.part(Opened).run
     return opened if opened is not None and opened.run == wanted else None
 
 
 def forget() -> None:
     """Compute runs here again."""
-    state.put(SHOWN, None)
+    state.part(Opened).run = None
 
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
@@ -103,9 +109,9 @@ def draw_saved_runs(page: Page) -> None:
             save_run(page)
         if st.button("Open run", icon=":material/folder_open:", key="run.open"):
             open_run(page)
-    found = state.get(SHOWN)
-    if found is not None and found.key == page.key:
-        caption(f"This run was read from {found.name}, not computed here.")
+    opened = state.part(Opened).run
+    if opened is not None and opened.key == page.key:
+        caption(f"This run was read from {opened.name}, not computed here.")
         st.button("Run the prompt here instead", key="run.forget", on_click=forget)
 
 
@@ -166,7 +172,7 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
         "Save",
         data=partial(trace_bytes, trace, stages=stages, layers=layers),
         file_name=file_name(
-            state.view().checkpoint, "run", f"{len(trace.tokens)}-tokens", suffix="safetensors"
+            state.selection().checkpoint, "run", f"{len(trace.tokens)}-tokens", suffix="safetensors"
         ),
         mime="application/octet-stream",
         key="run.file",
@@ -235,7 +241,7 @@ def _ask(prompt: str | tuple[int, ...]) -> None:
     if isinstance(prompt, str):
         use_prompt(prompt)
         return
-    state.put("ids", ", ".join(map(str, prompt)))
+    state.part(Box).ask(prompt)
     request_run(prompt)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -10,19 +9,24 @@ from streamlit.delta_generator import DeltaGenerator
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format, limits
 from mta_viz.exporting.provenance import Provenance
-from mta_viz.exporting.saved import Choices, Progress, Saved, file_name, together
+from mta_viz.exporting.saved import Choices, Progress, Saved, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
-from mta_viz.ui.shell import kept_prompts, state, work
-from mta_viz.ui.shell.export import pick_colours, pick_format, pick_size
-from mta_viz.ui.shell.link import asking_for
-from mta_viz.ui.shell.shown import all_shown, facts
+from mta_viz.ui.shell import cache, kept_prompts, state, work
+from mta_viz.ui.shell.export import digest_of, pick_colours, pick_format, pick_size
+from mta_viz.ui.shell.link import Box, PromptLink
+from mta_viz.ui.shell.preparing import PageRun
+from mta_viz.ui.shell.saved_runs import Opened
+from mta_viz.ui.shell.show import OnPage
+from mta_viz.ui.shell.shown import all_shown
 from mta_viz.ui.shell.site import PAGES
-from mta_viz.ui.shell.uploads import bring, files_of_page
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.uploads import TextFiles, TokenizerFiles, bring, files_of_page
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
 
 MAX_UPLOAD_MB = 200
 SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
-TOLD = {
+KIND = Setting("export kind", SESSION, private=True)
+EXPLAINED = {
     SESSION: "Prompt, selection, settings, plan, and the texts and files given to this page, with every "
     "figure as an HTML page that works offline, its numbers and caption. It can be opened again here.",
     PDF: "Every figure of this page on a page of its own, in lines; an outline names them.",
@@ -43,8 +47,8 @@ def everything() -> None:
 
 
 def _draw_save() -> None:
-    kind = st.radio("As", KINDS, **state.kept("export kind", SESSION, KINDS))
-    caption(TOLD[kind])
+    kind = st.radio("As", KINDS, **KIND.widget(KINDS))
+    caption(EXPLAINED[kind])
     if kind == SESSION and (words := _not_carried()):
         st.info(plain(words))
     format, choices = _looks(kind)
@@ -77,7 +81,7 @@ def _make(kind: str, format: Format, choices: Choices) -> None:
     st.download_button(
         f"Save ({len(content) / 1e6:.1f} MB)",
         content,
-        file_name(state.view().checkpoint, st.session_state["page"], kind, suffix=suffix),
+        file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix),
         MIME_TYPES[suffix],
         key="everything.save",
         on_click="ignore",
@@ -97,18 +101,24 @@ def _content(kind: str, figures: list[Saved], format: Format, choices: Choices, 
 
 def _saved(progress: Progress) -> list[Saved]:
     """Every figure of the page with its numbers."""
-    shown, found = all_shown(), []
-    for place, one in enumerate(shown.values()):
-        said = Provenance(figure=one.key, limits=limits(one.figure), **one.facts())
-        found.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
+    shown, old, files = list(state.part(OnPage).drawn.values()), all_shown(), []
+    for place, figure in enumerate(shown):
+        if figure.figure is not None:
+            files.append(saved(figure, digest_of))
         progress((place + 1) / len(shown))
-    return found
+    for one in old.values():
+        said = Provenance(figure=one.key, limits=limits(one.figure), **one.facts())
+        files.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
+    return files
 
 
 def _session() -> Session:
-    shared = facts()
-    carried = fitting(_given(shared["view"]))
-    return Session(shared["page"], shared["view"], shared["prompt"], shared["sha256"], carried)
+    shown, view = state.part(PageRun), state.parameters()
+    prompt = None if shown.run is None else shown.run.prompt
+    weights = "" if shown.model is None else cache.digest(shown.model)
+    given = fitting(_given(view))
+    typed = list(prompt) if isinstance(prompt, tuple) else prompt
+    return Session(state.session().page, view, typed, weights, given)
 
 
 def _given(view: Mapping[str, str]) -> list[Carried]:
@@ -123,9 +133,10 @@ def _not_carried() -> str:
     given = _given(view)
     there = fitting(given)
     lacking += [one.name or "a long text" for one in given if one not in there]
-    if state.get(f"tokenizer.{getattr(state.get('page model'), 'path', '')}"):
+    model = state.part(PageRun).model
+    if model is not None and model.path in state.part(TokenizerFiles).of:
         lacking.append("the tokenizer's file")
-    if state.get("opened run") is not None:
+    if state.part(Opened).run is not None:
         lacking.append("the run opened from a file (save it with Save run)")
     return f"Not in the session: {', '.join(lacking)}." if lacking else ""
 
@@ -149,20 +160,15 @@ def _draw_open() -> None:
 
 def open_session(session: Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
-    places = list(state.get("files", {}))
-    work.cancel_all()
-    for name in [name for name in st.session_state if _is_ours(name)]:
-        del st.session_state[name]
+    places = list(state.part(TextFiles).at)
+    work.stop_all("page", "model")
+    state.begin_anew()
     if session.prompt is not None:
-        for name, value in asking_for(session.prompt).items():
-            state.put(name, value)
-    for one in session.carried:
-        if not one.place:
-            kept_prompts.address_of(one.text)  # where the view's address finds it
-    bring({one.place: (one.name, one.text) for one in session.carried if one.place}, places)
-    state.put("session sha256", session.sha256)
+        state.part(Box).ask(session.prompt if isinstance(session.prompt, str) else tuple(session.prompt))
+    for carried in session.carried:
+        if not carried.place:
+            kept_prompts.address_of(carried.text)  # where the view's address finds it
+    files = {carried.place: (carried.name, carried.text) for carried in session.carried if carried.place}
+    bring(files, places)
+    state.part(PromptLink).weights = session.sha256
     st.switch_page(script, query_params=session.view)
-
-
-def _is_ours(name: Any) -> bool:
-    return str(name).startswith(("kept.", "widget.", "page of ")) or name in ("view", "settings", "shown")

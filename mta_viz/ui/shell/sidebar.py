@@ -17,13 +17,22 @@ from mta_viz.errors import MtaVizError
 from mta_viz.run.cost import multiply_adds
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
-from mta_viz.ui.shell import cache, link, models, state
+from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
-from mta_viz.ui.shell.link import GLOBAL, fitting, prompt_for
+from mta_viz.ui.shell.link import Box, fitting, prompt_for
+from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
-from mta_viz.ui.shell.uploads import keep_upload
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.uploads import TokenizerFiles, keep_upload
 from mta_viz.ui.shell.widgets import caption, plain
 
+CHECKPOINT = "checkpoint"
+STEP = Setting[int | None]("step", None)
+DEVICE = Setting("device", "cpu", private=True)
+DTYPE = Setting("dtype", DTYPES[0])
+NUMBERING = Setting("numbering", 0)
+FIRST_TOKEN = Setting("first_token", False)
+RUN = "run"  # the name of the work that loads the model and runs the prompt
 ONLY_KERNELS = (
     "This file holds kernels only. Look at them on the Kernels page; for attention maps open the whole model."
 )
@@ -74,12 +83,15 @@ def draw_sidebar() -> Request:
     """Draw the sidebar and say what is wanted."""
     request = Request()
     link.restore()
+    DTYPE.declare(options=DTYPES)  # these three count before their widgets are drawn
+    NUMBERING.declare(options=(0, 1))
+    FIRST_TOKEN.declare()
     with st.sidebar:
         _draw_checkpoint(request)
         if request.model is not None:
             (_draw_prompt if request.runs else _say_kernels_only)(request)
-        draw_interventions(state.get("numbering", 0))
-        state.put("prompt in link", link.parameters(request.run.prompt if request.run else None))
+        draw_interventions(NUMBERING.value)
+        state.session().link.prompt = link.parameters(request.run.prompt if request.run else None)
         request.settings = st.expander("Settings", icon=":material/tune:")
         request.check = st.container()
     return request
@@ -92,7 +104,7 @@ def _draw_checkpoint(request: Request) -> None:
         request.problem = models.nothing_found(roots, found.skipped)
         return
     request.found = _pick(found.found)
-    caption(models.grey_line(request.found, state.get("dtype", DTYPES[0])))
+    caption(models.grey_line(request.found, DTYPE.value))
     for problem in found.skipped:
         caption(problem)
     request.details = st.expander("Details", icon=":material/info:")
@@ -109,42 +121,41 @@ def _draw_checkpoint(request: Request) -> None:
 def _pick(found: tuple[Found, ...]) -> Found:
     names = [one.name for one in found]
     by_id = {models.identity(one, names): one for one in found}
-    wanted = state.view().checkpoint
+    wanted = state.selection().checkpoint
     if wanted is not None and wanted not in by_id:
         st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
     usable = [name for name, one in by_id.items() if one.problem is None]
-    state.put("checkpoint", wanted)
+    key = state.borrow(CHECKPOINT, wanted if wanted in by_id else next(iter([*usable, *by_id])))
     chosen = st.selectbox(
         "Checkpoint",
         list(by_id),
         format_func=lambda name: models.label(by_id[name], names),
-        **state.kept("checkpoint", next(iter([*usable, *by_id])), list(by_id), then=_forget_selection),
+        key=key,
+        on_change=_choose_checkpoint,
+        args=(key,),
     )
-    if chosen != state.view().checkpoint:
+    if chosen != state.selection().checkpoint:
         state.select(checkpoint=chosen)
     return by_id[chosen]
 
 
-def _forget_selection() -> None:
+def _choose_checkpoint(key: str) -> None:
     """Another model: its heads and positions are others, so the page picks again."""
-    state.select(
-        **dict.fromkeys(("layer", "head", "stage", "query", "key", "where")),
-        checkpoint=state.get("checkpoint"),
-    )
-    state.put("crop", None)
+    state.session().selection = state.Selection(checkpoint=st.session_state[key])
+    state.part(Part).crop = None
 
 
 def _model_key(found: Found) -> ModelKey:
     steps = found.summary.steps if found.summary else ()
     step = None
     if len(steps) > 1:
-        step = st.selectbox("Training step", steps, **state.kept("step", steps[-1], steps))
+        step = st.selectbox("Training step", steps, **STEP.widget(steps, default=steps[-1]))
     return ModelKey(
         path=str(found.path),
         changed=cache.changed(found.path, step),
-        device=state.get("device", "cpu"),
-        dtype=state.get("dtype", DTYPES[0]),
-        tokenizer=state.get(f"tokenizer.{found.path}"),
+        device=DEVICE.value,
+        dtype=DTYPE.value,
+        tokenizer=state.part(TokenizerFiles).of.get(str(found.path)),
         step=step,
     )
 
@@ -181,23 +192,23 @@ def _draw_missing_tokenizer(request: Request, problem: str) -> None:
     upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
     if upload is not None:
         file = keep_upload(upload.name, upload.getvalue())
-        state.put(f"tokenizer.{request.model_key.path}", str(file))
+        state.part(TokenizerFiles).of[request.model_key.path] = str(file)
         st.rerun()
 
 
 def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
     n_ctx = request.summary.config.n_ctx
-    text = prompt_for(tokenizer, state.get("prompt"), n_ctx)
-    if state.get("prompt") != text:  # first visit, or a model for which the example means nothing
-        state.put("prompt", text)
-        state.put("run", text)
+    box, text = state.part(Box), prompt_for(tokenizer, state.part(Box).text, n_ctx)
+    if box.text != text:  # first visit, or a model for which the example means nothing
+        box.ask(text)
+    key, box.kind = state.borrow("prompt", text), "text"
     text = st.text_area(
         "Prompt",
         height=120,
         placeholder="Type something, or choose an example.",
-        **state.kept("prompt", text),
+        key=key,
+        on_change=lambda: setattr(box, "text", st.session_state[key]),
     )
-    state.put("box", "prompt")
     _draw_examples(tokenizer)
     _say(link.problem(text))
     if not text:
@@ -221,13 +232,20 @@ def _draw_examples(tokenizer: Tokenizer) -> None:
 
 def use_prompt(text: str) -> None:
     """Put a text into the prompt's box and run it."""
-    state.put("prompt", text)
+    state.part(Box).text = text
     request_run(text)
 
 
 def _draw_ids(request: Request) -> None:
-    text = st.text_area("Token ids", height=120, placeholder="256, 72, 105", **state.kept("ids", ""))
-    state.put("box", "ids")
+    box = state.part(Box)
+    key, box.kind = state.borrow("ids", box.ids), "ids"
+    text = st.text_area(
+        "Token ids",
+        height=120,
+        placeholder="256, 72, 105",
+        key=key,
+        on_change=lambda: setattr(box, "ids", st.session_state[key]),
+    )
     _say(link.problem(_boxed_prompt()))
     if not text.strip():
         request.empty = "Paste token ids, or choose the tokenizer file."
@@ -263,8 +281,8 @@ def _refuse(request: Request, error: MtaVizError) -> None:
 def _want(request: Request, prompt: str | tuple[int, ...], kind: type[str] | type[tuple]) -> None:
     """The run to show is the last one asked for; the text in the box may be newer."""
     if link.take(prompt, multiply_adds(request.summary.config, request.n_tokens)):
-        state.put("run", prompt)
-    asked: Any = state.get("run")
+        state.part(Box).run = prompt
+    asked: Any = state.part(Box).run
     if asked == prompt and request.empty:  # it was refused, and running it would only say so again
         return
     if isinstance(asked, kind) and asked:
@@ -278,19 +296,20 @@ def request_run(prompt: str | tuple[int, ...] | None = None) -> None:
     """Ask for a run of `prompt`; of what is in the box when None. A failed run is tried again."""
     if prompt is None:
         prompt = _boxed_prompt()
-    state.put("run", prompt)
-    state.put("job", None)
+    state.part(Box).run = prompt
+    work.forget(RUN)
     link.forget()
     state.select(query=None, key=None)
-    state.put("crop", None)
+    state.part(Part).crop = None
 
 
 def _boxed_prompt() -> str | tuple[int, ...]:
     """What is in the box that is on the page; a box of another model may still have its text."""
-    if state.get("box") != "ids":
-        return st.session_state.get("widget.prompt", "")
+    box = state.part(Box)
+    if box.kind == "text":
+        return box.text or ""
     try:
-        return ids_from_text(st.session_state.get("widget.ids", ""))
+        return ids_from_text(box.ids)
     except MtaVizError:
         return ()
 
@@ -298,18 +317,18 @@ def _boxed_prompt() -> str | tuple[int, ...]:
 def draw_settings(request: Request, devices: list[str]) -> None:
     """Device, dtype, numbering and scale; drawn last, since naming GPUs needs torch."""
     with request.settings:
-        st.selectbox("Device", devices, **state.kept("device", devices[0], devices))
-        st.selectbox("Compute in", DTYPES, **state.kept("dtype", *GLOBAL["dtype"]))
+        st.selectbox("Device", devices, **DEVICE.widget(devices))
+        st.selectbox("Compute in", DTYPES, **DTYPE.widget(DTYPES))
         st.selectbox(
             "Layers and heads",
             (0, 1),
             format_func=lambda first: "from 0" if first == 0 else "from 1 (as in the paper)",
-            **state.kept("numbering", *GLOBAL["numbering"]),
+            **NUMBERING.widget((0, 1)),
         )
         st.toggle(
             "First token sets the colour scale too",
             help="The first token often draws most of the attention; it is left out of the automatic limits.",
-            **state.kept("first_token", *GLOBAL["first_token"]),
+            **FIRST_TOKEN.widget(),
         )
         if st.button("Look for new models", icon=":material/refresh:"):
             cache.discovery.clear()

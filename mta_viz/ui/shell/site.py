@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-ASSETS = Path(__file__).parents[2] / "assets"
+ASSETS = Path(__file__).parents[3] / "assets"
 ICON = ASSETS / "icon.svg"
 PAGES = {
     "pages/attention.py": ("Attention", ":material/grid_on:"),

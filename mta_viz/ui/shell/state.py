@@ -1,21 +1,32 @@
-"""What a visitor has chosen: kept over page changes, mirrored to the URL.
+"""What a visitor's session holds: one `Session`, typed, reached by `session()`; nothing else keeps a copy.
 
-Streamlit forgets a widget's value when its page is left, so every value lives under a stable key
-and widgets only borrow it (`kept`). The view (checkpoint, layer, head, stage, query, key, where) is also
-written to the address: `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211&w=pre`, always counted from 0. So are the
-settings of the page that are not at their defaults, under their own names: `&tab=Heads`.
+Three kinds of things live in it. The `Selection` (checkpoint, layer, head, stage, query, key, place), which
+widgets read and write through `selection` and `select`. The values of `Setting`s, each declared once where it
+is used; Streamlit forgets a widget's value when its page is left, so widgets only borrow it. And parts: small
+dataclasses of a room's own, reached by `part(Kind)`.
 
-A setting's value as text in an address, and back: `true`, `4`, `all stages`, `pre,post`.
+The selection is mirrored to the address, `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=211&w=pre`, always counted from
+0, and so are the page's settings that are not at their defaults, under their own names: `&tab=Heads`.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
 from mta_viz.ui.shell import kept_prompts
 
+T = TypeVar("T")
+P = TypeVar("P")
+_KEY = "session"
+_MAX_DIGITS = 9  # no prompt is longer; Python refuses to read thousands of digits
+_URL_NAMES = {
+    **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
+    "place": "w",
+}
+_NOT_OURS = {"embed", "embed_options"}
+PLACES = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has them, which imports torch
 MAX_CHARACTERS = 200
 LARGEST = 2**53 - 1  # whole numbers a browser keeps
 _WORDS = {True: "true", False: "false"}
@@ -74,14 +85,11 @@ def _one(text: str, options: Sequence[Any] | None, default: Any, within: tuple[i
     return value
 
 
-_VIEW = "view"
-
-
 @dataclass(frozen=True)
-class View:
-    """The selection. None means: not chosen yet, the page takes its default. Counts from 0.
+class Selection:
+    """What is looked at. None means: not chosen yet, the page takes its default. Counts from 0.
 
-    `where` says which kernel of a head is meant: pre, post, head_pre or head_post.
+    `place` says which kernel of a head is meant: pre, post, head_pre or head_post.
     """
 
     checkpoint: str | None = None
@@ -90,98 +98,217 @@ class View:
     stage: str | None = None
     query: int | None = None
     key: int | None = None
-    where: str | None = None
+    place: str | None = None
 
 
-_MAX_DIGITS = 9  # no prompt is longer; Python refuses to read thousands of digits
-_URL_NAMES = {
-    **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
-    "where": "w",
-}
-# What an address says in another way, and what belongs to one computer.
-_NO_SETTINGS = {
-    *("checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"),
-    *(f"export {name}" for name in ("format", "size", "colours", "dpi", "queries", "keys", "kind")),
-}
-_NOT_OURS = {"embed", "embed_options"}
-_WHERE = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has it, which imports torch
+@dataclass
+class Link:
+    """The address a session was opened by: its parameters, its settings not taken yet, what was refused.
+
+    `prompt`, `plan` and `places` are what those parts add to the page's own address.
+    """
+
+    opened_with: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    prompt: dict[str, str] = field(default_factory=dict)
+    plan: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, tuple[str, str | None]] = field(default_factory=dict)
 
 
-def view() -> View:
-    """The current selection; read from the URL on a session's first run."""
-    if _VIEW not in st.session_state:
-        st.session_state[_VIEW] = view_from_url(dict(st.query_params))
-    return st.session_state[_VIEW]
+@dataclass
+class Session:
+    """One visitor's. `values` are the settings' by name, `drawn` the defaults of those the page has drawn."""
+
+    selection: Selection = field(default_factory=Selection)
+    page: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    drawn: dict[str, Any] = field(default_factory=dict)
+    drawn_on: dict[str, str] = field(default_factory=dict)
+    link: Link = field(default_factory=Link)
+    parts: dict[type, Any] = field(default_factory=dict)
 
 
-def select(**changes: Any) -> View:
+def session() -> Session:
+    """This visitor's session; its selection is read from the address at first."""
+    if _KEY not in st.session_state:
+        st.session_state[_KEY] = Session(selection_from_url(dict(st.query_params)))
+    return st.session_state[_KEY]
+
+
+def part(kind: type[P]) -> P:
+    """This session's dataclass of a room, made with its defaults at first."""
+    return session().parts.setdefault(kind, kind())
+
+
+def begin_anew() -> None:
+    """Forget everything this visitor chose, half-typed text included; the address is read again."""
+    for name in [name for name in st.session_state if str(name).startswith("widget.") or name == _KEY]:
+        del st.session_state[name]
+
+
+def selection() -> Selection:
+    """What is looked at now."""
+    return session().selection
+
+
+def select(**changes: Any) -> Selection:
     """Change parts of the selection, e.g. `select(layer=2, head=1)`."""
-    st.session_state[_VIEW] = replace(view(), **changes)
-    return st.session_state[_VIEW]
+    session().selection = replace(selection(), **changes)
+    return selection()
 
 
-def view_from_url(parameters: dict[str, str]) -> View:
+def selection_from_url(parameters: dict[str, str]) -> Selection:
     """A selection from URL parameters. What is no whole number of at least 0 is left out."""
     values: dict[str, Any] = {}
-    for field, name in _URL_NAMES.items():
+    for field_name, name in _URL_NAMES.items():
         text = parameters.get(name)
-        if text and field in ("checkpoint", "stage"):
-            values[field] = text
-        elif field == "where":
-            values[field] = text if text in _WHERE else None
+        if text and field_name in ("checkpoint", "stage"):
+            values[field_name] = text
+        elif field_name == "place":
+            values[field_name] = text if text in PLACES else None
         elif text and text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
-            values[field] = int(text)
-    return View(**values)
+            values[field_name] = int(text)
+    return Selection(**values)
 
 
-def url_from_view(current: View) -> dict[str, str]:
+def url_from_selection(current: Selection) -> dict[str, str]:
     """The URL parameters of a selection, without what is not chosen."""
-    pairs = {name: getattr(current, field) for field, name in _URL_NAMES.items()}
+    pairs = {name: getattr(current, field_name) for field_name, name in _URL_NAMES.items()}
     return {name: str(value) for name, value in pairs.items() if value is not None}
+
+
+class Setting(Generic[T]):
+    """One setting of a page, declared once: `SCALE = Setting("scale", "this map")`.
+
+    Its name is that of its parameter in the address, unless it is `private`: the same thing said in another
+    way there, or something of one computer.
+    """
+
+    def __init__(self, name: str, default: T, *, private: bool = False) -> None:
+        self.name, self.default, self.private = name, default, private
+
+    @property
+    def value(self) -> T:
+        """As it is now."""
+        return session().values.get(self.name, self.default)
+
+    def put(self, value: T) -> None:
+        """Set it; the widget that borrows it follows at its next drawing."""
+        session().values[self.name] = value
+
+    def declare(
+        self,
+        default: T | None = None,
+        options: Sequence[T] | None = None,
+        within: tuple[int, int] | None = None,
+    ) -> T:
+        """Say that the page has it: it goes into the address, and is taken from the one that was opened.
+
+        `default` is that of this page, where it depends on what is shown. `within` are the least and largest
+        number an address may ask for.
+        """
+        usual = self.default if default is None else default
+        if not self.private:
+            session().drawn[self.name] = usual
+            self._take_linked(usual, options, within)
+        return session().values.get(self.name, usual)
+
+    def _take_linked(self, usual: T, options: Sequence[T] | None, within: tuple[int, int] | None) -> None:
+        link = session().link
+        text = link.settings.pop(self.name, None)
+        if text is None:
+            return
+        try:
+            long = isinstance(usual, str) and options is None and kept_prompts.is_address(text)
+            value = kept_prompts.text_at(text) if long else from_text(text, usual, options, within)
+            session().values[self.name] = value
+        except ValueError as error:
+            link.refused = (*link.refused, f"{self.name}: {str(error)[:100]}")
+
+    def widget(
+        self,
+        options: Sequence[T] | None = None,
+        *,
+        default: T | None = None,
+        within: tuple[int, int] | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """Arguments that tie a widget to it: `st.toggle("x", **HIDE.widget())`.
+
+        A value outside `options` falls back to the default; of a list those that are none go. `then` runs
+        after a change.
+        """
+        value: Any = self.declare(default, options, within)
+        if options is not None and isinstance(value, list):
+            value = [item for item in value if item in options]
+        elif options is not None and value not in options:
+            value = self.default if default is None else default
+        self.put(value)
+        key = borrow(self.name, value)
+        return {"key": key, "on_change": self._copy, "args": (then,)}
+
+    def _copy(self, then: Callable[[], None] | None) -> None:
+        self.put(st.session_state[f"widget.{self.name}"])
+        if then is not None:
+            then()
+
+
+def borrow(name: str, value: Any) -> str:
+    """The key of the widget `name`, which shows `value` at its next drawing.
+
+    On another page it is another widget without a value, though the old one's is still there under its key.
+    On the same page, setting an equal value would erase half-typed text.
+    """
+    key, current = f"widget.{name}", session()
+    if st.session_state.get(key) != value or current.drawn_on.get(name) != current.page:
+        st.session_state[key], current.drawn_on[name] = value, current.page
+    return key
 
 
 def parameters() -> dict[str, str]:
     """What the address holds: selection, prompt, plan, crop and spans, and the settings of this page."""
-    parts = [url_from_view(view()), *(get(f"{part} in link", {}) for part in ("prompt", "plan", "places"))]
-    taken = {name: text for part in parts for name, text in part.items()}
+    link = session().link
+    taken = url_from_selection(selection()) | link.prompt | link.plan | link.places
     return {name: text for name, text in _settings().items() if name not in taken} | taken
 
 
 def _settings() -> dict[str, str]:
     """Those this page has drawn that are not at their defaults and have a text."""
-    found = {}
-    for name, default in st.session_state.get("settings", {}).items():
-        text = _setting_text(name, get(name))
-        if get(name) != default and text is not None:
-            found[name] = text
-    return found
+    texts = {}
+    for name, default in session().drawn.items():
+        value = session().values.get(name)
+        text = _setting_text(name, value)
+        if value != default and text is not None:
+            texts[name] = text
+    return texts
 
 
 def _setting_text(name: str, value: Any) -> str | None:
     """As it stands in an address; a long text by its id."""
     if not isinstance(value, str) or (len(value) <= MAX_CHARACTERS and not kept_prompts.is_address(value)):
         return to_text(value)
-    texts = get("kept texts", {})
+    texts = session().link.texts
     if texts.get(name, ("",))[0] != value:  # once, not at every rerun
-        texts = {**texts, name: (value, kept_prompts.address_of(value))}
-        put("kept texts", texts)
+        texts[name] = (value, kept_prompts.address_of(value))
     return texts[name][1]
 
 
 def read_settings(known: Collection[str]) -> None:
-    """Keep what the address says of settings, once a session; `kept` takes each when it is drawn.
+    """Keep what the address says of settings, once a session; each is taken when it is drawn.
 
     `known` are the names of parameters that are no settings.
     """
-    put("opened with", dict(st.query_params))
-    names = {*_URL_NAMES.values(), *_NOT_OURS, *known}
-    put("linked settings", {name: text for name, text in st.query_params.items() if name not in names})
+    link, names = session().link, {*_URL_NAMES.values(), *_NOT_OURS, *known}
+    link.opened_with = dict(st.query_params)
+    link.settings = {name: text for name, text in st.query_params.items() if name not in names}
 
 
 def left_out() -> tuple[str, ...]:
     """What of the address's settings could not be restored: not on this page, or not possible here."""
-    linked: dict[str, str] = get("linked settings", {})
-    return (*get("refused settings", ()), *(f"{name}={text[:60]}" for name, text in linked.items()))
+    link = session().link
+    return (*link.refused, *(f"{name}={text[:60]}" for name, text in link.settings.items()))
 
 
 def mirror() -> None:
@@ -191,14 +318,29 @@ def mirror() -> None:
         st.query_params.from_dict(wanted)
 
 
+def enter(page: str) -> bool:
+    """Say which page is drawn, before any setting; whether it is another one than before."""
+    current = session()
+    changed = current.page not in ("", page)
+    current.page, current.drawn = page, {}
+    return changed
+
+
+# The old ways, until every room has its own: TODO remove.
+_PRIVATE = {
+    *("checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"),
+    *(f"export {name}" for name in ("format", "size", "colours", "dpi", "queries", "keys", "kind")),
+}
+
+
 def get(name: str, default: Any = None) -> Any:
     """A kept value."""
-    return st.session_state.get(f"kept.{name}", default)
+    return session().values.get(name, default)
 
 
 def put(name: str, value: Any) -> None:
-    """Set a kept value; the widget that borrows it follows at its next drawing."""
-    st.session_state[f"kept.{name}"] = value
+    """Set a kept value."""
+    session().values[name] = value
 
 
 def kept(
@@ -208,49 +350,13 @@ def kept(
     then: Callable[[], None] | None = None,
     within: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Arguments that tie a widget to the kept value `name`: `st.toggle("x", **kept("x", False))`.
-
-    A value outside `options` falls back to `default`; of a list those that are none go. `within` are the
-    least and largest number an address may ask for. `then` runs after a change.
-    """
-    declare(name, default, options, within)
-    value = get(name, default)
-    if options is not None and isinstance(value, list):
-        value = [one for one in value if one in options]
-    elif options is not None and value not in options:
-        value = default
-    put(name, value)
-    key, page = f"widget.{name}", st.session_state.get("page")
-    # On another page it is another widget without a value, though the old one's is still found
-    # under its key. On the same page, setting an equal value would erase half-typed text.
-    if st.session_state.get(key) != value or st.session_state.get(f"page of {name}") != page:
-        st.session_state[key], st.session_state[f"page of {name}"] = value, page
-    return {"key": key, "on_change": _copy, "args": (name, then)}
+    """Arguments that tie a widget to a kept value."""
+    setting: Setting[Any] = Setting(name, default, private=name in _PRIVATE)
+    return setting.widget(options, within=within, then=then)
 
 
 def declare(
     name: str, default: Any, options: Sequence[Any] | None = None, within: tuple[int, int] | None = None
 ) -> None:
-    """Say that the page has this setting: it goes into the address, and is taken from the one opened."""
-    if name in _NO_SETTINGS:
-        return
-    st.session_state.setdefault("settings", {})[name] = default
-    text = get("linked settings", {}).pop(name, None)
-    if text is None:
-        return
-    try:
-        long = isinstance(default, str) and options is None and kept_prompts.is_address(text)
-        put(name, kept_prompts.text_at(text) if long else from_text(text, default, options, within))
-    except ValueError as error:
-        put("refused settings", (*get("refused settings", ()), f"{name}: {str(error)[:100]}"))
-
-
-def enter(page: str) -> None:
-    """Say which page is drawn; before any `kept`."""
-    st.session_state.update(page=page, settings={}, shown={})
-
-
-def _copy(name: str, then: Callable[[], None] | None) -> None:
-    put(name, st.session_state[f"widget.{name}"])
-    if then is not None:
-        then()
+    """Say that the page has this setting."""
+    Setting(name, default, private=name in _PRIVATE).declare(default, options, within)

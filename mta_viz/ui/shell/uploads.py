@@ -4,6 +4,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,36 @@ import streamlit as st
 
 from mta_viz.errors import PromptError
 from mta_viz.ui.shell import state
+
+
+@dataclass
+class TokenizerFiles:
+    """The tokenizer file given for each model, by the model's path."""
+
+    of: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class TextFile:
+    """One place for a text file: the page it is on, what is there, and how often its uploader began anew."""
+
+    page: str = ""
+    content: tuple[str, str] | None = None
+    turn: int = 0
+
+
+@dataclass
+class TextFiles:
+    """Those of a session by their places; `brought` came with an opened session and wait to be drawn."""
+
+    at: dict[str, TextFile] = field(default_factory=dict)
+    brought: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def text_at(name: str) -> tuple[str, str] | None:
+    """Name and content of the file at a place, None without one."""
+    file = state.part(TextFiles).at.get(name)
+    return None if file is None else file.content
 
 
 def keep_upload(name: str, content: bytes) -> Path:
@@ -37,40 +68,34 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
     `back` is the button that lets go of it. Raises PromptError for a file that is no text; what was
     there before stays.
     """
-    turn, here = f"{name} turn", state.get("files", {})
-    state.put("files", {**here, name: st.session_state.get("page")})
-    _take_carried(name, megabytes)
-    upload = st.file_uploader(
-        label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{state.get(turn, 0)}"
-    )
-    if upload is not None:
-        state.put(name, (upload.name, decoded(upload.name, upload.getvalue(), megabytes)))
-    kept = state.get(name)
-    if kept is not None:
-        st.text(f"{kept[0]}: {len(kept[1]):,} characters")
-        st.button(back, key=f"forget.{name}", on_click=_forget, args=(name, turn))
-    return kept
-
-
-def _take_carried(name: str, megabytes: int) -> None:
-    """The file an opened session brought for this place, once."""
-    brought = state.get("session files", {}).pop(name, None)
+    file = state.part(TextFiles).at.setdefault(name, TextFile())
+    file.page = state.session().page
+    brought = state.part(TextFiles).brought.pop(name, None)
     if brought is not None and len(brought[1].encode()) <= megabytes * 2**20:
-        state.put(name, brought)
+        file.content = brought
+    upload = st.file_uploader(label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{file.turn}")
+    if upload is not None:
+        file.content = upload.name, decoded(upload.name, upload.getvalue(), megabytes)
+    if file.content is not None:
+        st.text(f"{file.content[0]}: {len(file.content[1]):,} characters")
+        st.button(back, key=f"forget.{name}", on_click=_forget, args=(file,))
+    return file.content
 
 
 def bring(files: Mapping[str, tuple[str, str]], places: Iterable[str]) -> None:
     """Have these files at their places when they are drawn; of all `places` the uploaders begin anew."""
-    state.put("session files", dict(files))
-    for name in (*places, *files):
-        state.put(f"{name} turn", time.monotonic_ns())  # the old uploader still holds its file
+    here = state.part(TextFiles)
+    here.brought = dict(files)
+    for name in (*places, *files):  # the old uploader still holds its file
+        here.at[name] = TextFile(turn=time.monotonic_ns())
 
 
 def files_of_page() -> dict[str, tuple[str, str]]:
     """Name and content of the files of this page, by their places."""
-    page = st.session_state.get("page")
-    names = [name for name, of in state.get("files", {}).items() if of == page]
-    return {name: state.get(name) for name in names if state.get(name) is not None}
+    page, files = state.session().page, state.part(TextFiles).at
+    return {
+        name: file.content for name, file in files.items() if file.page == page and file.content is not None
+    }
 
 
 def decoded(name: str, content: bytes, megabytes: int) -> str:
@@ -83,7 +108,6 @@ def decoded(name: str, content: bytes, megabytes: int) -> str:
         raise PromptError(f"{name} is not UTF-8 text; save it as UTF-8, or choose another") from error
 
 
-def _forget(name: str, turn: str) -> None:
+def _forget(file: TextFile) -> None:
     """A new uploader as well, since the old one still holds the file."""
-    state.put(name, None)
-    state.put(turn, state.get(turn, 0) + 1)
+    file.content, file.turn = None, file.turn + 1

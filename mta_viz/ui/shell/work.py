@@ -1,34 +1,207 @@
-"""Waiting for a job on a page: its bar, what it does and how long it still takes. Starts no job.
+"""Work beside the page: the one controller of everything that takes long.
 
-Work beside the page: one job for each name in a session, its result remembered by its key.
+A `Work` is one thread: it says what it does, how far it is and how long it still takes, and can be stopped.
+A session has one work for each name; starting another stops it. Each has an owner, "page" or "model": leaving
+the page stops what the page owns, another model or an opened session stops everything. Draws nothing but the
+bar with Stop of `finished`.
 """
 
+import threading
+import time
 from collections.abc import Callable, Hashable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import streamlit as st
 
 from mta_viz.errors import Cancelled
-from mta_viz.ui.shell import cache, state
-from mta_viz.ui.shell.running import Job
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.cache import BoundedStore, stores
 from mta_viz.ui.shell.widgets import plain
 
 QUIET_SECONDS = 0.4  # work shorter than this shows no progress bar
-LONGEST = 600.0  # seconds: of a measurement without anybody before the page
+Owner = Literal["page", "model"]
 
 
-def show_progress(job: Job) -> None:
-    """A bar until the job is done."""
+class Work:
+    """Something done in a thread: `do(work)` reports through `work.report` and may raise."""
+
+    def __init__(self, do: Callable[["Work"], Any]) -> None:
+        self.stage, self.fraction, self.error = "Starting", 0.0, None
+        self._expected: float | None = None
+        self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
+        threading.Thread(target=self._run, args=(do,), daemon=True).start()
+
+    error: Exception | None
+
+    def _run(self, do: Callable[["Work"], Any]) -> None:
+        try:
+            do(self)
+        except Exception as error:  # handed to the page, which owns how it is said
+            self.error = error
+        finally:
+            self._done.set()
+
+    def begin(self, stage: str, expected: float | None = None) -> None:
+        """Name what happens from now on; progress and the clock start again.
+
+        `expected`: seconds the stage should take, told until its progress says more.
+        """
+        self.report(0.0)
+        self.stage, self._started, self._expected = stage, time.monotonic(), expected
+
+    def report(self, fraction: float) -> None:
+        """Progress 0..1 of the current stage. Raises Cancelled after `stop`."""
+        if self._stopped.is_set():
+            raise Cancelled("stopped")
+        self.fraction = min(max(fraction, 0.0), 1.0)
+
+    def stop(self) -> None:
+        """Ask it to stop at its next report."""
+        self._stopped.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the work is done, at most so long; whether it is."""
+        return self._done.wait(seconds)
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not through yet."""
+        return not self._done.is_set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended because it was stopped."""
+        return isinstance(self.error, Cancelled)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What went wrong, if anything did; to be stopped is no failure."""
+        return None if self.stopped else self.error
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate from the progress so far, else from what was expected; None without either."""
+        spent = time.monotonic() - self._started
+        if self.fraction < 0.02 or spent < 1.0:
+            return None if self._expected is None else max(self._expected - spent, 0.0)
+        return spent * (1.0 - self.fraction) / self.fraction
+
+
+@dataclass(frozen=True)
+class _Entry:
+    owner: Owner
+    key: Hashable
+    work: Work
+
+
+@dataclass
+class _Desk:
+    """This session's work by name."""
+
+    entries: dict[str, _Entry] = field(default_factory=dict)
+
+
+def start(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "page") -> Work:
+    """New work of this name, also where work for `key` was stopped; what it did before is stopped."""
+    forget(name)
+    entry = _Entry(owner, key, Work(do))
+    state.part(_Desk).entries[name] = entry
+    return entry.work
+
+
+def current(name: str, key: Hashable) -> Work | None:
+    """This session's work of this name, running or through, if it is for `key`."""
+    entry = state.part(_Desk).entries.get(name)
+    return entry.work if entry is not None and entry.key == key else None
+
+
+def running(name: str, key: Hashable) -> Work | None:
+    """The same, only while it runs."""
+    work = current(name, key)
+    return work if work is not None and work.running else None
+
+
+def forget(name: str) -> None:
+    """Stop the work of this name; `finished` starts anew."""
+    entry = state.part(_Desk).entries.pop(name, None)
+    if entry is not None:
+        entry.work.stop()
+
+
+def stop_all(*owners: Owner) -> None:
+    """Stop everything of these owners: nobody will look at what it finds."""
+    entries = state.part(_Desk).entries
+    for name in [name for name, entry in entries.items() if entry.owner in owners]:
+        entries.pop(name).work.stop()
+
+
+def known(key: Hashable) -> Any | None:
+    """The result for `key`, if it is there."""
+    return stores().drawn.get(key)
+
+
+def finished(
+    name: str,
+    key: Hashable,
+    do: Callable[[Work], Any],
+    store: BoundedStore | None = None,
+    owner: Owner = "page",
+) -> Any | None:
+    """What `do(work)` gives for `key`, once for each key; waits with a bar and Stop. None after Stop.
+
+    `store` is where the result is kept; None: with what is drawn. Raises what the work raised.
+    """
+    kept = store or stores().drawn
+    result = kept.get(key)
+    if result is not None:
+        return result
+    work = current(name, key)
+    if work is None or (not work.running and work.error is None):  # or its result went for newer ones
+        work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)), owner)
+    _wait(name, work)
+    if work.stopped:
+        st.info("Stopped. Run it again, or choose something smaller.")
+        return None
+    if work.error is not None:
+        raise work.error
+    return kept.get(key)
+
+
+def _wait(name: str, work: Work) -> None:
+    if work.wait(QUIET_SECONDS):
+        return
     place = st.empty()
-    while not job.wait(0.1):
-        place.progress(job.fraction, text=progress_text(job))
+    with place.container():
+        draw_stop(name, work)
+        show_progress(work)
     place.empty()
 
 
-def progress_text(job: Job) -> str:
-    """What the job does now and about how long it still takes, as markdown."""
-    left = job.seconds_left
-    return plain(job.stage if left is None else f"{job.stage}: about {time_text(left)} left")
+def draw_stop(name: str, work: Work, **look: Any) -> None:
+    """The one button that stops work."""
+    st.button("Stop", key=f"stop.{name}", icon=":material/stop:", on_click=work.stop, **look)
+
+
+def show_progress(work: Work) -> None:
+    """A bar until the work is done."""
+    place = st.empty()
+    while not work.wait(0.1):
+        place.progress(work.fraction, text=progress_text(work))
+    place.empty()
+
+
+def watch(work: Work) -> None:
+    """The bar of work that runs, drawn in a fragment; the page is drawn anew when it is through."""
+    if not work.running:
+        st.rerun()
+    st.progress(work.fraction, text=progress_text(work))
+
+
+def progress_text(work: Work) -> str:
+    """What it does now and about how long it still takes, as markdown."""
+    left = work.seconds_left
+    return plain(work.stage if left is None else f"{work.stage}: about {time_text(left)} left")
 
 
 def time_text(seconds: float) -> str:
@@ -36,91 +209,7 @@ def time_text(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-Work = Callable[[Job], Any]
-
-
-def known(key: Hashable) -> Any | None:
-    """The result for `key`, if it is there."""
-    return cache.stores().drawn.get(key)
-
-
-def finished(name: str, key: Hashable, work: Work, store: cache.BoundedStore | None = None) -> Any | None:
-    """What `work(job)` gives for `key`, once for each key; waits with a bar and Stop. None after Stop.
-
-    `store` is where the result is kept; None: with what is drawn. Raises what the work raised.
-    """
-    store = store or cache.stores().drawn
-    found = store.get(key)
-    if found is not None:
-        return found
-    before = current(name, key)
-    if before is not None and before.wait(0.0) and before.error is None:
-        forget(name)  # its result was there and has been dropped for newer ones
-    job = job_for(name, key, lambda job: store.get_or_make(key, lambda: work(job)) and None)
-    if not job.wait(QUIET_SECONDS):
-        place = st.empty()
-        with place.container():
-            st.button("Stop", key=f"stop.{name}", icon=":material/stop:", on_click=job.cancel)
-            show_progress(job)
-        place.empty()
-    if isinstance(job.error, Cancelled):
-        st.info("Stopped. Run it again, or choose something smaller.")
-        return None
-    if job.error is not None:
-        raise job.error
-    return store.get(key)
-
-
-def job_for(name: str, key: Hashable, work: Callable[[Job], None]) -> Job:
-    """This session's job `name`, if it is for `key`; else a new one, and the old one is cancelled."""
-    there = state.get(f"job.{name}")
-    if there is not None:
-        if there[0] == key:
-            return there[1]
-        there[1].cancel()
-    job = Job(work)
-    state.put(f"job.{name}", (key, job))
-    return job
-
-
-def current(name: str, key: Hashable) -> Job | None:
-    """This session's job `name`, running or through, if it is for `key`."""
-    there = state.get(f"job.{name}")
-    return there[1] if there is not None and there[0] == key else None
-
-
-def running(name: str, key: Hashable) -> Job | None:
-    """The same, only while it runs."""
-    job = current(name, key)
-    return None if job is None or job.wait(0.0) else job
-
-
-def start(name: str, key: Hashable, work: Callable[[Job], None]) -> Job:
-    """A new job, also where one for `key` was stopped."""
-    forget(name)
-    return job_for(name, key, work)
-
-
-def watch(job: Job) -> None:
-    """The bar of a job that runs, drawn in a fragment; the page is drawn anew when the job is through."""
-    if job.wait(0.0):
-        st.rerun()
-    st.progress(job.fraction, text=progress_text(job))
-
-
-def say_failure(job: Job | None) -> None:
-    """What went wrong with a job, if anything did; to be stopped is no failure."""
-    if job is not None and job.error is not None and not isinstance(job.error, Cancelled):
-        st.error(plain(f"It stopped: {job.error}"))
-
-
-def cancel_all() -> None:
-    """Have every job of this session stop: nobody will look at what it finds."""
-    for name, there in st.session_state.items():
-        if str(name).startswith("kept.job.") and there is not None:
-            there[1].cancel()
-
-
-def forget(name: str) -> None:
-    """Let the next `finished` or `job_for` of this name start anew."""
-    state.put(f"job.{name}", None)
+def say_failure(work: Work | None) -> None:
+    """What went wrong with it, if anything did."""
+    if work is not None and work.failure is not None:
+        st.error(plain(f"It stopped: {work.failure}"))

@@ -28,9 +28,8 @@ from mta_viz.ui.shell import work as jobs
 from mta_viz.ui.shell.cache import remember, remember_with_run, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.plan import edited_run
-from mta_viz.ui.shell.running import Job
 from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import LONGEST
+from mta_viz.ui.shell.work import Work
 
 SOURCES = {
     "needle": "the number the prompt asks for",
@@ -126,18 +125,15 @@ def best_of(
     found = jobs.known(key)
     if found is not None:
         return found
-    job = jobs.current(name, key)
-    if job is None and state.get("waits for all"):
-        _start(name, key, make, LONGEST)
-        job = jobs.current(name, key)
-    if job is not None:
-        if not job.wait(0.2):
-            _watch(job, name)
+    work = jobs.current(name, key)
+    if work is not None:
+        if not work.wait(0.2):
+            _watch(work, name)
             return None
         found = jobs.known(key)  # it may have ended since
     so_far = _so_far(name, key)
-    if job is not None and found is None:
-        _say_end(job, bool(so_far))
+    if work is not None and found is None:
+        _say_end(work, bool(so_far))
     if found is None:
         st.button(label, key=f"start.{name}", type="primary", on_click=_start, args=(name, key, make))
     return found or (so_far[-1] if so_far else None)
@@ -152,9 +148,9 @@ def _start(
     def keep(found: Any) -> None:
         so_far[:] = [found]
 
-    def work(job: Job) -> None:
-        job.begin("Measuring")
-        kept.drawn.get_or_make(key, lambda: make(job.report, keep))
+    def work(work: Work) -> None:
+        work.begin("Measuring")
+        kept.drawn.get_or_make(key, lambda: make(work.report, keep))
 
     jobs.start(name, key, work).wait(seconds)
 
@@ -164,21 +160,21 @@ def _so_far(name: str, key: tuple[Hashable, ...]) -> list[Any]:
     return there[1] if there is not None and there[0] == key else []
 
 
-def _say_end(job: Job, something: bool) -> None:
-    if isinstance(job.error, Cancelled):
+def _say_end(work: Work, something: bool) -> None:
+    if isinstance(work.error, Cancelled):
         st.info("Cancelled. " + ("Below is what it had so far." if something else "Nothing was kept of it."))
-    elif isinstance(job.error, MtaVizError):
-        st.error(plain(str(job.error)))
-    elif job.error is not None:
-        raise job.error
+    elif isinstance(work.error, MtaVizError):
+        st.error(plain(str(work.error)))
+    elif work.error is not None:
+        raise work.error
 
 
 @st.fragment(run_every=0.5)
-def _watch(job: Job, name: str) -> None:
+def _watch(work: Work, name: str) -> None:
     """Runs alone twice a second; the page runs again when the work is done."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        jobs.watch(job)
-        st.button("Cancel", key=f"cancel.{name}", icon=":material/stop:", on_click=job.cancel)
+        jobs.watch(work)
+        st.button("Cancel", key=f"cancel.{name}", icon=":material/stop:", on_click=work.stop)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ TABS = ("One kernel", "Sweep", "Minimal set", "Patch", "Attribution", "Responsib
 
 def draw_surgery(page: Page) -> None:
     """The page's body. What cannot be run is said in its place; the plan stays there to be mended."""
-    selected = resolve(state.view(), page.trace)
+    selected = resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     plan = plan_state.current_plan(page.model.config)
     state.put("plan as data", plan_as_data(plan))
@@ -55,7 +55,7 @@ def _guarded(draw: Callable[[], None]) -> None:
 
 def _draw_top(page: Page, selected: Selected) -> None:
     layer, head = layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering)
-    draw_address(f"{state.view().checkpoint} · {layer} · {head} · {selected.stage.value.long}")
+    draw_address(f"{state.selection().checkpoint} · {layer} · {head} · {selected.stage.value.long}")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(page.model.config, selected.layer, page.numbering)
         pick_head(page.model.config, selected.head, page.numbering)
@@ -87,7 +87,7 @@ def _strongest(page: Page, selected: Selected) -> KernelId | None:
 
 def _start(kernel: KernelId) -> None:
     plan_state.add(to_identity(kernel))
-    state.select(layer=kernel.layer, head=kernel.head, where=kernel.where)
+    state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
 
 
 def _draw_tab(page: Page, selected: Selected) -> None:

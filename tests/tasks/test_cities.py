@@ -1,4 +1,4 @@
-"""Made-up cities: distinct, the same everywhere, and nothing of a real or held-out one in them."""
+"""Held-out cities and numbers; made-up cities, which hold nothing of a real or held-out one."""
 
 import os
 import subprocess
@@ -6,9 +6,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from mta_viz.tasks.cities import CITIES, HELD_OUT_CITIES, KNOWN_CITIES
-from mta_viz.tasks.grammar.lexicon import TOWNS
-from mta_viz.tasks.made_up_cities import made_up_cities
+from mta_viz.tasks.cities import CITIES, HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
+from mta_viz.tasks.grammar import WORDS
 
 NAMES = made_up_cities(20_000)
 
@@ -24,7 +23,7 @@ def test_names_are_distinct_plain_and_of_many_kinds():
 
 def test_more_names_begin_with_the_same_ones_whatever_the_hash_order():
     assert made_up_cities(0) == () and made_up_cities(500) == NAMES[:500]
-    code = "from mta_viz.tasks.made_up_cities import made_up_cities; print(made_up_cities(500))"
+    code = "from mta_viz.tasks.cities import made_up_cities; print(made_up_cities(500))"
     other = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -41,6 +40,14 @@ def test_no_name_holds_a_city_a_town_or_a_word_only_held_out_cities_have():
     many = made_up_cities(60_000)
     words = {word for name in many for word in name.split()}
     assert not own_words & words
-    assert not words & {real for real in (*CITIES, *TOWNS) if " " not in real}
+    assert not words & {real for real in (*CITIES, *WORDS["town"]) if " " not in real}
     pairs = {" ".join(pair) for name in many for pair in pairwise(name.split())}
-    assert not (pairs | set(many)) & {*CITIES, *TOWNS}
+    assert not (pairs | set(many)) & {*CITIES, *WORDS["town"]}
+
+
+def test_held_out_cities_and_numbers_are_a_fifth_and_a_tenth():
+    assert len(set(CITIES)) == len(CITIES) >= 150
+    assert len(HELD_OUT_CITIES) / len(CITIES) >= 0.2
+    assert not set(KNOWN_CITIES) & set(HELD_OUT_CITIES)
+    assert len(HELD_OUT_NUMBERS) == 100
+    assert {number % 10 for number in HELD_OUT_NUMBERS} == set(range(10))

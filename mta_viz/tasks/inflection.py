@@ -2,28 +2,13 @@
 
 import re
 
-from mta_viz.tasks.grammar.topic import words
+from mta_viz.tasks.word_lists import word_lists
 
-_IRREGULAR = words(
-    "begin began; bind bound; blow blew; break broke; bring brought; build built; burn burned; buy "
-    "bought; cast cast; catch caught; choose chose; cut cut; dig dug; draw drew; drink drank; drive "
-    "drove; fall fell; feed fed; find found; fly flew; forget forgot; give gave; hang hung; hide hid; "
-    "hold held; keep kept; lay laid; lend lent; light lit; lose lost; meet met; pay paid; prefer "
-    "preferred; put put; read read; sell sold; send sent; set set; sew sewed; shake shook; shovel "
-    "shovelled; signal signalled; sing sang; sit sat; sleep slept; steal stole; sweep swept; swim "
-    "swam; take took; tear tore; tell told; throw threw; unwrap unwrapped; wind wound; write wrote"
-)
-_PAST = dict(pair.split() for pair in _IRREGULAR)
-_PLURALS = dict(
-    pair.split()
-    for pair in words(
-        "loaf loaves; knife knives; shelf shelves; trout trout; mouse mice; goose geese; hoof hooves; "
-        "thief thieves; child children; gentleman gentlemen; bookshelf bookshelves"
-    )
-)
+_IRREGULAR = word_lists("grammar")["irregular"]
+_PAST = dict(pair.split() for pair in _IRREGULAR["past"])
+_PLURALS = dict(pair.split() for pair in _IRREGULAR["plural"])
 _VOWEL_SOUND = re.compile(r"(?i)^(?:hour|honest|heir|[aeiou])")
 _CONSONANT_SOUND = re.compile(r"(?i)^(?:uni|use|usual|eu|one)")
-_DOUBLED_STEMS = frozenset(("begin", "forget", "unwrap", "signal", "shovel", "prefer"))
 _DOUBLING = re.compile(r"^[^aeiou]*[aeiou][bdgklmnprt]$")
 
 
@@ -84,7 +69,7 @@ def _ing_verb(verb: str) -> str:
         return verb[:-2] + "ying"
     if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")):
         return verb[:-1] + "ing"
-    doubled = _DOUBLING.match(verb) or verb in _DOUBLED_STEMS
+    doubled = _DOUBLING.match(verb) or verb in _IRREGULAR["doubled_ing"]
     return verb + (verb[-1] if doubled else "") + "ing"
 
 

@@ -33,7 +33,7 @@ def test_ends_solve_the_score_equation(case: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 0), (-1, 4), (5, 4)])
 def test_impossible_counts_are_refused(hits: int, n: int) -> None:
-    with pytest.raises(ValueError, match="hits of"):
+    with pytest.raises(ValueError, match="must"):
         wilson_interval(hits, n)
 
 
@@ -90,8 +90,9 @@ def test_the_bootstrap_interval_is_repeatable_and_near_the_normal_one() -> None:
 
 
 def test_nothing_measured_has_no_interval() -> None:
-    for bad in (lambda: paired_change_interval([], []), lambda: bootstrap_interval([])):
-        with pytest.raises(ValueError, match="at least"):
-            bad()
+    with pytest.raises(ValueError, match="not less than 1"):
+        paired_change_interval([], [])
+    with pytest.raises(ValueError, match="at least"):
+        bootstrap_interval([])
     with pytest.raises(ValueError, match="zip"):
         paired_change_interval([True], [])

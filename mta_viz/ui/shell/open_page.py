@@ -1,0 +1,107 @@
+"""How every page begins: `with open_page("Attention") as page: ...`.
+
+Opens the layout, draws the shared sidebar, has the model and the run made ready by `preparing`, and
+turns every error into a message. Pages start here because a page opened by its own address may run
+without app.py. Importing this imports nothing heavy: the first visitor sees the page at once.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+import streamlit as st
+
+from mta_viz.plots.parts import nothing_yet
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.site import ASSETS, ICON, draw_links
+from mta_viz.ui.shell.widgets import plain
+
+if TYPE_CHECKING:
+    from mta_viz.ui.shell.sidebar import Request
+
+
+@contextmanager
+def open_page(
+    title: str, *, needs_run: bool = False, plan: Literal["shown", "named", "own"] = "named"
+) -> Iterator[Page]:
+    """Draw the frame around a page's body; the body does not run when there is nothing to draw.
+
+    `needs_run`: without a run of the prompt there is nothing; the page then says what to do. `plan`:
+    whether an active plan of interventions changes what is `shown`, is only `named` over the page, or
+    is the page's `own` business.
+    """
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
+    st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
+    draw_links()
+    changed = state.enter(title)
+    request, page = None, None
+    with errors_as_messages():
+        with _first_paint():
+            from mta_viz.ui.shell import plan as plans
+            from mta_viz.ui.shell import preparing, show, sidebar, work
+            from mta_viz.ui.shell import shown as old
+        if changed:
+            work.stop_all("page")
+        show.begin()
+        old.clear()
+        request = sidebar.draw_sidebar()
+        page = preparing.ready(request)
+    if page is None:
+        _close_without_model(request)
+    if needs_run and page.trace is None:
+        _close_without_run(request, page)
+    shown = page
+    with errors_as_messages():
+        if plan != "own":
+            shown = plans.apply_plan(page, follows=plan == "shown")
+    with errors_as_messages():
+        yield shown
+    _close(request, page)
+
+
+@contextmanager
+def _first_paint() -> Iterator[None]:
+    """Say what is happening while torch is imported, and draw an empty figure in the same place.
+
+    The figure makes the browser load its drawing library while the server loads its own.
+    """
+    place = st.empty()
+    if "torch" not in sys.modules:
+        with place.container():
+            st.progress(0.0, text="Loading the libraries (first time only)")
+            st.plotly_chart(nothing_yet(300), key="first.paint", theme=None, config={"staticPlot": True})
+    yield
+    place.empty()
+
+
+def _close_without_model(request: "Request | None") -> NoReturn:
+    from mta_viz.ui.shell.sidebar import draw_settings
+
+    with errors_as_messages():
+        if request is not None:
+            draw_settings(request, ["cpu"])
+    state.mirror()
+    st.stop()
+
+
+def _close_without_run(request: "Request", page: Page) -> NoReturn:
+    from mta_viz.ui.shell.address import draw_address
+
+    with errors_as_messages():
+        draw_address(f"{state.selection().checkpoint} · no run")
+        st.info(plain(page.empty))
+    _close(request, page)
+    st.stop()
+
+
+def _close(request: "Request", page: Page) -> None:
+    from mta_viz.ui.shell.address import fill_link
+    from mta_viz.ui.shell.preparing import finish, say_left_out
+
+    state.mirror()
+    with errors_as_messages():
+        fill_link()
+        say_left_out(request)
+        finish(request, page)

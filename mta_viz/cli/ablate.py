@@ -5,7 +5,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_answer, add_model, add_out, add_prompt, open_prompt, read_text
+import mta_viz
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt, read_text
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import AblateHead, Intervention
@@ -16,30 +17,26 @@ _PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE
 
 def add_flags(parser: ArgumentParser) -> None:
     """A prompt, what is changed, and what is measured."""
-    add_model(parser)
+    add = parser.add_argument
     add_prompt(parser)
-    parser.add_argument(
+    add(
         "--kernel",
         action="append",
         default=[],
         metavar='"L3 H5 pre"',
         help="to the identity; pre, post, head_pre or head_post; may be repeated",
     )
-    parser.add_argument(
-        "--head", action="append", default=[], metavar='"L3 H5"', help="switched off; may be repeated"
-    )
-    parser.add_argument(
-        "--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first"
-    )
+    add("--head", action="append", default=[], metavar='"L3 H5"', help="switched off; may be repeated")
+    add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first")
     add_answer(parser)
-    parser.add_argument("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
-    parser.add_argument("--needed", action="store_true", help="also the smallest set of kernels it needs")
+    add("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
+    add("--needed", action="store_true", help="also the smallest set of kernels it needs")
     add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The board of the plan, and the sweeps that are asked for."""
-    from mta_viz.analysis.cause.sweeps import SWEEPS, ablate
+    from mta_viz.analysis.cause.sweeps import SWEEPS
 
     plan = (
         *plan_of_file(arguments.plan),
@@ -48,7 +45,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     )
     model, tokens = open_prompt(arguments)
     with ProgressLine("measuring") as progress:
-        board = ablate(
+        board = mta_viz.ablate(
             model,
             tokens,
             plan,

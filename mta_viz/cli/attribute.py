@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+import mta_viz
 from mta_viz.cli.flags import add_out, add_question, open_prompt, positive, span_list, stage_named
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import PromptError
@@ -17,18 +18,15 @@ MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
 
 def add_flags(parser: ArgumentParser) -> None:
     """An answer to a prompt, and what is asked about it."""
+    add = parser.add_argument
     add_question(parser)
-    parser.add_argument("--method", choices=("gradients", "ablation"), default="gradients")
-    parser.add_argument("--baseline", metavar="B", help="zero, mean (default), bos or a token's id")
-    parser.add_argument("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
-    parser.add_argument("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
-    parser.add_argument("--stage", metavar="NAME", help="for example hook_scores_kq")
-    parser.add_argument(
-        "--heads", action="store_true", help="of every head's map at --stage: gradients and ablation"
-    )
-    parser.add_argument(
-        "--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)"
-    )
+    add("--method", choices=("gradients", "ablation"), default="gradients")
+    add("--baseline", metavar="B", help="zero, mean (default), bos or a token's id")
+    add("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
+    add("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
+    add("--stage", metavar="NAME", help="for example hook_scores_kq")
+    add("--heads", action="store_true", help="of every head's map at --stage: gradients and ablation")
+    add("--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)")
     add_out(parser)
 
 
@@ -53,9 +51,7 @@ def _prompt(
     model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
 ) -> tuple[dict[str, Any], bool | None]:
     """Of tokens, or of the cells of a layer's maps; with whether the gradients are complete."""
-    from mta_viz.analysis.cause.attributed_prompt import attribute
-
-    result = attribute(
+    result = mta_viz.attribute(
         model,
         tokens,
         method=arguments.method,
@@ -72,8 +68,6 @@ def _every_head(
     model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
 ) -> tuple[dict[str, Any], bool | None]:
     """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
-    from mta_viz.analysis.cause.attributed_heads import attribute_heads
-
     if arguments.stage is None:
         raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
     if arguments.spans or arguments.baseline or arguments.method == "ablation":
@@ -81,7 +75,7 @@ def _every_head(
             "--heads measures whole maps by both methods; leave out --method, --baseline, --spans"
         )
     layers = None if arguments.layer is None else (arguments.layer,)
-    result = attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **question)
+    result = mta_viz.attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **question)
     return result.as_data(), result.reached
 
 

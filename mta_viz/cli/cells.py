@@ -4,15 +4,14 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from mta_viz.cli.flags import add_head, add_model, add_out, add_prompt, open_prompt, positive, stage_named
+import mta_viz
+from mta_viz.cli.flags import add_head, add_out, positive, run_prompt, stage_named
 
 HELP = "the cells of a head's map that stand out"
 
 
 def add_flags(parser: ArgumentParser) -> None:
     """A head's map, and what makes a cell stand out."""
-    add_model(parser)
-    add_prompt(parser)
     add_head(parser)
     parser.add_argument(
         "--by",
@@ -26,16 +25,12 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The cells, largest first, with their tokens."""
-    from mta_viz.analysis.attention.cells import top_cells
-    from mta_viz.run.tracing import capture
-
-    stage = stage_named(arguments.stage)
-    model, tokens = open_prompt(arguments)
-    trace, layer, head = capture(model, tokens), arguments.layer, arguments.head
+    layer, head, stage = arguments.layer, arguments.head, stage_named(arguments.stage)
+    trace = run_prompt(arguments)
+    pieces = trace.tokens.pieces
     rows = [
         asdict(cell)
-        | {"change": cell.change}
-        | {"query_token": tokens.pieces[cell.query], "key_token": tokens.pieces[cell.key]}
-        for cell in top_cells(trace, layer, head, stage, arguments.count, by=arguments.by)
+        | {"change": cell.change, "query_token": pieces[cell.query], "key_token": pieces[cell.key]}
+        for cell in mta_viz.top_cells(trace, layer, head, stage, arguments.count, by=arguments.by)
     ]
     return {"layer": layer, "head": head, "stage": stage.value.hook, "cells": rows}

@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+import mta_viz
 from mta_viz.cli.ablate import plan_of_file
-from mta_viz.cli.flags import add_answer, add_model, add_out, add_prompt, encode, open_model, open_prompt
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, encode, open_model, open_prompt
 from mta_viz.cli.output import ProgressLine
 
 HELP = "two models, two prompts, or with and without edits"
@@ -13,21 +14,19 @@ HELP = "two models, two prompts, or with and without edits"
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a prompt, and what differs on the other side."""
-    add_model(parser)
-    parser.add_argument(
+    add_prompt(parser)
+    add = parser.add_argument
+    add(
         "other",
         type=Path,
         nargs="?",
         metavar="B",
         help="a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity",
     )
-    add_prompt(parser)
-    parser.add_argument("--prompt-b", metavar="TEXT", help="another prompt for the same model")
-    parser.add_argument(
-        "--plan", type=Path, metavar="FILE", help="a JSON list of interventions that make B of the model"
-    )
+    add("--prompt-b", metavar="TEXT", help="another prompt for the same model")
+    add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions that make B of the model")
     add_answer(parser)
-    parser.add_argument(
+    add(
         "--pair-by",
         choices=("index", "similarity", "needle"),
         help="which heads are compared (default: by index where the models are related, else by their maps)",
@@ -37,14 +36,12 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Answers, likeliest tokens, pairs of heads, needle shares and kernel distances."""
-    from mta_viz.analysis.compare.comparing import compare
-
     plan = plan_of_file(arguments.plan)
     model, tokens = open_prompt(arguments)
     other = open_model(arguments, arguments.other) if arguments.other else None
     prompt_b = None if arguments.prompt_b is None else encode(model, arguments.prompt_b)
     with ProgressLine("comparing") as progress:
-        comparison = compare(
+        comparison = mta_viz.compare(
             model,
             other,
             tokens if arguments.prompt is None else arguments.prompt,

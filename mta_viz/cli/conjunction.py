@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli.flags import (
-    add_format, add_model, add_out, note_length, open_model, positive, valid_text, whole,
+    add_format,
+    add_model,
+    add_out,
+    note_length,
+    open_model,
+    positive,
+    valid_text,
+    whole,
 )  # fmt: skip
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import PromptError
@@ -25,23 +32,16 @@ MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, what runs beside it, and the samples: blocks of letters, or a text."""
+    add = parser.add_argument
     add_model(parser, dtype="float32")
-    parser.add_argument(
-        "--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)"
-    )
-    parser.add_argument(
-        "--samples", type=positive, default=20, metavar="N", help="blocks: how many sequences"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
-    parser.add_argument("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
-    parser.add_argument(
-        "--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many"
-    )
-    parser.add_argument(
-        "--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before"
-    )
-    parser.add_argument("--span", metavar="TEXT", help="the part of the text whose attention is measured")
-    parser.add_argument(
+    add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
+    add("--samples", type=positive, default=20, metavar="N", help="blocks: how many sequences")
+    add("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
+    add("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
+    add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
+    add("--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before")
+    add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
+    add(
         "--words",
         action="append",
         metavar="'A, B, C, D'",

@@ -24,11 +24,12 @@ SAME = ("sha256", "task", "samples", "seed", "setting")
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, and where the table is kept."""
+    add = parser.add_argument
     add_model(parser, dtype="float32")
-    parser.add_argument("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
-    parser.add_argument("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
-    parser.add_argument("--heads", action="store_true", help="measure every head switched off as well")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
+    add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    add("--heads", action="store_true", help="measure every head switched off as well")
+    add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     add_file(
         parser,
         "--out",

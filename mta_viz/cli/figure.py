@@ -16,7 +16,8 @@ HELP = "make a figure the app saved again, from its checkpoint"
 
 def add_flags(parser: ArgumentParser) -> None:
     """A saved figure, its checkpoint, and the file to make of it."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--from",
         dest="source",
         type=Path,
@@ -24,12 +25,10 @@ def add_flags(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a figure's sidecar (.json), or the .png, .svg, .pdf or .html file itself",
     )
-    parser.add_argument(
-        "path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)"
-    )
-    parser.add_argument("--page", type=positive, metavar="N", help="of a PDF of many figures, from 1")
+    add("path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)")
+    add("--page", type=positive, metavar="N", help="of a PDF of many figures, from 1")
     add_file(parser, "--out", ".png, .svg, .pdf, .html, .csv or .json")
-    parser.add_argument("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
+    add("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

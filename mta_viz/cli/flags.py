@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mta_viz
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
@@ -18,6 +19,7 @@ from mta_viz.tokenizers.base import Tokens
 
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
+    from mta_viz.run.trace import Trace
 
 LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
@@ -57,7 +59,8 @@ def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
 
 
 def add_prompt(command: ArgumentParser) -> None:
-    """`--prompt TEXT` or `--tokens FILE`, one of them."""
+    """A model, and `--prompt TEXT` or `--tokens FILE`, one of them."""
+    add_model(command)
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
     prompt.add_argument(
@@ -70,6 +73,11 @@ def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
     ids = _read_ids(arguments.tokens) if arguments.tokens else None
     model = open_model(arguments)
     return model, encode(model, arguments.prompt if ids is None else ids)
+
+
+def run_prompt(arguments: Namespace) -> "Trace":
+    """The model's run of the prompt."""
+    return mta_viz.capture(*open_prompt(arguments))
 
 
 def encode(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
@@ -125,7 +133,8 @@ def note_seconds(model: "HookedMTA", what: str, lengths: Iterable[int], runs: fl
 
 
 def add_head(command: ArgumentParser) -> None:
-    """One head's map at a stage: `--layer`, `--head`, `--stage`."""
+    """A model, a prompt, and one head's map at a stage: `--layer`, `--head`, `--stage`."""
+    add_prompt(command)
     command.add_argument("--layer", type=int, required=True, metavar="L", help="counted from 0")
     command.add_argument("--head", type=int, required=True, metavar="H", help="counted from 0")
     command.add_argument(
@@ -150,7 +159,6 @@ def add_answer(command: ArgumentParser) -> None:
 
 def add_question(command: ArgumentParser) -> None:
     """A model, a prompt, the answer and where it stands."""
-    add_model(command)
     add_prompt(command)
     add_answer(command)
     command.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")

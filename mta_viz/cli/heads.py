@@ -3,7 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from mta_viz.cli.flags import add_model, add_out, add_prompt, open_prompt, span_list
+import mta_viz
+from mta_viz.cli.flags import add_out, add_prompt, run_prompt, span_list
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import PromptError
 
@@ -12,33 +13,24 @@ HELP = "what every head does on a prompt, by its scores"
 
 def add_flags(parser: ArgumentParser) -> None:
     """A prompt, and which scores."""
-    add_model(parser)
+    add = parser.add_argument
     add_prompt(parser)
-    parser.add_argument(
-        "--score", metavar="KEY", help="this score alone, its heads ranked; for example induction"
-    )
-    parser.add_argument(
-        "--span", type=span_list, metavar="3:8", help="also what each head gives these positions"
-    )
-    parser.add_argument(
-        "--query", type=int, metavar="N", help="the row of scores of one row (default: the last)"
-    )
+    add("--score", metavar="KEY", help="this score alone, its heads ranked; for example induction")
+    add("--span", type=span_list, metavar="3:8", help="also what each head gives these positions")
+    add("--query", type=int, metavar="N", help="the row of scores of one row (default: the last)")
     add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Every score of every head; with `--score` one, its heads ranked."""
-    from mta_viz.analysis.attention.heads import head_scores
     from mta_viz.analysis.attention.spans import Span
-    from mta_viz.run.tracing import capture
 
-    model, tokens = open_prompt(arguments)
-    span = None
+    trace, span = run_prompt(arguments), None
     if arguments.span is not None:
-        start, stop = _ends(arguments.span, len(tokens))
+        start, stop = _ends(arguments.span, len(trace.tokens))
         span = Span(f"{start}:{stop}", "S", start, stop)
     with ProgressLine("scoring") as progress:
-        scores = head_scores(capture(model, tokens), span, arguments.query, progress=progress)
+        scores = mta_viz.head_scores(trace, span, arguments.query, progress=progress)
     return scores.as_data(arguments.score)
 
 

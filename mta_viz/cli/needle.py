@@ -24,27 +24,24 @@ WORDINGS = {"paper": "the paper's", "ruler": "RULER's"}  # as TEMPLATES has them
 
 def add_flags(parser: ArgumentParser) -> None:
     """Models, the settings of the sweep, and the file of its results."""
-    parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    add = parser.add_argument
+    add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
     add_running(parser, dtype="float32")
-    parser.add_argument(
-        "--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)"
-    )
-    parser.add_argument(
-        "--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens"
-    )
-    parser.add_argument(
+    add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
+    add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")
+    add(
         "--depths",
         type=depth_list,
         default=(0, 25, 50, 75, 100),
         metavar="0,50,100",
         help="per cent of the haystack before the asked needle (default 0,25,50,75,100)",
     )
-    parser.add_argument("--samples", type=positive, default=20, metavar="N", help="of each combination")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="number of the first sample")
-    parser.add_argument("--template", choices=tuple(WORDINGS), default="paper", help="needle and question")
-    parser.add_argument("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
-    parser.add_argument("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
-    parser.add_argument("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
+    add("--samples", type=positive, default=20, metavar="N", help="of each combination")
+    add("--seed", type=int, default=0, metavar="S", help="number of the first sample")
+    add("--template", choices=tuple(WORDINGS), default="paper", help="needle and question")
+    add("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
+    add("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
+    add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
     add_file(
         parser,
         "--out",

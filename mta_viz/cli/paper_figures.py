@@ -17,28 +17,29 @@ HELP = "the paper's figures of kernels, ready to print"
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, which figures, how they look, and where they go."""
+    add = parser.add_argument
     add_model(parser, dtype="float32")
-    parser.add_argument(
+    add(
         "--out",
         type=output_path,
         required=True,
         metavar="DIR",
         help="a folder, or FILE.pdf for all in one file",
     )
-    parser.add_argument(
+    add(
         "--which",
         type=name_list,
         metavar="A,B",
         help="kernels, kernel-map, head-kernels, head-diagonal, head-ratio (default: all there is)",
     )
-    parser.add_argument("--format", choices=("pdf", "svg", "png", "html"), default="pdf")
-    parser.add_argument("--width", choices=("column", "page"), default="page", help="84 or 174 mm (default)")
-    parser.add_argument("--layer", type=layer_list, metavar="0,3", help="layers to draw (default: all)")
-    parser.add_argument("--head", type=layer_and_head, metavar="L,H", help="the kernel beside its map")
-    parser.add_argument("--prompt", metavar="TEXT", help="for the map (default: a needle prompt)")
-    parser.add_argument("--keys", metavar="TEXT", help="part of the prompt whose keys the map shows")
-    parser.add_argument("--rows", metavar="TEXT", help="part whose queries it shows (default: the question)")
-    parser.add_argument("--force", action="store_true", help="replace files of the same names")
+    add("--format", choices=("pdf", "svg", "png", "html"), default="pdf")
+    add("--width", choices=("column", "page"), default="page", help="84 or 174 mm (default)")
+    add("--layer", type=layer_list, metavar="0,3", help="layers to draw (default: all)")
+    add("--head", type=layer_and_head, metavar="L,H", help="the kernel beside its map")
+    add("--prompt", metavar="TEXT", help="for the map (default: a needle prompt)")
+    add("--keys", metavar="TEXT", help="part of the prompt whose keys the map shows")
+    add("--rows", metavar="TEXT", help="part whose queries it shows (default: the question)")
+    add("--force", action="store_true", help="replace files of the same names")
 
 
 def layer_and_head(text: str) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""The paper's figures as `paper-figures` writes them: from which prompt and head, and with what makes them again.
+"""The paper's figures as `paper-figures` writes them: of which prompt and head, with what makes them again.
 
-Owns the view of the Kernels page that shows one; drawing is `exporting.paper`'s, writing `paper_figures.py`'s.
+Owns the view of the Kernels page that shows one; `exporting.paper` draws, `paper_figures.py` writes.
 """
 
 from argparse import Namespace

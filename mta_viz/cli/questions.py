@@ -19,24 +19,25 @@ MOST_DISTRACTION = 100_000  # tokens; a map of as many takes 40 GB a head
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, which questions, and how much text is between the facts."""
+    add = parser.add_argument
     add_model(parser, dtype="float32")
-    parser.add_argument(
+    add(
         "--task",
         type=task_list,
         default=TASKS,
         metavar="qa1,qa2",
         help="of qa1 to qa5 (default: all): one, two and three supporting facts, relations of two and three",
     )
-    parser.add_argument(
+    add(
         "--length",
         type=whole(0, MOST_DISTRACTION),
         default=512,
         metavar="N",
         help="tokens of distraction between the facts (default 512, 0: none)",
     )
-    parser.add_argument("--samples", type=positive, default=20, metavar="N", help="of each task (default 20)")
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="S", help="number of the first sample")
-    parser.add_argument("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
+    add("--samples", type=positive, default=20, metavar="N", help="of each task (default 20)")
+    add("--seed", type=whole(0), default=0, metavar="S", help="number of the first sample")
+    add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
     add_file(parser, "--out", "write every answer as CSV as well")
 
 

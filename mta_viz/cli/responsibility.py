@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+import mta_viz
 from mta_viz.cli.flags import add_out, add_question, open_prompt
 
 HELP = "the softmax cells an answer's logit rests on"
@@ -20,10 +21,8 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Every layer's heads, and with `--layer` one layer's cells."""
-    from mta_viz.analysis.cause.responsibility import responsibilities
-
     model, tokens = open_prompt(arguments)
-    return responsibilities(
+    return mta_viz.responsibilities(
         model,
         tokens,
         answer=arguments.answer,

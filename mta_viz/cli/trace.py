@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mta_viz
 from mta_viz.checkpoint.files import replacing
-from mta_viz.cli.flags import add_file, add_model, add_prompt, layer_list, name_list, open_prompt
+from mta_viz.cli.flags import add_file, add_prompt, layer_list, name_list, open_prompt
 from mta_viz.cli.output import note
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
@@ -28,23 +29,23 @@ ASK_ABOVE = 4 * 2**30  # bytes
 
 def add_flags(parser: ArgumentParser) -> None:
     """A prompt, what of its run is saved, and where."""
-    add_model(parser)
+    add = parser.add_argument
     add_prompt(parser)
-    parser.add_argument("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
-    parser.add_argument(
+    add("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
+    add(
         "--stages",
         type=name_list,
         metavar="NAMES",
         help="hooks to save, for example hook_scores_kq,hook_pattern (default: all; of a run maps, or none)",
     )
-    parser.add_argument(
+    add(
         "--format",
         choices=("hooks", "run"),
         default="hooks",
         help="hooks (default): tensors for other programs; run: a file the app and open_trace open again",
     )
     add_file(parser, "--out", "file to write", required=True, metavar="F.safetensors")
-    parser.add_argument("--yes", action="store_true", help="write more than 4 GiB")
+    add("--yes", action="store_true", help="write more than 4 GiB")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -70,11 +71,10 @@ def _save_hooks(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dic
 
 def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[str, Any]:
     from mta_viz.run.files import read_run, save_trace, trace_size
-    from mta_viz.run.tracing import capture
 
     _check_layers(model, arguments.layers)
     chosen = {"stages": map_stages(arguments.stages), "layers": arguments.layers}
-    trace = capture(model, tokens)
+    trace = mta_viz.capture(model, tokens)
     note(f"{len(tokens)} tokens: {size_text(trace_size(trace, **chosen))}")
     save_trace(trace, arguments.out, **chosen, force=arguments.force)
     about = read_run(arguments.out).about

@@ -46,7 +46,7 @@ def test_the_command_says_what_the_call_says(run, writer, tmp_path):
 
 def test_bad_input_is_refused(run, writer, folder, tmp_path):
     assert_refused(run("questions", writer, "--task", "qa6"), "no task 'qa6'", "qa1, qa2")
-    assert_refused(run("questions", writer, "--length", "-3"), "whole number of at least 0")
+    assert_refused(run("questions", writer, "--length", "-3"), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--length", 10**6), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--task", "qa1", "--length", 1), "too few for a word")
     assert_refused(run("questions", writer, "--haystack", tmp_path / "none"), "cannot be read")

@@ -93,7 +93,7 @@ def test_one_pdf_has_a_page_a_label_and_an_origin_for_each_figure(tmp_path):
     assert [(one.figure, one.caption) for one in said] == [
         (n, f"Caption of {n}.") for n in ("one", "two", "three")
     ]
-    assert said[0].view == VIEW
+    assert said[0].parameters == VIEW
     with pytest.raises(MtaVizError, match=r"3 figures, one a page.*--page N \(1: Caption of one"):
         read(tmp_path / "all.pdf")
 
@@ -101,13 +101,13 @@ def test_one_pdf_has_a_page_a_label_and_an_origin_for_each_figure(tmp_path):
 @pytest.mark.parametrize(
     ("text", "page", "says"),
     [
-        (many_text([Provenance("Kernels", "a", VIEW)]), 2, "1 figures, one a page"),
+        (many_text([Provenance("a", VIEW)]), 2, "1 figures, one a page"),
         (
-            many_text([Provenance("Kernels", "a", VIEW)]).replace("[{", "[[{").replace("}]", "}]]"),
+            many_text([Provenance("a", VIEW)]).replace("[{", "[[{").replace("}]", "}]]"),
             1,
             "figures cannot",
         ),
-        (Provenance("Kernels", "a", VIEW).text(), 2, "one figure, not a page 2"),
+        (Provenance("a", VIEW).text(), 2, "one figure, not a page 2"),
     ],
 )
 def test_a_page_that_is_not_there_is_refused(text, page, says):

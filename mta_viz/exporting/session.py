@@ -17,8 +17,8 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.carriers import embed
 from mta_viz.exporting.pictures import printable
-from mta_viz.exporting.provenance import embed
 from mta_viz.exporting.saved import Choices, Saved, sidecar, zipped
 from mta_viz.version import VERSION
 

@@ -10,7 +10,8 @@ from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import session as module
-from mta_viz.exporting.provenance import Provenance, from_text, many_text, read
+from mta_viz.exporting.carriers import read
+from mta_viz.exporting.provenance import Provenance, from_text, many_text
 from mta_viz.exporting.saved import Choices, Saved, one_pdf, together
 from mta_viz.exporting.session import Session, read_session, session_bytes
 
@@ -21,7 +22,7 @@ def figure(name: str) -> Saved:
     drawn = go.Figure(
         go.Heatmap(z=[[1, 2]], colorscale="RdBu_r"), layout={"width": 200, "height": 100, "title": name}
     )
-    return Saved((name,), drawn, f"Caption of {name}.", "a\n1\n", Provenance("Attention", name, VIEW))
+    return Saved((name,), drawn, f"Caption of {name}.", "a\n1\n", Provenance(name, VIEW))
 
 
 @pytest.mark.parametrize("prompt", [None, "a\r\nb 😀", [1, 2, 3]])

@@ -12,8 +12,7 @@ from mta_viz.exporting import session as module
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import kept_prompts
 from mta_viz.ui.shell import session as session_dialog
-from tests.ui.conftest import ROOT
-from tests.ui.test_ui_pages import fine, said
+from tests.ui.driver import ROOT, fine, said
 
 LONG = "The cat sat. عربي 😀 <b>$x$</b>\r\n" * 20
 LABS = "pages/labs.py"

@@ -8,8 +8,7 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.ui.shell import link
 from mta_viz.ui.shell.address import with_parameters
 from mta_viz.ui.shell.link import MAX_CHARACTERS, Linked, examples, parameters, read
-from tests.ui.conftest import ROOT
-from tests.ui.test_ui_pages import charts, fine, said
+from tests.ui.driver import ROOT, charts, fine, said
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀 & p=1#?"
 

@@ -14,7 +14,7 @@ from mta_viz.run.files import open_trace, save_trace, trace_size
 from mta_viz.run.stored import StoredTrace
 from mta_viz.run.tracing import capture, load
 from mta_viz.ui.shell import saved_runs
-from tests.ui.test_ui_pages import charts, fine, said
+from tests.ui.driver import charts, fine, said
 
 PROMPT = "Hello <b>again</b>"
 CHOICES = {"layer": 1, "head": 2, "stage": "kq"}

@@ -34,6 +34,10 @@ class StoredTrace(Trace):
         """Whether the checkpoint is here, and with it every stage."""
         return not self.model.kernels_only
 
+    def has(self, layer: int, stage: Stage) -> bool:
+        """Without the checkpoint, whether the file holds the map."""
+        return super().has(layer, stage) and (self.recomputes or (layer, stage) in self.maps_in_file)
+
     def _slabs(
         self, layer: int, wanted: set[Stage], queries: range | None
     ) -> Iterator[tuple[int, dict[Stage, Tensor]]]:

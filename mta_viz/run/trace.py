@@ -63,6 +63,10 @@ class Trace(Printed):
             return self.residuals.new_zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
         return torch.cat(parts, dim=1)
 
+    def has(self, layer: int, stage: Stage) -> bool:
+        """Whether the layer computes the stage and it can be had here."""
+        return stage in self.model.blocks[layer].attn.stages
+
     def slabs(
         self, layer: int, stage: Stage, queries: range | None = None
     ) -> Iterator[tuple[int, Float[Tensor, "head query key"]]]:

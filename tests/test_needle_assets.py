@@ -100,7 +100,9 @@ def shares(kernels: Kernels, where: str, layers: Iterable[int] | None = None) ->
     found = [layer_kernels(*kernels, layer) for layer in layers or range(kernels[1].n_layers)]
     there = [(one.taps(where), one.offsets(where)) for one in found if one.taps(where) is not None]
     assert all((taps[:, *offsets.own] > 0).all() for taps, offsets in there)  # so says MODELS.md
-    return torch.cat([energy_off_identity(taps, offsets.own) for taps, offsets in there])
+    return torch.cat(
+        [torch.from_numpy(energy_off_identity(taps.double().numpy(), offsets)) for taps, offsets in there]
+    )
 
 
 def summary(kernels: Kernels) -> list[str]:

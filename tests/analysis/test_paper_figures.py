@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load_file
 
 from mta_viz.analysis.attention.spans import Span, needle_spans
-from mta_viz.analysis.kernels.figures import (
+from mta_viz.analysis.kernels.paper import (
     asked_span,
     gold_spans,
     kernel_beside_map,

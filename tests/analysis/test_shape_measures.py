@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_cases import SIZES, kernel, offsets, row
 
-from mta_viz.analysis.kernels.measures import MEASURES, diagonal_taps, own_sign, smoothing_index
+from mta_viz.analysis.kernels.kernels import MEASURES, diagonal_taps, own_sign, smoothing_index
 from mta_viz.analysis.kernels.templates import (
     cannot_show,
     denoised,

@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
-from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, Offsets
-from mta_viz.analysis.kernels.measures import (
+from mta_viz.analysis.kernels.kernels import (
     MEASURES,
+    NEAR_IDENTITY,
     Kernels,
+    Offsets,
     PerKernel,
     energy_off_identity,
     has_own_tap,

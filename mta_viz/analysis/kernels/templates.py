@@ -15,8 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 
-from mta_viz.analysis.kernels.kernels import Offsets
-from mta_viz.analysis.kernels.measures import Kernels, PerKernel, own_sign, own_tap, without_own_tap
+from mta_viz.analysis.kernels.kernels import Kernels, Offsets, PerKernel, own_sign, own_tap, without_own_tap
 from mta_viz.errors import ConfigError
 
 NAMES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")

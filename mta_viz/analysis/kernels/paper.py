@@ -1,14 +1,12 @@
 """What the paper's figures of kernels show, for any checkpoint: the numbers behind each, nothing drawn.
 
-The kernel beside its map on a prompt is `paper_map.py`'s. Layers and heads count from 0 in results and
-messages. Raises MtaVizError, saying what a model lacks, instead of returning an empty result.
-
-A kernel beside its map, as the paper shows the needle: queries of the question x keys of the asked needle.
+A kernel beside its map is shown as the paper shows the needle: queries of the question x keys of the asked
+needle. Layers and heads count from 0 in results and messages. Raises MtaVizError, saying what a model lacks,
+instead of returning an empty result.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -17,16 +15,24 @@ from torch import Tensor
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map
 from mta_viz.analysis.attention.spans import QUESTION, Span, share_and_mass
 from mta_viz.analysis.cause.kernel_effect import MADE_BY
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Offsets, Place, layer_kernels
-from mta_viz.config import LayerKernels, ModelConfig
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MIXING,
+    WHERE,
+    KernelId,
+    MixPlace,
+    Offsets,
+    Place,
+    layer_kernels,
+)
+from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import KERNELS_ONLY, Trace
+from mta_viz.tables import Row, Table
 from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokens
-
-Preset = Literal["kernels", "kernel-map", "head-kernels", "head-diagonal", "head-ratio"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,16 @@ class LayerPicture:
     taps: Float[np.ndarray, "head c_q c_k"]
     offsets: Offsets
 
+    def table(self) -> Table:
+        """A row a tap."""
+        columns = ("layer", "where", "head", "query_offset", "key_offset", "value")
+        rows = (
+            (self.layer, self.where, head, *tap)
+            for head, taps in enumerate(self.taps)
+            for tap in self.offsets.rows(taps)
+        )
+        return Table.of(columns, rows)
+
 
 @dataclass(frozen=True)
 class MixingOverLayers:
@@ -46,6 +62,17 @@ class MixingOverLayers:
     where: MixPlace
     layers: tuple[int, ...]
     matrices: Float[np.ndarray, "layer group target source"]
+
+    def table(self) -> Table:
+        """A row a weight, heads counted over all groups."""
+        size = self.matrices.shape[-1]
+        columns = ("layer", "where", "group", "target_head", "source_head", "value")
+        rows = (
+            (layer, self.where, group, group * size + target, group * size + source, float(weight))
+            for layer, groups in zip(self.layers, self.matrices, strict=True)
+            for (group, target, source), weight in np.ndenumerate(groups)
+        )
+        return Table.of(columns, rows)
 
 
 @dataclass(frozen=True)
@@ -73,6 +100,16 @@ class MixingMeans:
         """The same of the means with their signs."""
         return _ratio(self.off_diagonal, self.diagonal)
 
+    def rows(self, key_query: Sequence[bool]) -> Iterator[Row]:
+        """A row a layer, as `MixingByLayer.table` has them."""
+        columns = (
+            *(self.diagonal_size, self.diagonal, self.off_diagonal_size, self.off_diagonal),
+            *(self.ratio, self.signed_ratio),
+        )
+        for layer, marked in enumerate(key_query):
+            numbers = (float(column[layer]) for column in columns)
+            yield (self.where, layer, int(marked), *numbers, self.n_bad[layer])
+
 
 @dataclass(frozen=True)
 class MixingByLayer:
@@ -80,6 +117,15 @@ class MixingByLayer:
 
     places: tuple[MixingMeans, ...]
     key_query: tuple[bool, ...]
+
+    def table(self) -> Table:
+        """A row a place and layer: means of sizes and of signed values, their ratios, how many are NaN."""
+        columns = (
+            *("where", "layer", "key_query_kernels", "mean_abs_diagonal", "mean_diagonal"),
+            *("mean_abs_off_diagonal", "mean_off_diagonal", "ratio_of_abs", "ratio_of_signed", "nan_weights"),
+        )
+        rows = (row for means in self.places for row in means.rows(self.key_query))
+        return Table(columns, tuple(rows), exact=True)
 
 
 def layer_picture(
@@ -101,7 +147,7 @@ def layers_having(config: ModelConfig, where: Place | MixPlace) -> tuple[int, ..
 
 def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
     """Where the model has key-query kernels. Raises MtaVizError where it has none."""
-    places: tuple[Place, ...] = tuple(place for place in get_args(Place) if layers_having(config, place))
+    places = tuple(place for place in KEY_QUERY if layers_having(config, place))
     if not places:
         raise MtaVizError(f"{_nothing(config)} no key-query kernels. This figure needs a model that has some")
     return places
@@ -109,7 +155,7 @@ def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
 
 def mixing_places(config: ModelConfig) -> tuple[MixPlace, ...]:
     """Where the model mixes heads. Raises MtaVizError where it does not."""
-    places: tuple[MixPlace, ...] = tuple(at for at in get_args(MixPlace) if layers_having(config, at))
+    places = tuple(place for place in MIXING if layers_having(config, place))
     if not places:
         raise MtaVizError(f"{_nothing(config)} no head mixing. This figure needs a model that mixes heads")
     return places
@@ -125,8 +171,10 @@ def mixing_over_layers(
     wanted = tuple(range(config.n_layers)) if layers is None else tuple(layers)
     for layer in wanted:
         check_layer(config, layer, where)
-    found = [layer_kernels(state_dict, config, layer).mixing(where) for layer in wanted]
-    return MixingOverLayers(where, wanted, np.stack([one.numpy() for one in found if one is not None]))
+    stack = [layer_kernels(state_dict, config, layer).mixing(where) for layer in wanted]
+    return MixingOverLayers(
+        where, wanted, np.stack([mixing.numpy() for mixing in stack if mixing is not None])
+    )
 
 
 def mixing_by_layer(
@@ -138,7 +186,10 @@ def mixing_by_layer(
         stacks = [stack for stack in stacks if stack.matrices.shape[-1] > 1]
     if not stacks:
         raise MtaVizError("heads are mixed in groups of one, which have no off-diagonal weights to compare")
-    return MixingByLayer(tuple(map(_means, stacks)), _key_query(config))
+    key_query = tuple(
+        bool(config.kernels(at).pre or config.kernels(at).post) for at in range(config.n_layers)
+    )
+    return MixingByLayer(tuple(map(_means, stacks)), key_query)
 
 
 def check_layer(config: ModelConfig, layer: int, where: Place | MixPlace) -> None:
@@ -151,7 +202,7 @@ def check_layer(config: ModelConfig, layer: int, where: Place | MixPlace) -> Non
 
 def lacking(config: ModelConfig, where: Place | MixPlace, layer: int | None = None) -> str:
     """What a layer, or the model, does not have, and what it has."""
-    kind = "key-query kernel" if where in get_args(Place) else "head mixing"
+    kind = "key-query kernel" if where in KEY_QUERY else "head mixing"
     having = layers_having(config, where)
     if having:
         return f"layer {layer} has no {kind} {WHERE[where]}; layers that have: {', '.join(map(str, having))}"
@@ -161,13 +212,6 @@ def lacking(config: ModelConfig, where: Place | MixPlace, layer: int | None = No
 def _nothing(config: ModelConfig) -> str:
     some = any(config.kernels(layer).any for layer in range(config.n_layers))
     return "this checkpoint has" if some else "this checkpoint has no kernels at all:"
-
-
-def _key_query(config: ModelConfig) -> tuple[bool, ...]:
-    def has(kernels: LayerKernels) -> bool:
-        return bool(kernels.pre or kernels.post)
-
-    return tuple(has(config.kernels(layer)) for layer in range(config.n_layers))
 
 
 def _means(stack: MixingOverLayers) -> MixingMeans:
@@ -211,6 +255,27 @@ class KernelBesideMap:
     tokens: Tokens
     rows: Span
     keys: Span
+
+    def table(self) -> Table:
+        """The kernel's taps, then the map's cells; a masked cell has no value."""
+        columns = (
+            *("part", "layer", "head", "where", "query_offset", "key_offset"),
+            *("query", "query_token", "key", "key_token", "value", "masked"),
+        )
+        return Table(columns, (*self._tap_rows(), *self._cell_rows()))
+
+    def _tap_rows(self) -> Iterator[Row]:
+        kernel = ("kernel", self.kernel.layer, self.kernel.head, self.kernel.where)
+        for query, key, value in self.offsets.rows(self.taps):
+            yield (*kernel, query, key, None, None, None, None, value, 0)
+
+    def _cell_rows(self) -> Iterator[Row]:
+        map_of = ("map", self.kernel.layer, self.kernel.head, self.kernel.where, None, None)
+        pieces = self.tokens.pieces
+        for query, row in zip(self.rows.positions, self.attention.values.tolist(), strict=True):
+            for key, value in zip(self.keys.positions, row, strict=True):
+                cell = (query, pieces[query], key, pieces[key], None if key > query else value)
+                yield (*map_of, *cell, int(key > query))
 
 
 def needle_sample(model: HookedMTA) -> NeedleSample:

@@ -1,6 +1,5 @@
 """One kernel's card: its taps, scores, probe, nearest kernels, frequencies; of head mixing a row."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -8,8 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Offsets, Place
-from mta_viz.analysis.kernels.paper import check_layer
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.analysis.kernels.table import (
     KernelStack,
@@ -21,8 +19,8 @@ from mta_viz.analysis.kernels.table import (
     nearest_kernels,
 )
 from mta_viz.errors import MtaVizError
-from mta_viz.figures.base import NamedFigure, Source, named
-from mta_viz.figures.kernels.gallery import kernel_rows, model_layers
+from mta_viz.figures.base import Source, named
+from mta_viz.figures.kernels.gallery import KernelFigure, kernel_rows, model_layers
 from mta_viz.plots.kernels.card import (
     ScoreBar,
     frequency_picture,
@@ -40,7 +38,7 @@ SHAPES = (
     *("edge_first", "edge_last", "dominant_share"),
 )
 SCALE_AFTER_SOFTMAX = (
-    " After the softmax the group norm may divide a common factor out again, so the row is drawn at length 1: "
+    "After the softmax the group norm may divide a common factor out again, so the row is drawn at length 1: "
     "its raw scale is not identified."
 )
 R = TypeVar("R")
@@ -68,6 +66,10 @@ class CardKernel:
         """What they read."""
         return self.stack.offsets
 
+    def table(self) -> Table:
+        """A row a tap."""
+        return Table.of(("query_offset", "key_offset", "value"), self.offsets.rows(self.taps))
+
 
 def row_of(source: Source, kernel: KernelId) -> Row:
     """The kernel's row of the kernel table. Raises MtaVizError for a kernel the model lacks."""
@@ -87,10 +89,9 @@ def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
 
 
 @dataclass(frozen=True)
-class _OfKernel(NamedFigure[R]):
+class _OfKernel(KernelFigure[R]):
     """A figure of one key-query kernel; counts from 0."""
 
-    part: ClassVar[str] = ""
     layer: int
     head: int
     where: Place = "pre"
@@ -99,17 +100,15 @@ class _OfKernel(NamedFigure[R]):
         """The kernel it is of."""
         return card_kernel(source, KernelId(self.layer, self.head, self.where))
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer, head, place and what is shown of the kernel."""
-        return f"L{self.layer}", f"H{self.head}", self.where, self.part
-
 
 @named("kernel-taps")
 @dataclass(frozen=True)
 class KernelTaps(_OfKernel[CardKernel]):
     """The taps with numbers, and the sums of their rows and columns."""
 
-    part: ClassVar[str] = "taps"
+    words: ClassVar[str] = (
+        "Rows: query offsets, columns: key offsets; bars: sums of columns and rows. Framed: the own tap."
+    )
     hide_own: bool = False
 
     def result(self, source: Source) -> CardKernel:
@@ -120,23 +119,16 @@ class KernelTaps(_OfKernel[CardKernel]):
         """Its picture."""
         return kernel_picture(result.taps, result.offsets, hide_own=self.hide_own, width=WIDTH)
 
-    def table(self, source: Source, result: CardKernel) -> Table:
-        """A row a tap."""
-        return Table.of(("query_offset", "key_offset", "value"), result.offsets.rows(result.taps))
-
-    def caption(self, source: Source, result: CardKernel) -> str:
-        """How it is read."""
-        return (
-            "Rows: query offsets, columns: key offsets; bars: sums of columns and rows. Framed: the own tap."
-        )
-
 
 @named("kernel-scores")
 @dataclass(frozen=True)
 class KernelScores(_OfKernel[CardKernel]):
     """How much of each shape a kernel holds, beside what random kernels reach."""
 
-    part: ClassVar[str] = "scores"
+    words: ClassVar[str] = (
+        "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
+        "A bar beyond its ticks is rare by chance."
+    )
 
     def result(self, source: Source) -> CardKernel:
         """The kernel. Raises MtaVizError for one too small for any shape."""
@@ -157,20 +149,12 @@ class KernelScores(_OfKernel[CardKernel]):
         rows = tuple((name, value) for name, value in result.row.items() if value is not None)
         return Table(("name", "value"), rows, exact=True)
 
-    def caption(self, source: Source, result: CardKernel) -> str:
-        """What a score is, and the ticks."""
-        return (
-            "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
-            "A bar beyond its ticks is rare by chance."
-        )
-
 
 @named("kernel-probe")
 @dataclass(frozen=True)
 class KernelProbe(_OfKernel[ProbeResult]):
     """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name."""
 
-    part: ClassVar[str] = "probe"
     probe: str | None = None
 
     def result(self, source: Source) -> ProbeResult:
@@ -189,10 +173,6 @@ class KernelProbe(_OfKernel[ProbeResult]):
         """Both maps."""
         return probe_picture(result, width=WIDE)
 
-    def table(self, source: Source, result: ProbeResult) -> Table:
-        """A row a cell."""
-        return result.table()
-
     def caption(self, source: Source, result: ProbeResult) -> str:
         """What was probed, and how it is read."""
         return (
@@ -210,13 +190,22 @@ class NearKernels:
     taps: Float[np.ndarray, "kernel c_q c_k"]
     offsets: Offsets
 
+    def table(self) -> Table:
+        """A row a tap of each."""
+        rows = (
+            (kernel.layer, kernel.head, kernel.where, cosine, *tap)
+            for (kernel, cosine), taps in zip(self.near, self.taps, strict=True)
+            for tap in self.offsets.rows(taps)
+        )
+        return Table.of(("layer", "head", "where", "cosine", "query_offset", "key_offset", "value"), rows)
+
 
 @named("nearest-kernels")
 @dataclass(frozen=True)
 class NearestKernels(_OfKernel[NearKernels]):
     """The model's kernels most like this one, own taps left out."""
 
-    part: ClassVar[str] = "nearest"
+    words: ClassVar[str] = "The kernels most like this one, each on its own colour scale."
 
     def result(self, source: Source) -> NearKernels:
         """Up to four. Raises MtaVizError where there is none to compare with."""
@@ -234,19 +223,6 @@ class NearestKernels(_OfKernel[NearKernels]):
         names = [f"{kernel.name(source.numbering)}<br>cosine {cosine:+.2f}" for kernel, cosine in result.near]
         return neighbour_tiles(result.taps, result.offsets, names, width=WIDTH)
 
-    def table(self, source: Source, result: NearKernels) -> Table:
-        """A row a tap of each."""
-        rows = (
-            (kernel.layer, kernel.head, kernel.where, cosine, *tap)
-            for (kernel, cosine), taps in zip(result.near, result.taps, strict=True)
-            for tap in result.offsets.rows(taps)
-        )
-        return Table.of(("layer", "head", "where", "cosine", "query_offset", "key_offset", "value"), rows)
-
-    def caption(self, source: Source, result: NearKernels) -> str:
-        """What is compared, and the scale."""
-        return "The kernels most like this one, each on its own colour scale."
-
 
 @dataclass(frozen=True)
 class Response:
@@ -255,89 +231,71 @@ class Response:
     frequencies: Float[np.ndarray, " frequency"]
     sizes: Float[np.ndarray, "query_frequency key_frequency"]
 
+    def table(self) -> Table:
+        """A row a pair of frequencies."""
+        each = self.frequencies.tolist()
+        rows = ((each[query], each[key], float(size)) for (query, key), size in np.ndenumerate(self.sizes))
+        return Table.of(("query_frequency", "key_frequency", "size"), rows)
+
 
 @named("kernel-frequencies")
 @dataclass(frozen=True)
 class KernelFrequencies(_OfKernel[Response]):
     """How strongly a kernel answers waves over queries and keys."""
 
-    part: ClassVar[str] = "frequencies"
+    words: ClassVar[str] = (
+        "How strongly the kernel answers waves over queries and keys. Large in the middle: it "
+        "smooths; large away from it: it sharpens or finds edges; even: it passes scores as they are."
+    )
 
     def result(self, source: Source) -> Response:
-        """|FFT| of the taps."""
+        """The size of the taps' Fourier transform."""
         return Response(*frequency_response(self.kernel(source).taps))
 
     def draw(self, source: Source, result: Response) -> go.Figure:
         """A map over both frequencies."""
         return frequency_picture(result.frequencies, result.sizes, width=WIDTH)
 
-    def table(self, source: Source, result: Response) -> Table:
-        """A row a pair of frequencies."""
-        each = [float(frequency) for frequency in result.frequencies]
-        rows = ((each[q], each[k], float(size)) for (q, k), size in np.ndenumerate(result.sizes))
-        return Table.of(("query_frequency", "key_frequency", "size"), rows)
-
-    def caption(self, source: Source, result: Response) -> str:
-        """What it tells."""
-        return (
-            "How strongly the kernel answers waves over queries and keys. Large in the middle: it "
-            "smooths; large away from it: it sharpens or finds edges; even: it passes scores as they are."
-        )
-
-
-@dataclass(frozen=True)
-class TargetRow:
-    """What one target head takes from each source head of its group: `first` is the group's first head."""
-
-    weights: Float[np.ndarray, " source"]
-    first: int
-    own: int
-    layer_table: Table
-
 
 @named("mixing-row")
 @dataclass(frozen=True)
-class MixingRow(NamedFigure[TargetRow]):
+class MixingRow(KernelFigure[LayerKernelSet]):
     """What one target head receives of each source head."""
 
     layer: int
     head: int
     where: MixPlace = "head_pre"
 
-    def result(self, source: Source) -> TargetRow:
-        """One row of the layer's head mixing. Raises MtaVizError where the layer mixes no heads."""
-        check_layer(source.model.config, self.layer, self.where)
+    def result(self, source: Source) -> LayerKernelSet:
+        """All kernels of the layer. Raises MtaVizError where it has no such row."""
         row_of(source, KernelId(self.layer, self.head, self.where))
-        layer = model_layers(source)[self.layer]
-        mixing = layer.mixing(self.where)
-        if mixing is None:
-            raise MtaVizError(f"the weights hold no head mixing {WHERE[self.where]} of layer {self.layer}")
-        group, own = divmod(self.head, mixing.shape[1])
-        return TargetRow(mixing[group, own].double().numpy(), group * mixing.shape[1], own, layer.table())
+        return model_layers(source)[self.layer]
 
-    def draw(self, source: Source, result: TargetRow) -> go.Figure:
-        """A bar a source head; after the softmax the row is drawn at length 1."""
-        unit, drawn = "weight", result.weights
+    def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:
+        """A bar a source head of the group; after the softmax the row is drawn at length 1."""
+        first, own, matrix = mixing_group(result, self.where, self.head)
+        drawn, unit = matrix[own], "weight"
         if self.where == "head_post":
             unit, length = "weight / length of the row", float(np.linalg.norm(drawn))
-            drawn = drawn / length if math.isfinite(length) and length > 0 else drawn
-        first = result.first + source.numbering
-        labels = [f"H{first + at}" + " own" * (at == result.own) for at in range(len(drawn))]
-        return mixing_row(drawn, labels, result.own, unit=unit)
+            drawn = drawn / length if np.isfinite(length) and length > 0 else drawn
+        heads = range(first + source.numbering, first + source.numbering + len(drawn))
+        labels = [f"H{head}" + " own" * (at == own) for at, head in enumerate(heads)]
+        return mixing_row(drawn, labels, own, unit=unit)
 
-    def table(self, source: Source, result: TargetRow) -> Table:
-        """All kernels of the layer."""
-        return result.layer_table
-
-    def caption(self, source: Source, result: TargetRow) -> str:
+    def caption(self, source: Source, result: LayerKernelSet) -> str:
         """How it is read, and its scale."""
         return (
             f"Target head H{self.head + source.numbering} receives this much of each source head. "
-            "Subtracted: the part of that head taken off, per unit of the own weight."
-            + SCALE_AFTER_SOFTMAX
-            * (self.where == "head_post")
-        )
+            "Subtracted: the part of that head taken off, per unit of the own weight. "
+        ) + SCALE_AFTER_SOFTMAX * (self.where == "head_post")
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer, head and place."""
-        return f"L{self.layer}", f"H{self.head}", self.where, "row"
+
+def mixing_group(
+    layer: LayerKernelSet, where: MixPlace, head: int
+) -> tuple[int, int, Float[np.ndarray, "target source"]]:
+    """The first head of a head's group, the head's row in it, and the group's matrix, float64."""
+    mixing = layer.mixing(where)
+    if mixing is None:
+        raise MtaVizError(f"the layer mixes no heads {WHERE[where]}")
+    group, own = divmod(head, mixing.shape[1])
+    return group * mixing.shape[1], own, mixing[group].double().numpy()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import plotly.graph_objects as go
@@ -59,6 +60,7 @@ KINDS: dict[Place | MixPlace, str] = {
     "head_post": "rows of the head mixing after the softmax",
 }
 MAP_PX = 420
+PARTS = {"layer": "L", "head": "H", "where": "", "step": "step"}
 KEY_QUERY_WORDS = (
     "Key-query kernels: in a tile, earlier queries above, the current one at the bottom; earlier keys left."
 )
@@ -66,6 +68,30 @@ MIXING_WORDS = (
     "Head mixing: rows of a tile are target heads and what each receives, columns its source heads. "
     "Click a row to open it."
 )
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class KernelFigure(NamedFigure[R]):
+    """What figures of kernels share; `words` are the caption where it is always the same."""
+
+    words: ClassVar[str] = ""
+
+    def table(self, source: Source, result: R) -> Table:
+        """The result's own rows."""
+        rows: Table = result.table()  # type: ignore[attr-defined]
+        return rows
+
+    def caption(self, source: Source, result: R) -> str:
+        """How it is read."""
+        return self.words
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The figure's name, layer, head and place, as far as they are given."""
+        given = ((sign, getattr(self, name, None)) for name, sign in PARTS.items())
+        return self.name, *(f"{sign}{part}" for sign, part in given if part is not None)
 
 
 def kernel_rows(source: Source) -> tuple[Row, ...]:
@@ -86,7 +112,7 @@ def model_layers(source: Source) -> tuple[LayerKernelSet, ...]:
 
 @named("kernel-table")
 @dataclass(frozen=True)
-class KernelTable(NamedFigure[tuple[Row, ...]]):
+class KernelTable(KernelFigure[tuple[Row, ...]]):
     """The kernels that satisfy `query`, the largest of the column `sort` first, one a row."""
 
     query: str = ""
@@ -100,10 +126,6 @@ class KernelTable(NamedFigure[tuple[Row, ...]]):
     def table(self, source: Source, result: tuple[Row, ...]) -> Table:
         """All columns, those too that mean nothing for the rows shown."""
         return as_table(result)
-
-    def file_parts(self) -> tuple[object, ...]:
-        """As this table's files are called."""
-        return ("kernels",)
 
 
 @dataclass(frozen=True)
@@ -162,7 +184,7 @@ class Gallery:
 
 @named("kernel-gallery")
 @dataclass(frozen=True)
-class KernelGallery(NamedFigure[Gallery]):
+class KernelGallery(KernelFigure[Gallery]):
     """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
 
     `layer`, `head` and `where` frame one of them.
@@ -285,7 +307,7 @@ def measured_effects(source: Source) -> Effects | Absent:
 
 @named("kernel-effects")
 @dataclass(frozen=True)
-class KernelEffects(NamedFigure[Effects]):
+class KernelEffects(KernelFigure[Effects]):
     """What the right answer loses when a kernel is the identity: all kernels of the kind of one, framed."""
 
     layer: int
@@ -335,10 +357,6 @@ class KernelEffects(NamedFigure[Effects]):
         """What was measured, and the colours."""
         return (
             f"All {KINDS[self.where]}: how the log-probability of the right answer changes when that one "
-            "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click one "
-            "to open it. Hatched: not measured."
+            "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click "
+            "one to open it. Hatched: not measured."
         )
-
-    def file_parts(self) -> tuple[object, ...]:
-        """With the kind of kernels."""
-        return "effects", self.where

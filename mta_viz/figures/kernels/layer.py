@@ -1,6 +1,7 @@
 """One layer's kernels: all heads side by side, their head mixing, and how both came about in training."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import plotly.graph_objects as go
 
@@ -9,8 +10,8 @@ from mta_viz.analysis.kernels.paper import check_layer, kernel_places
 from mta_viz.analysis.kernels.table import FROM_START, KernelCurves, kernel_curves
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
 from mta_viz.errors import MtaVizError
-from mta_viz.figures.base import NamedFigure, Source, named
-from mta_viz.figures.kernels.gallery import model_layers
+from mta_viz.figures.base import Source, named
+from mta_viz.figures.kernels.gallery import KernelFigure, model_layers
 from mta_viz.plots.kernels.mosaic import Scale, kernel_grid, tap_limit, training_curves
 from mta_viz.plots.kernels.paper import head_mixing
 from mta_viz.tables import Table
@@ -33,7 +34,7 @@ MATRIX_PX = 440
 
 @named("layer-kernels")
 @dataclass(frozen=True)
-class LayerKernels(NamedFigure[LayerKernelSet]):
+class LayerKernels(KernelFigure[LayerKernelSet]):
     """The key-query kernels of a layer, a panel a head, for the screen; "kernels" is the printed one.
 
     `scale`: "shared" by all heads, or each its "own".
@@ -54,26 +55,19 @@ class LayerKernels(NamedFigure[LayerKernelSet]):
             result, self.where, scale=self.scale, layer=self.layer, numbering_from=source.numbering
         )
 
-    def table(self, source: Source, result: LayerKernelSet) -> Table:
-        """All kernels of the layer, head mixing too."""
-        return result.table()
-
     def caption(self, source: Source, result: LayerKernelSet) -> str:
         """How many there are, of which size, and how they are read."""
         taps = result.taps(self.where)
         count, c_q, c_k = (0, 0, 0) if taps is None else taps.shape
         return f"{count} kernels of {c_q} queries x {c_k} keys. {READING}"
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer and place."""
-        return f"L{self.layer}", "kernels", self.where
-
 
 @named("layer-mixing")
 @dataclass(frozen=True)
-class LayerMixing(NamedFigure[LayerKernelSet]):
+class LayerMixing(KernelFigure[LayerKernelSet]):
     """The head-mixing matrix of a layer; groups of heads are blocks."""
 
+    words: ClassVar[str] = "Rows: what this target head receives; columns: the source heads it takes from."
     layer: int
     where: MixPlace = "head_pre"
 
@@ -86,18 +80,6 @@ class LayerMixing(NamedFigure[LayerKernelSet]):
         """Target heads down, source heads across."""
         size = (MATRIX_PX, MATRIX_PX)
         return head_mixing(result, self.where, self.layer, numbering_from=source.numbering, size=size)
-
-    def table(self, source: Source, result: LayerKernelSet) -> Table:
-        """All kernels of the layer, key-query kernels too."""
-        return result.table()
-
-    def caption(self, source: Source, result: LayerKernelSet) -> str:
-        """How it is read."""
-        return "Rows: what this target head receives; columns: the source heads it takes from."
-
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer and place."""
-        return f"L{self.layer}", "kernels", self.where
 
 
 class NoHistory(MtaVizError):
@@ -131,10 +113,14 @@ class Snapshot:
     step: int
     limit: float
 
+    def table(self) -> Table:
+        """All kernels of the layer at that step."""
+        return self.kernels.table()
+
 
 @named("training-kernels")
 @dataclass(frozen=True)
-class TrainingKernels(NamedFigure[Snapshot]):
+class TrainingKernels(KernelFigure[Snapshot]):
     """A layer's kernels at one step of their training (None: the last), colours alike at every step."""
 
     layer: int
@@ -165,10 +151,6 @@ class TrainingKernels(NamedFigure[Snapshot]):
             limit=result.limit,
         )
 
-    def table(self, source: Source, result: Snapshot) -> Table:
-        """All kernels of the layer at that step."""
-        return result.kernels.table()
-
     def caption(self, source: Source, result: Snapshot) -> str:
         """Which step."""
         return (
@@ -176,15 +158,10 @@ class TrainingKernels(NamedFigure[Snapshot]):
             "The colours mean the same at every step."
         )
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer, place and step."""
-        step = "last step" if self.step is None else f"step{self.step}"
-        return f"L{self.layer}", self.where or "kernels", step
-
 
 @named("training-curves")
 @dataclass(frozen=True)
-class TrainingCurves(NamedFigure[KernelCurves]):
+class TrainingCurves(KernelFigure[KernelCurves]):
     """A score of a layer's kernels over training, one line a head; `head` is thick, `step` dotted."""
 
     layer: int
@@ -217,20 +194,13 @@ class TrainingCurves(NamedFigure[KernelCurves]):
             numbering_from=source.numbering,
         )
 
-    def table(self, source: Source, result: KernelCurves) -> Table:
-        """A row a head and snapshot, all scores."""
-        return result.table()
-
     def caption(self, source: Source, result: KernelCurves) -> str:
         """How it is read."""
         return (
-            f"One line a head, H{self.head + source.numbering} thick; hover names the others, a click chooses "
-            "head and step. Dotted: the step chosen above. A line has a gap where the score means nothing."
+            f"One line a head, H{self.head + source.numbering} thick; hover names the others, a click "
+            "chooses head and step. Dotted: the step chosen above. A line has a gap where the score means "
+            "nothing."
         )
-
-    def file_parts(self) -> tuple[object, ...]:
-        """The layer."""
-        return f"L{self.layer}", "training"
 
 
 def snapshot_of(history: KernelHistory, step: int | None) -> int:

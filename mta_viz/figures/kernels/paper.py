@@ -30,6 +30,7 @@ from mta_viz.analysis.kernels.paper import (
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.kernels.gallery import KernelFigure
 from mta_viz.plots.kernels.gallery import common_limit
 from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.plots.kernels.paper import (
@@ -43,7 +44,6 @@ from mta_viz.plots.kernels.paper import (
     mixing_figure,
 )
 from mta_viz.plots.theme import limit_text, score_text
-from mta_viz.tables import Table
 
 Tokens = tuple[int, int]  # the first, and the one after the last
 OWN_BEYOND = "from what is not framed; beyond them the end colours"
@@ -51,12 +51,8 @@ R = TypeVar("R", LayerPicture, KernelBesideMap, MixingOverLayers, MixingByLayer)
 
 
 @dataclass(frozen=True)
-class PaperFigure(NamedFigure[R]):
-    """What the paper's figures share: they have a width, and their table is their result's."""
-
-    def table(self, source: Source, result: R) -> Table:
-        """The numbers drawn."""
-        return result.table()
+class PaperFigure(KernelFigure[R]):
+    """What the paper's figures share."""
 
     def look(self, source: Source) -> dict[str, Any]:
         """How wide it is, and how it counts."""
@@ -95,10 +91,6 @@ class Kernels(PaperFigure[LayerPicture]):
             f"{_broken(result.taps, [f'head {head + start}' for head in range(n_heads)])}{_counting(start)}"
         )
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer and place."""
-        return self.name, f"L{self.layer}", *([self.where] if self.where else [])
-
 
 @named("kernel-map")
 @dataclass(frozen=True)
@@ -106,7 +98,7 @@ class KernelMap(PaperFigure[KernelBesideMap]):
     """A kernel beside the map it makes of a prompt, cut to the queries `rows` and the keys `keys`.
 
     Without them the question and the needle it asks for, as far as the prompt has them; without a layer and
-    head the one that attends most to the keys. `where`: before the softmax, where the model has kernels there.
+    head those that attend most to the keys. `where` None: before the softmax, where the model has kernels.
     """
 
     layer: int | None = None
@@ -164,11 +156,6 @@ class KernelMap(PaperFigure[KernelBesideMap]):
             f"({OWN_BEYOND}), ±{map_limit} for the map.{bad}{_counting(start)}"
         )
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Layer, head and place, where they were given."""
-        head = [] if self.layer is None else [f"L{self.layer}", f"H{self.head}"]
-        return self.name, *head, *([self.where] if self.where else [])
-
 
 @named("head-kernels")
 @dataclass(frozen=True)
@@ -202,10 +189,6 @@ class HeadKernels(PaperFigure[MixingOverLayers]):
             f"{_broken(result.matrices, names)}{_counting(source.numbering)}"
         )
 
-    def file_parts(self) -> tuple[object, ...]:
-        """The place."""
-        return self.name, *([self.where] if self.where else [])
-
 
 @dataclass(frozen=True)
 class _MixingBars(PaperFigure[MixingByLayer]):
@@ -229,8 +212,8 @@ class _MixingBars(PaperFigure[MixingByLayer]):
         marked = " Orange: layers with key-query kernels." if any(result.key_query) else ""
         places = " and ".join(WHERE[means.where] for means in result.places)
         bad = "".join(self._missing(means, source.numbering) for means in result.places)
-        counting = _counting(source.numbering)
-        return f"{self.shown} of the head-mixing kernels of {source.name} by layer, {places}.{marked}{bad}{counting}"
+        of = f"of the head-mixing kernels of {source.name} by layer"
+        return f"{self.shown} {of}, {places}.{marked}{bad}{_counting(source.numbering)}"
 
     def _missing(self, means: MixingMeans, numbering: int) -> str:
         bad = np.flatnonzero(~np.isfinite(bar_values(means, self.what))).tolist()

@@ -11,9 +11,9 @@ from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.run.devices import checked_device
 from mta_viz.run.tracing import tokenize
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.training.running import checked_device
 
 
 def open_model(arguments: Namespace) -> HookedMTA:

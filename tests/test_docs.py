@@ -15,7 +15,7 @@ from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.compare.pairs import CLOSE
 from mta_viz.analysis.kernels import naming, templates
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
-from mta_viz.analysis.kernels.kernels import MEASURES
+from mta_viz.analysis.kernels.measures import MEASURES
 from mta_viz.analysis.kernels.mixing import CONTRAST_QUANTILE
 from mta_viz.analysis.kernels.query import parse
 from mta_viz.analysis.kernels.responses import QUANTILE

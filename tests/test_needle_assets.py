@@ -14,7 +14,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, energy_off_identity, layer_kernels
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, layer_kernels
+from mta_viz.analysis.kernels.measures import energy_off_identity
 from mta_viz.analysis.kernels.naming import IDENTITY, NONE
 from mta_viz.analysis.kernels.table import kernel_table, shape_counts
 from mta_viz.checkpoint.history import HISTORY_FILE

@@ -6,7 +6,7 @@ from typing import Any
 
 from mta_viz.analysis.kernels.kernels import kernel_offsets
 from mta_viz.analysis.kernels.table import kernel_frame, kernel_table, shape_counts
-from mta_viz.analysis.kernels.templates import cannot_show
+from mta_viz.analysis.kernels.measures import cannot_show
 from mta_viz.checkpoint.native import write_kernels
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.cli.output import ProgressLine, note

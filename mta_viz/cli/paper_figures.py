@@ -8,21 +8,9 @@ from typing import Any, get_args
 from torch import Tensor
 
 from mta_viz.analysis.attention.spans import Span, find, needle_spans
-from mta_viz.analysis.kernels.figures import (
-    Preset,
-    asked_span,
-    gold_spans,
-    kernel_beside_map,
-    kernel_places,
-    layer_picture,
-    layers_having,
-    mixing_by_layer,
-    mixing_over_layers,
-    mixing_places,
-    needle_sample,
-    question_span,
-    strongest_head,
-)
+from mta_viz.analysis.kernels.kernels import kernel_places, layer_picture, layers_having, mixing_places
+from mta_viz.analysis.kernels.mixing import mixing_by_layer, mixing_over_layers
+from mta_viz.analysis.attention.kernel_map import Preset, asked_span, gold_spans, kernel_beside_map, needle_sample, question_span, strongest_head
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.files import replacing, write_folder
 from mta_viz.cli.loading import open_model, valid_text

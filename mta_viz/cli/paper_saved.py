@@ -6,7 +6,7 @@ Owns the view of the Kernels page that shows it; drawing is `exporting.paper`'s,
 from argparse import Namespace
 from dataclasses import dataclass, replace
 
-from mta_viz.analysis.kernels.figures import KernelBesideMap, Preset
+from mta_viz.analysis.attention.kernel_map import KernelBesideMap, Preset
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.config import DTYPES
 from mta_viz.exporting.paper import Result, paper_figure, span_words

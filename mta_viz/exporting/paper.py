@@ -9,16 +9,9 @@ import plotly.graph_objects as go
 from torch import Tensor
 
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.figures import (
-    KernelBesideMap,
-    LayerPicture,
-    MixingByLayer,
-    MixingOverLayers,
-    Preset,
-    layer_picture,
-    layers_having,
-    mixing_over_layers,
-)
+from mta_viz.analysis.kernels.kernels import LayerPicture, layer_picture, layers_having
+from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingOverLayers, mixing_over_layers
+from mta_viz.analysis.attention.kernel_map import KernelBesideMap, Preset
 from mta_viz.analysis.kernels.kernels import MixPlace, Place
 from mta_viz.config import ModelConfig
 from mta_viz.exporting.data import Row, number, table

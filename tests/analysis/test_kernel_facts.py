@@ -5,13 +5,8 @@ import math
 import pytest
 import torch
 
-from mta_viz.analysis.kernels.kernels import (
-    Offsets,
-    energy_off_identity,
-    kernel_offsets,
-    layer_kernels,
-    near_identity,
-)
+from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets, layer_kernels, near_identity
+from mta_viz.analysis.kernels.measures import energy_off_identity
 from mta_viz.config import ModelConfig, MTAOptions
 
 

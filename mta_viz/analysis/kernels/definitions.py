@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from mta_viz.analysis.kernels import mixing, naming, probes, table, templates
-from mta_viz.analysis.kernels.kernels import MEASURES, NEAR_IDENTITY
+from mta_viz.analysis.kernels import measures, mixing, naming, probes, table
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 
 FILE = "measured_rates.json"
 
@@ -74,8 +74,8 @@ NOTATION = (
 )
 CHANCE = (
     f"A template's name needs all of: a size that Gaussian kernels reach in 1 of "
-    f"{1 / (1 - naming.SIZE_QUANTILE):.0f}, p <= {templates.LARGEST_P:g} when the kernel's own taps "
-    f"change places, and coherence. So {templates.LARGEST_P:g} x the number of kernels with a template is "
+    f"{1 / (1 - naming.SIZE_QUANTILE):.0f}, p <= {measures.LARGEST_P:g} when the kernel's own taps "
+    f"change places, and coherence. So {measures.LARGEST_P:g} x the number of kernels with a template is "
     "the most names expected by chance. Edges and single taps cannot be tested by permutation: their "
     "evidence is the probe, and how many kernels of the model have one. Of kernels with D taps 1 in "
     "2 (D - 1) is edge-like by chance: its largest other tap is the previous key's, with the opposite sign."
@@ -105,10 +105,10 @@ _RULES: dict[str, Documented] = {
     "dominant tap": naming.dominant_name,
 }
 _EDGES: dict[str, Documented] = {
-    "denoised": templates.denoised,
-    "edge_first, edge_last": templates.edge_indices,
-    "weight beside": templates.weight_beside,
-    "dominant_share": templates.dominant_tap,
+    "denoised": measures.denoised,
+    "edge_first, edge_last": measures.edge_indices,
+    "weight beside": measures.weight_beside,
+    "dominant_share": measures.dominant_tap,
 }
 _HEADS: dict[str, Documented] = {
     "scaled_identity": mixing.scaled_identity,
@@ -125,7 +125,7 @@ _HEADS: dict[str, Documented] = {
 _CHANCE: dict[str, Documented] = {
     "size": naming.size_threshold,
     "p": naming.permutation_p,
-    "coherent": templates.coherent,
+    "coherent": measures.coherent,
     "dominant": naming.dominant_threshold,
     "expected by chance": table.ShapeCounts,
     "probe": probes.run_probe,
@@ -143,8 +143,8 @@ class Section:
 
 def sections() -> Iterator[Section]:
     """All definitions, in the order in which a name comes about."""
-    yield Section("Measures of a key-query kernel", NOTATION, _from_docs(MEASURES))
-    yield Section("Templates", _doc(templates.template_scores), _templates())
+    yield Section("Measures of a key-query kernel", NOTATION, _from_docs(measures.MEASURES))
+    yield Section("Templates", _doc(measures.template_scores), _templates())
     yield Section("Edges and single taps", "Shapes that hang on one or two taps.", _from_docs(_EDGES))
     yield Section("Could it be chance?", CHANCE, (*_from_docs(_CHANCE), ("survives", TESTED)))
     yield Section("What a kernel is called", ORDER, (*_from_docs(_RULES), *NAMES.items()))
@@ -157,9 +157,9 @@ def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:
 
 def _templates() -> tuple[tuple[str, str], ...]:
     """The list in the library's docstring, a line a template, and which kernels have no room for one."""
-    lines = (inspect.getdoc(templates.library) or "").splitlines()
+    lines = (inspect.getdoc(measures.library) or "").splitlines()
     drawn = (line.removeprefix("- ").split(" ", 1) for line in lines if line.startswith("- "))
-    room = ("too small for a shape", _doc(templates.cannot_show))
+    room = ("too small for a shape", _doc(measures.cannot_show))
     return (*((name.rstrip(":"), text) for name, text in drawn), room)
 
 

@@ -1,15 +1,11 @@
-"""The learned kernels of a layer with their real offsets, from a state dict, and what one weighs, in numbers.
+"""The learned kernels of a layer with their real offsets, from a state dict: no model is built.
 
-Owns which tap reads which query and key, and one small function a measure, all of them batched: kernels are
-numpy float64 [kernel, c_q, c_k] with their `Offsets`. k[n, d] is the tap that reads the query n before (the
-lag, 0 = now) and the key d after (negative = earlier); the own tap is k[0, 0]; r is k with the own tap set to
-0; ||.|| is the root of the summed squares. A measure without meaning for a kernel (a division by zero) is
-NaN. Owns no names: what a shape is called is decided in `naming.py`.
+Owns which tap reads which query and key, which layers have kernels, and what is said of one that has none.
+Layers and heads count from 0 in results and messages.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -18,6 +14,8 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.model.stages import Stage
 from mta_viz.tables import Row, Table
 
 Place = Literal["pre", "post"]
@@ -35,6 +33,12 @@ SHORT: dict[Place | MixPlace, str] = {
     "post": "post",
     "head_pre": "mix pre",
     "head_post": "mix post",
+}
+MADE_BY: dict[Place | MixPlace, Stage] = {
+    "pre": Stage.KQ,
+    "head_pre": Stage.MIX,
+    "post": Stage.SOFTMAX_KQ,
+    "head_post": Stage.PATTERN,
 }
 NEAR_IDENTITY = 0.05
 
@@ -157,162 +161,76 @@ def near_identity(kernels: Float[Tensor, "head c_q c_k"], own: tuple[int, int]) 
     return (total > 0) & (1 - energy[:, own[0], own[1]] / total < NEAR_IDENTITY)
 
 
-Kernels = Float[Array, "kernel c_q c_k"]
-PerKernel = Float[Array, " kernel"]
+@dataclass(frozen=True)
+class LayerPicture:
+    """The key-query kernels of one layer and place, one a head."""
 
-OWN_TAP_SHARE = 0.1  # of ||k||: a smaller own tap counts as none
-FFT_SIZE = 64
-LOW_FREQUENCY = 1 / 8  # cycles per token
+    layer: int
+    where: Place
+    taps: Float[np.ndarray, "head c_q c_k"]
+    offsets: Offsets
 
-
-def norm(kernels: Kernels) -> PerKernel:
-    """||k|| = sqrt(sum k^2)."""
-    return np.sqrt(np.square(kernels).sum((-2, -1)))
-
-
-def own_tap(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """beta = k[0, 0], the weight of the query's own key."""
-    row, column = offsets.own
-    return kernels[:, row, column]
-
-
-def without_own_tap(kernels: Kernels, offsets: Offsets) -> Kernels:
-    """r: a copy of k with its own tap set to 0."""
-    rest = kernels.copy()
-    rest[(slice(None), *offsets.own)] = 0
-    return rest
+    def table(self) -> Table:
+        """A row a tap."""
+        columns = ("layer", "where", "head", "query_offset", "key_offset", "value")
+        rows = (
+            (self.layer, self.where, head, *tap)
+            for head, taps in enumerate(self.taps)
+            for tap in self.offsets.rows(taps)
+        )
+        return Table.of(columns, rows)
 
 
-def has_own_tap(kernels: Kernels, offsets: Offsets) -> Array:
-    """Whether |beta| >= 0.1 ||k||."""
-    own = np.abs(own_tap(kernels, offsets))
-    return (own > 0) & (own >= OWN_TAP_SHARE * norm(kernels))
+def layer_picture(
+    state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int, where: Place
+) -> LayerPicture:
+    """The kernels of all heads of a layer; `state_dict` has the names of `parameter_shapes(config)`."""
+    check_layer(config, layer, where)
+    kernels = layer_kernels(state_dict, config, layer)
+    taps, offsets = kernels.taps(where), kernels.offsets(where)
+    if taps is None or offsets is None:
+        raise MtaVizError(f"the weights hold no key-query kernel {WHERE[where]} of layer {layer}")
+    return LayerPicture(layer, where, taps.numpy(), offsets)
 
 
-def own_sign(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """s = sign(beta), +1 for a kernel without an own tap."""
-    return np.where(has_own_tap(kernels, offsets), np.sign(own_tap(kernels, offsets)), 1.0)
+def layers_having(config: ModelConfig, where: Place | MixPlace) -> tuple[int, ...]:
+    """Layers with a kernel at that place."""
+    return tuple(at for at in range(config.n_layers) if getattr(config.kernels(at), where))
 
 
-def identity_cosine(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """|beta| / ||k||, 0..1."""
-    return _ratio(np.abs(own_tap(kernels, offsets)), norm(kernels))
+def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
+    """Where the model has key-query kernels. Raises MtaVizError where it has none."""
+    places = tuple(place for place in KEY_QUERY if layers_having(config, place))
+    if not places:
+        raise MtaVizError(f"{_nothing(config)} no key-query kernels. This figure needs a model that has some")
+    return places
 
 
-def energy_off_identity(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """||r||^2 / ||k||^2 = 1 - cosine^2, 0..1."""
-    return _ratio(
-        np.square(without_own_tap(kernels, offsets)).sum((-2, -1)), np.square(kernels).sum((-2, -1))
-    )
+def mixing_places(config: ModelConfig) -> tuple[MixPlace, ...]:
+    """Where the model mixes heads. Raises MtaVizError where it does not."""
+    places = tuple(place for place in MIXING if layers_having(config, place))
+    if not places:
+        raise MtaVizError(f"{_nothing(config)} no head mixing. This figure needs a model that mixes heads")
+    return places
 
 
-def distance_from_identity(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """||k - E||, E the kernel with 1 at the own tap and 0 elsewhere: absolute, in the units of a tap."""
-    identity = np.zeros(kernels.shape[1:])
-    identity[offsets.own] = 1
-    return norm(kernels - identity)
+def check_layer(config: ModelConfig, layer: int, where: Place | MixPlace) -> None:
+    """Raises MtaVizError unless the layer has a kernel at that place, naming those that have."""
+    if not 0 <= layer < config.n_layers:
+        raise MtaVizError(f"there is no layer {layer}; the model has layers 0 to {config.n_layers - 1}")
+    if layer not in layers_having(config, where):
+        raise MtaVizError(lacking(config, where, layer))
 
 
-def sum_of_taps(kernels: Kernels, _: Offsets) -> PerKernel:
-    """sum k: the answer to a constant map. Before the softmax a constant changes nothing."""
-    return kernels.sum((-2, -1))
+def lacking(config: ModelConfig, where: Place | MixPlace, layer: int | None = None) -> str:
+    """What a layer, or the model, does not have, and what it has."""
+    kind = "key-query kernel" if where in KEY_QUERY else "head mixing"
+    having = layers_having(config, where)
+    if having:
+        return f"layer {layer} has no {kind} {WHERE[where]}; layers that have: {', '.join(map(str, having))}"
+    return f"{_nothing(config)} no {kind} {WHERE[where]}"
 
 
-def dc_cosine(kernels: Kernels, _: Offsets) -> PerKernel:
-    """sum k / (sqrt(D) ||k||) with D taps, -1..1: cosine with the constant kernel."""
-    return _ratio(kernels.sum((-2, -1)), np.sqrt(kernels[0].size) * norm(kernels))
-
-
-def effective_rank(kernels: Kernels, _: Offsets) -> PerKernel:
-    """exp of the entropy of the singular values over their sum, 1..min(c_q, c_k) (Roy & Vetterli 2007)."""
-    values = np.linalg.svd(kernels, compute_uv=False)
-    share = _ratio(values, values.sum(-1, keepdims=True))
-    logs = np.log(share, out=np.zeros_like(share), where=share > 0)
-    return np.exp(-(share * logs).sum(-1))
-
-
-def query_centroid(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """Mean query offset weighted by k^2: -(c_q - 1)..0, 0 = the query itself."""
-    energy = np.square(kernels)
-    return _ratio(energy.sum(-1) @ np.array(offsets.query, float), energy.sum((-2, -1)))
-
-
-def key_centroid(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """Mean key offset weighted by k^2: negative = earlier keys."""
-    energy = np.square(kernels)
-    return _ratio(energy.sum(-2) @ np.array(offsets.key, float), energy.sum((-2, -1)))
-
-
-def key_symmetry(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """sum r[n, d] r[n, -d] / ||r||^2: 1 where earlier and later keys count alike, -1 where oppositely."""
-    rest, key = without_own_tap(kernels, offsets), offsets.key
-    mirrored = np.zeros_like(rest)
-    for column, offset in enumerate(key):
-        if -offset in key:
-            mirrored[..., column] = rest[..., key.index(-offset)]
-    return _ratio((rest * mirrored).sum((-2, -1)), np.square(rest).sum((-2, -1)))
-
-
-def sequence_gain(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """sum_n k[n, -n] / max_n |k[n, -n]|: a match of c_q tokens in a row against a match of one."""
-    rows, columns = diagonal_taps(offsets)
-    along = kernels[:, rows, columns]
-    return _ratio(along.sum(-1), np.abs(along).max(-1))
-
-
-def priming_gain(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """sum_{n >= 1} k[n, 0] / beta: evidence for a key from earlier queries per unit of evidence now."""
-    own = own_tap(kernels, offsets)
-    return _ratio(kernels[:, :, offsets.key.index(0)].sum(-1) - own, own)
-
-
-def smoothing_index(kernels: Kernels, _: Offsets) -> PerKernel:
-    """(LF - A) / (1 - A): 0 for a single tap, 1 for slow changes only.
-
-    LF is the share of |FFT(k)|^2 (zero-padded to 64 x 64) where both frequencies are at most 1/8 cycle
-    per token, A that square's share of the area. The square is a product of two bands, so LF is a
-    quadratic form of the taps; no transform is taken.
-    """
-    rows, columns = _band(kernels.shape[1]), _band(kernels.shape[2])
-    low = np.einsum("knd,nm,kme,de->k", kernels, rows, kernels, columns, optimize=True)
-    area = rows[0, 0] * columns[0, 0]
-    share = _ratio(low, np.square(kernels).sum((-2, -1)))
-    return (share - area) / (1 - area)
-
-
-def diagonal_taps(offsets: Offsets) -> tuple[list[int], list[int]]:
-    """Rows and columns of the taps (n, -n), as far as the kernel reaches."""
-    found = [(row, offsets.key.index(lag)) for row, lag in enumerate(offsets.query) if lag in offsets.key]
-    return [row for row, _ in found], [column for _, column in found]
-
-
-@lru_cache(maxsize=64)
-def _band(size: int) -> Float[Array, "tap tap"]:
-    """The share of low frequencies as a form on a line of taps: mean over f of [f low] cos 2 pi f (n - m)."""
-    frequencies = np.fft.fftfreq(max(FFT_SIZE, size))
-    low = frequencies[np.abs(frequencies) <= LOW_FREQUENCY]
-    distance = np.arange(size)[:, None] - np.arange(size)
-    return np.cos(2 * np.pi * distance[..., None] * low).sum(-1) / len(frequencies)
-
-
-def _ratio(above: Array, below: Array) -> Array:
-    """above / below, NaN where below is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(below == 0, np.nan, above / below)
-
-
-MEASURES: dict[str, Callable[[Kernels, Offsets], PerKernel]] = {
-    "own_tap": own_tap,
-    "identity_cosine": identity_cosine,
-    "energy_off_identity": energy_off_identity,
-    "distance_from_identity": distance_from_identity,
-    "sum_of_taps": sum_of_taps,
-    "dc_cosine": dc_cosine,
-    "effective_rank": effective_rank,
-    "query_centroid": query_centroid,
-    "key_centroid": key_centroid,
-    "key_symmetry": key_symmetry,
-    "smoothing_index": smoothing_index,
-    "sequence_gain": sequence_gain,
-    "priming_gain": priming_gain,
-}
+def _nothing(config: ModelConfig) -> str:
+    some = any(config.kernels(layer).any for layer in range(config.n_layers))
+    return "this checkpoint has" if some else "this checkpoint has no kernels at all:"

@@ -14,7 +14,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from mta_viz.analysis.kernels import responses
-from mta_viz.analysis.kernels.kernels import Kernels, Offsets, PerKernel, own_sign
+from mta_viz.analysis.kernels.kernels import Offsets
+from mta_viz.analysis.kernels.measures import Kernels, PerKernel, library, own_sign, template_scores
 from mta_viz.analysis.kernels.responses import (
     QUANTILE,
     answers,
@@ -26,7 +27,6 @@ from mta_viz.analysis.kernels.responses import (
     moved_share,
     spike_threshold,
 )
-from mta_viz.analysis.kernels.templates import library, template_scores
 from mta_viz.tables import Table
 
 SMALLEST_EFFECT = 0.1  # of a single score's largest answer

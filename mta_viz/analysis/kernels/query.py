@@ -19,9 +19,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED
 from mta_viz.analysis.kernels.naming import UNNAMED
 from mta_viz.analysis.kernels.table import COLUMNS, HEAD_SCORES, KEY_QUERY_SCORES, Row
-from mta_viz.analysis.kernels.templates import NAMES, OPPOSED
 from mta_viz.errors import MtaVizError
 
 Test = Callable[[Mapping[str, Any]], bool]

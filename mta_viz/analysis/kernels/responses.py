@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
-from mta_viz.analysis.kernels.kernels import Kernels, Offsets, PerKernel, own_sign, own_tap, without_own_tap
+from mta_viz.analysis.kernels.kernels import Offsets
+from mta_viz.analysis.kernels.measures import Kernels, PerKernel, own_sign, own_tap, without_own_tap
 from mta_viz.analysis.kernels.naming import SEED
 from mta_viz.model.ops import key_query_convolution
 

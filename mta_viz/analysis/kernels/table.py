@@ -17,9 +17,7 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.kernels.kernels import (
-    FFT_SIZE,
     KEY_QUERY,
-    MEASURES,
     MIXING,
     KernelId,
     MixPlace,
@@ -27,6 +25,17 @@ from mta_viz.analysis.kernels.kernels import (
     Place,
     kernel_offsets,
     layer_kernels,
+)
+from mta_viz.analysis.kernels.measures import (
+    FFT_SIZE,
+    LARGEST_P,
+    MEASURES,
+    NAMES,
+    denoised,
+    dominant_tap,
+    edge_indices,
+    library,
+    template_scores,
     without_own_tap,
 )
 from mta_viz.analysis.kernels.mixing import HeadShape, name_head_rows
@@ -39,15 +48,6 @@ from mta_viz.analysis.kernels.naming import (
     name_kernels,
 )
 from mta_viz.analysis.kernels.probes import probe_values
-from mta_viz.analysis.kernels.templates import (
-    LARGEST_P,
-    NAMES,
-    denoised,
-    dominant_tap,
-    edge_indices,
-    library,
-    template_scores,
-)
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA

@@ -9,7 +9,7 @@ from typing import Any
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, MixPlace, Place
 from mta_viz.analysis.kernels.query import NO_SORT
-from mta_viz.figures.base import NamedFigure
+from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.kernels.card import KernelProbe, KernelScores, KernelTaps, MixingRow
 from mta_viz.figures.kernels.gallery import KernelEffects, KernelGallery, KernelTable
 from mta_viz.figures.kernels.layer import LayerKernels, LayerMixing, TrainingCurves, TrainingKernels
@@ -84,20 +84,20 @@ def _tokens(words: str) -> tuple[int, int] | None:
     return None if ends is None else (int(ends[1]), int(ends[2]) + 1)
 
 
-OLDER: dict[str, Callable[[View], NamedFigure[Any]]] = {
-    "table.kernels": lambda view: KernelTable(**_chosen(view)),
-    "gallery.pre": lambda view: _gallery(view, KEY_QUERY),
-    "gallery.head_pre": lambda view: _gallery(view, MIXING),
-    "effects": lambda view: KernelEffects(**_kernel(view)),
-    "card.taps": lambda view: KernelTaps(**_kernel(view), hide_own=view.get("hide_own_tap") == "true"),
-    "card.scores": lambda view: KernelScores(**_kernel(view)),
-    "card.probe": lambda view: KernelProbe(**_kernel(view)),
-    "card.row": lambda view: MixingRow(**_kernel(view)),
-    "pre": lambda view: LayerKernels(int(view["l"]), "pre", _scale(view)),
-    "post": lambda view: LayerKernels(int(view["l"]), "post", _scale(view)),
-    "head_pre": lambda view: LayerMixing(int(view["l"]), "head_pre"),
-    "head_post": lambda view: LayerMixing(int(view["l"]), "head_post"),
-    "training.kernels": lambda view: TrainingKernels(**_trained(view)),
-    "training.curves": _curves,
-    "paper": _paper,
+OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
+    "table.kernels": lambda view, _: KernelTable(**_chosen(view)),
+    "gallery.pre": lambda view, _: _gallery(view, KEY_QUERY),
+    "gallery.head_pre": lambda view, _: _gallery(view, MIXING),
+    "effects": lambda view, _: KernelEffects(**_kernel(view)),
+    "card.taps": lambda view, _: KernelTaps(**_kernel(view), hide_own=view.get("hide_own_tap") == "true"),
+    "card.scores": lambda view, _: KernelScores(**_kernel(view)),
+    "card.probe": lambda view, _: KernelProbe(**_kernel(view)),
+    "card.row": lambda view, _: MixingRow(**_kernel(view)),
+    "pre": lambda view, _: LayerKernels(int(view["l"]), "pre", _scale(view)),
+    "post": lambda view, _: LayerKernels(int(view["l"]), "post", _scale(view)),
+    "head_pre": lambda view, _: LayerMixing(int(view["l"]), "head_pre"),
+    "head_post": lambda view, _: LayerMixing(int(view["l"]), "head_post"),
+    "training.kernels": lambda view, _: TrainingKernels(**_trained(view)),
+    "training.curves": lambda view, _: _curves(view),
+    "paper": lambda view, _: _paper(view),
 }

@@ -13,9 +13,9 @@ from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.cause.effects import kernel_of as kernel_of_effect
-from mta_viz.analysis.cause.kernel_effect import MADE_BY
 from mta_viz.analysis.kernels.kernels import (
     KEY_QUERY,
+    MADE_BY,
     MIXING,
     SHORT,
     WHERE,

@@ -5,8 +5,15 @@ from typing import ClassVar
 
 import plotly.graph_objects as go
 
-from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, MixPlace, Place, layer_kernels
-from mta_viz.analysis.kernels.paper import check_layer, kernel_places
+from mta_viz.analysis.kernels.kernels import (
+    WHERE,
+    LayerKernelSet,
+    MixPlace,
+    Place,
+    check_layer,
+    kernel_places,
+    layer_kernels,
+)
 from mta_viz.analysis.kernels.table import FROM_START, KernelCurves, kernel_curves
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
 from mta_viz.errors import MtaVizError

@@ -7,25 +7,34 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import plotly.graph_objects as go
 
-from mta_viz.analysis.attention.maps import shared_limit
-from mta_viz.analysis.attention.spans import Span, needle_spans
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, KernelId, MixPlace, Place
-from mta_viz.analysis.kernels.paper import (
+from mta_viz.analysis.attention.kernel_map import (
     KernelBesideMap,
-    LayerPicture,
-    MixingByLayer,
-    MixingMeans,
-    MixingOverLayers,
     asked_span,
     kernel_beside_map,
+    question_span,
+    strongest_head,
+)
+from mta_viz.analysis.attention.maps import shared_limit
+from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MIXING,
+    WHERE,
+    KernelId,
+    LayerPicture,
+    MixPlace,
+    Place,
     kernel_places,
     layer_picture,
     layers_having,
+    mixing_places,
+)
+from mta_viz.analysis.kernels.mixing import (
+    MixingByLayer,
+    MixingMeans,
+    MixingOverLayers,
     mixing_by_layer,
     mixing_over_layers,
-    mixing_places,
-    question_span,
-    strongest_head,
 )
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError

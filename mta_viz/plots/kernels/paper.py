@@ -10,16 +10,11 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from mta_viz.analysis.attention.kernel_map import KernelBesideMap
 from mta_viz.analysis.attention.maps import round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, MixPlace
-from mta_viz.analysis.kernels.paper import (
-    KernelBesideMap,
-    LayerPicture,
-    MixingByLayer,
-    MixingMeans,
-    MixingOverLayers,
-)
+from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture, MixPlace
+from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingMeans, MixingOverLayers
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.card import add_crosses, add_frames, tap_cells
 from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery

@@ -22,7 +22,7 @@ from mta_viz.analysis.kernels.table import (
     kernel_frame,
     shape_counts,
 )
-from mta_viz.analysis.kernels.templates import cannot_show, size_words
+from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.ui.kernels.card import draw_card, open_definitions
 from mta_viz.ui.kernels.layer import no_kernels_text
 from mta_viz.ui.kernels.model_kernels import kernel_of, rows_of, select_kernel, weights_key

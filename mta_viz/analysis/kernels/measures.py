@@ -1,12 +1,13 @@
-"""The shapes that are drawn by many taps (diagonals, columns, boxes) and how much of each a kernel holds.
+"""What a key-query kernel weighs, does and draws, as numbers: measures, templates, edges, single taps.
 
-Owns which templates a kernel's size allows, their scores and what coherent means; not whether a score could
-be chance (`significance.py`). Notation: `measures.py`.
-
-Edge detectors and single taps: shapes that hang on one or two taps, so that no permutation can test them.
-A kernel rounded to the template it fits best: the own tap stays, the others keep what lies along it.
+Kernels are numpy float64 [kernel, c_q, c_k] with their `Offsets`. k[n, d] is the tap that reads the query
+n before (the lag, 0 = now) and the key d after (negative = earlier); the own tap is k[0, 0]; r is k with the
+own tap set to 0; ||.|| is the root of the summed squares. A measure without meaning for a kernel (a division
+by zero) is NaN. Owns which templates a kernel's size allows and what coherent means; what a shape is called,
+and whether it could be chance, is decided in `naming.py`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -14,9 +15,168 @@ from math import comb
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
+from numpy.typing import ArrayLike
 
-from mta_viz.analysis.kernels.kernels import Kernels, Offsets, PerKernel, own_sign, own_tap, without_own_tap
+from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.errors import ConfigError
+
+Kernels = Float[Array, "kernel c_q c_k"]
+PerKernel = Float[Array, " kernel"]
+
+OWN_TAP_SHARE = 0.1  # of ||k||: a smaller own tap counts as none
+FFT_SIZE = 64
+LOW_FREQUENCY = 1 / 8  # cycles per token
+
+
+def norm(kernels: Kernels) -> PerKernel:
+    """||k|| = sqrt(sum k^2)."""
+    return np.sqrt(np.square(kernels).sum((-2, -1)))
+
+
+def own_tap(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """beta = k[0, 0], the weight of the query's own key."""
+    row, column = offsets.own
+    return kernels[:, row, column]
+
+
+def without_own_tap(kernels: Kernels, offsets: Offsets) -> Kernels:
+    """r: a copy of k with its own tap set to 0."""
+    rest = kernels.copy()
+    rest[(slice(None), *offsets.own)] = 0
+    return rest
+
+
+def has_own_tap(kernels: Kernels, offsets: Offsets) -> Array:
+    """Whether |beta| >= 0.1 ||k||."""
+    own = np.abs(own_tap(kernels, offsets))
+    return (own > 0) & (own >= OWN_TAP_SHARE * norm(kernels))
+
+
+def own_sign(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """s = sign(beta), +1 for a kernel without an own tap."""
+    return np.where(has_own_tap(kernels, offsets), np.sign(own_tap(kernels, offsets)), 1.0)
+
+
+def identity_cosine(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """|beta| / ||k||, 0..1."""
+    return ratio(np.abs(own_tap(kernels, offsets)), norm(kernels))
+
+
+def energy_off_identity(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """||r||^2 / ||k||^2 = 1 - cosine^2, 0..1."""
+    return ratio(np.square(without_own_tap(kernels, offsets)).sum((-2, -1)), np.square(kernels).sum((-2, -1)))
+
+
+def distance_from_identity(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """||k - E||, E the kernel with 1 at the own tap and 0 elsewhere: absolute, in the units of a tap."""
+    identity = np.zeros(kernels.shape[1:])
+    identity[offsets.own] = 1
+    return norm(kernels - identity)
+
+
+def sum_of_taps(kernels: Kernels, _: Offsets) -> PerKernel:
+    """sum k: the answer to a constant map. Before the softmax a constant changes nothing."""
+    return kernels.sum((-2, -1))
+
+
+def dc_cosine(kernels: Kernels, _: Offsets) -> PerKernel:
+    """sum k / (sqrt(D) ||k||) with D taps, -1..1: cosine with the constant kernel."""
+    return ratio(kernels.sum((-2, -1)), np.sqrt(kernels[0].size) * norm(kernels))
+
+
+def effective_rank(kernels: Kernels, _: Offsets) -> PerKernel:
+    """exp of the entropy of the singular values over their sum, 1..min(c_q, c_k) (Roy & Vetterli 2007)."""
+    values = np.linalg.svd(kernels, compute_uv=False)
+    share = ratio(values, values.sum(-1, keepdims=True))
+    logs = np.log(share, out=np.zeros_like(share), where=share > 0)
+    return np.exp(-(share * logs).sum(-1))
+
+
+def query_centroid(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """Mean query offset weighted by k^2: -(c_q - 1)..0, 0 = the query itself."""
+    energy = np.square(kernels)
+    return ratio(energy.sum(-1) @ np.array(offsets.query, float), energy.sum((-2, -1)))
+
+
+def key_centroid(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """Mean key offset weighted by k^2: negative = earlier keys."""
+    energy = np.square(kernels)
+    return ratio(energy.sum(-2) @ np.array(offsets.key, float), energy.sum((-2, -1)))
+
+
+def key_symmetry(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """sum r[n, d] r[n, -d] / ||r||^2: 1 where earlier and later keys count alike, -1 where oppositely."""
+    rest, key = without_own_tap(kernels, offsets), offsets.key
+    mirrored = np.zeros_like(rest)
+    for column, offset in enumerate(key):
+        if -offset in key:
+            mirrored[..., column] = rest[..., key.index(-offset)]
+    return ratio((rest * mirrored).sum((-2, -1)), np.square(rest).sum((-2, -1)))
+
+
+def sequence_gain(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """sum_n k[n, -n] / max_n |k[n, -n]|: a match of c_q tokens in a row against a match of one."""
+    rows, columns = diagonal_taps(offsets)
+    along = kernels[:, rows, columns]
+    return ratio(along.sum(-1), np.abs(along).max(-1))
+
+
+def priming_gain(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """sum_{n >= 1} k[n, 0] / beta: evidence for a key from earlier queries per unit of evidence now."""
+    own = own_tap(kernels, offsets)
+    return ratio(kernels[:, :, offsets.key.index(0)].sum(-1) - own, own)
+
+
+def smoothing_index(kernels: Kernels, _: Offsets) -> PerKernel:
+    """(LF - A) / (1 - A): 0 for a single tap, 1 for slow changes only.
+
+    LF is the share of |FFT(k)|^2 (zero-padded to 64 x 64) where both frequencies are at most 1/8 cycle
+    per token, A that square's share of the area. The square is a product of two bands, so LF is a
+    quadratic form of the taps; no transform is taken.
+    """
+    rows, columns = _band(kernels.shape[1]), _band(kernels.shape[2])
+    low = np.einsum("knd,nm,kme,de->k", kernels, rows, kernels, columns, optimize=True)
+    area = rows[0, 0] * columns[0, 0]
+    share = ratio(low, np.square(kernels).sum((-2, -1)))
+    return (share - area) / (1 - area)
+
+
+def diagonal_taps(offsets: Offsets) -> tuple[list[int], list[int]]:
+    """Rows and columns of the taps (n, -n), as far as the kernel reaches."""
+    found = [(row, offsets.key.index(lag)) for row, lag in enumerate(offsets.query) if lag in offsets.key]
+    return [row for row, _ in found], [column for _, column in found]
+
+
+@lru_cache(maxsize=64)
+def _band(size: int) -> Float[Array, "tap tap"]:
+    """The share of low frequencies as a form on a line of taps: mean over f of [f low] cos 2 pi f (n - m)."""
+    frequencies = np.fft.fftfreq(max(FFT_SIZE, size))
+    low = frequencies[np.abs(frequencies) <= LOW_FREQUENCY]
+    distance = np.arange(size)[:, None] - np.arange(size)
+    return np.cos(2 * np.pi * distance[..., None] * low).sum(-1) / len(frequencies)
+
+
+def ratio(above: ArrayLike, below: ArrayLike) -> Array:
+    """above / below, NaN where below is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.equal(below, 0), np.nan, np.divide(above, below))
+
+
+MEASURES: dict[str, Callable[[Kernels, Offsets], PerKernel]] = {
+    "own_tap": own_tap,
+    "identity_cosine": identity_cosine,
+    "energy_off_identity": energy_off_identity,
+    "distance_from_identity": distance_from_identity,
+    "sum_of_taps": sum_of_taps,
+    "dc_cosine": dc_cosine,
+    "effective_rank": effective_rank,
+    "query_centroid": query_centroid,
+    "key_centroid": key_centroid,
+    "key_symmetry": key_symmetry,
+    "smoothing_index": smoothing_index,
+    "sequence_gain": sequence_gain,
+    "priming_gain": priming_gain,
+}
 
 NAMES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")
 FEWEST_TAPS = 2  # besides the own tap

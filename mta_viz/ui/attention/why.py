@@ -7,8 +7,7 @@ import streamlit as st
 
 from mta_viz.analysis.attention.decomposition import decompose
 from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Scored, Softmaxed, Term
-from mta_viz.analysis.kernels.kernels import MADE_BY
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.exporting.data import decomposition_csv
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.why import convolution_window, mixing_bars

@@ -1,4 +1,4 @@
-"""The named figures of attention: each draws, has numbers and a caption, and comes again from its parameters."""
+"""The named figures of attention: each draws, has numbers and a caption, and comes again as JSON."""
 
 import json
 from typing import Any

@@ -41,13 +41,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
     from mta_viz.analysis.labs.text import text_losses
-    from mta_viz.exporting.results import losses_csv
 
     model = open_model(arguments)
     with ProgressLine("reading the text") as progress:
         losses = text_losses(model, text, progress=progress)
     if arguments.out:
-        write_text(arguments.out, losses_csv(losses))
+        write_text(arguments.out, losses.table().csv())
     return {
         "tokens": len(losses.tokens),
         "predicted": losses.n,
@@ -60,7 +59,6 @@ def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
 
 def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, Any]:
     from mta_viz.analysis.labs.text import score_passages
-    from mta_viz.exporting.results import words_csv
 
     model = open_model(arguments)
     with ProgressLine("reading the passages") as progress:
@@ -70,7 +68,7 @@ def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, An
     for passage in scores.left_out:
         note(f"passage {passage.number} is left out: {passage.reason}")
     if arguments.out:
-        write_text(arguments.out, words_csv(scores))
+        write_text(arguments.out, scores.table().csv())
     answer = {"passages": scores.n, **asdict(scores.accuracy), "perplexity": scores.perplexity}
     if scores.n == 1:
         answer |= {**asdict(scores.words[0]), "probability": scores.words[0].probability}

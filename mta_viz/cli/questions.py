@@ -43,8 +43,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Each task's accuracy beside chance; `--out` gets every answer, after Ctrl-C those there are."""
-    from mta_viz.analysis.labs.questions import NOT_TRAINED, trained_for_questions
-    from mta_viz.exporting.results import questions_csv
+    from mta_viz.analysis.labs.questions import NOT_TRAINED, answers_table, trained_for_questions
     from mta_viz.tasks.questions import QuestionTask
 
     haystack = read_text(arguments.haystack) if arguments.haystack else None
@@ -60,7 +59,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             _measure(model, task, arguments, scores)
     finally:
         if arguments.out and scores:
-            write_text(arguments.out, questions_csv(scores.values()))
+            write_text(arguments.out, answers_table(scores.values()).csv())
     answer = {"path": str(arguments.path), "trained_for_questions": trained}
     return answer | {"tasks": [_summary(score) for score in scores.values()]}
 

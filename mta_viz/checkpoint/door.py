@@ -190,7 +190,7 @@ def _reasons(path: Path) -> Iterator[None]:
     """Whatever the system refuses, as a FileError."""
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         reason = "is a link to something that is not there" if is_there(path) else "is missing"
         raise _problem(path, reason, "check the path", missing=True) from error
     except (OSError, ValueError, RuntimeError) as error:  # NUL in a name; links in a circle

@@ -201,6 +201,7 @@ def test_ctrl_c_between_reports_loses_no_step(tmp_path: Path, stop: type[BaseExc
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_for_an_update_to_finish() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():

@@ -46,7 +46,7 @@ def _runs(function: ast.expr) -> bool:
     if ast.unparse(function) in GRADIENTS or _is_model(function):
         return True
     if isinstance(function, ast.Name):
-        return function.id in ALWAYS
+        return function.id == "functional_call"
     if not isinstance(function, ast.Attribute):
         return False
     return function.attr in ALWAYS or (function.attr in OF_MODELS and _is_model(function.value))
@@ -56,29 +56,12 @@ def _is_model(value: ast.expr) -> bool:
     """Whether an expression is named as a model or a part of one: `page.model`, `model.blocks[0].attn`."""
     while isinstance(value, ast.Subscript):
         value = value.value
-    named = (
-        value.id if isinstance(value, ast.Name) else value.attr if isinstance(value, ast.Attribute) else ""
-    )
-    return named in MODELS or named.endswith(
-        tuple(f"_{word}" for word in MODELS if word in ("model", "block"))
-    )
-
-
-# Functions and fields of these names that are no model.
-NO_MODELS = {
-    "add_model": "an argument of commands",
-    "open_model": "reads a checkpoint",
-    "build_model": "puts weights into a module",
-}
-
-
-def found(root: Path) -> list[str]:
-    """`runs`, without the functions that are named after a model."""
-    return [call for call in runs(root) if call.split()[-1].split(".")[-1] not in NO_MODELS]
+    named = getattr(value, "id", getattr(value, "attr", ""))
+    return named in MODELS
 
 
 def test_only_run_runs_models():
-    assert found(ROOT) == []
+    assert list(runs(ROOT)) == []
 
 
 @pytest.mark.parametrize(
@@ -110,4 +93,4 @@ def test_a_planted_run_is_found(tmp_path: Path, line: str):
         (tmp_path / "mta_viz" / room / "planted.py").write_text(f"{harmless}{line}\n")
     (tmp_path / "mta_viz" / "run").mkdir()
     (tmp_path / "mta_viz" / "run" / "tracing.py").write_text(f"{line}\n")
-    assert len(found(tmp_path)) == 4
+    assert len(list(runs(tmp_path))) == 4

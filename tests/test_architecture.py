@@ -39,7 +39,7 @@ ONLY_IN = {
     "captum": ("mta_viz/analysis/cause/attribution",),
     "transformer_lens": ("mta_viz/model/", "mta_viz/run/"),
 }
-# The rooms inside these packages, lowest first; a figure or page of several rooms stands in the highest of them.
+# The rooms inside these packages, lowest first; what is of several rooms stands in the highest of them.
 ROOMS = {
     "analysis": ("kernels", "attention", "labs", "cause", "compare"),
     "ui": ("shell", "attention", "kernels", "labs", "surgery", "compare"),
@@ -106,7 +106,7 @@ def wrong_room(root: Path) -> list[str]:
 
 
 def cyclic(root: Path) -> list[str]:
-    """One circle of files that import each other, by any form of import: late ones and those for types count."""
+    """One circle of files that import each other, by any form of import: late and for types alike."""
     trees = {_module(name): (name, tree) for name, tree, _ in sources(root)}
     graph = {
         module: {_home(target, trees.keys()) for _, target in imports(name, tree)} - {""}

@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
     setting, batches = _samples(model, arguments, samples)
-    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, VERSION, 0.0, 0.0)
+    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, VERSION, 0.0, 0.0, ())
     table = _begun(file, wanted, arguments.force)
     with going_on_from(file), ProgressLine("measuring") as progress:
         table = measure_effects(

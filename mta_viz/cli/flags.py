@@ -44,7 +44,7 @@ def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
 
     from mta_viz.checkpoint.reading import read_checkpoint
     from mta_viz.model.transformer import build_model
-    from mta_viz.training.running import checked_device
+    from mta_viz.run.devices import checked_device
 
     device = checked_device(arguments.device)
     with ProgressLine("reading") as progress:

@@ -11,7 +11,7 @@ from mta_viz.model.interventions import KernelToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.printed import size_text
 from mta_viz.run.files import open_trace, save_trace, trace_size
-from mta_viz.run.stored import StoredTrace
+from mta_viz.run.trace import StoredTrace
 from mta_viz.run.tracing import capture, load
 from mta_viz.ui.shell import saved_runs
 from mta_viz.ui.shell.saved_runs import Opened

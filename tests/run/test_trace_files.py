@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.attention.maps import exact_map, pooled_map
+from mta_viz.analysis.attention.maps import exact_map, head_map
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
@@ -21,8 +21,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import files
 from mta_viz.run.files import open_trace, save_trace, trace_bytes, trace_size
-from mta_viz.run.patching import operated
-from mta_viz.run.tracing import Trace, capture, load
+from mta_viz.run.tracing import Trace, capture, load, operated
 from tests.tiny_models import random_weights
 
 # Layer 0 has head mixing only, layer 1 all stages; the byte tokenizer has 258 ids.
@@ -64,7 +63,7 @@ def test_stored_maps_come_back_bit_for_bit_without_the_checkpoint(file, trace):
         assert torch.equal(crop, trace.map(layer, stage, 1)[3:7, 2:5])  # slabs of other rows round otherwise
     mine, theirs = (exact_map(one, 1, Stage.KQ, 0) for one in (alone, trace))
     assert torch.equal(mine.values, theirs.values) and mine.negative_share == theirs.negative_share
-    assert torch.equal(*(pooled_map(one, 1, Stage.KQ, 0, 4).values for one in (alone, trace)))
+    assert torch.equal(*(head_map(one, 1, Stage.KQ, 0, 4).values for one in (alone, trace)))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +178,7 @@ def test_nothing_is_overwritten_unasked_and_a_failed_write_leaves_nothing(trace,
 
 def test_a_file_too_large_or_no_file_is_refused(file, tmp_path, monkeypatch):
     with pytest.raises(
-        MtaVizError, match=r"none\.safetensors cannot be opened as a saved run: there is no such file"
+        MtaVizError, match=r"none\.safetensors cannot be opened as a saved run: it is missing"
     ):
         open_trace(tmp_path / "none.safetensors")
     monkeypatch.setattr(files, "MAX_BYTES", 100)
@@ -210,11 +209,14 @@ def rewritten(file: Path, change) -> Path:
 
 
 CHANGES = {
-    "format": (lambda d, t: d.update(format="mta_viz run 9"), "names the format mta_viz run 9"),
+    "format": (lambda d, t: d.update(format="mta_viz run 9"), "format is 'mta_viz run 9'"),
     "pieces": (lambda d, t: d["pieces"].pop(), "11 tokens and 12 spans"),
-    "kinds": (lambda d, t: d.update(text=3, spans=[[0]], dtype="F8"), "dtype, text, spans"),
-    "letters": (lambda d, t: d.update(text="\ud800"), "another form: text"),
-    "span": (lambda d, t: d["spans"].__setitem__(0, [-5, 10**30]), "another form: spans"),
+    "kinds": (
+        lambda d, t: d.update(text=3, spans=[[0]], dtype="F8"),
+        r"(?s)dtype is 'F8'.*text is 3; expected a text.*spans.*missing",
+    ),
+    "letters": (lambda d, t: d.update(text="\ud800"), "is no JSON"),
+    "span": (lambda d, t: d["spans"].__setitem__(0, [-5, 10**30]), r"spans\[0\] is no span"),
     "missing": (lambda d, t: d.pop("params"), "params"),
     "layers": (
         lambda d, t: d["params"]["model"].update(n_layers=3),

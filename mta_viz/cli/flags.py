@@ -84,18 +84,9 @@ def encode(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
     """The tokens of a prompt; says when they are more than the model was trained on."""
     from mta_viz.run.tracing import tokenize
 
-    tokens = tokenize(model, valid_text(prompt) if isinstance(prompt, str) else prompt)
+    tokens = tokenize(model, prompt)
     note_length(model, len(tokens))
     return tokens
-
-
-def valid_text(prompt: str) -> str:
-    """The prompt, which on a command line can hold bytes that are no UTF-8. Raises PromptError then."""
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PromptError("the prompt is not valid UTF-8 text") from error
-    return prompt
 
 
 def _read_ids(path: Path) -> list[int]:
@@ -127,7 +118,11 @@ def add_head(command: ArgumentParser) -> None:
     command.add_argument("--layer", type=int, required=True, metavar="L", help="counted from 0")
     command.add_argument("--head", type=int, required=True, metavar="H", help="counted from 0")
     command.add_argument(
-        "--stage", required=True, metavar="NAME", help="for example kq, final, or hook_scores_kq"
+        "--stage",
+        type=stage_named,
+        required=True,
+        metavar="NAME",
+        help="for example kq, final, or hook_scores_kq",
     )
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import add_file, add_running, note_seconds, open_model, positive, read_text
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_running, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.needles import TEMPLATES
@@ -81,7 +82,7 @@ def _sweep(arguments: Namespace) -> "Sweep":
         arguments.seed,
         arguments.needle or needle,
         arguments.question if arguments.question or arguments.needle else question,
-        read_text(arguments.haystack) if arguments.haystack else None,
+        door.read_text(arguments.haystack) if arguments.haystack else None,
     )
 
 

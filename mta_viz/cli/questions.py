@@ -4,7 +4,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, positive, read_text, whole
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, positive, whole
 from mta_viz.cli.output import ProgressLine, note, write_text
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.analysis.labs.questions import NOT_TRAINED, answers_table, trained_for_questions
     from mta_viz.tasks.questions import QuestionTask
 
-    haystack = read_text(arguments.haystack) if arguments.haystack else None
+    haystack = door.read_text(arguments.haystack) if arguments.haystack else None
     tasks = [QuestionTask(name, arguments.length, haystack) for name in arguments.task]
     model = open_model(arguments)
     _note_seconds(model, tasks, arguments)

@@ -48,7 +48,7 @@ def test_bad_input_is_refused(run, writer, folder, tmp_path):
     assert_refused(run("questions", writer, "--length", "-3"), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--length", 10**6), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--task", "qa1", "--length", 1), "too few for a word")
-    assert_refused(run("questions", writer, "--haystack", tmp_path / "none"), "cannot be read")
+    assert_refused(run("questions", writer, "--haystack", tmp_path / "none"), "is missing")
     (tmp_path / "short.txt").write_text("One sentence. Two.")
     short = ("--haystack", tmp_path / "short.txt", "--length", 900)
     assert_refused(run("questions", writer, *short), "tokens too short")

@@ -1,4 +1,7 @@
-"""The results of sweeps, kept in a file so that no sample is run twice, and what they say."""
+"""The file a sweep is kept in: one sample a line, read back so that no sample is run twice.
+
+What the results of a sweep say: accuracies with intervals, their paired difference, bias of place.
+"""
 
 import json
 import math
@@ -13,7 +16,7 @@ from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_s
 from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
-from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
@@ -25,14 +28,13 @@ Text = Annotated[str, Field(max_length=10_000)]
 
 
 def _each_once(samples: tuple[SampleResult, ...]) -> tuple[SampleResult, ...]:
-    if len({sample.key for sample in samples}) < len(samples):
+    if len({one.key for one in samples}) < len(samples):
         raise ValueError("has a sample twice")
     return samples
 
 
-Samples = Annotated[
-    tuple[Annotated[SampleResult, AfterValidator(check_places)], ...], AfterValidator(_each_once)
-]
+Sample = Annotated[SampleResult, AfterValidator(check_places)]
+Samples = Annotated[tuple[Sample, ...], AfterValidator(_each_once)]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class ModelResults:
     name: Text
     sha256: Text
     vocabulary: Text
-    samples: Samples
+    samples: Annotated[
+        tuple[Annotated[SampleResult, AfterValidator(check_places)], ...], AfterValidator(_each_once)
+    ]
 
     def only(self, sweep: Sweep) -> "ModelResults":
         """With the samples of one sweep alone."""
@@ -81,7 +85,7 @@ def empty_results(sweep: Sweep) -> SweepResults:
 def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
     """What `results` hold of a model's weights with its tokenizer, under the name `name`."""
     tokenizer = check_vocabulary(model, model.tokenizer)
-    weights = "" if model.source is None else sha256(model.source.path)
+    weights = "" if model.source is None else sha256(locate(model.source.path, model.source.step).folder)
     digest = vocabulary(tokenizer)
     return ModelResults(name, weights, digest, results.of(weights, digest))
 

@@ -12,8 +12,7 @@ from mta_viz.errors import PromptError
 from mta_viz.figures.labs.measured import named_apart
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.ui.labs.blocks import error_words
-from mta_viz.ui.labs.sweep import Sweeps
-from mta_viz.ui.labs.sweep_charts import bias_words, difference_words, misses_words
+from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.uploads import decoded
 from tests.ui.driver import charts, fine, part_of, run_until, said, session_of, view_of

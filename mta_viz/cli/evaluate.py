@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.analysis.labs.blocks import evaluate_blocks
+from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan, perplexity
 from mta_viz.cli.loading import open_model
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import MtaVizError, TokenizerError
@@ -16,9 +17,8 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.training.blocks import block_task
-from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
 from mta_viz.training.needle_data import HELD_OUT_STREAM, Book, flowing_text, grammar_paragraphs, read_books
-from mta_viz.training.needle_evaluation import evaluate_needles, full_plan, perplexity
+from mta_viz.training.settings import BlocksConfig, blocks_config
 
 CARD = "card.json"
 BLOCK_SAMPLES, NEEDLE_SAMPLES = 1000, 50  # the latter for each of 18 settings

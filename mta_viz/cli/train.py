@@ -10,8 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.training.blocks_settings import blocks_config
-from mta_viz.training.needle_settings import needle_config
+from mta_viz.training.settings import blocks_config, needle_config
 
 
 def add_blocks_arguments(parser: argparse.ArgumentParser) -> None:

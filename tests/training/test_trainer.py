@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError
-from mta_viz.training.settings import TrainerSettings, override, read_toml, snapshot_steps
+from mta_viz.training.settings import NeedleConfig, TrainerSettings, override, read_toml, snapshot_steps
 from mta_viz.training.trainer import (
     Batch,
     Trainer,
@@ -46,7 +47,7 @@ def counting(step: int) -> Batch:
 
 
 def settings_of(**changes: object) -> TrainerSettings:
-    defaults = {"steps": 20, "warmup_steps": 4, "report_every": 5, "learning_rate": 0.05}
+    defaults = {"steps": 20, "warmup_steps": 4, "learning_rate": 0.05}
     return TrainerSettings(**(defaults | changes))
 
 
@@ -75,7 +76,7 @@ def test_linear_rate_warms_up_holds_and_falls_to_nothing() -> None:
 
 
 def test_cosine_rate_is_half_at_half() -> None:
-    assert settings_of(steps=100, schedule="cosine").rate_factor(50) == pytest.approx(0.5)
+    assert NeedleConfig(steps=400, warmup_steps=5).rate_factor(200) == pytest.approx(0.5)
 
 
 def test_kernels_take_their_own_rate() -> None:
@@ -201,13 +202,33 @@ def test_ctrl_c_between_reports_loses_no_step(tmp_path: Path, stop: type[BaseExc
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
 
 
-def test_ctrl_c_waits_for_an_update_to_finish() -> None:
+@pytest.fixture
+def on_ctrl_c() -> Iterator[Callable[[Any], None]]:
+    """Sets what Ctrl-C does for one test, whatever pytest was started with."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_for_an_update_to_finish(on_ctrl_c: Callable[[Any], None]) -> None:
+    on_ctrl_c(signal.default_int_handler)
     done = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(signal.SIGINT)
         done.append(True)
     assert done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_run_that_ignores_ctrl_c_goes_on_ignoring_it(on_ctrl_c: Callable[[Any], None]) -> None:
+    on_ctrl_c(signal.SIG_IGN)
+
+    def interrupted(step: int) -> Batch:
+        signal.raise_signal(signal.SIGINT)
+        return counting(step)
+
+    assert Trainer(Toy(), interrupted, settings_of()).run().steps_done == 20
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 class Code:
@@ -273,8 +294,8 @@ def test_a_state_that_lacks_parts_names_them(tmp_path: Path) -> None:
 
 def test_settings_out_of_range_are_all_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        settings_of(steps=0, learning_rate=-1.0, schedule="none", clip=0.0, weight_decay=-0.1)
-    assert len(caught.value.problems) == 5
+        settings_of(steps=0, learning_rate=-1.0, clip=0.0, weight_decay=-0.1)
+    assert len(caught.value.problems) == 4
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
@@ -286,7 +307,7 @@ def test_rates_must_be_finite(name: str, value: float) -> None:
 
 def test_overrides_name_unknown_fields_and_wrong_types() -> None:
     with pytest.raises(ConfigError) as caught:
-        override(settings_of(), {"stepz": 3, "steps": "many", "betas": "x"}, "The file")
+        override(settings_of(), {"stepz": 3, "steps": "many", "clip": "x"}, "The file")
     assert len(caught.value.problems) == 3
     assert "unknown field 'stepz'" in str(caught.value)
 

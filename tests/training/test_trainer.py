@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError
 from mta_viz.training.settings import NeedleConfig, TrainerSettings, override, read_toml, snapshot_steps
@@ -220,14 +221,33 @@ def test_ctrl_c_waits_for_an_update_to_finish(on_ctrl_c: Callable[[Any], None]) 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_run_that_ignores_ctrl_c_goes_on_ignoring_it(on_ctrl_c: Callable[[Any], None]) -> None:
+def test_ctrl_c_in_the_middle_of_an_update_loses_no_step(
+    tmp_path: Path, on_ctrl_c: Callable[[Any], None]
+) -> None:
+    on_ctrl_c(signal.default_int_handler)
+    updates: list[int] = []
+
+    def interrupt(*_: object) -> None:
+        updates.append(1)
+        if len(updates) == 13:
+            signal.raise_signal(signal.SIGINT)
+
+    hook = register_optimizer_step_post_hook(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trainer_at(tmp_path / "state").run()
+    finally:
+        hook.remove()
+    later = trainer_at(tmp_path / "state")
+    later.resume()
+    assert later.progress.steps_done == 13
+    assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
+
+
+def test_ctrl_c_that_is_ignored_stays_ignored(on_ctrl_c: Callable[[Any], None]) -> None:
     on_ctrl_c(signal.SIG_IGN)
-
-    def interrupted(step: int) -> Batch:
+    with uninterrupted():
         signal.raise_signal(signal.SIGINT)
-        return counting(step)
-
-    assert Trainer(Toy(), interrupted, settings_of()).run().steps_done == 20
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -20,7 +22,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.training.blocks import BlocksRecipe, block_task, train_blocks
-from mta_viz.training.recipe import STATE_FILE, initial_model
+from mta_viz.training.recipe import STATE_FILE, Batches, initial_model
 from mta_viz.training.running import PROGRESS_FILE, checked_device, prepare_folder
 from mta_viz.training.settings import BlocksConfig, NeedleConfig, blocks_config
 from mta_viz.training.trainer import Batch, Trainer, TrainingError, TrainingProgress
@@ -162,6 +164,19 @@ def test_progress_can_be_followed_while_a_run_starts_stops_and_ends(tmp_path: Pa
     assert during_evaluation[0].items() >= (last | {"state": "running"}).items()
     assert progress_in(out) == last | {"loss": during_evaluation[0]["loss"], "state": "done"}
     assert progress_in(out)["loss"] == pytest.approx(sum(loss for _, loss in card["loss_curve"][-5:]) / 5)
+
+
+def test_progress_is_there_from_before_the_first_step(tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", []
+
+    class Watched(BlocksRecipe):
+        @contextmanager
+        def batches(self, device: torch.device) -> Iterator[Batches]:
+            with super().batches(device) as batches:
+                yield lambda step: seen.append(progress_in(out)) or batches(step)
+
+    Watched(TWENTY, block_task(TWENTY)).train(out)
+    assert seen[0] == {"step": 0, "steps": 20, "loss": None, "seconds_left": None, "state": "running"}
 
 
 def test_a_run_that_left_nothing_but_its_progress_can_be_begun_again(tmp_path: Path) -> None:

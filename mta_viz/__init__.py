@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.compare.comparing import compare
     from mta_viz.analysis.kernels.table import kernels
     from mta_viz.exporting.notebook import export
+    from mta_viz.figures import figure
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
     from mta_viz.run.files import open_trace, save_trace
@@ -40,6 +41,7 @@ __all__ = [
     "decompose",
     "draw_map",
     "export",
+    "figure",
     "head_scores",
     "kernels",
     "lens_over_layers",
@@ -62,6 +64,7 @@ _HOME = {
     "decompose": "mta_viz.analysis.attention.decomposition",
     "draw_map": "mta_viz.plots.notebook",
     "export": "mta_viz.exporting.notebook",
+    "figure": "mta_viz.figures",
     "head_scores": "mta_viz.analysis.attention.heads",
     "kernels": "mta_viz.analysis.kernels.table",
     "lens_over_layers": "mta_viz.analysis.attention.predictions",

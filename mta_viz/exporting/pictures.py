@@ -20,21 +20,21 @@ from mta_viz.plots.kernels.figures import PX_PER_MM
 from mta_viz.plots.theme import Figure
 
 
-def limits(figure: Figure) -> list[list[float]]:
+def limits(figure: Figure) -> tuple[tuple[float, float], ...]:
     """The ends of every colour scale of a figure, each pair once, in the order of its traces."""
     data = figure.to_plotly_json()
     axes = [axis for name, axis in data["layout"].items() if name.startswith("coloraxis")]
     holders: list[Mapping[str, Any]] = [
         *data["data"],
-        *(one.get("marker", {}) for one in data["data"]),
+        *(trace.get("marker", {}) for trace in data["data"]),
         *axes,
     ]
-    found: dict[tuple[float, float], None] = {}
+    pairs: dict[tuple[float, float], None] = {}
     for holder in holders:
         for low, high in (("zmin", "zmax"), ("cmin", "cmax")):
             if holder.get(low) is not None and holder.get(high) is not None:
-                found[float(holder[low]), float(holder[high])] = None
-    return [list(pair) for pair in found]
+                pairs[float(holder[low]), float(holder[high])] = None
+    return tuple(pairs)
 
 
 SIGNED = ((0.0, "rgb(10,10,10)"), (0.5, "rgb(150,150,150)"), (1.0, "rgb(255,255,255)"))

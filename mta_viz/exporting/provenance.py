@@ -1,266 +1,181 @@
-"""Where a figure comes from: what a file of it carries, and what is read back from one.
+"""Where a figure comes from: its name, its parameters, and the run it is drawn from.
 
-A `Provenance` is a JSON object. Pictures carry it inside: PNG in a text chunk, SVG in <metadata>, PDF among
-its document properties, HTML in a script that is data; tables have it as a file beside them. A PDF of many
-figures holds a list, one for each page. Reading takes it from any of these, and never runs anything.
+A `Provenance` is a JSON object; `carriers` puts it into pictures and reads it from them, tables have it as
+a file beside them. A PDF of many figures holds a list, one for each page. `again` makes the figure from it.
 """
 
-import html
-import io
 import json
-import struct
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.pictures import limits
+from mta_viz.figures.base import Drawn, Source
+from mta_viz.model.plans import plan_as_data
 from mta_viz.version import VERSION
 
-FORMAT = "mta_viz figure 1"
+FORMAT = "mta_viz figure 2"
+OLDER = "mta_viz figure 1"  # it named a page's address; `older` translates it
 MANY = "mta_viz figures 1"  # of a file with a figure on each of its pages
-KEY = "mta_viz"
-MAX_BYTES = 64 * 2**20  # of a file that is looked into
-MAX_TEXT = 8 * 2**20  # characters of the provenance itself
+MAX_TEXT = 8 * 2**20  # characters
 COMMAND = "python -m mta_viz figure --from {name}"
-_IN_SVG = '<metadata id="mta_viz">', "</metadata>"
-_IN_HTML = '<script type="application/json" id="mta_viz">', "</script>"
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RunOf:
+    """A model, and the prompt that was run: a text, token ids or None.
+
+    `checkpoint` is a name, `sha256` of the weights, `step` the training step of a run folder; `tokens` as
+    they are shown; `interventions` a plan as JSON.
+    """
+
+    checkpoint: str = ""
+    sha256: str = ""
+    step: int | None = None
+    dtype: str = "float32"
+    prompt: str | tuple[int, ...] | None = None
+    tokens: tuple[str, ...] = ()
+    interventions: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """One figure of one page. `view`: the parameters of its address; `figure`: its name on that page.
+    """One figure. `beside` is the other run of a comparison; `limits` are the ends of its colour scales.
 
-    `checkpoint` is a name and `sha256` that of the weights; `prompt` a text, token ids or None; `tokens` as
-    they are shown; `interventions` a plan as JSON; `limits` the ends of its colour scales; `size`, `colours`,
-    `queries` and `keys` (token ranges, ends excluded, None: all) how it was exported.
+    `size`, `colours`, `queries` and `keys` (token ranges, ends excluded, None: all) say how it was exported;
+    `page` and `view` are those of a file saved before figures had names.
     """
 
-    page: str
     figure: str
-    view: dict[str, str]
-    checkpoint: str = ""
-    sha256: str = ""
-    prompt: str | list[int] | None = None
-    tokens: list[str] = field(default_factory=list)
-    interventions: list[Any] = field(default_factory=list)
-    limits: list[list[float]] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    run: RunOf = RunOf()
+    beside: RunOf | None = None
+    numbering: int = 0
+    limits: tuple[tuple[float, float], ...] = ()
     caption: str = ""
     size: str = "screen"
     colours: str = "colour"
-    queries: list[int] | None = None
-    keys: list[int] | None = None
+    queries: Range | None = None
+    keys: Range | None = None
     version: str = VERSION
+    page: str = ""
+    view: dict[str, str] = field(default_factory=dict)
 
     def text(self, name: str = "FILE") -> str:
         """As JSON; `name` is that of the file that carries it, for the command that makes it again."""
         head = {"format": FORMAT, "command": COMMAND.format(name=name)}
-        return json.dumps(head | asdict(self), ensure_ascii=False)
+        return json.dumps(head | self._data(), ensure_ascii=False)
+
+    def _data(self) -> dict[str, Any]:
+        data = asdict(self)
+        return (
+            data
+            if self.page
+            else {name: value for name, value in data.items() if name not in ("page", "view")}
+        )
+
+
+def provenance_of(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Provenance:
+    """Where a drawn figure comes from. `digest` gives the sha256 of a model's weights, where it is known."""
+    known = digest or (lambda origin: sha256(origin.path))
+    source = figure.source
+    return Provenance(
+        figure.spec.name,
+        figure.spec.parameters(),
+        _run_of(source, known),
+        None if source.beside is None else _run_of(source.beside, known),
+        source.numbering,
+        () if figure.figure is None else limits(figure.figure),
+        figure.caption,
+    )
+
+
+def _run_of(source: Source, digest: Callable[[Origin], str]) -> RunOf:
+    origin, dtype = source.model.source, str(source.model.dtype).removeprefix("torch.")
+    plan = tuple(plan_as_data(source.model.plan))
+    model = RunOf(interventions=plan, dtype=dtype)
+    if origin is not None:
+        model = replace(model, checkpoint=source.name, sha256=digest(origin), step=origin.step)
+    if source.run is None:
+        return model
+    tokens = source.run.tokens
+    return replace(
+        model, prompt=tokens.ids if tokens.text is None else tokens.text, tokens=tuple(tokens.pieces)
+    )
 
 
 def many_text(pages: Sequence[Provenance], name: str = "FILE") -> str:
     """Those of a file with a figure on each of its pages, as JSON."""
     command = f"{COMMAND.format(name=name)} --page N"
-    figures = [{"format": FORMAT} | asdict(one) for one in pages]
+    figures = [json.loads(page.text()) for page in pages]
     return json.dumps({"format": MANY, "command": command, "figures": figures}, ensure_ascii=False)
-
-
-def from_text(text: str, page: int | None = None) -> Provenance:
-    """What `Provenance.text` wrote, or `many_text` of this page, counted from 1.
-
-    Raises MtaVizError saying what is missing or of the wrong kind.
-    """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MtaVizError(f"it holds no JSON ({error})") from error
-    if isinstance(data, dict) and data.get("format") == MANY:
-        data = _on_page(data.get("figures"), page)
-    elif page not in (None, 1):
-        raise MtaVizError(f"it holds one figure, not a page {page}")
-    return _from_data(data)
-
-
-def _on_page(figures: object, page: int | None) -> object:
-    """One of many. Raises MtaVizError listing them where none of them is named."""
-    if not isinstance(figures, list) or not all(isinstance(one, dict) for one in figures):
-        raise MtaVizError("its figures cannot be read")
-    if page is not None and 1 <= page <= len(figures):
-        return figures[page - 1]
-    names = "; ".join(f"{at}: {str(one.get('caption'))[:60]}" for at, one in enumerate(figures, start=1))
-    raise WhichPage(f"it holds {len(figures)} figures, one a page; name one with --page N ({names})")
-
-
-def _from_data(data: object) -> Provenance:
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise MtaVizError(f'it does not say "format": "{FORMAT}"')
-    values = {one.name: data[one.name] for one in fields(Provenance) if one.name in data}
-    problems = [name for name, kind in _KINDS.items() if not isinstance(values.get(name, kind()), kind)]
-    problems += [name for name in ("page", "figure", "view") if name not in values]
-    view = values.get("view", {})
-    if isinstance(view, dict) and not all(isinstance(value, str) for value in view.values()):
-        problems.append("view")
-    problems += [name for name in ("queries", "keys") if not _is_range(values.get(name))]
-    if not _is_prompt(values.get("prompt")):
-        problems.append("prompt")
-    problems += [name for name, value in values.items() if not _is_unicode(value)]
-    if problems:
-        raise MtaVizError(f"its {', '.join(dict.fromkeys(problems))} cannot be read")
-    return Provenance(**values)
 
 
 class WhichPage(MtaVizError):
     """A file of many figures, and none of its pages is named."""
 
 
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("page", "figure", "checkpoint", "sha256", "caption", "size", "colours", "version"), str),
-    **dict.fromkeys(("tokens", "interventions", "limits"), list),
-    "view": dict,
-}
+def from_text(text: str, page: int | None = None) -> Provenance:
+    """What `Provenance.text` wrote, or `many_text` of this page, counted from 1; also of the version before.
 
-
-def _is_unicode(value: object) -> bool:
-    """Whether it can be written as UTF-8: JSON can hold halves of characters."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_range(value: object) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, list) and [*map(type, value)] == [int, int] and 0 <= value[0] < value[1]
-
-
-def _is_prompt(value: object) -> bool:
-    ids = isinstance(value, list) and all(type(one) is int for one in value)
-    return value is None or isinstance(value, str) or ids
-
-
-def embed(content: bytes, suffix: str, text: str) -> bytes:
-    """A file's content with the provenance in it; content that has no place for it stays as it is."""
-    put = {"png": _into_png, "svg": _into_svg, "pdf": _into_pdf, "html": _into_html}.get(suffix)
-    return content if put is None else put(content, text)
-
-
-def _into_png(content: bytes, text: str) -> bytes:
-    """An iTXt chunk before the last chunk, IEND, which takes 12 bytes."""
-    data = KEY.encode() + b"\0\1\0\0\0" + zlib.compress(text.encode())  # compressed, no language
-    body = b"iTXt" + data
-    chunk = struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-    return content[:-12] + chunk + content[-12:]
-
-
-def _into_svg(content: bytes, text: str) -> bytes:
-    place = content.index(b">", content.index(b"<svg")) + 1
-    metadata = f'<metadata id="{KEY}">{html.escape(text, quote=False)}</metadata>'
-    return content[:place] + metadata.encode() + content[place:]
-
-
-def _into_pdf(content: bytes, text: str) -> bytes:
-    from pypdf import PdfReader, PdfWriter
-
-    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(content)))
-    writer.add_metadata({f"/{KEY}": text})
-    written = io.BytesIO()
-    writer.write(written)
-    return written.getvalue()
-
-
-def _into_html(content: bytes, text: str) -> bytes:
-    data = text.replace("<", "\\u003c")  # JSON all the same, and nothing a browser takes for a tag
-    script = f'<script type="application/json" id="{KEY}">{data}</script>'
-    place = content.rindex(b"</body>")
-    return content[:place] + script.encode() + content[place:]
-
-
-def read(path: Path, page: int | None = None) -> Provenance:
-    """The provenance a file carries: a sidecar, or a PNG, SVG, PDF or HTML file of a figure.
-
-    `page`, counted from 1, is needed for a PDF of many figures.
-
-    Raises MtaVizError for a file that carries none, is damaged or too large; OSError for none at all.
+    Raises MtaVizError saying what is missing or of the wrong kind.
     """
-    size = path.stat().st_size
-    if not path.is_file():
-        raise MtaVizError(f"{path} is no regular file; name a figure's file or its sidecar")
-    if size > MAX_BYTES:
-        raise MtaVizError(f"{path} is larger than any figure's file ({MAX_BYTES // 2**20} MiB)")
-    content = path.read_bytes()
     try:
-        text = _find(content)
-        if len(text) > MAX_TEXT:
-            raise MtaVizError("what it says of itself is too long")
-        return from_text(text, page)
-    except WhichPage as error:
-        raise MtaVizError(f"{path}: {error}") from error
-    except MtaVizError as error:
-        raise MtaVizError(
-            f"{path} is no figure of this app nor a sidecar of one: {error}. Expected a .json sidecar, or a "
-            ".png, .svg, .pdf or .html file saved by it"
-        ) from error
+        data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()  # JSON can hold halves of characters
+    except (ValueError, RecursionError) as error:
+        raise MtaVizError(f"it holds no JSON ({error})") from error
+    if isinstance(data, dict) and data.get("format") == MANY:
+        data = _on_page(data.get("figures"), page)
+    elif page not in (None, 1):
+        raise MtaVizError(f"it holds one figure, not a page {page}")
+    if isinstance(data, dict) and data.get("format") == OLDER:
+        data = _older(data)
+    elif not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise MtaVizError(f'it does not say "format": "{FORMAT}"')
+    return _checked(data)
 
 
-def _find(content: bytes) -> str:
-    """The text inside, by what the content is, not by its name."""
-    if content.startswith(b"\x89PNG"):
-        return _png_text(content)
-    if content.startswith(b"%PDF"):
-        return _pdf_text(content)
-    text = content.decode("utf-8-sig", "replace")
-    if text.lstrip().startswith("{"):
-        return text
-    inside = _between(text, *_IN_SVG)
-    if inside is not None:
-        return html.unescape(inside)
-    inside = _between(text, *_IN_HTML)
-    if inside is None:
-        raise MtaVizError("it does not say where it comes from")
-    return inside
-
-
-def _between(text: str, start: str, end: str) -> str | None:
-    """What stands between the first `start` and the first `end` after it."""
-    _, found, rest = text.partition(start)
-    inside, ended, _ = rest.partition(end)
-    return inside if found and ended else None
-
-
-def _png_text(content: bytes) -> str:
-    place = 8
-    while place + 12 <= len(content):
-        (length,) = struct.unpack(">I", content[place : place + 4])
-        kind, data = content[place + 4 : place + 8], content[place + 8 : place + 8 + length]
-        head = KEY.encode() + b"\0\1\0\0\0"
-        if kind == b"iTXt" and data.startswith(head):
-            return _unzipped(data[len(head) :])
-        place += 12 + length
-    raise MtaVizError("this PNG does not say where it comes from")
-
-
-def _unzipped(data: bytes) -> str:
-    unzip = zlib.decompressobj()
+def _checked(data: dict[str, Any]) -> Provenance:
     try:
-        text = unzip.decompress(data, MAX_TEXT)
-    except zlib.error as error:
-        raise MtaVizError(f"it is damaged ({error})") from error
-    if not unzip.eof:
-        raise MtaVizError("it is damaged: its text ends too early or is too long")
-    return text.decode("utf-8", "replace")
+        found = TypeAdapter(Provenance).validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        wrong = dict.fromkeys(".".join(map(str, fault["loc"][:2])) for fault in error.errors())
+        raise MtaVizError(f"its {', '.join(wrong)} cannot be read") from error
+    for side in (found.queries, found.keys):
+        if side is not None and not 0 <= side[0] < side[1]:
+            raise MtaVizError("its queries or keys are no range of tokens")
+    return found
 
 
-def _pdf_text(content: bytes) -> str:
-    from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
+def _on_page(figures: object, page: int | None) -> object:
+    """One of many. Raises MtaVizError listing them where none of them is named."""
+    if not isinstance(figures, list) or not all(isinstance(figure, dict) for figure in figures):
+        raise MtaVizError("its figures cannot be read")
+    if page is not None and 1 <= page <= len(figures):
+        return figures[page - 1]
+    names = "; ".join(
+        f"{at}: {str(figure.get('caption'))[:60]}" for at, figure in enumerate(figures, start=1)
+    )
+    raise WhichPage(f"it holds {len(figures)} figures, one a page; name one with --page N ({names})")
 
-    try:
-        said: Mapping[str, Any] = PdfReader(io.BytesIO(content)).metadata or {}
-    except (PyPdfError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise MtaVizError(f"this PDF cannot be read ({error})") from error
-    if f"/{KEY}" not in said:
-        raise MtaVizError("this PDF does not say where it comes from")
-    return str(said[f"/{KEY}"])
+
+def _older(data: dict[str, Any]) -> dict[str, Any]:
+    """The version before kept the run's facts beside the rest."""
+    missing = [name for name in ("page", "figure", "view") if name not in data]
+    if missing:
+        raise MtaVizError(f"its {', '.join(missing)} cannot be read")
+    run = ("checkpoint", "sha256", "prompt", "tokens", "interventions")
+    rest = ("format", "command", *run)
+    kept = {name: value for name, value in data.items() if name not in rest}
+    facts = {name: data[name] for name in run if name in data}
+    view = data["view"] if isinstance(data["view"], dict) else {}
+    facts |= {"dtype": view["dtype"]} if "dtype" in view else {}
+    facts |= {"step": int(view["step"])} if str(view.get("step", "")).isdecimal() else {}
+    return kept | {"run": facts, "numbering": 1 if view.get("numbering") == "1" else 0}

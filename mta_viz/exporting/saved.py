@@ -13,9 +13,12 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
+from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting.carriers import KEY, embed
 from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, figure_bytes, in_greys, sized
-from mta_viz.exporting.provenance import KEY, Provenance, embed, many_text
+from mta_viz.exporting.provenance import Provenance, many_text, provenance_of
+from mta_viz.figures.base import Drawn
 
 MAX_STEM = 100
 # Names Windows keeps for devices, whatever the suffix.
@@ -60,6 +63,7 @@ class Saved:
     caption: str
     csv: str
     provenance: Provenance
+    no_picture: bool = False
 
     def file(self, suffix: str) -> str:
         """The name of one of its files."""
@@ -68,7 +72,15 @@ class Saved:
     @property
     def is_table(self) -> bool:
         """Whether there are numbers only."""
-        return self.provenance.figure.startswith(TABLE)
+        return self.no_picture or self.provenance.figure.startswith(TABLE)
+
+
+def saved(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Saved:
+    """A drawn figure, or table, as files. `digest`: as `provenance_of` takes it."""
+    name = (figure.source.name, *figure.spec.file_parts())
+    origin = provenance_of(figure, digest)
+    picture = go.Figure() if figure.figure is None else figure.figure
+    return Saved(name, picture, figure.caption, figure.table.csv(), origin, figure.figure is None)
 
 
 def table(name: tuple[object, ...], csv: str, said: Provenance) -> Saved:

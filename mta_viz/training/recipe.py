@@ -27,7 +27,8 @@ from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
-from mta_viz.training.running import check_export, checked_device, prepare_folder, write_progress
+from mta_viz.run.devices import checked_device
+from mta_viz.training.running import check_export, prepare_folder, write_progress
 from mta_viz.training.settings import RecipeSettings
 from mta_viz.training.trainer import (
     Batch,

@@ -1,32 +1,15 @@
-"""What stands around a run: its device, its folder, and how far it is, on stderr and in a file."""
+"""What stands around a run: its folder, and how far it is, on stderr and in a file."""
 
 import json
 import math
-import re
 import sys
 from pathlib import Path
-
-import torch
 
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 from mta_viz.training.trainer import TrainingProgress
 
 PROGRESS_FILE = "progress.json"
-_DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
-
-
-def checked_device(name: str) -> torch.device:
-    """The device of that name: cpu, cuda or mps. Raises `MtaVizError` that says which there are."""
-    cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
-    if not _DEVICES.fullmatch(name):  # torch knows more, such as meta, on which nothing can be run
-        raise MtaVizError(f"device {name!r} cannot be used; there is: cpu{cuda}")
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts without CUDA
-        reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
-        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
-    return torch.device(name)
 
 
 def prepare_folder(out: Path, resume: bool) -> None:

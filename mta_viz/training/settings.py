@@ -3,15 +3,14 @@
 Imports no torch, so that the command line reads and refuses settings quickly.
 """
 
-import dataclasses
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
+from mta_viz.checkpoint import door
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import ConfigError, MtaVizError
+from mta_viz.errors import ConfigError
 from mta_viz.tasks.needles import MAX_NEEDLES
 
 VARIANTS = ("mta", "transformer")
@@ -275,46 +274,14 @@ def needle_config(path: Path | None = None, **changes: Any) -> NeedleConfig:
 
 
 def _overridden(defaults: Settings, path: Path | None, changes: dict[str, Any]) -> Settings:
-    fields = read_toml(path) if path else {}
+    """Raises `ConfigError` naming every unknown field and every value of another kind or out of range."""
+    fields = door.read_toml(path) if path else {}
     fields |= {name: value for name, value in changes.items() if value is not None}
-    return override(defaults, fields, f"The configuration {path or ''}".strip())
+    if not fields:
+        return defaults
+    from mta_viz.checkpoint.validate import from_data  # only a recipe that differs needs the library
 
-
-def override(settings: Settings, changes: dict[str, Any], subject: str) -> Settings:
-    """A copy with fields replaced; lists become tuples.
-
-    Raises `ConfigError` naming every unknown field and every value of another type than the default.
-    """
-    known = dataclasses.asdict(settings)
-    problems = [
-        f"unknown field {name!r}; known are {', '.join(known)}" for name in sorted(set(changes) - set(known))
-    ]
-    problems += [
-        f"{name} is {value!r}; expected a value like {known[name]!r}"
-        for name, value in changes.items()
-        if name in known and not _like(value, known[name])
-    ]
-    if problems:
-        raise ConfigError(problems, subject=subject)
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
-    return dataclasses.replace(settings, **values)  # type: ignore[arg-type]
-
-
-def _like(value: Any, default: Any) -> bool:
-    """Whether `value` may replace `default`: same type, whole numbers for floats, lists for tuples."""
-    if default is None or isinstance(default, tuple):
-        return isinstance(value, list | tuple) and all(type(item) is int for item in value)
-    if isinstance(default, float):
-        return type(value) in (int, float)
-    return type(value) is type(default)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The fields of a TOML file. Raises `MtaVizError` when it is missing or not TOML."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MtaVizError(f"{path} cannot be read as a TOML configuration: {error}") from error
+    return from_data(type(defaults), vars(defaults) | fields, f"The configuration {path or ''}".strip())
 
 
 def snapshot_steps(steps: int, count: int) -> tuple[int, ...]:

@@ -12,20 +12,19 @@ from hypothesis import strategies as some
 from pypdf import PdfReader
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting import provenance
+from mta_viz.exporting import carriers
+from mta_viz.exporting.carriers import embed, read
 from mta_viz.exporting.pictures import PX_PER_MM, has_scales, in_greys, sized
-from mta_viz.exporting.provenance import Provenance, embed, from_text, read
+from mta_viz.exporting.provenance import Provenance, RunOf, from_text
 from mta_viz.exporting.saved import Choices, Saved, all_files, laid_out, picture, zipped
 
 ODD = "</script></metadata><b>$x$ \\ عربي 😀 & ]]> %PDF"
 SAID = Provenance(
-    page="Attention",
-    figure="map",
-    view={"ck": "tiny", "p": ODD},
-    prompt=ODD,
-    tokens=[ODD, "a"],
-    queries=[3, 9],
-    limits=[[-1.0, 1.0]],
+    "attention-map",
+    {"layer": 1, "words": ODD, "queries": [3, 9]},
+    RunOf("tiny", "f" * 64, prompt=ODD, tokens=(ODD, "a")),
+    queries=(3, 9),
+    limits=((-1.0, 1.0),),
 )
 
 
@@ -57,7 +56,7 @@ def test_a_picture_says_where_it_comes_from(format, tmp_path):
     content = picture(saved(map_figure()), format, Choices("column", "greys"))
     (tmp_path / "renamed.bin").write_bytes(content)
     found = read(tmp_path / "renamed.bin")
-    assert (found.prompt, found.view, found.queries, found.tokens) == (ODD, SAID.view, [3, 9], SAID.tokens)
+    assert (found.run, found.parameters, found.queries) == (SAID.run, SAID.parameters, (3, 9))
     assert (found.size, found.colours, found.caption) == ("column", "greys", "A caption.")
 
 
@@ -81,7 +80,7 @@ def test_a_png_has_its_dots_to_the_inch():
 
 def test_an_html_page_says_where_it_comes_from(tmp_path):
     (tmp_path / "page.html").write_bytes(picture(saved(map_figure()), "html", Choices()))
-    assert read(tmp_path / "page.html").tokens == [ODD, "a"]
+    assert read(tmp_path / "page.html").run.tokens == (ODD, "a")
     assert "</script></metadata>" not in (tmp_path / "page.html").read_text("utf-8")
 
 
@@ -90,17 +89,18 @@ def test_all_files_carry_the_same_name(monkeypatch):
     monkeypatch.setattr("mta_viz.exporting.saved.embed", lambda content, *_: content)
     files = all_files(saved(map_figure()), "pdf", Choices())
     names = {f"tiny-L1-con.{suffix}" for suffix in ("pdf", "csv", "txt", "json")}
-    assert set(files) == names and from_text(files["tiny-L1-con.json"].decode()).figure == "map"
+    assert set(files) == names and from_text(files["tiny-L1-con.json"].decode()).figure == "attention-map"
     assert "figure --from tiny-L1-con.json" in json.loads(files["tiny-L1-con.json"])["command"]
     archive = zipfile.ZipFile(io.BytesIO(zipped([*files.items(), *files.items()])))
     assert len(archive.namelist()) == len(set(archive.namelist())) == 8
 
 
-@given(some.text(max_size=30), some.none() | some.text(max_size=30) | some.lists(some.integers(0, 9)))
+@given(
+    some.text(max_size=30), some.none() | some.text(max_size=30) | some.lists(some.integers(0, 9)).map(tuple)
+)
 def test_any_provenance_comes_back(name, prompt):
-    said = Provenance(
-        "Attention", name, {"p": name}, prompt=prompt, tokens=[name], interventions=[{"kind": name}]
-    )
+    run = RunOf(name, prompt=prompt, tokens=(name,), interventions=({"kind": name},))
+    said = Provenance(name, {"p": name}, run, beside=run)
     assert from_text(said.text(name)) == said
 
 
@@ -111,10 +111,11 @@ def test_any_provenance_comes_back(name, prompt):
         ("[" * 100_000, "no JSON"),
         ("[]", "format"),
         ('{"format": "mta_viz figure 1"}', "page, figure, view"),
-        (SAID.text().replace('"figure": "map"', '"figure": 3'), "figure"),
+        ('{"format": "mta_viz figure 2"}', "figure"),
+        (SAID.text().replace('"screen"', "3").replace('"attention-map"', "3"), "figure, size"),
         (SAID.text().replace("[3, 9]", "[9, 3]"), "queries"),
-        (SAID.text().replace('"ck": "tiny"', '"ck": 1'), "view"),
-        (SAID.text().replace('"ck": "tiny"', '"ck": "\\ud800"'), "its view cannot be read"),
+        (SAID.text().replace('"checkpoint": "tiny"', '"checkpoint": 1'), r"run\.checkpoint"),
+        (SAID.text().replace('"checkpoint": "tiny"', '"checkpoint": "\\ud800"'), "no JSON"),
     ],
 )
 def test_what_is_no_provenance_is_refused(text, says):
@@ -155,11 +156,11 @@ def test_only_regular_files_are_read_and_in_one_pass(tmp_path):
 
 
 def test_a_bomb_of_text_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "MAX_TEXT", 100)
+    monkeypatch.setattr(carriers, "MAX_TEXT", 100)
     (tmp_path / "a.png").write_bytes(chunk_file(b"good"))
     with pytest.raises(MtaVizError, match="too long"):
         read(tmp_path / "a.png")
-    monkeypatch.setattr(provenance, "MAX_BYTES", 10)
+    monkeypatch.setattr(carriers, "MAX_BYTES", 10)
     with pytest.raises(MtaVizError, match="larger than any"):
         read(tmp_path / "a.png")
 

@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from mta_viz.errors import Cancelled, ConfigError, MtaVizError
-from mta_viz.training.settings import NeedleConfig, TrainerSettings, override, read_toml, snapshot_steps
+from mta_viz.errors import Cancelled, ConfigError
+from mta_viz.training.settings import NeedleConfig, TrainerSettings, blocks_config, snapshot_steps
 from mta_viz.training.trainer import (
     Batch,
     Trainer,
@@ -203,16 +202,8 @@ def test_ctrl_c_between_reports_loses_no_step(tmp_path: Path, stop: type[BaseExc
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
 
 
-@pytest.fixture
-def on_ctrl_c() -> Iterator[Callable[[Any], None]]:
-    """Sets what Ctrl-C does for one test, whatever pytest was started with."""
-    before = signal.getsignal(signal.SIGINT)
-    yield lambda handler: signal.signal(signal.SIGINT, handler)
-    signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_waits_for_an_update_to_finish(on_ctrl_c: Callable[[Any], None]) -> None:
-    on_ctrl_c(signal.default_int_handler)
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_waits_for_an_update_to_finish() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         signal.raise_signal(signal.SIGINT)
@@ -221,10 +212,8 @@ def test_ctrl_c_waits_for_an_update_to_finish(on_ctrl_c: Callable[[Any], None]) 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_in_the_middle_of_an_update_loses_no_step(
-    tmp_path: Path, on_ctrl_c: Callable[[Any], None]
-) -> None:
-    on_ctrl_c(signal.default_int_handler)
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_in_the_middle_of_an_update_loses_no_step(tmp_path: Path) -> None:
     updates: list[int] = []
 
     def interrupt(*_: object) -> None:
@@ -244,8 +233,9 @@ def test_ctrl_c_in_the_middle_of_an_update_loses_no_step(
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
 
 
-def test_ctrl_c_that_is_ignored_stays_ignored(on_ctrl_c: Callable[[Any], None]) -> None:
-    on_ctrl_c(signal.SIG_IGN)
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with uninterrupted():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -327,13 +317,6 @@ def test_rates_must_be_finite(name: str, value: float) -> None:
 
 def test_overrides_name_unknown_fields_and_wrong_types() -> None:
     with pytest.raises(ConfigError) as caught:
-        override(settings_of(), {"stepz": 3, "steps": "many", "clip": "x"}, "The file")
-    assert len(caught.value.problems) == 3
+        blocks_config(stepz=3, steps="many", clip="x", block_mixture=8)
+    assert len(caught.value.problems) == 4
     assert "unknown field 'stepz'" in str(caught.value)
-
-
-def test_toml_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text("steps = ")
-    for name in ("bad.toml", "none.toml"):
-        with pytest.raises(MtaVizError, match=f"{name} cannot be read"):
-            read_toml(tmp_path / name)

@@ -20,10 +20,11 @@ from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
+from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.training.blocks import BlocksRecipe, block_task, train_blocks
 from mta_viz.training.recipe import STATE_FILE, Batches, initial_model
-from mta_viz.training.running import PROGRESS_FILE, checked_device, prepare_folder
+from mta_viz.training.running import PROGRESS_FILE, prepare_folder
 from mta_viz.training.settings import BlocksConfig, NeedleConfig, blocks_config
 from mta_viz.training.trainer import Batch, Trainer, TrainingError, TrainingProgress
 

@@ -1,14 +1,9 @@
 """The app over a folder of tiny models, without a browser."""
 
-from pathlib import Path
-
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from mta_viz.ui.shell.state import View
 from tests.tiny_models import write_models
-
-ROOT = Path(__file__).parents[2]
+from tests.ui.driver import address_of, app_at
 
 
 @pytest.fixture(scope="session")
@@ -19,17 +14,11 @@ def models_folder(tmp_path_factory):
 
 @pytest.fixture
 def open_app(models_folder, monkeypatch, tmp_path):
-    """`open_app("tiny-mta", prompt="hi", page="pages/kernels.py")`: the page after its first run."""
+    """`open_app("tiny-mta", "hi", PAGE, {"part": "One layer"}, layer=1)`: opened by its address."""
     monkeypatch.setenv("MTA_VIZ_MODELS", str(models_folder))
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "prompts"))
 
-    def start(checkpoint=None, prompt=None, page="app.py", **view):
-        app = AppTest.from_file(ROOT / "app.py", default_timeout=120)
-        if page != "app.py":
-            app.switch_page(page)  # runs the page without app.py, as its own address does
-        app.session_state["view"] = View(checkpoint=checkpoint, **view)
-        if prompt is not None:
-            app.session_state["kept.prompt"] = app.session_state["kept.run"] = prompt
-        return app.run()
+    def start(checkpoint=None, prompt=None, page="app.py", settings=None, **selection):
+        return app_at(page, **address_of(checkpoint, prompt, settings, **selection)).run()
 
     return start

@@ -18,7 +18,7 @@ from mta_viz.exporting.saved import Saved, together
 from mta_viz.run.tracing import load
 from mta_viz.ui.shell import export, headless
 from mta_viz.ui.shell.cache import stores
-from tests.ui.test_ui_pages import fine, said
+from tests.ui.driver import fine, said
 
 PROMPT = "The cat <b>$sat$</b> on the mat, and the cat sat again."
 

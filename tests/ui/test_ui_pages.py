@@ -8,29 +8,14 @@ import pytest
 from mta_viz.analysis.attention.health import SelfCheck
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.ui.kernels.layer import layers_with_kernels
+from mta_viz.ui.shell.link import Box
+from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
+from tests.ui.driver import charts, fine, part_of, said, session_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
-
-
-def said(app) -> str:
-    """Every message and line of text on the page."""
-    kinds = ("error", "warning", "info", "caption", "text", "code", "markdown")
-    words = "\n".join(element.value for kind in kinds for element in app.get(kind))
-    return words.replace("\\", "")  # how markup is escaped is not what these tests are about
-
-
-def charts(app) -> list[dict]:
-    """The figures on the page, as plotly's JSON."""
-    return [json.loads(element.proto.spec) for element in app.get("plotly_chart")]
-
-
-def fine(app) -> None:
-    """Neither an exception nor an error message."""
-    assert not app.exception, app.exception[0].message
-    assert not app.error, app.error[0].value
 
 
 @pytest.mark.parametrize("page", ["app.py", "pages/attention.py"])
@@ -47,7 +32,7 @@ def test_kernels_draws_all_kinds_of_a_layer(open_app, page):
     app = open_app("tiny-mta", "Hello", page)
     app.button_group(key="widget.part").set_value("One layer").run()
     fine(app)
-    assert app.session_state["view"].layer == 1  # the first that has kernels
+    assert session_of(app).selection.layer == 1  # the first that has kernels
     assert len(charts(app)) == 4
 
 
@@ -55,10 +40,10 @@ def test_kernels_through_the_navigation_keeps_prompt_and_layer(open_app):
     app = open_app("tiny-mta", "Hello", layer=3, head=2)
     app.switch_page("pages/kernels.py").run()
     fine(app)
-    assert app.text_area[0].value == "Hello" and app.session_state["view"].layer == 3
+    assert app.text_area[0].value == "Hello" and session_of(app).selection.layer == 3
     app.switch_page("pages/attention.py").run()
     fine(app)
-    view = app.session_state["view"]
+    view = session_of(app).selection
     assert (view.layer, view.head) == (3, 2) and app.text_area[0].value == "Hello"
 
 
@@ -118,7 +103,7 @@ def test_steppers_and_stage_move_the_selection(open_app):
     app.button(key="step.head.Right").click().run()
     app.button_group[0].set_value("final").run()
     fine(app)
-    view = app.session_state["view"]
+    view = session_of(app).selection
     assert (view.layer, view.head, view.stage) == (1, 1, "final")
     assert app.button(key="step.head.Left").disabled is False
 
@@ -127,7 +112,7 @@ def test_a_stage_the_next_layer_lacks_falls_back(open_app):
     app = open_app("tiny-mta", "Hello", layer=1, head=0, stage="kq2")
     app.button(key="step.layer.Down").click().run()
     fine(app)
-    assert app.session_state["view"].stage == "final"
+    assert session_of(app).selection.stage == "final"
 
 
 def test_a_selection_outside_the_prompt_is_corrected(open_app):
@@ -173,7 +158,7 @@ def test_without_models_the_page_says_where_it_looked(monkeypatch, tmp_path):
     from streamlit.testing.v1 import AppTest
 
     from mta_viz.ui.shell import models
-    from tests.ui.conftest import ROOT
+    from tests.ui.driver import ROOT
 
     monkeypatch.setattr(models, "roots", lambda: (tmp_path,))
     app = AppTest.from_file(ROOT / "app.py", default_timeout=60).run()
@@ -195,7 +180,7 @@ def test_run_after_a_change_of_model_takes_the_box_of_that_model(open_app):
     app.text_area[0].set_value("256, 72, 105").run()
     app.button(key="run").click().run()
     fine(app)
-    assert app.session_state["kept.run"] == (256, 72, 105) and "3 tokens" in said(app)
+    assert part_of(app, Box).run == (256, 72, 105) and "3 tokens" in said(app)
 
 
 def test_ids_outside_the_vocabulary_are_refused(open_app):
@@ -230,8 +215,8 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     app.button(key="show.query").click().run()
     fine(app)
     last = 1 + prompt.rindex("Oslo") + len("slo")  # BOS comes first; the last token sees the whole name
-    assert app.session_state["view"].query == last
-    assert app.session_state["kept.crop"] is None  # the exact part follows the selected cell
+    assert session_of(app).selection.query == last
+    assert part_of(app, Part).crop is None  # the exact part follows the selected cell
 
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
@@ -278,10 +263,10 @@ def test_the_sha256_of_large_weights_waits_for_a_button(open_app, monkeypatch):
 
 def test_numbering_changes_labels_only(open_app):
     app = open_app("tiny-mta", "Hello", layer=1, head=0, stage="kq")
-    app.session_state["kept.numbering"] = 1
-    app.run()
+    (numbering,) = [box for box in app.selectbox if box.label == "Layers and heads"]
+    numbering.set_value(1).run()
     fine(app)
-    assert "L2 · H1" in said(app) and app.session_state["view"].layer == 1
+    assert "L2 · H1" in said(app) and session_of(app).selection.layer == 1
 
 
 def test_plain_escapes_all_markup():

@@ -1,4 +1,4 @@
-"""Jobs: progress, Stop, errors; and stores that forget and make each value once."""
+"""Work beside the page: progress, Stop, errors; and stores that forget and make each value once."""
 
 import threading
 import time
@@ -8,50 +8,51 @@ from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.ui.shell.cache import BoundedStore, ModelKey, RunKey
-from mta_viz.ui.shell.running import Job, _expected_seconds
+from mta_viz.ui.shell.loading import expected_seconds
+from mta_viz.ui.shell.work import Work
 
 
-def test_a_job_reports_and_finishes():
-    job = Job(lambda job: (job.begin("Reading"), job.report(0.25)))
-    assert job.wait(5.0) and job.error is None
-    assert (job.stage, job.fraction) == ("Reading", 0.25)
+def test_work_reports_and_finishes():
+    work = Work(lambda work: (work.begin("Reading"), work.report(0.25)))
+    assert work.wait(5.0) and work.error is None
+    assert (work.stage, work.fraction) == ("Reading", 0.25)
 
 
-def test_a_job_tells_what_was_expected_until_it_knows_better():
-    job = Job(lambda job: job.begin("Running", expected=40.0))
-    assert job.wait(5.0) and 35 < job.seconds_left <= 40
-    job = Job(lambda job: job.begin("Running"))
-    assert job.wait(5.0) and job.seconds_left is None
+def test_work_tells_what_was_expected_until_it_knows_better():
+    work = Work(lambda work: work.begin("Running", expected=40.0))
+    assert work.wait(5.0) and 35 < work.seconds_left <= 40
+    work = Work(lambda work: work.begin("Running"))
+    assert work.wait(5.0) and work.seconds_left is None
 
 
 def test_only_long_runs_are_estimated_before_they_start(monkeypatch):
     model = HookedMTA(ModelConfig(8, 1, 1, 1, 8, 8, 7))
     monkeypatch.setattr(tracing, "estimate_seconds", lambda model, n_tokens: 60.0)
-    assert _expected_seconds(model, (1, 2, 3)) is None
+    assert expected_seconds(model, (1, 2, 3)) is None
     monkeypatch.setattr(tracing, "CALIBRATION", 1.0)
-    assert _expected_seconds(model, (1, 2, 3)) == 60.0
+    assert expected_seconds(model, (1, 2, 3)) == 60.0
     monkeypatch.setattr(tracing, "estimate_seconds", lambda model, n_tokens: 4.0)
-    assert _expected_seconds(model, (1, 2, 3)) is None
+    assert expected_seconds(model, (1, 2, 3)) is None
 
 
-def test_stop_ends_a_job_at_its_next_report():
-    def work(job):
+def test_stop_ends_work_at_its_next_report():
+    def do(work):
         while True:
-            job.report(0.5)
+            work.report(0.5)
             time.sleep(0.005)
 
-    job = Job(work)
-    assert not job.wait(0.05)
-    job.cancel()
-    assert job.wait(5.0) and isinstance(job.error, Cancelled)
+    work = Work(do)
+    assert not work.wait(0.05)
+    work.stop()
+    assert work.wait(5.0) and isinstance(work.error, Cancelled)
 
 
 def test_an_error_is_kept_for_the_page():
-    def work(job):
+    def do(work):
         raise PromptError("too odd")
 
-    job = Job(work)
-    assert job.wait(5.0) and str(job.error) == "too odd"
+    work = Work(do)
+    assert work.wait(5.0) and str(work.error) == "too odd"
 
 
 def test_the_store_forgets_what_was_used_longest_ago():

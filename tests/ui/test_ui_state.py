@@ -2,37 +2,42 @@
 
 from streamlit.testing.v1 import AppTest
 
-from mta_viz.ui.shell.state import View, url_from_view, view_from_url
+from mta_viz.ui.shell.state import Selection, selection_from_url, url_from_selection
 
 
 def test_url_and_view_are_inverse():
-    view = View("needle-mta", 2, 1, "kq", 503, 211)
+    view = Selection("needle-mta", 2, 1, "kq", 503, 211)
     url = {"ck": "needle-mta", "l": "2", "h": "1", "s": "kq", "q": "503", "k": "211"}
-    assert url_from_view(view) == url
-    assert view_from_url(url) == view
+    assert url_from_selection(view) == url
+    assert selection_from_url(url) == view
 
 
 def test_what_is_not_chosen_is_not_in_the_url():
-    assert url_from_view(View(layer=0)) == {"l": "0"}
+    assert url_from_selection(Selection(layer=0)) == {"l": "0"}
 
 
 def test_nonsense_in_the_url_is_left_out():
-    assert view_from_url({"l": "-1", "h": "two", "q": "1.5", "k": "²", "s": "", "zz": "1"}) == View()
-    assert view_from_url({"q": "9" * 5000}) == View()
+    assert (
+        selection_from_url({"l": "-1", "h": "two", "q": "1.5", "k": "²", "s": "", "zz": "1"}) == Selection()
+    )
+    assert selection_from_url({"q": "9" * 5000}) == Selection()
 
 
 def _page_with_hidden_widget():
     import streamlit as st
 
     from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.state import Setting
 
+    name, size = Setting("name", "default"), Setting("size", 1)
+    state.read_settings(())
     if not st.checkbox("hide"):
-        st.text_input("name", **state.kept("name", "default"))
-        st.selectbox("size", [1, 2], **state.kept("size", 1, [1, 2]))
-    st.text(state.get("name"))
+        st.text_input("name", **name.widget())
+        st.selectbox("size", [1, 2], **size.widget([1, 2]))
+    st.text(name.value)
 
 
-def test_a_kept_value_survives_its_widget():
+def test_a_value_survives_its_widget():
     app = AppTest.from_function(_page_with_hidden_widget).run()
     app.text_input[0].set_value("changed").run()
     app.checkbox[0].check().run()
@@ -41,7 +46,8 @@ def test_a_kept_value_survives_its_widget():
     assert app.text_input[0].value == "changed"
 
 
-def test_a_value_outside_the_options_falls_back():
+def test_a_value_that_is_not_on_offer_falls_back_and_is_said():
     app = AppTest.from_function(_page_with_hidden_widget)
-    app.session_state["kept.size"] = 7
+    app.query_params["size"] = "7"
     assert app.run().selectbox[0].value == 1
+    assert app.session_state["session"].link.refused == ("size: 7 is not on offer here",)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.ui.test_ui_pages import said
+from tests.ui.driver import said
 
 
 def addresses(app) -> list[str]:

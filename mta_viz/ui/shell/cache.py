@@ -144,12 +144,13 @@ def changed(path: Path, step: int | None = None) -> int:
 
 def digest(key: ModelKey) -> str:
     """The sha256 of a checkpoint's weights, read once."""
-    return _digest(key.path, key.step, key.changed)
+    return weights_digest(str(locate(Path(key.path), key.step).folder), key.changed)
 
 
 @st.cache_data(show_spinner="Reading the weights for their sha256 ...", max_entries=16)
-def _digest(path: str, step: int | None, changed: int) -> str:
-    return sha256(locate(Path(path), step).folder)
+def weights_digest(folder: str, changed: int) -> str:
+    """The sha256 of the weights in a folder, read once for each state of its files."""
+    return sha256(folder)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

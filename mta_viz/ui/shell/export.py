@@ -6,14 +6,25 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, has_scales, limits
 from mta_viz.exporting.provenance import Provenance
-from mta_viz.exporting.saved import Choices, Colours, Saved, all_files, laid_out, picture, sidecar, zipped
+from mta_viz.exporting.saved import (
+    Choices,
+    Colours,
+    Saved,
+    all_files,
+    laid_out,
+    picture,
+    saved,
+    sidecar,
+    zipped,
+)
 from mta_viz.exporting.saved import table as as_table
 from mta_viz.figures.base import Drawn
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.cache import changed, remember, weights_digest
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.shown import Part, Shown, Table
 from mta_viz.ui.shell.state import Setting
@@ -50,16 +61,61 @@ def export(shown: Shown) -> None:
         _draw_files(saved, format, choices)
 
 
+@st.dialog("Export", width="large")
+def export_figure(figure: Drawn) -> None:
+    """Everything about one figure's files; the page behind stays as it is."""
+    left, right = st.columns([2, 3])
+    with left:
+        format, choices = _pick_looks(figure.figure)
+        part = _pick_span(figure)
+    try:
+        made = saved(figure if part is None else figure.cropped(*part), digest_of)
+    except MtaVizError as error:
+        right.error(plain(str(error)))
+        return
+    with right:
+        _draw_preview(made, choices)
+        st.code(made.caption, language=None, wrap_lines=True)
+    with left:
+        _draw_files(made, format, choices)
+
+
+@st.dialog("Save the table")
+def export_numbers(figure: Drawn) -> None:
+    """A table's numbers, and where they come from."""
+    _draw_table_files(saved(figure, digest_of))
+
+
 def export_drawn(figure: Drawn) -> None:
-    """The window of a named figure or table."""
-    raise NotImplementedError
+    """The window of a named figure, or of a table."""
+    (export_numbers if figure.figure is None else export_figure)(figure)
+
+
+def digest_of(origin: Origin) -> str:
+    """The sha256 of a model's weights, read once for each state of its files."""
+    return weights_digest(str(origin.path), changed(origin.path))
+
+
+def _pick_span(figure: Drawn) -> Part | None:
+    """Named spans of the prompt as rows and columns, where the figure can be cropped."""
+    spans = state.part(NamedSpans).spans
+    if figure.spec.cropped(None, None) is None or not spans:
+        return None
+    names = {f"{span.letter} {span.name}": (span.start, span.stop) for span in spans}
+    options = [WHOLE, *names]
+    rows = st.selectbox("Rows (queries)", options, **QUERIES.widget(options))
+    columns = st.selectbox("Columns (keys)", options, **KEYS.widget(options))
+    return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
 
 
 @st.dialog("Save the table")
 def export_table(table: Table) -> None:
     """A table's numbers, and where they come from."""
     said = Provenance(figure=table.key, **table.facts())
-    saved = as_table(table.name, table.csv(), said)
+    _draw_table_files(as_table(table.name, table.csv(), said))
+
+
+def _draw_table_files(saved: Saved) -> None:
     origin = partial(sidecar, saved, Choices())
     _file_button(saved, "Numbers (CSV)", "csv", saved.csv.encode, type="primary")
     _file_button(saved, "Sidecar (JSON)", "json", origin)
@@ -69,13 +125,17 @@ def export_table(table: Table) -> None:
 
 
 def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
+    return *_pick_looks(shown.figure), _pick_part(shown)
+
+
+def _pick_looks(figure: Any) -> tuple[Format, Choices]:
     format, size, dpi = pick_format(), pick_size(), 300
     colours: Colours = "colour"
-    if has_scales(shown.figure):
+    if has_scales(figure):
         colours = pick_colours()
     if format == "png":
         dpi = st.selectbox("Dots to the inch", DPI, **RESOLUTION.widget(DPI))
-    return format, Choices(size, colours, dpi), _pick_part(shown)
+    return format, Choices(size, colours, dpi)
 
 
 def pick_format() -> Format:
@@ -127,7 +187,7 @@ def _pick_part(shown: Shown) -> Part | None:
 def _saved(shown: Shown, part: Part | None) -> Saved:
     """The figure with its provenance. Raises MtaVizError for a part that cannot be drawn."""
     made = shown if part is None or shown.cropped is None else shown.cropped(*part)
-    queries, keys = (None if side is None else list(side) for side in part or (None, None))
+    queries, keys = part or (None, None)
     said = Provenance(
         figure=shown.key, limits=limits(made.figure), **shown.facts(), queries=queries, keys=keys
     )

@@ -14,7 +14,7 @@ SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
 def trace_of(key: RunKey, stores: Stores, work: Work) -> Any:
     """The run (a Trace) of a prompt, its checkpoint read if needed; for `stores.traces`."""
     model = model_of(key.model, stores, work)
-    work.begin("Running the prompt", _expected_seconds(model, key.prompt))
+    work.begin("Running the prompt", expected_seconds(model, key.prompt))
     from mta_viz.run.tracing import capture
 
     return capture(model, key.prompt, progress=work.report)
@@ -47,7 +47,7 @@ def _set_libraries_apart() -> None:
     gc.freeze()
 
 
-def _expected_seconds(model: Any, prompt: str | tuple[int, ...]) -> float | None:
+def expected_seconds(model: Any, prompt: str | tuple[int, ...]) -> float | None:
     """How long a run should take, if it is long enough to be worth the measuring."""
     from mta_viz.run.cost import multiply_adds
     from mta_viz.run.tracing import CALIBRATION, estimate_seconds, tokenize

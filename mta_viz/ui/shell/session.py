@@ -9,14 +9,15 @@ from streamlit.delta_generator import DeltaGenerator
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format, limits
 from mta_viz.exporting.provenance import Provenance
-from mta_viz.exporting.saved import Choices, Progress, Saved, file_name, together
+from mta_viz.exporting.saved import Choices, Progress, Saved, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
-from mta_viz.ui.shell import kept_prompts, state, work
-from mta_viz.ui.shell.export import pick_colours, pick_format, pick_size
+from mta_viz.ui.shell import cache, kept_prompts, state, work
+from mta_viz.ui.shell.export import digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.link import Box, PromptLink
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
-from mta_viz.ui.shell.shown import all_shown, facts
+from mta_viz.ui.shell.show import OnPage
+from mta_viz.ui.shell.shown import all_shown
 from mta_viz.ui.shell.site import PAGES
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import TextFiles, TokenizerFiles, bring, files_of_page
@@ -100,18 +101,24 @@ def _content(kind: str, figures: list[Saved], format: Format, choices: Choices, 
 
 def _saved(progress: Progress) -> list[Saved]:
     """Every figure of the page with its numbers."""
-    shown, found = all_shown(), []
-    for place, one in enumerate(shown.values()):
-        said = Provenance(figure=one.key, limits=limits(one.figure), **one.facts())
-        found.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
+    shown, old, files = list(state.part(OnPage).drawn.values()), all_shown(), []
+    for place, figure in enumerate(shown):
+        if figure.figure is not None:
+            files.append(saved(figure, digest_of))
         progress((place + 1) / len(shown))
-    return found
+    for one in old.values():
+        said = Provenance(figure=one.key, limits=limits(one.figure), **one.facts())
+        files.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
+    return files
 
 
 def _session() -> Session:
-    shared = facts()
-    carried = fitting(_given(shared["view"]))
-    return Session(shared["page"], shared["view"], shared["prompt"], shared["sha256"], carried)
+    shown, view = state.part(PageRun), state.parameters()
+    prompt = None if shown.run is None else shown.run.prompt
+    weights = "" if shown.model is None else cache.digest(shown.model)
+    given = fitting(_given(view))
+    typed = list(prompt) if isinstance(prompt, tuple) else prompt
+    return Session(state.session().page, view, typed, weights, given)
 
 
 def _given(view: Mapping[str, str]) -> list[Carried]:
@@ -155,7 +162,7 @@ def open_session(session: Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
     places = list(state.part(TextFiles).at)
     work.stop_all("page", "model")
-    state.begin_anew()
+    state.begin_anew(session.view)
     if session.prompt is not None:
         state.part(Box).ask(session.prompt if isinstance(session.prompt, str) else tuple(session.prompt))
     for carried in session.carried:

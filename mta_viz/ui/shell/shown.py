@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import streamlit as st
-
+from mta_viz.exporting.provenance import RunOf
 from mta_viz.plots.theme import Figure
 from mta_viz.ui.shell import state
 
@@ -31,7 +30,8 @@ class Shown:
 
     def facts(self) -> dict[str, Any]:
         """What `Provenance` says of the page and of this figure's model."""
-        return facts() | {"interventions": list(self.interventions)}
+        shared = facts()
+        return shared | {"run": replace(shared["run"], interventions=tuple(self.interventions))}
 
 
 @dataclass(frozen=True)
@@ -45,32 +45,37 @@ class Table:
 
     def facts(self) -> dict[str, Any]:
         """As of `Shown`."""
-        return facts() | {"interventions": list(self.interventions)}
+        shared = facts()
+        return shared | {"run": replace(shared["run"], interventions=tuple(self.interventions))}
 
 
 def show_table(table: Table) -> Table:
     """Say that the page shows it, as `show` does."""
     table = replace(table, interventions=tuple(state.get("plan as data", ())))
-    st.session_state.setdefault("shown tables", {})[table.key] = table
+    _kept("shown tables")[table.key] = table
     return table
 
 
 def show(shown: Shown) -> Shown:
     """Say that the page shows it, of a model with the interventions that hold now."""
     shown = replace(shown, interventions=tuple(state.get("plan as data", ())))
-    st.session_state.setdefault("shown", {})[shown.key] = shown
+    _kept("shown")[shown.key] = shown
     return shown
+
+
+def _kept(name: str) -> dict[str, Any]:
+    return state.session().values.setdefault(name, {})
 
 
 def clear() -> None:
     """Before the page's figures and tables are drawn anew."""
-    st.session_state["shown"] = {}
-    st.session_state["shown tables"] = {}
+    _kept("shown").clear()
+    _kept("shown tables").clear()
 
 
 def all_shown() -> dict[str, Shown]:
     """By their keys, in the order in which they were drawn."""
-    return dict(st.session_state.get("shown", {}))
+    return dict(_kept("shown"))
 
 
 def facts() -> dict[str, Any]:
@@ -79,11 +84,13 @@ def facts() -> dict[str, Any]:
 
     model, run = state.get("page model"), state.get("page run")
     return {
-        "page": st.session_state["page"],
+        "page": state.session().page,
         "view": state.parameters(),
-        "checkpoint": state.selection().checkpoint or "",
-        "sha256": "" if model is None else cache.digest(model),
-        "prompt": None if run is None else run.prompt if isinstance(run.prompt, str) else list(run.prompt),
-        "tokens": state.get("page tokens", []),
-        "interventions": state.get("plan as data", []),
+        "run": RunOf(
+            checkpoint=state.selection().checkpoint or "",
+            sha256="" if model is None else cache.digest(model),
+            prompt=None if run is None else run.prompt,
+            tokens=tuple(state.get("page tokens", ())),
+            interventions=tuple(state.get("plan as data", ())),
+        ),
     }

@@ -1,0 +1,92 @@
+"""A figure made again from what its file says of itself: its name, its parameters, and the run it is of."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.reading import find_checkpoints
+from mta_viz.config import DTYPES
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting.older import older_figure
+from mta_viz.exporting.provenance import Provenance, RunOf
+from mta_viz.figures import spec
+from mta_viz.figures.base import Drawn, Source, drawn
+from mta_viz.model.plans import plan_from_data
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture, load, operated, tokenize
+
+SHIPPED = Path(__file__).parents[2] / "assets"
+Progress = Callable[[float], None]
+
+
+def roots(given: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Where models are looked for, each folder once: those shipped, those given, those of MTA_VIZ_MODELS."""
+    listed = os.environ.get("MTA_VIZ_MODELS", "").split(os.pathsep)
+    shipped = [SHIPPED] if SHIPPED.is_dir() else []
+    named = [Path(part).expanduser().absolute() for part in listed if part]
+    return tuple(dict.fromkeys([*shipped, *given, *named]))
+
+
+def make_again(
+    provenance: Provenance, checkpoint: Path | None = None, progress: Progress | None = None
+) -> Drawn:
+    """The figure a provenance speaks of, from the same weights: `checkpoint`, or a model that is found.
+
+    Raises MtaVizError when no model with these weights is there, or this version has no such figure.
+    """
+    source = _source(provenance.run, checkpoint, provenance.numbering)
+    if provenance.beside is not None:
+        source = replace(source, beside=_source(provenance.beside, None, provenance.numbering))
+    if progress is not None:
+        source = replace(source, progress=progress)
+    if provenance.page:
+        figure = older_figure(provenance, source)
+    else:
+        figure = spec(provenance.figure, provenance.parameters)
+    whole = drawn(figure, source)
+    if not (provenance.page and (provenance.queries or provenance.keys)):
+        return whole
+    return whole.cropped(provenance.queries, provenance.keys)
+
+
+def _source(run: RunOf, checkpoint: Path | None, numbering: int) -> Source:
+    """The model, edited as it was, and its run."""
+    if run.dtype not in DTYPES:
+        raise MtaVizError(f"the figure was computed in {run.dtype!r}; known are {', '.join(DTYPES)}")
+    model = _load(_weights(run, checkpoint), run.dtype)
+    plan = plan_from_data(list(run.interventions))
+    if run.prompt is None:
+        return Source(operated(model, plan, 0) if plan else model, numbering=numbering)
+    tokens = tokenize(model, run.prompt)
+    trace = capture(operated(model, plan, len(tokens)) if plan else model, tokens)
+    return Source(trace.model, trace, numbering=numbering)
+
+
+def _load(folder: Path, dtype: str) -> HookedMTA:
+    import torch
+
+    return load(folder, dtype=getattr(torch, dtype))
+
+
+def _weights(run: RunOf, checkpoint: Path | None) -> Path:
+    """The folder whose weights have the sha256 the figure was made from."""
+    if checkpoint is not None:
+        folder = locate(checkpoint, run.step).folder
+        digest = sha256(folder)
+        if digest != run.sha256:
+            raise MtaVizError(
+                f"{checkpoint} has other weights than the figure: sha256 {digest[:12]}..., not "
+                f"{run.sha256[:12]}... Name the checkpoint the figure was made from"
+            )
+        return folder
+    for model in find_checkpoints(list(roots())).found:
+        if model.name == run.checkpoint and model.problem is None:
+            folder = locate(model.path, run.step).folder
+            if sha256(folder) == run.sha256:
+                return folder
+    raise MtaVizError(
+        f"no model named {run.checkpoint} with the sha256 {run.sha256[:12]}... is known here; give its "
+        "folder, or name the folder it lies in with MTA_VIZ_MODELS"
+    )

@@ -1,0 +1,5 @@
+"""Figures of the room compare."""
+
+from typing import Any
+
+OLDER: dict[str, Any] = {}

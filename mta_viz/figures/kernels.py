@@ -1,0 +1,5 @@
+"""Figures of the room kernels."""
+
+from typing import Any
+
+OLDER: dict[str, Any] = {}

@@ -54,7 +54,7 @@ def _rows_as_csv(answer: dict[str, Any]) -> str:
 def _note_limits(config: ModelConfig) -> None:
     """What kernels of these sizes have no room to show, so that an absence is not taken for a finding."""
     from mta_viz.analysis.kernels.kernels import kernel_offsets
-    from mta_viz.analysis.kernels.templates import cannot_show
+    from mta_viz.analysis.kernels.measures import cannot_show
 
     for c_q, c_k in sorted({size for size in (config.mta.pre_kernel, config.mta.post_kernel) if size}):
         missing = cannot_show(kernel_offsets(config, c_q, c_k))

@@ -2,15 +2,12 @@
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mta_viz.checkpoint.files import replacing, write_folder
 from mta_viz.cli.flags import add_model, layer_list, name_list, open_model, output_path
 from mta_viz.cli.output import ProgressLine, check_output, note
 from mta_viz.errors import MtaVizError
-
-if TYPE_CHECKING:
-    from mta_viz.analysis.kernels.figures import Preset
 
 HELP = "the paper's figures of kernels, ready to print"
 
@@ -52,10 +49,10 @@ def layer_and_head(text: str) -> tuple[int, int]:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Make every figure that the model has something for, then write all files at once."""
-    from mta_viz.cli.paper_saved import LOOKS, make, wanted_presets
+    from mta_viz.cli.paper_saved import LOOKS, make, wanted_figures
     from mta_viz.exporting.saved import all_files
 
-    wanted = wanted_presets(arguments.which)
+    wanted = wanted_figures(arguments.which)
     if (arguments.keys or arguments.rows) and not arguments.prompt:
         raise MtaVizError("--keys and --rows name parts of --prompt TEXT, which is missing")
     if arguments.out.suffix.lower() == ".pdf":
@@ -80,7 +77,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return {"out": str(arguments.out), "written": names, "left_out": left_out}
 
 
-def _one_file(wanted: "tuple[Preset, ...]", arguments: Namespace) -> dict[str, Any]:
+def _one_file(wanted: tuple[str, ...], arguments: Namespace) -> dict[str, Any]:
     """All figures as pages of one PDF. Raises MtaVizError where another format is asked for."""
     from mta_viz.cli.paper_saved import LOOKS, make
     from mta_viz.exporting.saved import together

@@ -15,7 +15,14 @@ from mta_viz.analysis.maps import AttentionMap
 from mta_viz.analysis.pooling import Pooler
 from mta_viz.analysis.predictions import Prediction
 from mta_viz.analysis.terms import Decomposition, Mixed, Scored, Softmaxed, Term
-from mta_viz.exporting.data import decomposition_csv, kernels_csv, map_csv, predictions_csv, stages_csv
+from mta_viz.exporting.data import (
+    decomposition_csv,
+    kernels_csv,
+    map_csv,
+    number,
+    predictions_csv,
+    stages_csv,
+)
 from mta_viz.exporting.names import file_name
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
@@ -26,6 +33,11 @@ MAP = AttentionMap(2, 1, Stage.KQ, torch.tensor([[0.1, 0, 0], [2, float("nan"), 
 
 def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
+
+
+@given(st.floats(width=32, allow_nan=False))
+def test_a_number_comes_back_bit_for_bit(value: float) -> None:
+    assert torch.tensor(float(number(value))) == torch.tensor(value)
 
 
 def test_a_map_is_one_line_a_cell_with_tokens_and_masked_cells_empty() -> None:

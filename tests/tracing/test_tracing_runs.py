@@ -11,13 +11,14 @@ from model_cases import Case, random_case, read_case
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
+from mta_viz.cost import multiply_adds
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.generation import Continuation
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
-from mta_viz.tracing import capture, generate, load, run_hooks, score
+from mta_viz.tracing import capture, estimate_seconds, generate, load, run_hooks, score
 
 GROUPED = {
     "dim": 16,
@@ -161,6 +162,13 @@ def test_run_hooks_drops_the_batch_axis() -> None:
         "hook_embed": (8, 16),
     }
     assert {value.dtype for value in found.values()} == {torch.float32}
+
+
+def test_an_estimate_grows_with_the_work() -> None:
+    model, lengths = random_case(GROUPED, seed=5).build(), (1000, 2000)
+    seconds = [estimate_seconds(model, n_tokens) for n_tokens in lengths]
+    work = [multiply_adds(model.config, n_tokens) for n_tokens in lengths]
+    assert seconds[1] / seconds[0] == pytest.approx(work[1] / work[0])
 
 
 def test_progress_rises_to_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,10 @@ class Answer:
     text: str
     source: Literal["given", "needle", "likeliest"]
 
+    def as_data(self) -> dict[str, object]:
+        """As JSON-ready values."""
+        return vars(self) | {"ids": list(self.ids)}
+
 
 def answer_after(trace: Trace, text: str | None = None) -> Answer:
     """The answer of a text; of None the needle's number in a needle prompt, else the likeliest token.

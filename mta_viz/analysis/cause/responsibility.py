@@ -218,7 +218,7 @@ class ResponsiblePrompt(Printed):
             raise PromptError(f"layer {layer} does not exist; expected 0 to {len(self.layers) - 1}")
         return {
             "tokens": list(self.tokens.pieces),
-            "answer": vars(self.answer) | {"ids": list(self.answer.ids)},
+            "answer": self.answer.as_data(),
             "token": self.token,
             "position": self.layers[0].position,
             "logit": self.logit,

@@ -10,7 +10,14 @@ from functools import partial
 
 import streamlit as st
 
-from mta_viz.analysis.attention.cells import TopCell, stage_before, top_cells
+from mta_viz.analysis.attention.cells import (
+    CrossSection,
+    TopCell,
+    key_column,
+    query_row,
+    stage_before,
+    top_cells,
+)
 from mta_viz.analysis.attention.changes import (
     Change,
     DifferenceMap,
@@ -20,7 +27,7 @@ from mta_viz.analysis.attention.changes import (
     exact_difference,
     head_statistics,
 )
-from mta_viz.analysis.attention.maps import CrossSection, key_column, query_row, shared_limit
+from mta_viz.analysis.attention.maps import shared_limit
 from mta_viz.analysis.attention.predictions import LogitLens, lens_over_layers
 from mta_viz.exporting.data import cells_csv, lens_csv, map_csv, predictions_csv, section_csv, statistics_csv
 from mta_viz.model.stages import Stage, is_distribution

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.analysis.attention.maps import AttentionMap, exact_map, pooled_map, shared_limit
+from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_map, shared_limit
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.exporting.data import map_csv
 from mta_viz.exporting.saved import file_name
@@ -283,5 +283,5 @@ def _stages(trace: StoredTrace, layer: int) -> list[Stage]:
 
 def _map(trace: StoredTrace, layer: int, stage: Stage, head: int) -> AttentionMap:
     if len(trace.tokens) > WHOLE_UP_TO:
-        return pooled_map(trace, layer, stage, head, WHOLE_UP_TO)
+        return head_map(trace, layer, stage, head, WHOLE_UP_TO)
     return exact_map(trace, layer, stage, head)

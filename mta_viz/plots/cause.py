@@ -56,11 +56,11 @@ def attribution_bars(
     parts.size = (width, _PLOT_PX + _TOP + parts.margin["b"])
     x = np.flatnonzero(~np.isnan(values)).astype(np.int32)
     known = values[x].astype(np.float32)
-    told = "token %{x}<br>%{customdata:+.4g} nats"
+    hover_text = "token %{x}<br>%{customdata:+.4g} nats"
     parts.traces += [
         *(bars(x, known, limit, _COLORS) if x.size else ()),
         *beyond_and_bad(x, known, limit),
-        cells.targets(x, np.zeros(len(x), np.int8), 9.0, told, known),
+        cells.targets(x, np.zeros(len(x), np.int8), 9.0, hover_text, known),
         go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y", hoverinfo="skip"),
     ]
     add_token_axes(parts, tokens, (0, len(tokens)), "y", (ticks, labels))

@@ -112,10 +112,7 @@ def test_any_provenance_comes_back(name, prompt):
         ("[]", "format"),
         ('{"format": "mta_viz figure 1"}', "page, figure, view"),
         ('{"format": "mta_viz figure 2"}', "figure"),
-        (
-            SAID.text().replace('"figure": "attention-map"', '"figure": 3, "numbering": "x"'),
-            "figure, numbering",
-        ),
+        (SAID.text().replace('"screen"', "3").replace('"attention-map"', "3"), "figure, size"),
         (SAID.text().replace("[3, 9]", "[9, 3]"), "queries"),
         (SAID.text().replace('"checkpoint": "tiny"', '"checkpoint": 1'), r"run\.checkpoint"),
         (SAID.text().replace('"checkpoint": "tiny"', '"checkpoint": "\\ud800"'), "no JSON"),

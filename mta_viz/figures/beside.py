@@ -50,7 +50,20 @@ class MapOnScale:
 
 
 @dataclass(frozen=True)
-class MapBeside(NamedFigure[MapOnScale]):
+class ScaledMap(NamedFigure[MapOnScale]):
+    """A figure that is one map."""
+
+    def table(self, source: Source, result: MapOnScale) -> Table:
+        """One row a cell, of a pooled map a block."""
+        return result.map.table(result.tokens)
+
+    def caption(self, source: Source, result: MapOnScale) -> str:
+        """What the cells are, and the scale."""
+        return result.words
+
+
+@dataclass(frozen=True)
+class MapBeside(ScaledMap):
     """One of three maps: a head's in each of two runs, on one scale, and their difference on its own.
 
     The cell (`query`, `key`) is framed, `spans` of A's prompt are marked at the axes; scales leave out the
@@ -106,18 +119,6 @@ class MapBeside(NamedFigure[MapOnScale]):
             "spans": tuple(span for span in self.spans if span.stop <= n) if own else (),
         }
 
-    def table(self, source: Source, result: MapOnScale) -> Table:
-        """One row a cell, of a pooled map a block."""
-        return result.map.table(result.tokens)
-
-    def caption(self, source: Source, result: MapOnScale) -> str:
-        """The scale, and what the difference says."""
-        return result.words
-
-    def file_parts(self) -> tuple[object, ...]:
-        """Which map of which head."""
-        return self.name, f"L{self.layer}", f"H{self.head}", self.stage, self.side
-
 
 @named("edited-map")
 @dataclass(frozen=True)
@@ -128,19 +129,21 @@ class EditedMaps(MapBeside):
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for a head or stage that is not there."""
-        runs, stage = {"original": source.trace, "edited": source.other.trace}, self.stage_in(source)
-        tokens = source.trace.tokens
+        before, after, stage = source.trace, source.other.trace, self.stage_in(source)
+        tokens = before.tokens
         if self.side == "difference":
             change: DifferenceMap = self.kept(
-                source, lambda: changed_map(*runs.values(), self.layer, stage, self.head, CELLS)
+                source, lambda: changed_map(before, after, self.layer, stage, self.head, CELLS)
             )
             limit = shared_limit([change], self.first_token)
             moved = bool(change.values.any())
             words = difference_caption(change, limit) if moved else "No cell of this map changed."
             return MapOnScale(change, tokens, limit, words)
-        maps = {name: self.whole(source, run, self.place, stage) for name, run in runs.items()}
-        limit = shared_limit(maps.values(), self.first_token)
-        return MapOnScale(maps[self.side], tokens, limit, f"One scale for both, to {limit_text(limit)}.")
+        maps = [self.whole(source, run, self.place, stage) for run in (before, after)]
+        limit = shared_limit(maps, self.first_token)
+        return MapOnScale(
+            maps[self.side == "edited"], tokens, limit, f"One scale for both, to {limit_text(limit)}."
+        )
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """The map, or the difference in colours of its own."""

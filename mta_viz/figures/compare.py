@@ -13,7 +13,7 @@ from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, compare_runs
-from mta_viz.analysis.compare.maps import spans_beside
+from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights
 from mta_viz.analysis.kernels.kernels import WHERE, MixPlace, Place
 from mta_viz.analysis.kernels.table import KEY_QUERY
@@ -74,10 +74,11 @@ class OfComparison(NamedFigure[Comparison]):
     def measure(self, source: Source) -> Comparison:
         """The two runs' comparison."""
         a, b = source.trace, source.other.trace
-        spans = "asked" if self.span is None else spans_beside(a, b, self.span)
-        return compare_runs(
-            a, b, answer=self.answer, spans=spans, pair_by=self.pair_by, progress=source.progress
-        )
+        spans: Spans | Literal["asked"] | None = "asked"
+        if self.span is not None:
+            spans = spans_beside(a, b, self.span)
+        how: dict[str, Any] = {"answer": self.answer, "pair_by": self.pair_by, "progress": source.progress}
+        return compare_runs(a, b, spans=spans, **how)
 
     def result(self, source: Source) -> Comparison:
         """Measured once for all figures of it."""
@@ -164,10 +165,6 @@ class ComparedShareMap(OfShares):
             "that of the row, 0 to 1. The third map is each of A's heads less its partner in B."
         )
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Which side."""
-        return self.name, self.side
-
 
 @dataclass(frozen=True, kw_only=True)
 class OfKernels(OfComparison):
@@ -178,10 +175,6 @@ class OfKernels(OfComparison):
     def table(self, source: Source, result: Comparison) -> Table:
         """Every kernel of A beside its partner's."""
         return result.kernels_table()
-
-    def file_parts(self) -> tuple[object, ...]:
-        """Which kind of kernels."""
-        return self.name, self.where
 
 
 @named("compared-kernels")
@@ -249,19 +242,21 @@ def _pair_by(view: dict[str, str]) -> Rule | None:
     return "needle" if view.get("pair by") == "needle share" else None
 
 
-def _older(make: Callable[..., NamedFigure[Any]], **fixed: Any) -> Callable[[dict[str, str], Source], Any]:
+def _older(make: type[OfComparison], **fixed: Any) -> Callable[[dict[str, str], Source], Any]:
     """What reads an older page's address: the figure, and its two runs."""
 
     def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
-        pair = older_pair(view, source)
+        pair, place = older_pair(view, source), (int(view["l"]), int(view["h"]))
         names = {f"{span.letter} {span.name}": span for span in older_spans(view, pair)}
         span = names.get(view.get("compared span", ""))
-        return make(answer=view.get("answer"), span=span, pair_by=_pair_by(view), **fixed), pair
+        places = {"layer": place[0], "head": place[1], "selected": place}
+        own = {name: value for name, value in places.items() if name in make.__dataclass_fields__}
+        return make(answer=view.get("answer"), span=span, pair_by=_pair_by(view), **own, **fixed), pair
 
     return read
 
 
-def _older_map(side: str) -> Callable[[dict[str, str], Source], Any]:
+def _older_map(side: Any) -> Callable[[dict[str, str], Source], Any]:
     """The same of a map, whose head in B is the one paired with A's."""
 
     def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
@@ -272,16 +267,10 @@ def _older_map(side: str) -> Callable[[dict[str, str], Source], Any]:
     return read
 
 
-def _older_kernel(where: Place) -> Callable[[dict[str, str], Source], Any]:
-    return lambda view, source: _older(
-        ComparedKernel, where=where, layer=int(view["l"]), head=int(view["h"])
-    )(view, source)
-
-
 OLDER: dict[str, Callable[[dict[str, str], Source], Any]] = {
     "table.compare.answers": _older(ComparedAnswers),
     "compare.needle": _older(ComparedShares),
     **{f"compare.{name}": _older_map(side) for name, side in OLDER_SIDES.items()},
     **{f"compare.kernels.{where}": _older(ComparedKernels, where=where) for where in SHORT},
-    **{f"compare.trio.{where}": _older_kernel(where) for where in KEY_QUERY},
+    **{f"compare.trio.{where}": _older(ComparedKernel, where=where) for where in KEY_QUERY},
 }

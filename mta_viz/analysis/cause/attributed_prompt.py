@@ -300,7 +300,8 @@ class AttributedHeads(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what their maps bring, in nats."""
-        heads = sorted(self.table().rows, key=lambda row: -abs(float(row[3])))
+        table: Any = self.table().rows
+        heads = sorted(table, key=lambda row: -abs(row[3]))
         rows = [
             (f"L{layer} H{head}", number(brings), number(lost))
             for layer, head, _, brings, _, lost, _ in heads

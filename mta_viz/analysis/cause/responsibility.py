@@ -203,7 +203,8 @@ class ResponsiblePrompt(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what they add."""
-        rows = sorted(self.table().rows, key=lambda row: -abs(row[3]))
+        table: Any = self.table().rows
+        rows = sorted(table, key=lambda row: -abs(row[3]))
         return ("head", "adds"), [(f"L{layer} H{head}", number(added)) for layer, head, _, added in rows]
 
     @property

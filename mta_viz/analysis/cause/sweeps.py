@@ -39,15 +39,15 @@ class SweepRow:
     log_probability: float
     change: float
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """Layer and head."""
-        return self.intervention.layer, vars(self.intervention)["head"]
 
-    @property
-    def where(self) -> str:
-        """Which kind of kernel it changes: pre, post, head_pre, head_post; "heads" for a head as a whole."""
-        return getattr(self.intervention, "where", "heads")
+def place_of(intervention: Intervention) -> tuple[int, int]:
+    """Layer and head of an intervention on one head or kernel."""
+    return intervention.layer, vars(intervention)["head"]
+
+
+def where_of(intervention: Intervention) -> str:
+    """Which kind of kernel it changes: pre, post, head_pre, head_post; "heads" for a head as a whole."""
+    return getattr(intervention, "where", "heads")
 
 
 @dataclass(frozen=True)

@@ -191,17 +191,17 @@ class Comparison(Printed):
     def shares_table(self) -> Table:
         """A line a head of A: its share, its partner in B, that one's share, the difference; or none."""
         columns = ("layer", "head", "a", "layer_b", "head_b", "b", "a_minus_b", "pair_r")
-        rows: list[TableRow] = []
-        for layer, head in [] if self.needle is None else np.ndindex(self.needle.a.shape):
-            rows.append((layer, head, *self._share(self.needle, layer, head)))
-        return Table.of(columns, rows)
+        if self.needle is None:
+            return Table(columns, ())
+        places = np.ndindex(self.needle.a.shape)
+        return Table.of(columns, [self._share(self.needle, *place) for place in places])
 
-    def _share(self, needle: "NeedleShares", layer: int, head: int) -> TableRow:
+    def _share(self, needle: NeedleShares, layer: int, head: int) -> TableRow:
         partner, r = self.pairs.of(layer, head), float(self.pairs.r[layer, head])
         beside: TableRow = (None,) * 4
         if partner is not None:
             beside = (*partner, float(needle.b[partner]), float(needle.difference[layer, head]))
-        return float(needle.a[layer, head]), *beside, None if np.isnan(r) else r
+        return layer, head, float(needle.a[layer, head]), *beside, None if np.isnan(r) else r
 
     def kernels_table(self) -> Table:
         """A line a kernel of A's head beside its partner's: the distance and both shapes."""

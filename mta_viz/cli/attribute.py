@@ -3,8 +3,12 @@
 from argparse import Namespace
 from typing import Any
 
-from mta_viz.analysis.cause.attributed_heads import AttributedHeads, attribute_heads
-from mta_viz.analysis.cause.attributed_prompt import AttributedPrompt, attribute
+from mta_viz.analysis.cause.attributed_prompt import (
+    AttributedHeads,
+    AttributedPrompt,
+    attribute,
+    attribute_heads,
+)
 from mta_viz.cli.loading import open_prompt, stage_named
 from mta_viz.cli.output import ProgressLine, check_output, note, write_json
 from mta_viz.errors import PromptError

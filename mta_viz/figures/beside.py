@@ -99,7 +99,8 @@ class MapBeside(ScaledMap):
 
     def whole(self, source: Source, run: Trace, place: Head, stage: Stage) -> AttentionMap:
         """A head's whole map in one of the runs."""
-        return source.remember(lambda: head_maps(run, *place, CELLS), "maps", run, *place)[stage]
+        own = run is source.trace  # a run in the key would be kept as long as the maps
+        return source.remember(lambda: head_maps(run, *place, CELLS), "maps beside", own, *place)[stage]
 
     def kept(self, source: Source, make: Callable[[], T], *key: Hashable) -> T:
         """What does not hang on the cell and the spans, made once."""

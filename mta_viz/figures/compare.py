@@ -14,7 +14,7 @@ from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, compare_runs
 from mta_viz.analysis.compare.maps import Spans, spans_beside
-from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights
+from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
 from mta_viz.analysis.kernels.kernels import WHERE, MixPlace, Place
 from mta_viz.analysis.kernels.table import KEY_QUERY
 from mta_viz.errors import MtaVizError
@@ -50,8 +50,11 @@ def side_names(source: Source) -> tuple[str, str]:
 
 
 def _model_name(source: Source) -> str:
-    step = None if source.model.source is None else source.model.source.step
-    return source.name if step is None else f"{source.name}, step {step:,}"
+    """The checkpoint's name; of a training run the run's, with the step."""
+    origin = source.model.source
+    if origin is None or origin.step is None:
+        return source.name
+    return f"{step_folder(origin.path).parents[1].name}, step {origin.step:,}"
 
 
 @dataclass(frozen=True, kw_only=True)

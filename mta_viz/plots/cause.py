@@ -178,9 +178,7 @@ def set_beside_random(change: float, random: Sequence[float], *, width: int = 46
     lanes = [0.25 * (at % 5) - 0.5 for at in range(len(random))]  # equal values side by side
     ring = {"symbol": "circle-open", "size": 9, "color": theme.INK}
     parts.traces += [
-        go.Scatter(
-            x=list(random), y=lanes, mode="markers", marker=ring, hovertemplate=f"random set: {nats}"
-        ),
+        go.Scatter(x=list(random), y=lanes, mode="markers", marker=ring, hovertemplate=f"random set: {nats}"),
         go.Scatter(
             x=[change],
             y=[0],

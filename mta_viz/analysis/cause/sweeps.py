@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 from mta_viz.analysis.cause.answers import AnswerMeter, Board, answer_after, answer_board, rerun
 from mta_viz.config import ModelConfig
@@ -29,6 +29,7 @@ from mta_viz.tables import Table
 
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth
 TRIED, MAX_SET, RANDOM_SETS = 8, 16, 20
+Where = Literal["pre", "post", "head_pre", "head_post", "heads"]
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def place_of(intervention: Intervention) -> tuple[int, int]:
     return intervention.layer, vars(intervention)["head"]
 
 
-def where_of(intervention: Intervention) -> str:
-    """Which kind of kernel it changes: pre, post, head_pre, head_post; "heads" for a head as a whole."""
+def where_of(intervention: Intervention) -> Where:
+    """Which kind of kernel it changes; "heads" for a head as a whole."""
     return getattr(intervention, "where", "heads")
 
 

@@ -76,7 +76,7 @@ def _recorded(a: HookedMTA, b: HookedMTA) -> str:
     if a.source is None or b.source is None:
         return ""
     path_a, path_b = a.source.path, b.source.path
-    first, second = _step_folder(path_a), _step_folder(path_b)
+    first, second = step_folder(path_a), step_folder(path_b)
     if first.parent == second.parent and all(map(_is_step, (first, second))):
         return "both are steps of one training run"
     if _names(path_b, path_a):
@@ -90,7 +90,8 @@ def same_weights(a: HookedMTA, b: HookedMTA) -> bool:
     return shared or (a.source is not None and a.source == b.source)
 
 
-def _step_folder(path: Path) -> Path:
+def step_folder(path: Path) -> Path:
+    """The folder of a checkpoint, which may be a step of a training run."""
     path = path.resolve()
     return path.parent if path.name == "consolidated" else path
 

@@ -6,7 +6,7 @@ What an answer rests on is `attribution`'s; the edited run's maps are `beside`'s
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -21,6 +21,7 @@ from mta_viz.analysis.cause.sweeps import (
     TRIED,
     GreedySet,
     SweepRow,
+    Where,
     greedy_set,
     heads_patched,
     place_of,
@@ -47,9 +48,8 @@ from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 from mta_viz.tasks.haystack import encode_piece
 
-Where = Literal["pre", "post", "head_pre", "head_post", "heads"]
 Rows = tuple[SweepRow, ...]
-WORDS: Mapping[str, str] = {
+WORDS: Mapping[Where, str] = {
     "pre": "kernels before the softmax",
     "post": "kernels after the softmax",
     "head_pre": "mixing before the softmax",
@@ -238,10 +238,10 @@ class TaskAccuracy(NamedFigure[Effects]):
         return f"Without: {result.accuracy:.3f} right."
 
 
-def effects_at(config: ModelConfig, effects: Effects) -> dict[str, dict[Head, Effect]]:
+def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, Effect]]:
     """Effects of single kernels, rows of mixing and heads by their place; a place may have none."""
     tried = {part for kind in SWEEPS.values() for part in kind(config)}
-    places: dict[str, dict[Head, Effect]] = {where: {} for where in WORDS}
+    places: dict[Where, dict[Head, Effect]] = {where: {} for where in WORDS}
     for effect in effects.effects:
         if len(effect.plan) == 1 and effect.plan[0] in tried:
             places[where_of(effect.plan[0])][place_of(effect.plan[0])] = effect

@@ -250,8 +250,9 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         cells = layer.maps[self.head]
         if self.of == "map":
             place = self.layer, self.head
-            maps = source.remember(lambda: head_maps(heads.trace, *place, CELLS), "maps", heads.trace, *place)
-            cells = maps[heads.stage]
+            cells = source.remember(
+                lambda: head_maps(heads.trace, *place, CELLS)[heads.stage], "asked map", *self.key, *place
+            )
         limit = shared_limit([cells], self.first_token)
         words = f"What each cell brings, in nats. Green: for the answer. Limits ±{limit_text(limit)}."
         own = f"The map itself. Limit {limit_text(limit)}."

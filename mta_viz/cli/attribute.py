@@ -1,47 +1,57 @@
 """`attribute PATH --prompt TEXT [--answer TEXT]`: what the answer after a prompt rests on."""
 
-from argparse import Namespace
-from typing import Any
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.analysis.cause.attributed_prompt import (
-    AttributedHeads,
-    AttributedPrompt,
-    attribute,
-    attribute_heads,
-)
-from mta_viz.cli.loading import open_prompt, stage_named
-from mta_viz.cli.output import ProgressLine, check_output, note, write_json
+import mta_viz
+from mta_viz.cli.flags import add_out, add_question, open_prompt, positive, span_list, stage_named
+from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import PromptError
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 
+if TYPE_CHECKING:
+    from mta_viz.model.transformer import HookedMTA
+
+HELP = "what the answer after a prompt rests on"
 MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """An answer to a prompt, and what is asked about it."""
+    add = parser.add_argument
+    add_question(parser)
+    add("--method", choices=("gradients", "ablation"), default="gradients")
+    add("--baseline", metavar="B", help="zero, mean (default), bos or a token's id")
+    add("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
+    add("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
+    add("--stage", metavar="NAME", help="for example hook_scores_kq")
+    add("--heads", action="store_true", help="of every head's map at --stage: gradients and ablation")
+    add("--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)")
+    add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The values with their tokens; integrated gradients with their completeness error."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
     model, tokens = open_prompt(arguments)
+    measure = _every_head if arguments.heads else _prompt
     with ProgressLine("measuring") as progress:
-        asked = {
+        question = {
             "answer": arguments.answer,
             "position": arguments.position,
             "max_seconds": float(arguments.seconds),
             "progress": progress,
         }
-        found = (_heads if arguments.heads else _one)(model, tokens, arguments, asked)
-    answer = found.as_data()
-    reached = found.reached if isinstance(found, AttributedHeads) else found.found.reached
+        answer, reached = measure(model, tokens, arguments, question)
     if reached is False:
         note("not complete: the error of the gradients is above 1 %, values are rough; allow more --seconds")
-    if arguments.out:
-        write_json(arguments.out, answer)
     return answer
 
 
-def _one(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedPrompt:
-    return attribute(
+def _prompt(
+    model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
+) -> tuple[dict[str, Any], bool | None]:
+    """Of tokens, or of the cells of a layer's maps; with whether the gradients are complete."""
+    result = mta_viz.attribute(
         model,
         tokens,
         method=arguments.method,
@@ -49,11 +59,14 @@ def _one(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str
         groups=arguments.spans,
         layer=arguments.layer,
         stage=None if arguments.stage is None else stage_named(arguments.stage),
-        **asked,
+        **question,
     )
+    return result.as_data(), result.found.reached
 
 
-def _heads(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedHeads:
+def _every_head(
+    model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
+) -> tuple[dict[str, Any], bool | None]:
     """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
     if arguments.stage is None:
         raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
@@ -62,7 +75,8 @@ def _heads(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[s
             "--heads measures whole maps by both methods; leave out --method, --baseline, --spans"
         )
     layers = None if arguments.layer is None else (arguments.layer,)
-    return attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **asked)
+    result = mta_viz.attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **question)
+    return result.as_data(), result.reached
 
 
 def _baseline(text: str | None) -> Any:

@@ -17,13 +17,13 @@ from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.run import tracing
+from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.seeding import stream_generator, stream_seed
 from mta_viz.training.blocks_settings import BlocksConfig
 from mta_viz.training.running import (
     check_export,
     check_seconds,
-    checked_device,
     export_lingua,
     hardware_name,
     loss_curve,

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from mta_viz.checkpoint import door
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
-from mta_viz.training.settings import TrainerSettings, kernel_problems, override, read_toml, seed_problems
+from mta_viz.training.settings import TrainerSettings, kernel_problems, override, seed_problems
 
 VARIANTS = ("mta", "transformer")
 VOCAB_SIZE = 32  # of the character tokenizer
@@ -92,7 +93,7 @@ class BlocksConfig:
 
 def blocks_config(path: Path | None = None, **changes: Any) -> BlocksConfig:
     """The defaults, overridden by a TOML file's fields, overridden by `changes` that are not None."""
-    from_file = read_toml(path) if path else {}
+    from_file = door.read_toml(path) if path else {}
     given = {name: value for name, value in changes.items() if value is not None}
     return override(BlocksConfig(), from_file | given, f"The configuration {path or ''}".strip())
 

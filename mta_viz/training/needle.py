@@ -19,6 +19,7 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.errors import MtaVizError
 from mta_viz.run import tracing
+from mta_viz.run.devices import checked_device
 from mta_viz.training.needle_data import (
     HELD_OUT_STREAM,
     Book,
@@ -37,7 +38,6 @@ from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
 from mta_viz.training.running import (
     check_export,
     check_seconds,
-    checked_device,
     export_lingua,
     hardware_name,
     loss_curve,

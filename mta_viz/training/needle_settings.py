@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from mta_viz.checkpoint import door
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError
 from mta_viz.tasks.needles import MAX_NEEDLES
-from mta_viz.training.settings import TrainerSettings, kernel_problems, override, read_toml, seed_problems
+from mta_viz.training.settings import TrainerSettings, kernel_problems, override, seed_problems
 
 VARIANTS = ("mta", "transformer")
 FFN_MULTIPLE = 256
@@ -105,7 +106,7 @@ class NeedleConfig:
 
 def needle_config(path: Path | None = None, **changes: Any) -> NeedleConfig:
     """The defaults, overridden by a TOML file's fields, overridden by `changes` that are not None."""
-    from_file = read_toml(path) if path else {}
+    from_file = door.read_toml(path) if path else {}
     given = {name: value for name, value in changes.items() if value is not None}
     return override(NeedleConfig(), from_file | given, f"The configuration {path or ''}".strip())
 

@@ -1,4 +1,4 @@
-"""What every recipe does around its run: refuse a bad device or folder, and say how far it is.
+"""What every recipe does around its run: refuse a bad folder, and say how far it is.
 
 Model cards: what was trained, how, on what, and how well. Owns the files, not the numbers.
 The kernels over training, as a file beside the weights: `kernel_history.safetensors`.
@@ -7,7 +7,6 @@ The kernels over training, as a file beside the weights: `kernel_history.safeten
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,21 +21,6 @@ from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.training.trainer import Snapshot, TrainingError, TrainingProgress
-
-_DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
-
-
-def checked_device(name: str) -> torch.device:
-    """The device of that name: cpu, cuda or mps. Raises `MtaVizError` that says which there are."""
-    cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
-    if not _DEVICES.fullmatch(name):  # torch knows more, such as meta, on which nothing can be run
-        raise MtaVizError(f"device {name!r} cannot be used; there is: cpu{cuda}")
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts without CUDA
-        reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
-        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
-    return torch.device(name)
 
 
 def check_seconds(max_seconds: float | None) -> None:

@@ -1,16 +1,13 @@
-"""What a training run is told: the trainer's settings and how a TOML file overrides a recipe's.
+"""The trainer's settings, and how a TOML file overrides a recipe's.
 
 Owns no training code and imports no torch, so that the command line can read it quickly.
 """
 
-import dataclasses
 import math
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from mta_viz.errors import ConfigError, MtaVizError
+from mta_viz.errors import ConfigError
 
 SCHEDULES = ("linear", "cosine")
 Config = TypeVar("Config")
@@ -67,21 +64,11 @@ def snapshot_steps(steps: int, count: int) -> tuple[int, ...]:
 def override(config: Config, changes: dict[str, Any], subject: str) -> Config:
     """A copy of a dataclass value with fields replaced; lists become tuples.
 
-    Raises `ConfigError` naming every unknown field and every value of another type than the default.
+    Raises `ConfigError` naming every unknown field and every value of another kind or out of range.
     """
-    known = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}  # type: ignore[arg-type]
-    problems = [
-        f"unknown field {name!r}; known are {', '.join(known)}" for name in sorted(set(changes) - set(known))
-    ]
-    problems += [
-        f"{name} is {value!r}; expected a value like {known[name]!r}"
-        for name, value in changes.items()
-        if name in known and not _like(value, known[name])
-    ]
-    if problems:
-        raise ConfigError(problems, subject=subject)
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
-    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+    from mta_viz.checkpoint.validate import from_data  # only a recipe that differs needs the library
+
+    return from_data(type(config), vars(config) | changes, subject)
 
 
 def seed_problems(config: object, *names: str) -> list[str]:
@@ -98,23 +85,6 @@ def kernel_problems(kernel: tuple[int, ...] | None) -> list[str]:
     if kernel is None or len(kernel) == 2:
         return []
     return [f"kernel is {list(kernel)}; expected two sizes, of query and key, such as [2, 9]"]
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The fields of a TOML file. Raises `MtaVizError` when it is missing or not TOML."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MtaVizError(f"{path} cannot be read as a TOML configuration: {error}") from error
-
-
-def _like(value: Any, default: Any) -> bool:
-    """Whether `value` may replace `default`: same type, whole numbers for floats, lists for tuples."""
-    if default is None or isinstance(default, tuple):
-        return isinstance(value, list | tuple) and all(type(item) is int for item in value)
-    if isinstance(default, float):
-        return type(value) in (int, float)
-    return type(value) is type(default)
 
 
 def _trainer_problems(settings: TrainerSettings) -> list[str]:

@@ -139,7 +139,7 @@ def test_missing_and_short_files_are_named(tmp_path: Path) -> None:
 def test_without_metadata_the_hidden_file_is_asked_for(tmp_path: Path) -> None:
     folder, _ = write(tmp_path)
     (folder / ".metadata").unlink()
-    assert problems_of(folder)[0].startswith(".metadata is missing beside the .distcp files")
+    assert problems_of(folder)[0].startswith(".metadata is missing; without it the .distcp files")
 
 
 def test_damaged_pieces_are_all_named(tmp_path: Path) -> None:

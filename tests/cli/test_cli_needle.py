@@ -7,9 +7,9 @@ import pytest
 from cli_support import assert_refused
 
 from mta_viz.analysis.labs import sweep as measuring
+from mta_viz.analysis.labs import sweep_file
 from mta_viz.analysis.labs.sweep_file import read_sweep
 from mta_viz.checkpoint.native import write_native
-from mta_viz.cli import needle as command
 from mta_viz.config import MTAOptions
 from tests.tiny_models import FULL, config, random_weights
 
@@ -41,7 +41,7 @@ def test_two_checkpoints_get_scores_and_their_paired_difference(run, two, tmp_pa
 
 
 def test_a_stopped_sweep_goes_on_and_runs_no_sample_twice(run, two, tmp_path, monkeypatch):
-    file, kept, asked = tmp_path / "r.json", command.write_sweep, []
+    file, kept, asked = tmp_path / "r.json", sweep_file.write_sweep, []
     answered = measuring.answer
 
     def counting(model, tokenizer, samples):
@@ -53,11 +53,11 @@ def test_a_stopped_sweep_goes_on_and_runs_no_sample_twice(run, two, tmp_path, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "answer", counting)
-    monkeypatch.setattr(command, "write_sweep", stop)
+    monkeypatch.setattr(sweep_file, "write_sweep", stop)
     stopped = run("needle", two[0], *SIZES, "--out", file)
     assert stopped.status == 130 and "the same command goes on from there" in stopped.err
     assert len(asked) == 2  # one batch
-    monkeypatch.setattr(command, "write_sweep", kept)
+    monkeypatch.setattr(sweep_file, "write_sweep", kept)
     resumed = run("needle", two[0], *SIZES, "--out", file)
     assert "2 samples of one are in" in resumed.err
     assert len(asked) == len(set(asked)) == 8

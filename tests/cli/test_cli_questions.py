@@ -7,7 +7,7 @@ from cli_support import assert_refused
 
 from mta_viz.analysis.labs.questions import NOT_TRAINED, evaluate_questions
 from mta_viz.checkpoint.native import write_native
-from mta_viz.cli import arguments_labs
+from mta_viz.cli import questions
 from mta_viz.exporting.results import questions_csv
 from mta_viz.run.tracing import load
 from mta_viz.tasks.questions import QuestionTask
@@ -46,7 +46,8 @@ def test_the_command_says_what_the_call_says(run, writer, tmp_path):
 
 def test_bad_input_is_refused(run, writer, folder, tmp_path):
     assert_refused(run("questions", writer, "--task", "qa6"), "no task 'qa6'", "qa1, qa2")
-    assert_refused(run("questions", writer, "--length", "-3"), "whole number of at least 0")
+    assert_refused(run("questions", writer, "--length", "-3"), "whole number from 0 to 100,000")
+    assert_refused(run("questions", writer, "--length", 10**6), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--task", "qa1", "--length", 1), "too few for a word")
     assert_refused(run("questions", writer, "--haystack", tmp_path / "none"), "cannot be read")
     (tmp_path / "short.txt").write_text("One sentence. Two.")
@@ -57,4 +58,4 @@ def test_bad_input_is_refused(run, writer, folder, tmp_path):
 
 
 def test_the_flags_know_the_tasks():
-    assert tuple(TASKS) == arguments_labs.QUESTION_TASKS
+    assert tuple(TASKS) == questions.TASKS

@@ -61,10 +61,17 @@ GOOD = {"format": module.FORMAT, "page": "Attention", "view": VIEW, "prompt": No
         (archived("other.json", "{}"), "no session.json"),
         (archived("session.json", "{"), "cannot be read"),
         (archived("session.json", "[" * 100_000), "cannot be read"),
-        (archived("session.json", json.dumps(GOOD | {"format": "x"})), "does not say"),
-        (archived("session.json", json.dumps(GOOD | {"view": {"l": 1}})), "something else than texts"),
-        (archived("session.json", json.dumps(GOOD | {"prompt": [1, "a"]})), "neither a text nor"),
-        (archived("session.json", json.dumps(GOOD | {"page": None})), "lacks its page"),
+        (archived("session.json", json.dumps(GOOD | {"format": "x"})), "its format is .x."),
+        (
+            archived("session.json", json.dumps(GOOD | {"view": {"l": 1}})),
+            "view.l is 1",
+        ),
+        (archived("session.json", json.dumps(GOOD | {"prompt": [1, "a"]})), "prompt"),
+        (
+            archived("session.json", json.dumps(GOOD | {"carried": [1]})),
+            r"carried\[0\] is 1",
+        ),
+        (archived("session.json", json.dumps(GOOD | {"page": None})), "page is None"),
     ],
 )
 def test_what_is_no_session_is_refused(content, says):

@@ -34,7 +34,7 @@ CONFIG = ModelConfig(
     mta=MTAOptions(pre_kernel=(2, 3), mta_layers=(1,), head_post_group=2),
 )  # fmt: skip
 TASK = BlockTask(n_letters=3, n_query=1, n_blocks=3)
-EMPTY = Effects("x", "blocks", 200, 5, "tiny", "0", 0.0, 0.0)
+EMPTY = Effects("x", "blocks", 200, 5, "tiny", "0", 0.0, 0.0, ())
 
 
 @pytest.fixture(scope="module")

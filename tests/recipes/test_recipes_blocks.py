@@ -17,10 +17,11 @@ from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
+from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.training.blocks import STATE_FILE, block_batches, block_task, command_line, train_blocks
 from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
-from mta_viz.training.running import checked_device, prepare_folder
+from mta_viz.training.running import prepare_folder
 from mta_viz.training.trainer import Trainer, TrainingError, TrainingProgress, initial_model
 
 SMALL = {"d_model": 32, "n_layers": 2, "batch_size": 8, "evaluation_samples": 30, "warmup_steps": 5}

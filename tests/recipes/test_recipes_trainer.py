@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mta_viz.errors import Cancelled, ConfigError, MtaVizError
-from mta_viz.training.settings import TrainerSettings, override, read_toml, snapshot_steps
+from mta_viz.errors import Cancelled, ConfigError
+from mta_viz.training.settings import TrainerSettings, override, snapshot_steps
 from mta_viz.training.trainer import (
     Batch,
     Trainer,
@@ -201,6 +201,7 @@ def test_ctrl_c_between_reports_loses_no_step(tmp_path: Path, stop: type[BaseExc
     assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_for_an_update_to_finish() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
@@ -289,10 +290,3 @@ def test_overrides_name_unknown_fields_and_wrong_types() -> None:
         override(settings_of(), {"stepz": 3, "steps": "many", "betas": "x"}, "The file")
     assert len(caught.value.problems) == 3
     assert "unknown field 'stepz'" in str(caught.value)
-
-
-def test_toml_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text("steps = ")
-    for name in ("bad.toml", "none.toml"):
-        with pytest.raises(MtaVizError, match=f"{name} cannot be read"):
-            read_toml(tmp_path / name)

@@ -95,7 +95,7 @@ def test_a_file_that_is_too_large_or_no_text_is_refused():
 
 
 def test_names_are_told_apart():
-    twins = tuple(ModelResults(name, sha, "v") for name, sha in (("m", "a"), ("m", "a"), ("", "c")))
+    twins = tuple(ModelResults(name, sha, "v", ()) for name, sha in (("m", "a"), ("m", "a"), ("", "c")))
     assert list(named(dataclasses.replace(RESULTS, models=twins))) == ["m a", "m a (2)", " (3)"]
 
 

@@ -8,10 +8,12 @@ import pytest
 from mta_viz.analysis.attention.health import SelfCheck
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.ui.kernels.layer import layers_with_kernels
+from mta_viz.ui.shell.link import Box
+from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
-from tests.ui.driver import charts, fine, said, session_of
+from tests.ui.driver import charts, fine, part_of, said, session_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
@@ -178,7 +180,7 @@ def test_run_after_a_change_of_model_takes_the_box_of_that_model(open_app):
     app.text_area[0].set_value("256, 72, 105").run()
     app.button(key="run").click().run()
     fine(app)
-    assert app.session_state["kept.run"] == (256, 72, 105) and "3 tokens" in said(app)
+    assert part_of(app, Box).run == (256, 72, 105) and "3 tokens" in said(app)
 
 
 def test_ids_outside_the_vocabulary_are_refused(open_app):
@@ -214,7 +216,7 @@ def test_a_long_prompt_has_an_overview_a_crop_and_a_search(open_app):
     fine(app)
     last = 1 + prompt.rindex("Oslo") + len("slo")  # BOS comes first; the last token sees the whole name
     assert session_of(app).selection.query == last
-    assert app.session_state["kept.crop"] is None  # the exact part follows the selected cell
+    assert part_of(app, Part).crop is None  # the exact part follows the selected cell
 
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
@@ -261,8 +263,8 @@ def test_the_sha256_of_large_weights_waits_for_a_button(open_app, monkeypatch):
 
 def test_numbering_changes_labels_only(open_app):
     app = open_app("tiny-mta", "Hello", layer=1, head=0, stage="kq")
-    app.session_state["kept.numbering"] = 1
-    app.run()
+    (numbering,) = [box for box in app.selectbox if box.label == "Layers and heads"]
+    numbering.set_value(1).run()
     fine(app)
     assert "L2 · H1" in said(app) and session_of(app).selection.layer == 1
 

@@ -291,8 +291,8 @@ class HeadStatistics:
         for stage, statistics in self.stages.items():
             for query, numbers in enumerate(statistics.rows()):
                 rows.append((self.layer, self.head, stage.value.hook, query, tokens.pieces[query], *numbers))
-        numbers = ("row_sum", "negative", "cancelled", "effective_keys", "entropy_nats")
-        return Table.of(("layer", "head", "stage", "query", "query_token", *numbers), rows)
+        where = ("layer", "head", "stage", "query", "query_token")
+        return Table.of((*where, "row_sum", "negative", "cancelled", "effective_keys", "entropy_nats"), rows)
 
     def summary(self) -> Table:
         """One row a stage: what its rows are like, shares rounded to four digits."""

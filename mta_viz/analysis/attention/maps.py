@@ -88,6 +88,7 @@ def _size(values: Tensor, causal: Tensor) -> Tensor:
 
 
 LIMIT_PERCENTILE = 99.5
+AROUND_SIZE = 128  # tokens a side of a part around a cell: about 3 pixels a cell, enough to hit one
 Map = TypeVar("Map", bound="AttentionMap")
 
 
@@ -225,8 +226,14 @@ def head_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int =
 
 
 def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, AttentionMap]:
-    """Every stage the layer computes, in order, each as in `head_map`, in one pass."""
+    """Every stage the layer computes, in order, each as in `head_map`, in one pass.
+
+    Of a saved run without its checkpoint, the stages it holds.
+    """
     stages = layer_stages(trace.model.config.kernels(layer))
+    held = [stage for stage in stages if trace.has(layer, stage)]
+    if len(held) < len(stages):
+        return {stage: head_map(trace, layer, stage, head, max_cells) for stage in held}
     wholes = {stage: _Whole(trace, layer, stage, head, max_cells) for stage in stages}
     for first_row, slabs in trace.stage_slabs(layer):
         for stage, slab in slabs.items():
@@ -290,6 +297,12 @@ def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> flo
     cells = np.concatenate([sizes[used] for sizes, used in counted])
     peaks = np.concatenate([np.where(used, sizes, -1.0).max(1)[used.any(1)] for sizes, used in counted])
     return round_up(max(float(np.percentile(cells, LIMIT_PERCENTILE)), float(np.median(peaks))))
+
+
+def centred(position: int, n_tokens: int, size: int) -> tuple[int, int]:
+    """The range of `size` tokens with this one in its middle, moved inside the prompt; the end excluded."""
+    start = min(max(0, position - size // 2), max(0, n_tokens - size))
+    return start, min(start + size, n_tokens)
 
 
 def round_up(value: float) -> float:

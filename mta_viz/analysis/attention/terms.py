@@ -120,10 +120,10 @@ class Decomposition(Printed):
         }
         before = self.stage_before and self.stage_before.value.hook
         terms = [{"source_stage": before} | term.row(tokens) for term in self.terms]
-        rows = [cell | made for made in terms or [self._made_of()]]
+        rows: list[dict[str, object]] = [cell | made for made in terms or [self._made_of()]]
         return Table.of(rows[0], (tuple(row.values()) for row in rows))
 
-    def _made_of(self) -> dict[str, float | int | None]:
+    def _made_of(self) -> dict[str, object]:
         """What a value that is no sum was computed from."""
         return {}
 
@@ -187,8 +187,8 @@ class Softmaxed(Decomposition):
         )
         return f"exp({number(self.score)} - {number(self.log_normaliser)}){rival}"
 
-    def _made_of(self) -> dict[str, float | int | None]:
-        row = {"score": self.score, "log_normaliser": self.log_normaliser}
+    def _made_of(self) -> dict[str, object]:
+        row: dict[str, object] = {"score": self.score, "log_normaliser": self.log_normaliser}
         return row | {"runner_up_key": self.rival, "margin_nats": self.margin}
 
 
@@ -204,7 +204,7 @@ class Scored(Decomposition):
     def _sum_words(self) -> str:
         return f"{self.query_norm:.3g} x {self.key_norm:.3g} x cosine {self.cosine:.3g} / sqrt({self.d_head})"
 
-    def _made_of(self) -> dict[str, float | int | None]:
+    def _made_of(self) -> dict[str, object]:
         names = ("query_norm", "key_norm", "cosine", "d_head")
         return {name: getattr(self, name) for name in names}
 

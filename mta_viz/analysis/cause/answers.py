@@ -19,9 +19,8 @@ from mta_viz.errors import PromptError
 from mta_viz.model.editing import Sources, edited
 from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan
-from mta_viz.run.patching import operated
 from mta_viz.run.scoring import after_layer, last_logits
-from mta_viz.run.tracing import Progress, Trace, capture
+from mta_viz.run.tracing import Progress, Trace, capture, operated
 from mta_viz.tasks.haystack import encode_piece
 from mta_viz.tokenizers.base import Tokens
 

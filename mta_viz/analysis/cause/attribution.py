@@ -17,7 +17,7 @@ from mta_viz.analysis.cause.attribution_path import Integral, Progress, integrat
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.scoring import Question, of_embeddings, of_ids, of_maps
+from mta_viz.run.scoring import Question, embedded, of_embeddings, of_ids, of_maps
 from mta_viz.run.tracing import Trace
 
 Baseline = Literal["zero", "mean", "bos"] | int
@@ -74,9 +74,8 @@ def integrated_gradients(
     another question.
     """
     at_once = _points_at_once(model, len(question.prompt) + len(question.before))
-    with torch.no_grad():
-        real = model.embed(torch.tensor([question.prompt], device=model.device)).detach().float()
-        base, words = _baseline(model, baseline)
+    real = embedded(model, torch.tensor([question.prompt])).float()
+    base, words = _baseline(model, baseline)
 
     def attribution(integral: Integral) -> Attribution:
         return replace(_gradients(words, integral.values[0], integral, max_error), integral=integral)

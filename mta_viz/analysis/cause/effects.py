@@ -8,28 +8,30 @@ import json
 import math
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.errors import ConfigError, MtaVizError
+from mta_viz.checkpoint.validate import Measured, from_text
+from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
-from mta_viz.model.plans import Plan, plan_as_data, plan_from_data
+from mta_viz.model.plans import Plan, PlanData, plan_as_data
 from mta_viz.tables import Table
 
 FILE = "effects.json"
 FORMAT = "mta_viz effects 1"
-TASKS = ("needle", "blocks")
+REMEDY = "Move it away and measure again."
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean over samples and the ends of its 95 % interval."""
 
-    value: float
-    low: float
-    high: float
+    value: Measured
+    low: Measured
+    high: Measured
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Effect:
     where the edited model's output is not finite.
     """
 
-    plan: Plan
-    accuracy: float
+    plan: PlanData
+    accuracy: Measured
     accuracy_change: Estimate
     log_probability_change: Estimate
 
@@ -57,14 +59,14 @@ class Effects:
     """
 
     sha256: str
-    task: str
+    task: Literal["needle", "blocks"]
     samples: int
     seed: int
     setting: str
     version: str
-    accuracy: float
-    log_probability: float
-    effects: tuple[Effect, ...] = ()
+    accuracy: Measured
+    log_probability: Measured
+    effects: tuple[Effect, ...]
 
     def of(self, kernel: KernelId) -> Effect | None:
         """The effect of setting one kernel (a target's row of head mixing) to identity."""
@@ -130,7 +132,7 @@ def _harm(effect: Effect) -> float:
 def find_effects(folder: Path) -> Effects | Absent:
     """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
     file = folder / FILE
-    if not file.is_file():
+    if not door.is_there(file):
         return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
     try:
         effects = read_effects(file)
@@ -142,21 +144,9 @@ def find_effects(folder: Path) -> Effects | Absent:
 
 
 def read_effects(file: Path) -> Effects:
-    """The table in a file. Raises MtaVizError saying what is wrong with it."""
-    try:
-        data = json.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise MtaVizError(f"{file} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise MtaVizError(f"{file} is no JSON: it is damaged; move it away and measure again") from error
-    try:
-        return _effects(data)
-    except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
-        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise MtaVizError(
-            f"{file} is no table of effects that this version reads ({reason}); "
-            "move it away and measure again"
-        ) from error
+    """The table in a file. Raises MtaVizError listing what is wrong with it."""
+    content = door.read_bytes(file, door.RESULTS)
+    return from_text(Effects, content, f"{file} as a table of effects", file_format=FORMAT, remedy=REMEDY)
 
 
 def write_effects(file: Path, effects: Effects) -> None:
@@ -185,45 +175,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 6) + 0.0 if math.isfinite(value) else None  # no -0.0
     return value
-
-
-def _effects(data: Any) -> Effects:
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError(f"its format is not {FORMAT!r}")
-    words = {name: _typed(data, name, str) for name in ("sha256", "task", "setting", "version")}
-    if words["task"] not in TASKS:
-        raise ValueError(f"its task is {words['task']!r}, none of {', '.join(TASKS)}")
-    rows = _typed(data, "effects", list)
-    return Effects(
-        **words,
-        samples=_typed(data, "samples", int),
-        seed=_typed(data, "seed", int),
-        accuracy=_number(data, "accuracy"),
-        log_probability=_number(data, "log_probability"),
-        effects=tuple(map(_effect, rows)),
-    )
-
-
-def _effect(row: dict[str, Any]) -> Effect:
-    changes = {name: row[name] for name in ("accuracy_change", "log_probability_change")}
-    estimates = {
-        name: Estimate(*(_number(change, part) for part in ("value", "low", "high")))
-        for name, change in changes.items()
-    }
-    return Effect(plan_from_data(row["plan"]), _number(row, "accuracy"), **estimates)
-
-
-def _typed(data: dict[str, Any], name: str, kind: type) -> Any:
-    value = data[name]
-    if type(value) is not kind:
-        raise ValueError(f"{name} is {value!r}")
-    return value
-
-
-def _number(data: dict[str, Any], name: str) -> float:
-    value = data[name]
-    if value is None:
-        return math.nan
-    if type(value) not in (int, float):
-        raise ValueError(f"{name} is {value!r}")
-    return float(value)

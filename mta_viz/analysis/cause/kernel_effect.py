@@ -13,18 +13,11 @@ from torch import Tensor
 from mta_viz.analysis.attention.changes import EMPTY_ROW, Change, head_statistics
 from mta_viz.analysis.attention.spans import Span, check_span, share_and_mass
 from mta_viz.analysis.cause.effects import to_identity
-from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.model.editing import edited
 from mta_viz.model.stages import Stage
 from mta_viz.run.scoring import last_logits
 from mta_viz.run.tracing import Trace
-
-MADE_BY: dict[Place | MixPlace, Stage] = {
-    "pre": Stage.KQ,
-    "head_pre": Stage.MIX,
-    "post": Stage.SOFTMAX_KQ,
-    "head_post": Stage.PATTERN,
-}
 
 
 @dataclass(frozen=True)

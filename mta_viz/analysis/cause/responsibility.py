@@ -127,11 +127,9 @@ def _per_key(
     values = ops.repeat_kv_heads(trace.project(layer).v.float(), config.n_heads)[0, : position + 1]
     z = torch.einsum("hk,khd->hd", pattern, values)
     onto_heads = (onto @ attention.wo.weight.float()).unflatten(0, (config.n_heads, config.d_head))
-    with trace.model.lock:  # the norm has a hook point, where another session may be listening
-        normed = attention.normalize(z.to(trace.model.dtype)[None, None]).float()[0, 0]
-        gate = attention.gate_values(normed.to(trace.model.dtype)[None, None])
+    gate = trace.gate_of(layer, z[None])
     if gate is not None:
-        onto_heads = onto_heads * gate[0, 0].float()
+        onto_heads = onto_heads * gate[0]
     if attention.group_norm is not None:
         scale = torch.rsqrt(z.pow(2).mean(-1, keepdim=True) + GROUP_NORM_EPS)
         onto_heads = onto_heads * attention.group_norm.float() * config.depth_scale(layer) * scale

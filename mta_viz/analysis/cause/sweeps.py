@@ -23,8 +23,7 @@ from mta_viz.model.interventions import (
 from mta_viz.model.plans import Plan, everything_to_identity, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
-from mta_viz.run.patching import activations
-from mta_viz.run.tracing import Progress, Prompt, capture
+from mta_viz.run.tracing import Progress, Prompt, activations, capture
 from mta_viz.tables import Table
 
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth

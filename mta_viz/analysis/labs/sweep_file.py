@@ -5,49 +5,63 @@ What the results of a sweep say: accuracies with intervals, their paired differe
 
 import json
 import math
-import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, TypeVar
 
-from mta_viz.analysis.labs.needle import NeedleScore, Outcome, needle_score
-from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep
+from pydantic import AfterValidator, Field
+
+from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_score
+from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
-from mta_viz.tasks.needles import MAX_NEEDLES
 
 FORMAT = "mta_viz needle sweep 1"
-MOST_CHARACTERS, LONGEST = 10_000, 10**8  # of a text; of a prompt, in tokens
-LARGEST = sys.float_info.max  # JSON's whole numbers have no end
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("needles", "length", "seed", "place"), (int,)),
-    "depth": (int, float),
-    "outcome": (str,),
-    "named": (int, type(None)),
-    "log_probability": (int, float, type(None)),
-}
+Text = Annotated[str, Field(max_length=10_000)]
+
+
+def _each_once(samples: tuple[SampleResult, ...]) -> tuple[SampleResult, ...]:
+    if len({one.key for one in samples}) < len(samples):
+        raise ValueError("has a sample twice")
+    return samples
+
+
+Sample = Annotated[SampleResult, AfterValidator(check_places)]
+Samples = Annotated[tuple[Sample, ...], AfterValidator(_each_once)]
 
 
 @dataclass(frozen=True)
 class ModelResults:
     """One checkpoint's samples. `sha256` is its weights', `vocabulary` its tokenizer's digest."""
 
-    name: str
-    sha256: str
-    vocabulary: str
-    samples: tuple[SampleResult, ...] = ()
+    name: Text
+    sha256: Text
+    vocabulary: Text
+    samples: Annotated[
+        tuple[Annotated[SampleResult, AfterValidator(check_places)], ...], AfterValidator(_each_once)
+    ]
+
+    def only(self, sweep: Sweep) -> "ModelResults":
+        """With the samples of one sweep alone."""
+        wanted = set(sweep.keys)
+        return replace(self, samples=tuple(sample for sample in self.samples if sample.key in wanted))
 
 
 @dataclass(frozen=True)
 class SweepResults:
     """Several checkpoints on the same samples; `wording` is the digest of templates and haystack."""
 
-    wording: str
-    needle: str
-    question: str | None
-    models: tuple[ModelResults, ...] = ()
+    wording: Text
+    needle: Text
+    question: Text | None
+    models: tuple[ModelResults, ...]
 
     def of(self, sha256: str, vocabulary: str) -> tuple[SampleResult, ...]:
         """The samples of one checkpoint, none where it has not been measured."""
@@ -65,7 +79,37 @@ class SweepResults:
 
 def empty_results(sweep: Sweep) -> SweepResults:
     """Results without a sample yet."""
-    return SweepResults(sweep.wording, sweep.needle, sweep.question)
+    return SweepResults(sweep.wording, sweep.needle, sweep.question, ())
+
+
+def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
+    """What `results` hold of a model's weights with its tokenizer, under the name `name`."""
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    weights = "" if model.source is None else sha256(locate(model.source.path, model.source.step).folder)
+    digest = vocabulary(tokenizer)
+    return ModelResults(name, weights, digest, results.of(weights, digest))
+
+
+def measure_missing(
+    model: HookedMTA,
+    sweep: Sweep,
+    known: ModelResults,
+    *,
+    keep: Callable[[ModelResults], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ModelResults:
+    """`known` with the samples of `sweep` it lacks; those of other sweeps stay. Calls as of `run_sweep`."""
+    wanted = set(sweep.keys)
+    others = tuple(sample for sample in known.samples if sample.key not in wanted)
+
+    def joined(samples: tuple[SampleResult, ...]) -> ModelResults:
+        return replace(known, samples=others + samples)
+
+    def keep_joined(samples: tuple[SampleResult, ...]) -> None:
+        if keep is not None:
+            keep(joined(samples))
+
+    return joined(run_sweep(model, sweep, known.samples, keep=keep_joined, progress=progress))
 
 
 def sweep_text(results: SweepResults) -> str:
@@ -99,85 +143,19 @@ def write_sweep(file: Path, results: SweepResults) -> None:
 
 
 def read_sweep(file: Path) -> SweepResults:
-    """The results in a file. Raises MtaVizError saying what is wrong with it."""
-    try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MtaVizError(f"{file} cannot be read: {error}") from error
-    return parse_sweep(text, str(file))
+    """The results in a file. Raises MtaVizError listing what is wrong with it."""
+    return parse_sweep(door.read_bytes(file, door.RESULTS), str(file))
 
 
-def parse_sweep(text: str, name: str) -> SweepResults:
-    """The results in the content of the file `name`. Raises MtaVizError saying what is wrong with it.
-
-    The text may come from anywhere: values of another kind or out of range are refused, nothing is run.
-    """
-    try:
-        data = json.loads(text, parse_constant=_no_number)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
-        question = None if data["question"] is None else _text(data, "question")
-        models = tuple(map(_model, data["models"]))
-        return SweepResults(_text(data, "wording"), _text(data, "needle"), question, models)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise MtaVizError(
-            f"{name} holds no needle sweep that this version reads ({reason}); "
-            "name another file, or move it away"
-        ) from error
-
-
-def _model(data: dict[str, Any]) -> ModelResults:
-    names = {name: _text(data, name) for name in ("name", "sha256", "vocabulary")}
-    samples = tuple(map(_sample, data["samples"]))
-    if len({one.key for one in samples}) < len(samples):
-        raise ValueError(f"{names['name'][:40]!r} has a sample twice")
-    return ModelResults(**names, samples=samples)
-
-
-def _text(data: dict[str, Any], name: str) -> str:
-    if not isinstance(data[name], str) or len(data[name]) > MOST_CHARACTERS:
-        raise ValueError(f"{name} is no text of at most {MOST_CHARACTERS:,} characters")
-    data[name].encode()  # a UnicodeEncodeError, which is a ValueError, for halves of characters
-    return data[name]
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"it holds {name}, which is no JSON")
-
-
-def _sample(row: dict[str, Any]) -> SampleResult:
-    values = {field.name: row[field.name] for field in fields(SampleResult)}
-    wrong = [name for name, value in values.items() if type(value) not in _TYPES[name]]
-    if wrong or values["outcome"] not in get_args(Outcome):
-        raise ValueError(f"a sample has {', '.join(wrong) or 'outcome'} of another kind")
-    out_of_range = _out_of_range(**values)
-    if out_of_range:
-        raise ValueError(f"a sample's {', '.join(out_of_range)} cannot be")
-    if values["log_probability"] is None:
-        values["log_probability"] = math.nan
-    return SampleResult(**values)
-
-
-def _out_of_range(
-    needles: int,
-    length: int,
-    depth: float | int,
-    place: int,
-    named: int | None,
-    log_probability: float | int | None,
-    **_free: object,
-) -> list[str]:
-    """The values no sweep gives."""
-    good = {
-        "needles": 1 <= needles <= MAX_NEEDLES,
-        "length": 1 <= length <= LONGEST,
-        "depth": 0 <= depth <= 100,
-        "place": 0 <= place < needles,
-        "named": named is None or 0 <= named < needles,
-        "log_probability": log_probability is None or -LARGEST <= log_probability <= 0,
-    }
-    return [name for name, fine in good.items() if not fine]
+def parse_sweep(text: str | bytes, name: str) -> SweepResults:
+    """The results in the content of the file `name`. Raises ConfigError listing what is wrong with it."""
+    return from_text(
+        SweepResults,
+        text,
+        f"{name} as a needle sweep",
+        file_format=FORMAT,
+        remedy="Name another file, or move it away.",
+    )
 
 
 K = TypeVar("K", bound=Hashable)
@@ -236,6 +214,16 @@ def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K])
 def by_setting(results: Iterable[SampleResult]) -> dict[Setting, NeedleScore]:
     """One accuracy for each combination of needles, length and depth that has samples."""
     return dict(sorted(scores_by(results, lambda one: one.key[0]).items()))
+
+
+def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table:
+    """One row a model and setting: right answers, samples, accuracy, ends of the 95 % interval."""
+    rows = (
+        (model, *setting, score.right, score.n, score.accuracy, *score.interval)
+        for model, settings in models.items()
+        for setting, score in settings.items()
+    )
+    return Table.of(("model", "needles", "length", "depth", "right", "n", "accuracy", "low", "high"), rows)
 
 
 def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:

@@ -10,8 +10,7 @@ The card of a head-mixing row: what one target head takes from each source head.
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.cause.kernel_effect import MADE_BY
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, layer_kernels
+from mta_viz.analysis.kernels.kernels import MADE_BY, WHERE, KernelId, LayerKernelSet, MixPlace, layer_kernels
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.analysis.kernels.table import (
     KEY_QUERY,

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Offsets
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.kernels.probes import ProbeResult
 from mta_viz.analysis.kernels.table import KEY_QUERY, Row
-from mta_viz.analysis.kernels.templates import NAMES, OPPOSED, cannot_show, size_words
 from mta_viz.ui.shell.widgets import head_label, layer_label
 
 MEANING = {

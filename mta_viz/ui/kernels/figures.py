@@ -10,23 +10,26 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.figures import (
+from mta_viz.analysis.attention.kernel_map import (
     KernelBesideMap,
     Preset,
     asked_span,
     kernel_beside_map,
-    kernel_places,
-    layer_picture,
-    layers_having,
-    mixing_by_layer,
-    mixing_over_layers,
-    mixing_places,
     needle_sample,
     question_span,
     strongest_head,
 )
-from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.kernels.kernels import (
+    KernelId,
+    MixPlace,
+    Place,
+    kernel_places,
+    layer_picture,
+    layers_having,
+    mixing_places,
+)
+from mta_viz.analysis.kernels.mixing import mixing_by_layer, mixing_over_layers
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.paper import PaperFigure, Result, paper_figure, span_words
 from mta_viz.plots.kernels.figures import PX_PER_MM, WIDTH_MM, Width

@@ -10,6 +10,7 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.query import select_rows
 from mta_viz.analysis.kernels.table import (
@@ -22,7 +23,6 @@ from mta_viz.analysis.kernels.table import (
     kernel_frame,
     shape_counts,
 )
-from mta_viz.analysis.kernels.templates import cannot_show, size_words
 from mta_viz.ui.kernels.card import draw_card, open_definitions
 from mta_viz.ui.kernels.layer import no_kernels_text
 from mta_viz.ui.kernels.model_kernels import kernel_of, rows_of, select_kernel, weights_key

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from mta_viz.analysis.kernels.kernels import WHERE, Offsets, kernel_offsets
-from mta_viz.analysis.kernels.templates import round_to_template
+from mta_viz.analysis.kernels.measures import round_to_template
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions

@@ -21,8 +21,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import files
 from mta_viz.run.files import open_trace, save_trace, trace_bytes, trace_size
-from mta_viz.run.patching import operated
-from mta_viz.run.tracing import Trace, capture, load
+from mta_viz.run.tracing import Trace, capture, load, operated
 from tests.tiny_models import random_weights
 
 # Layer 0 has head mixing only, layer 1 all stages; the byte tokenizer has 258 ids.
@@ -179,7 +178,7 @@ def test_nothing_is_overwritten_unasked_and_a_failed_write_leaves_nothing(trace,
 
 def test_a_file_too_large_or_no_file_is_refused(file, tmp_path, monkeypatch):
     with pytest.raises(
-        MtaVizError, match=r"none\.safetensors cannot be opened as a saved run: there is no such file"
+        MtaVizError, match=r"none\.safetensors cannot be opened as a saved run: it is missing"
     ):
         open_trace(tmp_path / "none.safetensors")
     monkeypatch.setattr(files, "MAX_BYTES", 100)
@@ -210,11 +209,14 @@ def rewritten(file: Path, change) -> Path:
 
 
 CHANGES = {
-    "format": (lambda d, t: d.update(format="mta_viz run 9"), "names the format mta_viz run 9"),
+    "format": (lambda d, t: d.update(format="mta_viz run 9"), "format is 'mta_viz run 9'"),
     "pieces": (lambda d, t: d["pieces"].pop(), "11 tokens and 12 spans"),
-    "kinds": (lambda d, t: d.update(text=3, spans=[[0]], dtype="F8"), "dtype, text, spans"),
-    "letters": (lambda d, t: d.update(text="\ud800"), "another form: text"),
-    "span": (lambda d, t: d["spans"].__setitem__(0, [-5, 10**30]), "another form: spans"),
+    "kinds": (
+        lambda d, t: d.update(text=3, spans=[[0]], dtype="F8"),
+        r"(?s)dtype is 'F8'.*text is 3; expected a text.*spans.*missing",
+    ),
+    "letters": (lambda d, t: d.update(text="\ud800"), "is no JSON"),
+    "span": (lambda d, t: d["spans"].__setitem__(0, [-5, 10**30]), r"spans\[0\] is no span"),
     "missing": (lambda d, t: d.pop("params"), "params"),
     "layers": (
         lambda d, t: d["params"]["model"].update(n_layers=3),

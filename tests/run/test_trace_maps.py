@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, FIXTURES, blocks, prompts, random_case, read_case
 from torch import Tensor
 
-from mta_viz.analysis.attention.health import self_check
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import self_check
 from mta_viz.run.tracing import Trace, capture, run_hooks
 
 IDS = [(7 * i + 3) % 29 for i in range(37)]

@@ -14,8 +14,7 @@ from transformer_lens.hook_points import HookPoint
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.generation import Continuation
-from mta_viz.run.tracing import capture, generate, load, run_hooks, score
+from mta_viz.run.tracing import Continuation, capture, generate, load, run_hooks, score
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 

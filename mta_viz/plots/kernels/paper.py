@@ -1,33 +1,25 @@
 """The paper's figures of kernels, ready to print: on white, at their true size, no text below 7 pt.
 
-Owns how they look; what stands under them is `paper_captions.py`'s.
-
-What stands under the paper's figures: what is drawn, on which scale, and what could not be drawn.
+Beside them the mixing matrix of one layer as the screen shows it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import plotly.graph_objects as go
+from jaxtyping import Float
 
-from mta_viz.analysis.attention.maps import shared_limit
+from mta_viz.analysis.attention.kernel_map import KernelBesideMap
+from mta_viz.analysis.attention.maps import round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.figures import (
-    KernelBesideMap,
-    LayerPicture,
-    MixingByLayer,
-    MixingMeans,
-    MixingOverLayers,
-)
-from mta_viz.analysis.kernels.kernels import WHERE
+from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture, MixPlace
+from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingMeans, MixingOverLayers
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.card import add_crosses, add_frames, tap_cells
 from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery
-from mta_viz.plots.kernels.mosaic import Mosaic, Room, key_title, offset_ticks, tap_limit
+from mta_viz.plots.kernels.mosaic import LIMIT_FLOOR, Mosaic, Room, key_title, offset_ticks
 from mta_viz.plots.parts import Parts
-from mta_viz.plots.theme import limit_text, score_text
 
 Width = Literal["column", "page"]
 Bars = Literal["diagonal", "ratio"]
@@ -41,6 +33,8 @@ _PRINT = Room(
 _TITLE_PX, _AXIS_PX, _BAR_TOP, _SHORTEST_BAR_PX = 11, 10, 46, 130
 _MIX_CELL_PX, _MIX_WORDS_PX = (8.0, 24.0), 18
 _MAX_SIDE_PX = 480
+_NUMBER_PX = 30  # of a cell that has room for its number
+_MATRIX_LEFT, _MATRIX_RIGHT, _MATRIX_TOP, _MATRIX_BOTTOM = 64, 14, 64, 50
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def width_px(width: Width) -> int:
 def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
     """The kernels of one layer, a panel a head, on one colour scale."""
     headings = [
-        f"L{picture.layer + numbering_from} H{head + numbering_from}{_paper_figures_broken(taps)}"
+        f"L{picture.layer + numbering_from} H{head + numbering_from}{_broken(taps)}"
         for head, taps in enumerate(picture.taps)
     ]
     mosaic = Mosaic(
@@ -110,7 +104,7 @@ def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_f
     """The head-mixing matrices, a panel a layer, or a row of panels where heads are mixed in groups."""
     n_groups, size = stack.matrices.shape[1], stack.matrices.shape[2]
     rows = [
-        [_paper_figures_tile(f"L{layer + numbering_from}", matrix) for matrix in groups]
+        [matrix_tile(f"L{layer + numbering_from}", matrix) for matrix in groups]
         for layer, groups in zip(stack.layers, stack.matrices, strict=True)
     ]
     if n_groups == 1:
@@ -158,7 +152,7 @@ def _for_print(figure: go.Figure) -> go.Figure:
     return figure.update_layout(paper_bgcolor="white", font={"family": SANS, "color": theme.INK})
 
 
-def _paper_figures_broken(values: np.ndarray) -> str:
+def _broken(values: np.ndarray) -> str:
     n_bad = int((~np.isfinite(values)).sum())
     if n_bad:
         return f" NaN x {n_bad}"
@@ -234,9 +228,10 @@ def _ticks(names: dict[int, str]) -> dict[str, object]:
     return {"tickvals": list(names), "ticktext": list(names.values())}
 
 
-def _paper_figures_tile(name: str, matrix: np.ndarray) -> Tile:
+def matrix_tile(name: str, matrix: np.ndarray) -> Tile:
+    """A mixing matrix [target, source] as a panel, own weights framed, with what is broken in it."""
     own = tuple((head, head) for head in range(len(matrix)))
-    return Tile(name + _paper_figures_broken(matrix), matrix, own, "", "", ())
+    return Tile(name + _broken(matrix), matrix, own, "", "", ())
 
 
 def _heads(first: int, size: int) -> str:
@@ -278,117 +273,99 @@ def _add_bar_axes(parts: Parts, box: _Box, suffix: str, n_layers: int, numbering
     box.add_to(parts, suffix, x, {"rangemode": "tozero", "nticks": 6})
 
 
-OWN_BEYOND = "from what is not framed; beyond them the end colours"
+def head_mixing(
+    kernels: LayerKernelSet,
+    where: MixPlace,
+    layer: int,
+    *,
+    numbering_from: int = 0,
+    size: tuple[int, int] = (460, 460),
+) -> go.Figure:
+    """The mixing matrix: rows are target heads, columns source heads; groups are blocks.
+
+    The colour limit comes from the weights on other heads; own weights (framed) may lie beyond.
+    """
+    mixing, name = kernels.mixing(where), f"L{layer + numbering_from}"
+    if mixing is None:
+        return cells.empty_slot(f"{name} has no head mixing {WHERE[where]}", size[0])
+    weights, n_groups = full_matrix(mixing.numpy()), mixing.shape[0]
+    parts = Parts(size, {"l": _MATRIX_LEFT, "r": _MATRIX_RIGHT, "t": _MATRIX_TOP, "b": _MATRIX_BOTTOM})
+    cell_px = (size[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
+    parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_PX))
+    _add_groups(parts, weights, n_groups)
+    _add_head_axes(parts, len(weights), numbering_from)
+    parts.add_title(f"{name} head mixing {WHERE[where]}")
+    return parts.figure()
 
 
-def layer_caption(picture: LayerPicture, model: str, numbering_from: int = 0) -> str:
-    """Of `layer_figure`."""
-    n_heads, c_q, c_k = picture.taps.shape
-    own = picture.taps[:, picture.offsets.own[0], picture.offsets.own[1]]
-    told = (
-        f"Key-query kernels {WHERE[picture.where]} of {model}, layer {picture.layer + numbering_from}: "
-        f"{_count(n_heads, 'head')}, {c_q} queries x {c_k} keys. Rows: query offset, 0 (now) at the bottom; "
-        "columns: key offset. Framed: the own tap"
+def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
+    """One matrix over all heads, 0 between groups."""
+    groups, size, _ = mixing.shape
+    full = np.zeros((groups * size, groups * size), np.float32)
+    for group in range(groups):
+        block = slice(group * size, (group + 1) * size)
+        full[block, block] = mixing[group]
+    return full
+
+
+def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, numbers: bool) -> go.Heatmap:
+    heads = range(len(weights))
+    finite = np.where(np.isfinite(weights), weights, 0.0)
+    others = np.abs(finite * (1 - np.eye(len(weights)))).max()
+    limit = round_up(max(float(others), LIMIT_FLOOR * float(np.abs(finite).max())))
+    above, below = bool((finite > limit).any()), bool((finite < -limit).any())
+    return go.Heatmap(
+        z=np.where(np.isfinite(weights), weights, np.nan),
+        zmin=-limit,
+        zmax=limit,
+        colorscale=theme.SIGNED_SCALE,
+        colorbar=theme.color_bar(limit, signed=True, above=above, below=below),
+        texttemplate="%{z:+.2f}" if numbers else None,
+        textfont={"size": 10},
+        hovertext=[[_mix_hover(weights, t, s, numbering_from) for s in heads] for t in heads],
+        hovertemplate="%{hovertext}<extra></extra>",
     )
-    if np.isfinite(own).any():
-        told += (
-            f", {score_text(float(np.nanmin(_finite(own))))} to {score_text(float(np.nanmax(_finite(own))))}"
-        )
-    limit = limit_text(tap_limit(picture.taps, picture.offsets.own))
-    heads = [f"head {head + numbering_from}" for head in range(n_heads)]
-    bad = _broken(picture.taps, heads)
-    return f"{told}. Colour limits ±{limit}, {OWN_BEYOND}.{bad}{_counting(numbering_from)}"
 
 
-def kernel_map_caption(found: KernelBesideMap, model: str, numbering_from: int = 0) -> str:
-    """Of `kernel_map_figure`."""
-    where, stage = WHERE[found.kernel.where], found.attention.stage.value
-    layer, head = found.kernel.layer + numbering_from, found.kernel.head + numbering_from
-    limits = (
-        f"±{limit_text(tap_limit(found.taps[None], found.offsets.own))} for the taps ({OWN_BEYOND}), "
-        f"±{limit_text(shared_limit([found.attention]))} for the map"
-    )
-    bad = _broken(found.taps[None], [f"head {head}"])
-    if found.attention.n_bad:
-        bad += f" Crosses: {_count(found.attention.n_bad, 'cell')} of the map not a number."
-    return (
-        f"Kernel of layer {layer}, head {head} of {model}, {where}, and the map it makes: {stage.long} "
-        f"({stage.unit}), rows: “{_text(found, found.rows.positions)}”, "
-        f"columns: “{_text(found, found.keys.positions)}”, in a prompt of {len(found.tokens)} tokens. "
-        f"Colour limits {limits}.{bad}{_counting(numbering_from)}"
-    )
+def _mix_hover(weights: np.ndarray, target: int, source: int, numbering_from: int) -> str:
+    own, weight = float(weights[target, target]), float(weights[target, source])
+    t, s = target + numbering_from, source + numbering_from
+    if target == source:
+        return f"target head {t} keeps {own:+.4g} x itself"
+    return f"target head {t} takes {weight:+.4g} x source head {s}<br>own weight {own:+.4g}"
 
 
-def mixing_caption(stack: MixingOverLayers, model: str, numbering_from: int = 0) -> str:
-    """Of `mixing_figure`."""
-    _, n_groups, size, _ = stack.matrices.shape
-    panels = "a layer" if n_groups == 1 else f"a layer (down) and group of {size} heads (across)"
-    limit = limit_text(common_limit(_tile(matrix) for groups in stack.matrices for matrix in groups))
-    layers = [f"layer {layer + numbering_from}" for layer in stack.layers]
-    return (
-        f"Head-mixing kernels {WHERE[stack.where]} of {model}: one panel {panels}. Rows: target heads, "
-        "columns: the source heads they take from; framed: a head's weight on itself. "
-        f"Colour limits ±{limit}, {OWN_BEYOND}."
-        f"{_broken(stack.matrices, layers)}{_counting(numbering_from)}"
-    )
-
-
-def bars_caption(found: MixingByLayer, what: Bars, model: str, numbering_from: int = 0) -> str:
-    """Of `bars_figure`."""
-    if what == "diagonal":
-        told = "Mean size |w| of the diagonal of the head-mixing kernels"
-    else:
-        told = (
-            "Mean size |w| of the off-diagonal over the mean size of the diagonal of the head-mixing kernels"
-        )
-    n_with = sum(found.key_query)
-    marked = "" if n_with == 0 else " Orange: layers with key-query kernels."
-    places = " and ".join(WHERE[means.where] for means in found.places)
-    bad = "".join(_missing(means, what, numbering_from) for means in found.places)
-    return f"{told} of {model} by layer, {places}.{marked}{bad}{_counting(numbering_from)}"
-
-
-def _missing(means: MixingMeans, what: Bars, numbering_from: int) -> str:
-    values = bar_values(means, what)
-    bad = [layer for layer in range(len(values)) if not np.isfinite(values[layer])]
-    if not bad:
-        return ""
-    reasons = [
-        f"layer {layer + numbering_from} "
-        + (f"(NaN in {_count(means.n_bad[layer], 'weight')})" if means.n_bad[layer] else "(diagonal is 0)")
-        for layer in bad
+def _add_groups(parts: Parts, weights: np.ndarray, n_groups: int) -> None:
+    """Hatch what is not mixed, frame groups and own weights, cross out NaN."""
+    heads, step = len(weights), len(weights) // n_groups
+    starts = range(0, heads, step)
+    sides = [(start, *side) for start in starts for side in ((0, start), (start + step, heads))]
+    x = [v - 0.5 for _, left, right in sides if left < right for v in (left, right, right, left, np.nan)]
+    y = [
+        v - 0.5
+        for start, left, right in sides
+        if left < right
+        for v in (start, start, start + step, start + step, np.nan)
     ]
-    return f" Without a number {WHERE[means.where]}: {', '.join(reasons)}."
+    if x:
+        parts.traces.append(cells.hatched(x, y))
+    for start in starts:
+        parts.add_box((start, start), (step, step), color=theme.FRAME, width=1)
+    for head in range(heads):
+        parts.add_box((head, head), (1, 1), color=theme.INK, width=2)
+    rows, columns = np.nonzero(~np.isfinite(weights))
+    if rows.size:
+        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
+        parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
 
 
-def _broken(stack: np.ndarray, names: Sequence[str]) -> str:
-    """Which parts of a stack, along its first axis, hold NaN, or nothing but 0."""
-    counts = (~np.isfinite(stack)).reshape(len(stack), -1).sum(1)
-    told = [f"{name} ({_count(int(n), 'value')})" for name, n in zip(names, counts, strict=True) if n]
-    zero = [name for name, part in zip(names, stack, strict=True) if not part.any()]
-    return (f" Crosses: NaN or infinite in {', '.join(told)}." if told else "") + (
-        f" All 0: {', '.join(zero)}." if zero else ""
-    )
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(values), values, np.nan)
-
-
-def _text(found: KernelBesideMap, positions: range) -> str:
-    tokens = found.tokens
-    if tokens.text is None:
-        return " ".join(tokens.pieces[at] for at in positions)
-    return tokens.text[tokens.spans[positions.start][0] : tokens.spans[positions.stop - 1][1]].strip()
-
-
-def _tile(matrix: np.ndarray) -> Tile:
-    return Tile("", matrix, tuple((head, head) for head in range(len(matrix))), "", "", ())
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
-
-
-def _counting(numbering_from: int) -> str:
-    return f" Layers and heads count from {numbering_from}."
+def _add_head_axes(parts: Parts, heads: int, numbering_from: int) -> None:
+    ticks = {
+        "tickvals": list(range(heads)),
+        "ticktext": [f"H{head + numbering_from}" for head in range(heads)],
+    }
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, heads - 0.5), **ticks),
+        "yaxis": theme.axis(range=(heads - 0.5, -0.5), **ticks),
+    }
+    parts.add_axis_titles("source head", "target head (what it receives)")

@@ -5,7 +5,7 @@ import torch
 
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.attention import SLAB_CELLS
-from mta_viz.run import cost
+from mta_viz.run import cost, devices
 
 # one layer in which everything is small enough to count
 TINY = ModelConfig(d_model=4, n_layers=1, n_heads=2, n_kv_heads=1, d_head=2, d_mlp=5, vocab_size=7)
@@ -28,9 +28,9 @@ def threads(monkeypatch):
     threads = Threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads.now)
     monkeypatch.setattr(torch, "set_num_threads", threads.set)
-    cost._all_threads.cache_clear()
+    devices.all_threads.cache_clear()
     yield threads
-    cost._all_threads.cache_clear()
+    devices.all_threads.cache_clear()
 
 
 def test_multiply_adds_of_a_plain_layer():
@@ -47,24 +47,24 @@ def test_kernels_add_their_taps_and_heads_to_every_cell():
 
 
 def test_a_small_run_takes_one_thread_and_a_large_one_the_machines_own_even_after_it(threads):
-    cost.set_threads(TINY, 8)
+    devices.set_threads(TINY, 8)
     assert threads.now == 1
-    cost.set_threads(LARGE, 1024)
+    devices.set_threads(LARGE, 1024)
     assert threads.now == 6
-    cost.set_threads(TINY, 8)
+    devices.set_threads(TINY, 8)
     assert threads.now == 1
 
 
 def test_a_batch_counts_as_one_run(threads):
-    alone = cost.SMALL_RUN / cost.multiply_adds(TINY, 8)
-    cost.set_threads(TINY, 8, batch=int(alone))
+    alone = devices.SMALL_RUN / cost.multiply_adds(TINY, 8)
+    devices.set_threads(TINY, 8, batch=int(alone))
     assert threads.now == 1
-    cost.set_threads(TINY, 8, batch=int(alone) + 1)
+    devices.set_threads(TINY, 8, batch=int(alone) + 1)
     assert threads.now == 6
 
 
 def test_threads_are_left_alone_when_they_are_right(threads):
-    cost.set_threads(LARGE, 1024)
+    devices.set_threads(LARGE, 1024)
     assert threads.changes == 0
 
 

@@ -14,7 +14,6 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.heads import HeadScores
 from mta_viz.analysis.attention.maps import AttentionMap
-from mta_viz.analysis.cause.effects import Effects
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.probes import ProbeResult
 from mta_viz.analysis.kernels.table import KernelCurves
@@ -75,11 +74,6 @@ def table(header: Row, rows: Iterable[Row]) -> str:
 def scores_csv(scores: HeadScores) -> str:
     """As the scores' table."""
     return scores.table().csv()
-
-
-def effects_csv(effects: Effects) -> str:
-    """One line a kernel (a target's row of head mixing): accuracy, and both changes with their intervals."""
-    return effects.table().csv()
 
 
 def taps_csv(taps: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> str:

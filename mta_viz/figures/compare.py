@@ -15,8 +15,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.comparing import Comparison, NeedleShares, compare_runs
 from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
-from mta_viz.analysis.kernels.kernels import WHERE, MixPlace, Place
-from mta_viz.analysis.kernels.table import KEY_QUERY
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head, name_of, older_cell, older_pair, older_spans
@@ -30,12 +29,6 @@ from mta_viz.tables import Table
 
 LINES_PX, TRIO_PX = 600, 900
 OLDER_SIDES = {"A": "a", "B": "b", "A-B": "difference"}
-SHORT: dict[Place | MixPlace, str] = {
-    "pre": "pre",
-    "post": "post",
-    "head_pre": "mix pre",
-    "head_post": "mix post",
-}
 
 
 def side_names(source: Source) -> tuple[str, str]:

@@ -252,7 +252,7 @@ def test_a_run_is_saved_to_be_opened_again(run, folder, model, ids_file, tmp_pat
     assert_refused(run(*command), "exists", "--force")
     assert run(*command, "--force", "--stages", "none").json["maps"] == []
     assert len(run(*command, "--force").json["maps"]) == 10
-    assert_refused(run(*command, "--force", "--stages", "hook_z"), "maps only", "hook_scores_mixed")
+    assert_refused(run(*command, "--force", "--stages", "hook_z"), "is no stage", "hook_scores_mixed")
     assert_refused(run(*command, "--force", "--layers", "7"), "no layer 7")
 
 

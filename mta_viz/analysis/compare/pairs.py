@@ -5,7 +5,6 @@ tap a kernel does not have is 0, and a layer without kernels convolves with the 
 compared only by index: other pairs have other sources.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +17,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.analysis.attention.patterns import layer_thumbnails
-from mta_viz.analysis.kernels.kernels import LayerKernelSet, MixPlace, Offsets, Place, layer_kernels
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MIXING,
+    LayerKernelSet,
+    MixPlace,
+    Offsets,
+    Place,
+    layer_kernels,
+)
 from mta_viz.analysis.kernels.mixing import best_match
-from mta_viz.analysis.kernels.table import KEY_QUERY, MIXING, kernel_table
+from mta_viz.analysis.kernels.table import kernel_table
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import PARAMS, STEPS
-from mta_viz.errors import PromptError
+from mta_viz.errors import FileError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Progress, Trace
@@ -104,9 +112,8 @@ def _is_step(folder: Path) -> bool:
 def _names(child: Path, parent: Path) -> bool:
     """Whether the child's params.json names the parent's folder, or one that holds it."""
     try:
-        params = json.loads((child / PARAMS).read_text("utf-8"))
-        named = params["checkpoint"]["init_ckpt_path"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        named = door.read_json(child / PARAMS)["checkpoint"]["init_ckpt_path"]
+    except (FileError, KeyError, TypeError):
         return False
     if not isinstance(named, str) or not named.strip():
         return False

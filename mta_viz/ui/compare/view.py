@@ -11,12 +11,10 @@ from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.compare.comparing import AnswerPair
 from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
-from mta_viz.analysis.kernels.kernels import WHERE
-from mta_viz.analysis.kernels.table import KEY_QUERY
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
 from mta_viz.figures.compare import (
-    SHORT,
     ComparedAnswers,
     ComparedKernel,
     ComparedKernels,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import WHERE, Offsets, kernel_offsets
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, kernel_offsets
 from mta_viz.analysis.kernels.measures import round_to_template
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
@@ -17,7 +17,6 @@ from mta_viz.model.editing import edited
 from mta_viz.model.interventions import (
     Intervention,
     KernelPlace,
-    MixingPlace,
     OfKernel,
     ReplaceKernel,
     ScaleTowardsIdentity,
@@ -34,8 +33,6 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
-TAPS: tuple[KernelPlace, ...] = ("pre", "post")
-MIXES: tuple[MixingPlace, ...] = ("head_pre", "head_post")
 PLACE, ACTION = Setting[KernelPlace]("edited place", "pre"), Setting("action", "")
 Make = Callable[[], Intervention]
 
@@ -93,10 +90,10 @@ def actions(page: Page, layer: int, head: int) -> dict[str, Make]:
     """What can be done at a head of this model, by its words."""
     config, offered = page.model.config, dict[str, Make]()
     kernels = config.kernels(layer)
-    for where in TAPS:
+    for where in KEY_QUERY:
         if getattr(kernels, where):
             offered |= _of_kernel(page, layer, head, where, f"kernel {WHERE[where]}")
-    for mix in MIXES:
+    for mix in MIXING:
         if getattr(kernels, mix):
             words = f"head mixing {WHERE[mix]}"
             to_identity = partial(interventions.MixingToIdentity, layer, mix)
@@ -149,7 +146,7 @@ class _Kernel:
 def draw_taps(page: Page, selected: Selected) -> None:
     """The kernel of the chosen head: its grid, the buttons, its picture; says where there is none."""
     config = page.model.config
-    places = [where for where in TAPS if getattr(config.kernels(selected.layer), where)]
+    places = [where for where in KEY_QUERY if getattr(config.kernels(selected.layer), where)]
     if not places:
         there = [at for at in range(config.n_layers) if config.kernels(at).pre or config.kernels(at).post]
         layers = [layer_label(at, page.numbering) for at in there]

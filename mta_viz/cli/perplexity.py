@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_file, add_model, open_model, read_text
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_model, open_model
 from mta_viz.cli.output import ProgressLine, note, write_text
 from mta_viz.errors import PromptError
 from mta_viz.tasks.passages import parse_passages
@@ -32,7 +33,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The numbers of the whole; with `--csv` those of every token or passage in a file."""
-    text = arguments.prompt if arguments.file is None else read_text(arguments.file)
+    text = arguments.prompt if arguments.file is None else door.read_text(arguments.file)
     if arguments.last_word:
         passages = (text,) if arguments.file is None else parse_passages(text, str(arguments.file))
         return _last_words(arguments, passages)

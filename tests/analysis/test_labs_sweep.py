@@ -21,7 +21,6 @@ from mta_viz.analysis.labs.sweep_file import (
     by_setting,
     empty_results,
     misses,
-    paired_by_setting,
     paired_difference,
     parse_sweep,
     read_sweep,
@@ -217,7 +216,6 @@ def test_the_paired_difference_takes_common_samples_alone():
     assert found.n == 5 and found.value == pytest.approx(3 / 5)
     before = [one.outcome == "right" for one in RESULTS[:5]]
     assert found.interval == paired_change_interval(before, [True] * 5)
-    assert paired_by_setting(RESULTS, better)[4, 1024, 50].n == 1
     with pytest.raises(PromptError, match="no sample in common"):
         paired_difference(RESULTS[:1], RESULTS[1:])
 

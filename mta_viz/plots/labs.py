@@ -186,7 +186,7 @@ def interaction_map(
         values.round(3) + 0.0,  # no -0.0
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
-        told={place: _hover(score, effects, test.n, place) for place in np.ndindex(values.shape)},
+        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(values.shape)},
         unsure=_unsure(effects) if test.n > 1 else (),
         numbering_from=numbering_from,
         selected=selected,

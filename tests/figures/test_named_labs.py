@@ -105,6 +105,7 @@ def test_a_sweep_is_measured_on_all_models_or_read_from_its_file(model, tmp_path
     twin, sweep = byte_model(seed=1), Sweep(**SWEEP)
     shown = figure("sweep-map", model, beside=twin, **SWEEP, model=1)
     scores = by_setting(run_sweep(twin, sweep))
+    assert {row[0] for row in shown.table.rows} == {"model (2)"}
     assert [row[1:6] for row in shown.table.rows] == [
         (*setting, score.right, score.n) for setting, score in scores.items()
     ]

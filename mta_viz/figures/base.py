@@ -156,8 +156,13 @@ def named(name: str) -> Callable[[F], F]:
     return register
 
 
-def drawn(spec: NamedFigure[Any], source: Source) -> Drawn:
-    """The figure, its result and picture kept as the source keeps them."""
+def drawn(spec: NamedFigure[Any], source: Source, result: Any = None) -> Drawn:
+    """The figure, its result and picture kept as the source keeps them.
+
+    `result`: what was measured already, or as far as it came; then nothing is measured and nothing kept.
+    """
+    if result is not None:
+        return Drawn(spec, source, result, spec.draw(source, result), spec.caption(source, result))
     key = (spec.name, spec)
     remember = source.remember_with_run if spec.holds_run else source.remember
     result = remember(lambda: spec.result(source), "result", *key)

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from mta_viz.analysis.attention.maps import exact_map, pooled_map, shared_limit
+from mta_viz.analysis.attention.maps import exact_map, head_map, shared_limit
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import attention_map
 from mta_viz.run.tracing import Trace
@@ -32,7 +32,7 @@ def draw_map(
     """
     whole = queries == keys == EVERYTHING and len(trace.tokens) > WHOLE_UP_TO
     if whole:
-        found = pooled_map(trace, layer, stage, head, WHOLE_UP_TO)
+        found = head_map(trace, layer, stage, head, WHOLE_UP_TO)
     else:
         found = exact_map(trace, layer, stage, head, queries, keys)
     return attention_map(found, trace.tokens, limit=shared_limit([found]), size=(size, size))

@@ -66,6 +66,10 @@ class Trace(Printed):
             return self.residuals.new_zeros(self.model.config.n_heads, 0, max(last_key - first_key, 0))
         return torch.cat(parts, dim=1)
 
+    def has(self, layer: int, stage: Stage) -> bool:
+        """Whether the layer computes the stage and it can be had here."""
+        return stage in self.model.blocks[layer].attn.stages
+
     def slabs(
         self, layer: int, stage: Stage, queries: range | None = None
     ) -> Iterator[tuple[int, Float[Tensor, "head query key"]]]:
@@ -153,6 +157,10 @@ class StoredTrace(Trace):
     def recomputes(self) -> bool:
         """Whether the checkpoint is here, and with it every stage."""
         return not self.model.kernels_only
+
+    def has(self, layer: int, stage: Stage) -> bool:
+        """Without the checkpoint, whether the file holds the map."""
+        return super().has(layer, stage) and (self.recomputes or (layer, stage) in self.maps_in_file)
 
     def _slabs(
         self, layer: int, wanted: set[Stage], queries: range | None

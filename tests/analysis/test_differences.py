@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mta_viz.analysis.attention.changes import DifferenceMap, differences, exact_difference, subtract
-from mta_viz.analysis.attention.maps import exact_map, pooled_map, shared_limit
+from mta_viz.analysis.attention.maps import exact_map, head_map, shared_limit
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -78,7 +78,7 @@ def test_only_the_same_exact_cells_can_be_subtracted(trace: Trace) -> None:
     for before in (
         exact_map(trace, 0, Stage.RAW, 1),
         exact_map(trace, 0, Stage.RAW, 0, slice(1, 9)),
-        pooled_map(trace, 0, Stage.RAW, 0, 4),
+        head_map(trace, 0, Stage.RAW, 0, 4),
     ):
         with pytest.raises(PromptError, match="only where both show the same exact cells"):
             subtract(after, before)

@@ -9,8 +9,8 @@ from hypothesis import strategies as some
 from model_cases import EXAMPLES
 from planted import FULL, heads, planted
 
-from mta_viz.analysis.attention.cells import TopCell, top_cells
-from mta_viz.analysis.attention.maps import Pooler, exact_map, key_column, pooled_map, query_row
+from mta_viz.analysis.attention.cells import TopCell, key_column, query_row, top_cells
+from mta_viz.analysis.attention.maps import Pooler, exact_map, head_map
 from mta_viz.analysis.attention.patterns import all_thumbnails, layer_thumbnails
 from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
 from mta_viz.config import ModelConfig, MTAOptions
@@ -130,7 +130,7 @@ def test_the_largest_of_a_cross_section() -> None:
 
 
 @pytest.mark.parametrize("cells", [2, 4, 24])
-def test_thumbnails_are_the_pooled_maps(trace: Trace, cells: int) -> None:
+def test_thumbnails_are_the_head_maps(trace: Trace, cells: int) -> None:
     every = all_thumbnails(trace, Stage.PATTERN, cells)
     assert every.layers == (0, 1) and every.lacking == ()
     for layer in (0, 1):
@@ -143,7 +143,7 @@ def test_thumbnails_are_the_pooled_maps(trace: Trace, cells: int) -> None:
             torch.testing.assert_close(found, pooler.result().values, atol=1e-6, rtol=0)
             assert torch.equal(one.map(layer, head).values, every.map(layer, head).values)
             assert max(one.values.shape[2:]) <= cells
-            assert one.block == pooled_map(trace, layer, Stage.PATTERN, head, cells).block
+            assert one.block == head_map(trace, layer, Stage.PATTERN, head, cells).block
 
 
 def test_thumbnails_of_a_long_prompt_are_max_pooled(trace: Trace) -> None:

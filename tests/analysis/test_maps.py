@@ -8,8 +8,8 @@ import torch
 from mta_viz.analysis.attention.maps import (
     AttentionMap,
     exact_map,
+    head_map,
     head_maps,
-    pooled_map,
     round_up,
     shared_limit,
     shrink,
@@ -52,8 +52,8 @@ def test_a_crop_knows_where_it_lies(trace: Trace) -> None:
     torch.testing.assert_close(crop.values, whole[2:5, 1:4], atol=1e-6, rtol=0)
 
 
-def test_a_pooled_map_is_the_exact_map_pooled(trace: Trace) -> None:
-    pooled, exact = pooled_map(trace, 0, Stage.PATTERN, 1, 4), exact_map(trace, 0, Stage.PATTERN, 1)
+def test_a_head_map_is_the_exact_map_pooled(trace: Trace) -> None:
+    pooled, exact = head_map(trace, 0, Stage.PATTERN, 1, 4), exact_map(trace, 0, Stage.PATTERN, 1)
     assert pooled.block == 3 and pooled.values.shape == (3, 3)
     corner = exact.values[6:9, 0:3]
     assert float(pooled.values[2, 0]) == pytest.approx(float(corner.flatten()[corner.abs().argmax()]))

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mta_viz.analysis.attention.changes import DifferenceMap
-from mta_viz.analysis.attention.maps import AttentionMap, Pooler
-from mta_viz.analysis.attention.predictions import Prediction
+from mta_viz.analysis.attention.maps import AttentionMap, Pooler, stages_table
+from mta_viz.analysis.attention.predictions import Prediction, Predictions
 from mta_viz.analysis.attention.terms import Decomposition, Mixed, Scored, Softmaxed, Term
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
-from mta_viz.exporting.data import decomposition_csv, kernels_csv, map_csv, predictions_csv, stages_csv
+from mta_viz.exporting.data import kernels_csv
 from mta_viz.exporting.saved import file_name
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
@@ -28,7 +28,7 @@ def read(text: str) -> list[dict[str, str]]:
 
 
 def test_a_map_is_one_line_a_cell_with_tokens_and_masked_cells_empty() -> None:
-    rows = read(map_csv(MAP, TOKENS))
+    rows = read(MAP.table(TOKENS).csv())
     assert len(rows) == 9
     assert rows[3] == {
         "layer": "2", "head": "1", "stage": "hook_scores_kq", "query": "1", "query_token": "<s>",
@@ -45,7 +45,7 @@ def test_a_pooled_map_gives_its_blocks() -> None:
     pooler = Pooler(2, 3)
     pooler.add(MAP.values)
     pooled = pooler.result()
-    rows = read(map_csv(replace(MAP, values=pooled.values, pooled=pooled, block=2), TOKENS))
+    rows = read(replace(MAP, values=pooled.values, pooled=pooled, block=2).table(TOKENS).csv())
     assert len(rows) == 4
     last = rows[2]
     assert (last["first_query"], last["last_query"], last["first_key"], last["last_key"]) == (
@@ -60,7 +60,7 @@ def test_a_pooled_map_gives_its_blocks() -> None:
 
 def test_stages_follow_each_other_in_one_table() -> None:
     maps = {Stage.KQ: MAP, Stage.RAW: replace(MAP, stage=Stage.RAW)}
-    rows = read(stages_csv(maps, TOKENS))
+    rows = read(stages_table(maps, TOKENS).csv())
     assert [row["stage"] for row in rows] == ["hook_attn_scores"] * 9 + ["hook_scores_kq"] * 9
 
 
@@ -80,7 +80,7 @@ def test_kernels_give_taps_by_offset_and_mixing_by_head() -> None:
 
 
 def test_predictions_are_ranked() -> None:
-    rows = read(predictions_csv([Prediction(9, "a,b", 0.75)]))
+    rows = read(Predictions([Prediction(9, "a,b", 0.75)]).table().csv())
     assert rows == [{"rank": "1", "id": "9", "token": "a,b", "probability": "0.75"}]
 
 
@@ -108,7 +108,7 @@ def decomposed(kind: type, terms: tuple[Term, ...] = (), **facts: object) -> Dec
 
 def test_a_decomposition_is_one_line_a_term() -> None:
     terms = (Term(1, 1, 0, "inside", 2.0, 0.25, 0.5), Term(1, -1, 3, "outside", 0.1, 0.0, 0.0))
-    rows = read(decomposition_csv(decomposed(Mixed, terms), TOKENS))
+    rows = read(decomposed(Mixed, terms).table(TOKENS).csv())
     assert rows[0] == {
         "layer": "2", "head": "1", "stage": "hook_scores_kq", "query": "1", "query_token": "<s>", "key": "0",
         "key_token": 'a"b,c', "value": "0.5", "residual": "1e-07", "source_stage": "hook_attn_scores",
@@ -121,7 +121,7 @@ def test_a_decomposition_is_one_line_a_term() -> None:
 
 def test_values_that_are_no_sum_give_what_they_were_computed_from() -> None:
     softmax = decomposed(Softmaxed, score=1.5, log_normaliser=2.0, rival=None, margin=None)
-    (row,) = read(decomposition_csv(softmax, TOKENS))
+    (row,) = read(softmax.table(TOKENS).csv())
     assert (row["score"], row["log_normaliser"], row["runner_up_key"], row["margin_nats"]) == (
         "1.5",
         "2",
@@ -129,11 +129,11 @@ def test_values_that_are_no_sum_give_what_they_were_computed_from() -> None:
         "",
     )
     scored = decomposed(Scored, query_norm=3.0, key_norm=2.0, cosine=-0.5, d_head=16)
-    (row,) = read(decomposition_csv(scored, TOKENS))
+    (row,) = read(scored.table(TOKENS).csv())
     assert (row["query_norm"], row["key_norm"], row["cosine"], row["d_head"]) == ("3", "2", "-0.5", "16")
 
 
 def test_a_difference_says_what_was_subtracted() -> None:
     values = torch.tensor([[0.5]])
-    rows = read(map_csv(DifferenceMap(0, 0, Stage.KQ, values, 0, 0, before=Stage.RAW), TOKENS))
+    rows = read(DifferenceMap(0, 0, Stage.KQ, values, 0, 0, before=Stage.RAW).table(TOKENS).csv())
     assert rows[0]["stage"] == "hook_scores_kq - hook_attn_scores"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from mta_viz.analysis.attention.health import health
-from mta_viz.analysis.attention.maps import head_maps, pooled_map, shared_limit
+from mta_viz.analysis.attention.maps import head_map, head_maps, shared_limit, stages_table
 from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.kernels.kernels import layer_kernels
-from mta_viz.exporting.data import kernels_csv, map_csv, stages_csv
+from mta_viz.exporting.data import kernels_csv
 from mta_viz.plots.attention.maps import attention_map
 from mta_viz.plots.attention.predictions import next_tokens
 from mta_viz.plots.attention.strip import stage_strip
@@ -34,14 +34,14 @@ def test_figures_of_a_golden_checkpoint(golden: Path, name: str) -> None:
             for unit in ("score", "weight")
         }
         assert json.loads(stage_strip(maps, trace.tokens, limits, next(iter(maps))).to_json())
-        assert len(stages_csv(maps, trace.tokens).splitlines()) == 1 + len(maps) * LENGTH**2
+        assert len(stages_table(maps, trace.tokens).rows) == len(maps) * LENGTH**2
         for stage, one in maps.items():
             figure = attention_map(one, trace.tokens, limit=limits[stage.value.unit])
             seen = next(trace for trace in figure.data if trace.meta == TARGETS)
             values = trace.map(layer, stage, 1).numpy()
             assert np.array_equal(seen.customdata[:, 0], values[seen.y, seen.x])
-        pooled = pooled_map(trace, layer, stage, 1, max_cells=8)
-        assert attention_map(pooled, trace.tokens, limit=1.0).to_json() and map_csv(pooled, trace.tokens)
+        pooled = head_map(trace, layer, stage, 1, max_cells=8)
+        assert attention_map(pooled, trace.tokens, limit=1.0).to_json() and pooled.table(trace.tokens).rows
         kernels = layer_kernels(model.state_dict(), model.config, layer)
         for where in ("pre", "post"):
             assert kernel_grid(kernels, where, layer=layer).to_json()

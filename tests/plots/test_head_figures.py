@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from mta_viz.analysis.attention.cells import CrossSection
 from mta_viz.analysis.attention.heads import SCORES, HeadScores
-from mta_viz.analysis.attention.maps import CrossSection
 from mta_viz.analysis.attention.patterns import MAX_CELLS, Thumbnails
 from mta_viz.analysis.attention.predictions import LogitLens, Prediction
 from mta_viz.analysis.attention.spans import Span

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from model_cases import EXAMPLES
 
-from mta_viz.analysis.attention.maps import Along, CrossSection
+from mta_viz.analysis.attention.cells import Along, CrossSection
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from mta_viz.analysis.attention.maps import exact_map, pooled_map
+from mta_viz.analysis.attention.maps import exact_map, head_map
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
@@ -63,7 +63,7 @@ def test_stored_maps_come_back_bit_for_bit_without_the_checkpoint(file, trace):
         assert torch.equal(crop, trace.map(layer, stage, 1)[3:7, 2:5])  # slabs of other rows round otherwise
     mine, theirs = (exact_map(one, 1, Stage.KQ, 0) for one in (alone, trace))
     assert torch.equal(mine.values, theirs.values) and mine.negative_share == theirs.negative_share
-    assert torch.equal(*(pooled_map(one, 1, Stage.KQ, 0, 4).values for one in (alone, trace)))
+    assert torch.equal(*(head_map(one, 1, Stage.KQ, 0, 4).values for one in (alone, trace)))
 
 
 @pytest.mark.parametrize(

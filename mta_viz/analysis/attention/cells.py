@@ -1,6 +1,9 @@
-"""The cells of one head's map that stand out: by value, by a step's change, or by what they contribute."""
+"""Single cells of one head: those that stand out, a query's row and a key's column at every stage.
 
-from collections.abc import Iterator
+Cells stand out by value, by a step's change, or by what they contribute; no whole map is needed for any.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,8 +13,10 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.changes import difference_steps
 from mta_viz.errors import PromptError
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, Unit
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
 
 By = Literal["value", "change", "contribution"]
 
@@ -83,10 +88,29 @@ def top_cells(
         if norms is not None:
             size = size * norms[: size.shape[1]]
         best += _largest(size, values, earlier, first_row, k, first_token)
-        best = sorted(best, key=lambda one: (-one[0], one[1].query, one[1].key))[:k]
+        best = sorted(best, key=lambda entry: (-entry[0], entry[1].query, entry[1].key))[:k]
     if norms is None:
         return tuple(cell for _, cell in best)
     return tuple(replace(cell, contribution=size) for size, cell in best)
+
+
+def cells_table(cells: Sequence[TopCell], tokens: Tokens) -> Table:
+    """One row a cell, in their order."""
+    pieces = tokens.pieces
+    rows = (
+        (
+            cell.query,
+            pieces[cell.query],
+            cell.key,
+            pieces[cell.key],
+            cell.value,
+            cell.before,
+            cell.contribution,
+        )
+        for cell in cells
+    )
+    facts = ("value", "value_before", "contribution")
+    return Table.of(("query", "query_token", "key", "key_token", *facts), rows)
 
 
 def value_norms(trace: Trace, layer: int, head: int) -> Float[Tensor, " key"]:
@@ -134,3 +158,72 @@ def _largest(
         for largest, place in zip(top.tolist(), places.tolist(), strict=True)
         if largest >= 0
     ]
+
+
+Along = Literal["keys", "queries"]
+
+
+@dataclass(frozen=True)
+class CrossSection:
+    """Values of a head along the keys of one query, or along the queries of one key.
+
+    `position` is that query (key). Value c of a stage, float32 on the CPU, belongs to token
+    `start + c`; the other tokens are masked: keys after the query, queries before the key.
+    """
+
+    layer: int
+    head: int
+    along: Along
+    position: int
+    start: int
+    values: Mapping[Stage, Float[Tensor, " position"]]
+
+    @property
+    def stop(self) -> int:
+        """One after the last token that has a value."""
+        return self.start + len(next(iter(self.values.values())))
+
+    def largest(self, unit: Unit, first_token: bool = True) -> float:
+        """Largest finite |x| of the stages of a unit; without `first_token`, of later tokens if any."""
+        skip = 1 if self.start == 0 and not first_token and self.stop > 1 else 0
+        rows = [row[skip:] for stage, row in self.values.items() if stage.value.unit == unit]
+        sizes = torch.cat([row[row.isfinite()].abs() for row in rows])
+        return float(sizes.max()) if len(sizes) else 0.0
+
+    def table(self, tokens: Tokens) -> Table:
+        """One row a token and stage."""
+        other = "query" if self.along == "keys" else "key"
+        rows = (
+            (self.layer, self.head, stage.value.hook, self.position, place, tokens.pieces[place], value)
+            for stage, values in self.values.items()
+            for place, value in enumerate(values.tolist(), start=self.start)
+        )
+        return Table.of(("layer", "head", "stage", other, "position", "token", "value"), rows)
+
+
+def query_row(trace: Trace, layer: int, head: int, query: int) -> CrossSection:
+    """What `query` attends to, at every stage. Raises PromptError for what is not there."""
+    _check(trace, layer, head, "query", query)
+    ((_, slabs),) = trace.stage_slabs(layer, range(query, query + 1))
+    values = {stage: slabs[stage][head, 0].detach().cpu().clone() for stage in Stage if stage in slabs}
+    return CrossSection(layer, head, "keys", query, 0, values)
+
+
+def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
+    """How all queries from `key` on attend to it, at every stage; one pass over the layer's rows."""
+    _check(trace, layer, head, "key", key)
+    parts: dict[Stage, list[Tensor]] = {}
+    for _, slabs in trace.stage_slabs(layer, range(key, len(trace.tokens))):
+        for stage, slab in slabs.items():
+            column = slab[head, :, key].detach().cpu().clone()  # a view would keep the whole slab
+            parts.setdefault(stage, []).append(column)
+    values = {stage: torch.cat(parts[stage]) for stage in Stage if stage in parts}
+    return CrossSection(layer, head, "queries", key, key, values)
+
+
+def _check(trace: Trace, layer: int, head: int, name: str, position: int) -> None:
+    config = trace.model.config
+    counts = {"layer": (layer, config.n_layers), "head": (head, config.n_heads)}
+    for word, (index, count) in (counts | {name: (position, len(trace.tokens))}).items():
+        if not 0 <= index < count:
+            raise PromptError(f"{word} {index} does not exist; there are {count}, counted from 0")

@@ -1,7 +1,7 @@
 """What each step of a layer changed: which stage comes from which, difference maps, statistics of rows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,8 @@ from mta_viz.errors import PromptError
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import Row, Table
+from mta_viz.tokenizers.base import Tokens
 
 Operation = Literal["product", "convolution", "mixing", "softmax", "nothing"]
 
@@ -66,6 +68,11 @@ class DifferenceMap(AttentionMap):
     """
 
     before: Stage
+
+    @property
+    def title(self) -> str:
+        """What a row says of the stages: both hooks."""
+        return f"{self.stage.value.hook} - {self.before.value.hook}"
 
 
 def subtract(after: AttentionMap, before: AttentionMap) -> DifferenceMap:
@@ -236,6 +243,21 @@ class StageStatistics:
             return math.nan
         return float((self.entropy[1:] / torch.arange(2, len(self.entropy) + 1).log()).nanmedian())
 
+    def rows(self) -> Iterator[tuple[float, ...]]:
+        """Of every query its row sum, negative and cancelled share, effective keys and entropy."""
+        entropy = torch.full_like(self.row_sums, torch.nan) if self.entropy is None else self.entropy
+        facts = (self.row_sums, self.negative_shares, self.cancelled_shares, self.effective_keys, entropy)
+        return zip(*(fact.tolist() for fact in facts), strict=True)
+
+    def summary(self) -> Row:
+        """The row of `HeadStatistics.summary`."""
+        low, middle, high = (round(end, 4) for end in self.row_sum_range)
+        entropy = None if self.entropy is None else round(self.median_entropy_share, 4)
+        negative, cancelled = round(self.negative_share, 4), round(self.cancelled_share, 4)
+        keys = round(self.median_effective_share, 4)
+        signs = (negative, self.n_negative_rows, cancelled)
+        return (self.stage.value.long, self.stage.value.unit, low, middle, high, *signs, keys, entropy)
+
 
 @dataclass(frozen=True)
 class Change:
@@ -262,6 +284,23 @@ class HeadStatistics:
     head: int
     stages: dict[Stage, StageStatistics]
     changes: tuple[Change, ...]
+
+    def table(self, tokens: Tokens) -> Table:
+        """One row a stage and query."""
+        rows = []
+        for stage, statistics in self.stages.items():
+            for query, numbers in enumerate(statistics.rows()):
+                rows.append((self.layer, self.head, stage.value.hook, query, tokens.pieces[query], *numbers))
+        where = ("layer", "head", "stage", "query", "query_token")
+        return Table.of((*where, "row_sum", "negative", "cancelled", "effective_keys", "entropy_nats"), rows)
+
+    def summary(self) -> Table:
+        """One row a stage: what its rows are like, shares rounded to four digits."""
+        columns = (
+            *("stage", "unit", "row sum, smallest", "median", "largest", "negative", "in rows", "cancelled"),
+            *("effective keys / keys", "entropy / log keys"),
+        )
+        return Table.of(columns, (statistics.summary() for statistics in self.stages.values()))
 
 
 def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:

@@ -20,6 +20,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.printed import Printed, PrintedRows, Row, number
 from mta_viz.run.tracing import Progress, Trace
+from mta_viz.tables import Table
 
 _W = "w = P / sum |P| is a row of final weights divided by the sum of its sizes"
 _MADE = (Stage.KQ, Stage.MIX, Stage.SOFTMAX_KQ, Stage.PATTERN)  # by a convolution or head mixing
@@ -205,6 +206,17 @@ class HeadScores(Printed):
                 for layer, head in heads
             ],
         }
+
+    def table(self) -> Table:
+        """One row a head, one column a score; NaN where a head has none."""
+        keys = [score.key for score in self.scores]
+        values = torch.stack([self.values[key] for key in keys], dim=-1).tolist()
+        rows = (
+            (layer, head, *numbers)
+            for layer, heads in enumerate(values)
+            for head, numbers in enumerate(heads)
+        )
+        return Table.of(("layer", "head", *keys), rows)
 
     @property
     def scores(self) -> tuple[Score, ...]:

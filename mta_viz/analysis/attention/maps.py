@@ -1,14 +1,12 @@
-"""Attention maps ready to draw or save: exact crops, pooled overviews, and the limits they share.
+"""Attention maps ready to draw or save: exact crops, pooled overviews, their rows, the limits they share.
 
-Owns what a drawn map is. Recomputing stages is the trace's work, colours are the plots'.
-
-Pooling of attention maps by largest size, sign kept. Only causal cells (key <= query) count.
-One query's row or one key's column of a head at every stage, without a whole map.
+Owns what a drawn map is. Recomputing stages is the trace's work, colours are the plots'. Pooling is by
+largest size, sign kept; only causal cells (key <= query) count.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mta_viz.errors import PromptError
-from mta_viz.model.stages import Stage, Unit, is_distribution, layer_stages
+from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import Row, Table
+from mta_viz.tokenizers.base import Tokens
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,7 @@ def _size(values: Tensor, causal: Tensor) -> Tensor:
 
 
 LIMIT_PERCENTILE = 99.5
+AROUND_SIZE = 128  # tokens a side of a part around a cell: about 3 pixels a cell, enough to hit one
 Map = TypeVar("Map", bound="AttentionMap")
 
 
@@ -144,6 +144,51 @@ class AttentionMap:
         """Cells that are NaN or infinite."""
         return ~self.values.isfinite() & ~self.masked
 
+    @property
+    def title(self) -> str:
+        """What a row says of the stage: its hook."""
+        return self.stage.value.hook
+
+    def table(self, tokens: Tokens) -> Table:
+        """One row a cell; of a pooled map its blocks: largest |x| with sign, where it is, and the mean."""
+        return stages_table({self.stage: self}, tokens)
+
+    def rows(self, tokens: Tokens) -> Iterator[Row]:
+        """The rows of `table`."""
+        which = (self.layer, self.head, self.title)
+        cells = (
+            self._exact_rows(tokens) if self.pooled is None else self._pooled_rows(self.pooled, len(tokens))
+        )
+        return ((*which, *cell) for cell in cells)
+
+    def _exact_rows(self, tokens: Tokens) -> Iterator[Row]:
+        keys, pieces = self.keys.tolist(), tokens.pieces
+        for query, values in zip(self.queries.tolist(), self.values.tolist(), strict=True):
+            for key, value in zip(keys, values, strict=True):
+                masked = key > query
+                yield query, pieces[query], key, pieces[key], None if masked else value, masked
+
+    def _pooled_rows(self, pooled: Pooled, n_tokens: int) -> Iterator[Row]:
+        masked = self.masked.tolist()
+        fields = (pooled.values, pooled.peak_query, pooled.peak_key, pooled.means)
+        for r, query in enumerate(self.queries.tolist()):
+            for c, key in enumerate(self.keys.tolist()):
+                last = [min(start + self.block, n_tokens) - 1 for start in (query, key)]
+                block = [None] * 4 if masked[r][c] else [field[r, c].item() for field in fields]
+                yield query, last[0], key, last[1], *block, masked[r][c]
+
+
+_EXACT = ("query", "query_token", "key", "key_token", "value")
+_POOLED = ("first_query", "last_query", "first_key", "last_key", "largest", "at_query", "at_key", "mean")
+
+
+def stages_table(maps: Mapping[Stage, AttentionMap], tokens: Tokens) -> Table:
+    """The rows of several stages of a head, in the order they are computed; all exact or all pooled."""
+    ordered = [maps[stage] for stage in Stage if stage in maps]
+    columns = _EXACT if ordered[0].pooled is None else _POOLED
+    rows = (row for attention in ordered for row in attention.rows(tokens))
+    return Table.of(("layer", "head", "stage", *columns, "masked"), rows)
+
 
 def exact_map(
     trace: Trace,
@@ -172,19 +217,24 @@ def exact_map(
     return facts.on(drawn, whole_rows=whole)
 
 
-def pooled_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
-    """The whole map in at most `max_cells` x `max_cells` blocks, computed slab by slab."""
-    whole = _Whole(trace, layer, stage, head, -(-len(trace.tokens) // max_cells), pooled=True)
+def head_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
+    """The whole map: exact when the prompt fits `max_cells`, else pooled slab by slab."""
+    whole = _Whole(trace, layer, stage, head, max_cells)
     for first_row, slab in trace.slabs(layer, stage):
         whole.add(slab, first_row)
     return whole.result()
 
 
 def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict[Stage, AttentionMap]:
-    """Every stage the layer computes, in order: exact when the prompt fits `max_cells`, else pooled."""
-    block = -(-len(trace.tokens) // max_cells)
+    """Every stage the layer computes, in order, each as in `head_map`, in one pass.
+
+    Of a saved run without its checkpoint, the stages it holds.
+    """
     stages = layer_stages(trace.model.config.kernels(layer))
-    wholes = {stage: _Whole(trace, layer, stage, head, block, pooled=block > 1) for stage in stages}
+    held = [stage for stage in stages if trace.has(layer, stage)]
+    if len(held) < len(stages):
+        return {stage: head_map(trace, layer, stage, head, max_cells) for stage in held}
+    wholes = {stage: _Whole(trace, layer, stage, head, max_cells) for stage in stages}
     for first_row, slabs in trace.stage_slabs(layer):
         for stage, slab in slabs.items():
             wholes[stage].add(slab, first_row)
@@ -194,13 +244,12 @@ def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict
 class _Whole:
     """One head's whole map while its slabs pass by: pooled, or kept as it is."""
 
-    def __init__(
-        self, trace: Trace, layer: int, stage: Stage, head: int, block: int, *, pooled: bool
-    ) -> None:
+    def __init__(self, trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) -> None:
+        block = -(-len(trace.tokens) // max_cells)
         distribution = is_distribution(stage, trace.model.config.kernels(layer))
         self._empty = AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0, block, distribution)
         self._n_tokens, self._rows = len(trace.tokens), list[Tensor]()
-        self._pooler = Pooler(block, self._n_tokens) if pooled else None
+        self._pooler = Pooler(block, self._n_tokens) if block > 1 else None
         self._facts = Facts()
 
     def add(self, slab: Float[Tensor, "head query key"], first_row: int) -> None:
@@ -248,6 +297,12 @@ def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> flo
     cells = np.concatenate([sizes[used] for sizes, used in counted])
     peaks = np.concatenate([np.where(used, sizes, -1.0).max(1)[used.any(1)] for sizes, used in counted])
     return round_up(max(float(np.percentile(cells, LIMIT_PERCENTILE)), float(np.median(peaks))))
+
+
+def centred(position: int, n_tokens: int, size: int) -> tuple[int, int]:
+    """The range of `size` tokens with this one in its middle, moved inside the prompt; the end excluded."""
+    start = min(max(0, position - size // 2), max(0, n_tokens - size))
+    return start, min(start + size, n_tokens)
 
 
 def round_up(value: float) -> float:
@@ -300,62 +355,3 @@ class Facts:
             negative_share=self.negative / self.total if self.total else 0.0,
             row_sums=(self.lowest, self.highest) if whole_rows else None,
         )
-
-
-Along = Literal["keys", "queries"]
-
-
-@dataclass(frozen=True)
-class CrossSection:
-    """Values of a head along the keys of one query, or along the queries of one key.
-
-    `position` is that query (key). Value c of a stage, float32 on the CPU, belongs to token
-    `start + c`; the other tokens are masked: keys after the query, queries before the key.
-    """
-
-    layer: int
-    head: int
-    along: Along
-    position: int
-    start: int
-    values: Mapping[Stage, Float[Tensor, " position"]]
-
-    @property
-    def stop(self) -> int:
-        """One after the last token that has a value."""
-        return self.start + len(next(iter(self.values.values())))
-
-    def largest(self, unit: Unit, first_token: bool = True) -> float:
-        """Largest finite |x| of the stages of a unit; without `first_token`, of later tokens if any."""
-        skip = 1 if self.start == 0 and not first_token and self.stop > 1 else 0
-        rows = [row[skip:] for stage, row in self.values.items() if stage.value.unit == unit]
-        sizes = torch.cat([row[row.isfinite()].abs() for row in rows])
-        return float(sizes.max()) if len(sizes) else 0.0
-
-
-def query_row(trace: Trace, layer: int, head: int, query: int) -> CrossSection:
-    """What `query` attends to, at every stage. Raises PromptError for what is not there."""
-    _check(trace, layer, head, "query", query)
-    ((_, slabs),) = trace.stage_slabs(layer, range(query, query + 1))
-    values = {stage: slabs[stage][head, 0].detach().cpu().clone() for stage in Stage if stage in slabs}
-    return CrossSection(layer, head, "keys", query, 0, values)
-
-
-def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
-    """How all queries from `key` on attend to it, at every stage; one pass over the layer's rows."""
-    _check(trace, layer, head, "key", key)
-    parts: dict[Stage, list[Tensor]] = {}
-    for _, slabs in trace.stage_slabs(layer, range(key, len(trace.tokens))):
-        for stage, slab in slabs.items():
-            column = slab[head, :, key].detach().cpu().clone()  # a view would keep the whole slab
-            parts.setdefault(stage, []).append(column)
-    values = {stage: torch.cat(parts[stage]) for stage in Stage if stage in parts}
-    return CrossSection(layer, head, "queries", key, key, values)
-
-
-def _check(trace: Trace, layer: int, head: int, name: str, position: int) -> None:
-    config = trace.model.config
-    counts = {"layer": (layer, config.n_layers), "head": (head, config.n_heads)}
-    for word, (index, count) in (counts | {name: (position, len(trace.tokens))}).items():
-        if not 0 <= index < count:
-            raise PromptError(f"{word} {index} does not exist; there are {count}, counted from 0")

@@ -10,6 +10,7 @@ from torch import Tensor
 from mta_viz.analysis.attention.maps import AttentionMap, Pooler
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.run.tracing import Progress, Trace
+from mta_viz.tables import Table
 
 EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
 TARGETS = ("previous", "duplicate", "induction", "sink", "self")
@@ -164,6 +165,17 @@ class Thumbnails:
     def maps(self) -> list[AttentionMap]:
         """All of them."""
         return [self.map(layer, head) for layer in self.layers for head in range(self.values.shape[1])]
+
+    def table(self) -> Table:
+        """One row a block with causal cells, by its first query and key."""
+        rows = (
+            (layer, head, self.stage.value.hook, row * self.block, column * self.block, value)
+            for layer, heads in zip(self.layers, self.values.tolist(), strict=True)
+            for head, cells in enumerate(heads)
+            for row, values in enumerate(cells)
+            for column, value in enumerate(values[: row + 1])
+        )
+        return Table.of(("layer", "head", "stage", "first_query", "first_key", "largest"), rows)
 
 
 def layer_thumbnails(

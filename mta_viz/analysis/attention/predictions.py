@@ -11,6 +11,7 @@ from torch import Tensor
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.printed import Printed, PrintedRows, Row
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import Table
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Predictions(PrintedRows):
         return f"The {len(self)} most probable next tokens"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
-        rows = [(rank, one.piece, f"{one.probability:.2%}", one.id) for rank, one in enumerate(self, start=1)]
+        rows = [(rank, piece, f"{share:.2%}", token) for rank, token, piece, share in self.table().rows]
         return ("rank", "token", "probability", "id"), rows
+
+    def table(self) -> Table:
+        """One row a token."""
+        rows = ((rank, *vars(token).values()) for rank, token in enumerate(self, start=1))
+        return Table.of(("rank", "id", "token", "probability"), rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +70,16 @@ class LogitLens(Printed):
             for row, ranks in zip(self.probabilities.tolist(), self.ranks.tolist(), strict=True)
         ]
         return ("depth", *self.pieces), [(depth, *row) for depth, row in enumerate(cells)]
+
+    def table(self) -> Table:
+        """One row a depth and chosen token; depth 0 is the embedding."""
+        facts = (self.logits, self.probabilities, self.ranks)
+        rows = (
+            (depth, *token)
+            for depth, parts in enumerate(zip(*facts, strict=True))
+            for token in zip(self.ids, *(part.tolist() for part in parts), strict=True)
+        )
+        return Table.of(("depth", "token_id", "logit", "probability", "rank"), rows)
 
     def as_data(self) -> dict[str, Any]:
         """Plain values: what every depth would predict, and the tokens chosen at every depth."""

@@ -14,6 +14,8 @@ from torch import Tensor
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.model.stages import Stage
 from mta_viz.printed import Printed, Row, number
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
 
 State = Literal["inside", "outside", "future"]
 
@@ -33,6 +35,18 @@ class Term:
     weight: float
     source: float
     product: float
+
+    def row(self, tokens: Tokens) -> dict[str, object]:
+        """What it reads, by column; there is no token outside the prompt."""
+        there = self.state != "outside"
+        return {
+            "source_head": self.head,
+            "source_query": self.query,
+            "source_query_token": tokens.pieces[self.query] if there else None,
+            "source_key": self.key,
+            "source_key_token": tokens.pieces[self.key] if there else None,
+            **{"state": self.state, "weight": self.weight, "source": self.source, "product": self.product},
+        }
 
 
 @dataclass(frozen=True)
@@ -88,10 +102,30 @@ class Decomposition(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         rows = [
-            (f"H{one.head}", one.query, one.key, number(one.weight), number(one.source), number(one.product))
-            for one in self.terms
+            (f"H{term.head}", term.query, term.key, *map(number, (term.weight, term.source, term.product)))
+            for term in self.terms
         ]
         return ("head", "query", "key", "weight", "source", "product"), rows
+
+    def table(self, tokens: Tokens) -> Table:
+        """One row a term, largest |product| first, with the cell itself in each.
+
+        A value that is no sum of cells (softmax, raw score) is one row with what it was computed from.
+        """
+        pieces = tokens.pieces
+        cell = {
+            **{"layer": self.layer, "head": self.head, "stage": self.stage.value.hook},
+            **{"query": self.query, "query_token": pieces[self.query], "key": self.key},
+            **{"key_token": pieces[self.key], "value": self.value, "residual": self.residual},
+        }
+        before = self.stage_before and self.stage_before.value.hook
+        terms = [{"source_stage": before} | term.row(tokens) for term in self.terms]
+        rows: list[dict[str, object]] = [cell | made for made in terms or [self._made_of()]]
+        return Table.of(rows[0], (tuple(row.values()) for row in rows))
+
+    def _made_of(self) -> dict[str, object]:
+        """What a value that is no sum was computed from."""
+        return {}
 
     @property
     def cause(self) -> Cause:
@@ -153,6 +187,10 @@ class Softmaxed(Decomposition):
         )
         return f"exp({number(self.score)} - {number(self.log_normaliser)}){rival}"
 
+    def _made_of(self) -> dict[str, object]:
+        row: dict[str, object] = {"score": self.score, "log_normaliser": self.log_normaliser}
+        return row | {"runner_up_key": self.rival, "margin_nats": self.margin}
+
 
 @dataclass(frozen=True, repr=False)
 class Scored(Decomposition):
@@ -165,6 +203,10 @@ class Scored(Decomposition):
 
     def _sum_words(self) -> str:
         return f"{self.query_norm:.3g} x {self.key_norm:.3g} x cosine {self.cosine:.3g} / sqrt({self.d_head})"
+
+    def _made_of(self) -> dict[str, object]:
+        names = ("query_norm", "key_norm", "cosine", "d_head")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, repr=False)

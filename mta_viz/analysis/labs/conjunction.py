@@ -27,6 +27,7 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
+from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
 _SCORE_STAGES = tuple(stage for stage in Stage if stage.value.unit == "score")
@@ -39,6 +40,10 @@ DEFINITIONS = {
     "share": "share: sum of |P| over the span / sum over the last token's row; of scores, the share if the "
     "softmax came there.",
 }
+_NUMBERS = (
+    *("both", "a_only", "b_only", "neither", "a", "a_low", "a_high", "b", "b_low", "b_high"),
+    *("interaction", "interaction_low", "interaction_high"),
+)
 _INTERACTION = "f(both) - f(A only) - f(B only) + f(neither), f the span's"
 
 
@@ -77,6 +82,20 @@ class Conjunction:
             raise PromptError(f"there is no {measure[0]} at {measure[1].value.short} here; there are {there}")
         return _effects(self, measure)
 
+    def table(self) -> Table:
+        """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals."""
+        rows: list[Row] = []
+        for name, stage in self.values:
+            effects = self.effects((name, stage))
+            n_layers, n_heads = effects.means.shape[1:]
+            numbers = torch.cat([effects.means, *map(_ends, (effects.a, effects.b, effects.interaction))])
+            rows += [
+                (name, stage.value.hook, layer, head, self.n, *numbers[:, layer, head].tolist())
+                for layer in range(n_layers)
+                for head in range(n_heads)
+            ]
+        return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS), rows)
+
 
 @dataclass(frozen=True)
 class Strongest:
@@ -110,6 +129,39 @@ def conjunction(
         if keep is not None:
             keep(_joined(found))
     return _joined(found)
+
+
+def tested(
+    models: Mapping[str, HookedMTA],
+    samples: Sequence[FourPrompts],
+    *,
+    begin: Callable[[str], None] | None = None,
+    keep: Callable[[dict[str, Conjunction]], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Conjunction]:
+    """Several models on the same samples, by their names.
+
+    `begin(name)` comes before each; `keep(results so far)` and `progress(share of this one)` as of
+    `conjunction`. Raises PromptError for a model that reads the samples in other tokens than the first.
+    """
+    results: dict[str, Conjunction] = {}
+    for name, model in models.items():
+        if begin is not None:
+            begin(name)
+        if results:
+            check_reads_alike(model, name, samples)
+        keep_part = None if keep is None else partial(_keep_with, dict(results), name, keep)
+        results[name] = conjunction(model, samples, keep=keep_part, progress=progress)
+    return results
+
+
+def _keep_with(
+    others: dict[str, Conjunction],
+    name: str,
+    keep: Callable[[dict[str, Conjunction]], None],
+    so_far: Conjunction,
+) -> None:
+    keep({**others, name: so_far})
 
 
 def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
@@ -166,22 +218,17 @@ def measure_there(found: Conjunction, measure: Measure) -> Measure:
     return next((name, one) for one in reversed(stages) if (name, one) in found.values)
 
 
-def rows_of(found: Conjunction) -> list[dict[str, Any]]:
-    """A row for each measure, stage, layer and head: the four means, and effects with their intervals."""
-    rows: list[dict[str, Any]] = []
-    for name, stage in found.values:
-        effects = found.effects((name, stage))
-        numbers = dict(zip(("both", "a_only", "b_only", "neither"), effects.means, strict=True))
-        for part, score in (("a", effects.a), ("b", effects.b), ("interaction", effects.interaction)):
-            numbers |= {part: score.mean, f"{part}_low": score.low, f"{part}_high": score.high}
-        n_layers, n_heads = effects.means.shape[1:]
-        rows += [
-            {"measure": name, "stage": stage.value.hook, "layer": layer, "head": head, "samples": found.n}
-            | {column: float(values[layer, head]) for column, values in numbers.items()}
-            for layer in range(n_layers)
-            for head in range(n_heads)
-        ]
-    return rows
+def heads_table(results: Mapping[str, Conjunction]) -> Table:
+    """The tables of several models, by their names."""
+    tables = {name: result.table() for name, result in results.items()}
+    rows = ((name, *row) for name, table in tables.items() for row in table.rows)
+    return Table.of(("model", *next(iter(tables.values())).columns), rows)
+
+
+def rows_of(result: Conjunction) -> list[dict[str, Any]]:
+    """The rows of its table by column."""
+    table = result.table()
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]) -> None:
@@ -200,6 +247,10 @@ def at_identity(model: HookedMTA) -> HookedMTA | None:
     """The same model with every kernel and all head mixing at identity; None if it has none."""
     plan = everything_to_identity(model.config)
     return edited(model, plan) if plan else None
+
+
+def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
+    return torch.stack([score.mean, score.low, score.high])
 
 
 def _measured(

@@ -1,13 +1,12 @@
-"""Which heads find the asked part of a prompt: what the last query gives each part, at every stage.
+"""Which heads find the asked part of a prompt, at every stage, and one head's maps around it.
 
 The parts are the needles of a needle prompt, or the blocks of a block sequence. Owns no model and
 no task: `needle_parts` and `block_parts` turn samples into parts. One row a layer is recomputed.
-
-One head's maps before and after its convolutions, cropped to where asking queries meet the asked keys.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -49,6 +48,11 @@ class StepCrop:
     region: Region
     before: AttentionMap
     after: AttentionMap
+
+    @property
+    def place(self) -> Literal["pre", "post"]:
+        """Whether the convolution is before or after the softmax."""
+        return "pre" if self.after.stage is Stage.KQ else "post"
 
     @property
     def difference(self) -> DifferenceMap:

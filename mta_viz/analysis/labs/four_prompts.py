@@ -15,13 +15,32 @@ import torch
 from mta_viz.analysis.attention.spans import Span, find
 from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
 from mta_viz.errors import ConfigError, PromptError
-from mta_viz.tasks.blocks import N_ALPHABET, BlockTask
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import tokenize
+from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask
 from mta_viz.tasks.seeding import stream_generator
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
 PROMPTS = ("both", "A only", "B only", "neither")
 SLOTS = ("{A}", "{B}", "{A?}", "{B?}")
+TEXT = (
+    "A boy fed the {B} in the yard. {A} saw the {B} by the gate. Then {A} went home with a book. "
+    "Where did {A?} see the {B?}?"
+)
+SPAN = "{A} saw the {B} by the gate"
+LINES = (
+    "Alice, rabbit, Peter, parrot",
+    "Maria, weasel, James, monkey",
+    "Helen, donkey, Susan, salmon",
+    "Felix, sheep, Alice, mouse",
+    "Jacob, goat, Laura, duck",
+    "Mark, lamb, Kate, duck",
+    "Diana, monkey, Julia, beaver",
+    "Emily, goose, Sarah, mouse",
+)
+LETTERS = ("hjnvt.q{A}gz{B}.aoxsb#{A?}{B?}", "q{A}gz{B}", "d, f, m, p\ne, r, m, p\nu, w, k, y")
+
 _LEAST_FREE = 0.2  # pairs of letters a sequence must have on average: about one in six then has one
 _CHUNK = 50  # sequences drawn at once, as the task draws them
 
@@ -123,7 +142,7 @@ def written_prompts(
         raise PromptError("the span is empty; copy the part of the text whose attention is measured")
     if not words:
         raise PromptError("there are no words; write a line such as: Alice, rabbit, Mary, turtle")
-    return tuple(_written(tokenizer, text, span, one) for one in words)
+    return tuple(_written(tokenizer, text, span, line) for line in words)
 
 
 def words_of(lines: str) -> tuple[tuple[str, ...], ...]:
@@ -131,6 +150,19 @@ def words_of(lines: str) -> tuple[tuple[str, ...], ...]:
     return tuple(
         tuple(word.strip() for word in line.split(",")) for line in lines.splitlines() if line.strip()
     )
+
+
+def example(model: HookedMTA) -> tuple[str, str, str]:
+    """A text, its span and lines of words to begin with, the words cut into as many tokens by this model."""
+    if model.config.vocab_size == VOCAB_SIZE:
+        return LETTERS
+    lines = [line for line in LINES if _fits(model, line)]
+    return TEXT, SPAN, "\n".join(lines or LINES[:1])
+
+
+def _fits(model: HookedMTA, line: str) -> bool:
+    lengths = [len(tokenize(model, f"the {word}")) for word in words_of(line)[0]]
+    return lengths[:2] == lengths[2:]
 
 
 def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -> FourPrompts:

@@ -1,11 +1,8 @@
-"""One question through a model: what it answers, how sure it is of the gold answer, who found the facts.
-
-How many questions a model answers right, beside chance: the lab's and the command's measurement.
-"""
+"""Questions about stories through a model: what it answers and who found the facts; how many are right."""
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate
+from mta_viz.tables import Table
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -27,11 +25,11 @@ NEW_TOKENS = 20  # of the answer; the first sentence is judged
 
 @dataclass(frozen=True)
 class QuestionRun:
-    """`said`: the greedy continuation. `scored`: its judgement. `probability`: of the whole gold answer."""
+    """`scored` judges the greedy `continuation`; `probability` is that of the whole gold answer."""
 
     sample: QuestionSample
     finder: Finder
-    said: str
+    continuation: str
     scored: Scored
     probability: float
 
@@ -48,16 +46,16 @@ def run_question(
 
     Raises `PromptError` and `TokenizerError` as `make_question_sample` does.
     """
-    say = begin or (lambda words: None)
+    begin = begin or (lambda words: None)
     tokenizer = check_vocabulary(model, model.tokenizer)
     sample = make_question_sample(tokenizer, task, seed)
-    say("Running the prompt")
+    begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
-    say("Looking where every head looks")
+    begin("Looking where every head looks")
     finder = find(trace, fact_parts(sample), progress=progress)
-    say("Reading the answer")
-    said = greedy_answer(model, tokenizer, sample, progress=progress)
-    return QuestionRun(sample, finder, said, judged(said, sample), gold_probability(model, sample))
+    begin("Reading the answer")
+    answer = greedy_answer(model, tokenizer, sample, progress=progress)
+    return QuestionRun(sample, finder, answer, judged(answer, sample), gold_probability(model, sample))
 
 
 def greedy_answer(
@@ -67,9 +65,9 @@ def greedy_answer(
     return tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS, progress=progress))
 
 
-def judged(said: str, sample: QuestionSample) -> Scored:
-    """A continuation by BABILong's rule."""
-    return score_output(said, sample.answer, sample.question.text, sample.labels)
+def judged(continuation: str, sample: QuestionSample) -> Scored:
+    """By BABILong's rule."""
+    return score_output(continuation, sample.answer, sample.question.text, sample.labels)
 
 
 def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
@@ -108,12 +106,12 @@ ANSWER_RUNS = 1.8  # an answer of 20 tokens takes as long as so many runs of the
 
 @dataclass(frozen=True)
 class QuestionAnswer:
-    """Sample number `seed`. `said`: the first sentence generated; `named`: its labels that count."""
+    """Sample number `seed`. `sentence`: the first one generated; `named`: its labels that count."""
 
     seed: int
     question: str
     gold: str
-    said: str
+    sentence: str
     named: tuple[str, ...]
     right: bool
 
@@ -138,7 +136,7 @@ class QuestionScore:
     @property
     def right(self) -> int:
         """Those answered right."""
-        return sum(one.right for one in self.answers)
+        return sum(answer.right for answer in self.answers)
 
     @property
     def accuracy(self) -> float:
@@ -153,7 +151,21 @@ class QuestionScore:
     @property
     def silent(self) -> int:
         """Answers whose first sentence names no label that counts."""
-        return sum(not one.named for one in self.answers)
+        return sum(not answer.named for answer in self.answers)
+
+
+def answers_table(scores: Iterable[QuestionScore]) -> Table:
+    """One row an answer: its sample and its first sentence; `named` are the labels that count."""
+    rows = (
+        (
+            *(score.task, score.distraction, answer.seed, answer.question, answer.gold, answer.sentence),
+            *(" ".join(answer.named), answer.right),
+        )
+        for score in scores
+        for answer in score.answers
+    )
+    header = ("task", "distraction", "sample", "question", "gold", "first_sentence", "named", "right")
+    return Table.of(header, rows)
 
 
 def evaluate_questions(
@@ -177,10 +189,10 @@ def evaluate_questions(
     score = QuestionScore(task.name, task.distraction, task.chance, ())
     for number in range(seed, seed + n):
         sample = make_question_sample(tokenizer, task, number)
-        said = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
-        found = judged(said, sample)
+        continuation = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
+        scored = judged(continuation, sample)
         answer = QuestionAnswer(
-            number, sample.question.text, sample.answer, found.sentence, found.named, found.right
+            number, sample.question.text, sample.answer, scored.sentence, scored.named, scored.right
         )
         score = QuestionScore(task.name, task.distraction, task.chance, (*score.answers, answer))
         if keep is not None:

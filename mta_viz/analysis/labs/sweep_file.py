@@ -12,12 +12,15 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from mta_viz.analysis.labs.needle import NeedleScore, needle_score
-from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places
+from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_score
+from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
 
 FORMAT = "mta_viz needle sweep 1"
@@ -44,6 +47,11 @@ class ModelResults:
     samples: Annotated[
         tuple[Annotated[SampleResult, AfterValidator(check_places)], ...], AfterValidator(_each_once)
     ]
+
+    def only(self, sweep: Sweep) -> "ModelResults":
+        """With the samples of one sweep alone."""
+        wanted = set(sweep.keys)
+        return replace(self, samples=tuple(sample for sample in self.samples if sample.key in wanted))
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,36 @@ class SweepResults:
 def empty_results(sweep: Sweep) -> SweepResults:
     """Results without a sample yet."""
     return SweepResults(sweep.wording, sweep.needle, sweep.question, ())
+
+
+def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
+    """What `results` hold of a model's weights with its tokenizer, under the name `name`."""
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    weights = "" if model.source is None else sha256(locate(model.source.path, model.source.step).folder)
+    digest = vocabulary(tokenizer)
+    return ModelResults(name, weights, digest, results.of(weights, digest))
+
+
+def measure_missing(
+    model: HookedMTA,
+    sweep: Sweep,
+    known: ModelResults,
+    *,
+    keep: Callable[[ModelResults], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ModelResults:
+    """`known` with the samples of `sweep` it lacks; those of other sweeps stay. Calls as of `run_sweep`."""
+    wanted = set(sweep.keys)
+    others = tuple(sample for sample in known.samples if sample.key not in wanted)
+
+    def joined(samples: tuple[SampleResult, ...]) -> ModelResults:
+        return replace(known, samples=others + samples)
+
+    def keep_joined(samples: tuple[SampleResult, ...]) -> None:
+        if keep is not None:
+            keep(joined(samples))
+
+    return joined(run_sweep(model, sweep, known.samples, keep=keep_joined, progress=progress))
 
 
 def sweep_text(results: SweepResults) -> str:
@@ -176,6 +214,16 @@ def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K])
 def by_setting(results: Iterable[SampleResult]) -> dict[Setting, NeedleScore]:
     """One accuracy for each combination of needles, length and depth that has samples."""
     return dict(sorted(scores_by(results, lambda one: one.key[0]).items()))
+
+
+def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table:
+    """One row a model and setting: right answers, samples, accuracy, ends of the 95 % interval."""
+    rows = (
+        (model, *setting, score.right, score.n, score.accuracy, *score.interval)
+        for model, settings in models.items()
+        for setting, score in settings.items()
+    )
+    return Table.of(("model", "needles", "length", "depth", "right", "n", "accuracy", "low", "high"), rows)
 
 
 def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:

@@ -1,8 +1,6 @@
-"""How well a model predicts the last word of passages, as LAMBADA asks: rank, probability, accuracy.
+"""How well a model predicts a text: the last word of passages, as LAMBADA asks, or every token in windows.
 
-Owns the scoring. Which word is the last, and files of passages, are `tasks.passages`'.
-
-How well a model predicts a text, token by token: losses, ranks, perplexity; long texts in windows.
+Which word is the last, and files of passages, are `tasks.passages`'.
 """
 
 import math
@@ -19,10 +17,15 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture, tokenize
+from mta_viz.tables import Row, Table
 from mta_viz.tasks.passages import last_word
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
+_WORD_COLUMNS = (
+    *("passage", "last_word", "tokens", "rank", "greedy", "log_probability", "probability", "perplexity"),
+    *("likeliest_first", "tokens_before", "tokens_read", "left_out"),
+)
 CHUNK = 64  # passages between two partial results; they are sorted by length within it
 NOT_FINITE = (
     "the logits hold NaN or inf, so no probability can be told; look at the health card for the weights that "
@@ -60,6 +63,14 @@ class WordScore:
         """1 / probability of the word; inf where that is beyond a float."""
         return _exp(-self.log_probability)
 
+    def row(self) -> Row:
+        """Its part of `PassageScores.table`."""
+        return (
+            *(self.number, self.word, len(self.pieces), self.rank, self.greedy),
+            *(self.log_probability, self.probability, self.perplexity),
+            *(self.instead, self.n_before, self.n_read),
+        )
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -87,7 +98,14 @@ class PassageScores:
         """exp of the mean of -log p(word), a word of several tokens counted once; NaN without any."""
         if not self.words:
             return math.nan
-        return _exp(-math.fsum(one.log_probability for one in self.words) / len(self.words))
+        return _exp(-math.fsum(word.log_probability for word in self.words) / len(self.words))
+
+    def table(self) -> Table:
+        """One row a passage, those left out with the reason alone; log-probabilities in nats."""
+        rows = {word.number: (*word.row(), None) for word in self.words}
+        nothing = (None,) * (len(_WORD_COLUMNS) - 2)
+        rows |= {passage.number: (passage.number, *nothing, passage.reason) for passage in self.left_out}
+        return Table.of(_WORD_COLUMNS, (rows[number] for number in sorted(rows)))
 
 
 @dataclass(frozen=True)
@@ -250,6 +268,17 @@ class TextLosses:
     def windows(self) -> int:
         """How many windows the text is read in."""
         return sum(1 for _ in _windows(len(self.tokens), self.window, 0))
+
+    def table(self) -> Table:
+        """One row a token; the first, which nothing predicts, has no loss."""
+        columns = (self.tokens.ids, self.tokens.pieces, self.losses.tolist(), self.ranks.tolist())
+        rows = (
+            (place, token, piece, *((loss, math.exp(-loss), rank, expected) if rank else (None,) * 4))
+            for place, (token, piece, loss, rank, expected) in enumerate(
+                zip(*columns, self.expected, strict=True)
+            )
+        )
+        return Table.of(("position", "id", "token", "loss_nats", "probability", "rank", "likeliest"), rows)
 
 
 @dataclass(frozen=True)

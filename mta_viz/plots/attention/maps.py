@@ -8,6 +8,7 @@ A difference map: what a convolution or head mixing changed. Drawn as attention 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -253,40 +254,17 @@ STEPS = {
 
 
 def difference_map(
-    difference: DifferenceMap,
-    tokens: Tokens,
-    *,
-    limit: float,
-    numbering_from: int = 0,
-    size: tuple[int, int] = (460, 460),
-    before: AttentionMap | None = None,
-    selected: Cell | None = None,
-    part: Part | None = None,
-    spans: Sequence[Span] = (),
-    short: bool = False,
+    difference: AttentionMap, tokens: Tokens, *, short: bool = False, **options: Any
 ) -> go.Figure:
-    """After minus before, brown lowered and green raised; arguments as in `attention_map`.
+    """After minus before, brown lowered and green raised; options as of `attention_map`.
 
-    `short`: the title names the two stages alone, for small maps.
-
-    `before`: the same cells before the step, for the hover. `limit`: from `shared_limit` of
+    `short`: the title names the two stages alone, for small maps. `limit`: from `shared_limit` of
     differences alone, which are smaller than the values.
     """
-    return attention_map(
-        difference,
-        tokens,
-        limit=limit,
-        numbering_from=numbering_from,
-        size=size,
-        before=before,
-        selected=selected,
-        part=part,
-        spans=spans,
-        look=SHORT if short else LOOK,
-    )
+    return attention_map(difference, tokens, look=SHORT if short else LOOK, **options)
 
 
-def difference_caption(difference: DifferenceMap, limit: float) -> str:
+def difference_caption(difference: AttentionMap, limit: float) -> str:
     """The sentence under the map."""
     unit = difference.stage.value.unit.capitalize()
     words = f"{unit} after minus before {_step(difference)}, same head."

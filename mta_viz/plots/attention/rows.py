@@ -6,7 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float, Int
 
-from mta_viz.analysis.attention.maps import CrossSection, round_up
+from mta_viz.analysis.attention.cells import CrossSection
+from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots import cells, theme

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 from plotly.colors import get_colorscale, sample_colorscale, unlabel_rgb
 
-from mta_viz.analysis.attention.maps import CrossSection
+from mta_viz.analysis.attention.cells import CrossSection
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme

@@ -5,7 +5,7 @@ import streamlit as st
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.attention.maps import Drawn
+from mta_viz.ui.attention.head import Head
 from mta_viz.ui.shell import link, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
@@ -32,19 +32,19 @@ def spans_of(page: Page) -> tuple[Span, ...]:
     return named.spans
 
 
-def chosen_span(drawn: Drawn) -> Span | None:
+def chosen_span(head: Head) -> Span | None:
     """The span that scores of heads are about; None without one."""
-    names = {span_name(span): span for span in drawn.spans}
+    names = {span_name(span): span for span in head.spans}
     return names.get(SPAN.value)
 
 
-def draw_spans(drawn: Drawn) -> None:
+def draw_spans(head: Head) -> None:
     """One row to search with, one that lists the spans."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        _draw_search(drawn)
-    if not drawn.spans:
+        _draw_search(head)
+    if not head.spans:
         return
-    names = [NO_SPAN, *map(span_name, drawn.spans)]
+    names = [NO_SPAN, *map(span_name, head.spans)]
     asked = next((name for name in names if name.endswith("(asked)")), names[0])
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.segmented_control(
@@ -55,21 +55,19 @@ def draw_spans(drawn: Drawn) -> None:
             help="Outlined on the maps by their letters. The chosen one is what scores of heads are about.",
             **SPAN.widget(names, default=asked),
         )
-        if chosen_span(drawn) is not None:
+        if chosen_span(head) is not None:
             st.button(
                 "Remove",
                 key="span.remove",
                 on_click=_remove,
-                args=(drawn.page.key, drawn.spans, chosen_span(drawn)),
+                args=(head.page.key, head.spans, chosen_span(head)),
             )
 
 
-def _draw_search(drawn: Drawn) -> None:
+def _draw_search(head: Head) -> None:
     text = st.text_input("Find text", placeholder="a word of the prompt", width=240, **SEARCH.widget())
     pattern = st.toggle("regex", **PATTERN.widget())
-    hits, problem = remember(
-        lambda: _found(drawn.tokens, text, pattern), "hits", drawn.page.key, text, pattern
-    )
+    hits, problem = remember(lambda: _found(head.tokens, text, pattern), "hits", head.page.key, text, pattern)
     if problem:
         caption(problem)
         return
@@ -80,13 +78,13 @@ def _draw_search(drawn: Drawn) -> None:
     start, stop = st.selectbox(
         "1 place" if len(hits) == 1 else f"{len(hits)} places",
         places,
-        format_func=lambda place: f"{place[0]} {''.join(drawn.tokens.pieces[place[0] : place[1]])}",
+        format_func=lambda place: f"{place[0]} {''.join(head.tokens.pieces[place[0] : place[1]])}",
         width=200,
         **HIT.widget(places, default=places[-1]),
     )
-    st.button("Show as key", key="show.key", on_click=_show, args=(drawn.selected.query, start))
+    st.button("Show as key", key="show.key", on_click=_show, args=(head.selected.query, start))
     st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
-    st.button("Name it", key="span.add", on_click=_add, args=(drawn.page.key, drawn.spans, start, stop, text))
+    st.button("Name it", key="span.add", on_click=_add, args=(head.page.key, head.spans, start, stop, text))
 
 
 def _found(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...], str]:

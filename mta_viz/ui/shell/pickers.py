@@ -13,6 +13,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.heads import largest_key, most_changed_head
+from mta_viz.analysis.attention.maps import AROUND_SIZE, centred
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import Stage, layer_stages
@@ -23,7 +24,6 @@ from mta_viz.ui.shell.widgets import head_label, layer_label
 
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
 CROP_SIZE = 256  # tokens a side of the largest box
-AROUND_SIZE = 128  # tokens a side around a cell: about 3 pixels a cell, enough to hit one
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,14 @@ class Crop:
         """Columns."""
         return slice(self.key_start, self.key_stop)
 
+    @property
+    def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows and columns, as figures take them."""
+        return (self.query_start, self.query_stop), (self.key_start, self.key_stop)
+
     def holds(self, query: int, key: int) -> bool:
         """Whether the cell is inside."""
-        rows, columns = (self.query_start, self.query_stop), (self.key_start, self.key_stop)
+        rows, columns = self.ranges
         return rows[0] <= query < rows[1] and columns[0] <= key < columns[1]
 
 
@@ -68,7 +73,7 @@ class NamedSpans:
 
 def around(query: int, key: int, n_tokens: int) -> Crop:
     """The crop with this cell in its middle, moved inside the prompt."""
-    return Crop(*_centred(query, n_tokens, AROUND_SIZE), *_centred(key, n_tokens, AROUND_SIZE))
+    return Crop(*centred(query, n_tokens, AROUND_SIZE), *centred(key, n_tokens, AROUND_SIZE))
 
 
 def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: int) -> Crop:
@@ -76,15 +81,10 @@ def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: 
     return Crop(*_range(rows, n_tokens), *_range(columns, n_tokens))
 
 
-def _centred(position: int, n_tokens: int, size: int) -> tuple[int, int]:
-    start = min(max(0, position - size // 2), max(0, n_tokens - size))
-    return start, min(start + size, n_tokens)
-
-
 def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
     low, high = sorted(round(end) for end in ends)
     if high - low + 1 > CROP_SIZE:
-        return _centred((low + high + 1) // 2, n_tokens, CROP_SIZE)
+        return centred((low + high + 1) // 2, n_tokens, CROP_SIZE)
     low = min(max(0, low), n_tokens - 1)
     return low, max(low + 1, min(high + 1, n_tokens))
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.analysis.attention.maps import AttentionMap, exact_map, pooled_map, shared_limit
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
-from mta_viz.exporting.data import map_csv
 from mta_viz.exporting.saved import file_name
-from mta_viz.model.stages import Stage, layer_stages, model_stages
+from mta_viz.figures.attention.maps import HeadMap
+from mta_viz.figures.base import Source, drawn
+from mta_viz.model.stages import Stage, model_stages
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.plots.attention.maps import attention_map
 from mta_viz.printed import size_text
 from mta_viz.run.files import SavedRun, read_run, trace_bytes, trace_size
 from mta_viz.run.trace import StoredTrace
@@ -28,7 +27,6 @@ from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import ModelKey, RunKey
 from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import WHOLE_UP_TO
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, edited_run
 from mta_viz.ui.shell.sidebar import request_run, use_prompt
 from mta_viz.ui.shell.uploads import keep_upload
@@ -248,40 +246,26 @@ def _ask(prompt: str | tuple[int, ...]) -> None:
 def _draw_maps(page: Page, trace: StoredTrace) -> None:
     """One map at a time: layer, head, stage."""
     config, numbering = trace.model.config, page.numbering
-    by_layer = {layer: _stages(trace, layer) for layer in range(config.n_layers)}
+    by_layer = {
+        layer: [stage for stage in Stage if trace.has(layer, stage)] for layer in range(config.n_layers)
+    }
     layers = [layer for layer, stages in by_layer.items() if stages]
     if not layers:
         st.info("The file stores no maps. Choose its checkpoint in the sidebar to see them.")
         return
     with st.container(horizontal=True):
         layer = st.selectbox(
-            "Layer", layers, format_func=lambda one: layer_label(one, numbering), key="run.layer"
+            "Layer", layers, format_func=lambda layer: layer_label(layer, numbering), key="run.layer"
         )
         head = st.selectbox(
-            "Head", range(config.n_heads), format_func=lambda one: head_label(one, numbering), key="run.head"
+            "Head",
+            range(config.n_heads),
+            format_func=lambda head: head_label(head, numbering),
+            key="run.head",
         )
         stage = st.selectbox("Stage", by_layer[layer], format_func=_stage_words, key=f"run.stage.{layer}")
-    found = _map(trace, layer, stage, head)
-    limit = shared_limit([found], page.first_token)
-    figure = attention_map(found, trace.tokens, limit=limit, numbering_from=numbering, size=(MAP_PX, MAP_PX))
-    chart(figure, "run.map", alt=f"The map of the opened run at {stage.value.long}")
-    pooled = (
-        f" Each cell: the largest of {found.block} x {found.block}, sign kept." if found.block > 1 else ""
-    )
-    caption(
-        f"Rows: query, columns: key. Colour: {stage.value.unit}, up to {limit:g}. Hatched: masked.{pooled}"
-    )
-    save_csv(
-        ("run", f"L{layer}", f"H{head}", stage.value.key), lambda: map_csv(found, trace.tokens), "run.map"
-    )
-
-
-def _stages(trace: StoredTrace, layer: int) -> list[Stage]:
-    stages = layer_stages(trace.model.config.kernels(layer))
-    return [stage for stage in stages if trace.recomputes or (layer, stage) in trace.maps_in_file]
-
-
-def _map(trace: StoredTrace, layer: int, stage: Stage, head: int) -> AttentionMap:
-    if len(trace.tokens) > WHOLE_UP_TO:
-        return pooled_map(trace, layer, stage, head, WHOLE_UP_TO)
-    return exact_map(trace, layer, stage, head)
+    spec = HeadMap(layer, head, stage.value.key, first_token=page.first_token, size=MAP_PX)
+    figure = drawn(spec, Source(trace.model, trace, numbering=numbering))
+    chart(figure.figure, "run.map", alt=f"The map of the opened run at {stage.value.long}")
+    caption(figure.caption)
+    save_csv(("run", *spec.file_parts()), figure.table.csv, "run.map")

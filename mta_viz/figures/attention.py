@@ -1,5 +1,0 @@
-"""Figures of the room attention."""
-
-from typing import Any
-
-OLDER: dict[str, Any] = {}

@@ -1,0 +1,350 @@
+"""Maps of one head as figures: at a stage, all stages beside one another, what a step changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TypeVar
+
+from mta_viz.analysis.attention.changes import (
+    Change,
+    DifferenceMap,
+    HeadStatistics,
+    differences,
+    exact_difference,
+    head_statistics,
+)
+from mta_viz.analysis.attention.maps import (
+    AttentionMap,
+    exact_map,
+    head_map,
+    head_maps,
+    shared_limit,
+    stages_table,
+)
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.errors import PromptError
+from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.model.stages import Stage, Unit, layer_stages
+from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
+from mta_viz.plots.attention.strip import stage_strip
+from mta_viz.plots.theme import Figure
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
+
+R = TypeVar("R")
+Range = tuple[int, int]  # of tokens, the end excluded
+Scale = Literal["this map", "all stages"]
+WHOLE_UP_TO = 256  # tokens: longer maps are drawn in blocks, since more cells take no clicks
+PART_UP_TO = 256  # tokens a side of an exact part
+STRIP_SIZE = (905, 170)
+STATISTICS = (
+    "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells; in rows: how "
+    "many rows hold any. Cancelled: 1 - |sum| / sum of |x|. Effective keys: (sum |x|)² / sum x² of a row, "
+    "over the number of keys it sees. At score stages as if the softmax came there. Entropy only at the "
+    "softmax, where rows are probabilities, over log of the number of keys. The last two are medians over "
+    "rows."
+)
+
+
+@dataclass(frozen=True)
+class OfHead(NamedFigure[R]):
+    """A figure of one head of a run; `in_name` are the parameters that its files' names have."""
+
+    layer: int
+    head: int
+    in_name: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Layer and head."""
+        return self.layer, self.head
+
+    def table(self, source: Source, result: Any) -> Table:
+        """The result's rows."""
+        return result.table(source.trace.tokens)
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The head, the figure's name, and its parameters."""
+        parameters = (getattr(self, name) for name in self.in_name)
+        return f"L{self.layer}", f"H{self.head}", self.name, *parameters
+
+
+def stage_of(source: Source, layer: int, key: str) -> Stage:
+    """The layer's stage of this name, such as `kq`. Raises PromptError listing those it has."""
+    n_layers = source.model.config.n_layers
+    if not 0 <= layer < n_layers:
+        raise PromptError(f"layer {layer} does not exist; there are {n_layers}, counted from 0")
+    stages = {stage.value.key: stage for stage in layer_stages(source.model.config.kernels(layer))}
+    if key not in stages:
+        raise PromptError(f"layer {layer} has no stage {key!r}; it has {', '.join(stages)}")
+    return stages[key]
+
+
+def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, AttentionMap]:
+    """Every stage of a head: whole, in blocks beyond `WHOLE_UP_TO` tokens."""
+    return source.remember(lambda: head_maps(source.trace, layer, head, WHOLE_UP_TO), "maps", layer, head)
+
+
+def unit_limit(maps: Mapping[Stage, AttentionMap], unit: Unit, first_token: bool) -> float:
+    """One colour limit for a head's stages of a unit."""
+    return shared_limit([one for stage, one in maps.items() if stage.value.unit == unit], first_token)
+
+
+def labelled(source: Source, layer: int, head: int) -> str:
+    """`L2 H1`, counted as the visitor wants."""
+    return f"L{layer + source.numbering} H{head + source.numbering}"
+
+
+@dataclass(frozen=True)
+class MapParts:
+    """What is drawn: cells and the end of their colours; the same cells one stage earlier, or the change."""
+
+    shown: AttentionMap
+    limit: float
+    before: AttentionMap | None = None
+    change: Change | None = None
+
+    def table(self, tokens: Tokens) -> Table:
+        """One row a cell, or a block."""
+        return self.shown.table(tokens)
+
+
+@dataclass(frozen=True)
+class OfMap(OfHead[MapParts]):
+    """A map of one head at a stage: whole, or exactly in some `queries` and `keys`.
+
+    The cell (`query`, `key`) is framed, `spans` are marked at the axes; `first_token`: whether it counts for
+    the limits. `size`: pixels a side.
+    """
+
+    stage: str
+    query: int | None = None
+    key: int | None = None
+    queries: Range | None = None
+    keys: Range | None = None
+    first_token: bool = False
+    spans: tuple[Span, ...] = ()
+    size: int = 600
+
+    def looks(self, source: Source, result: MapParts) -> dict[str, Any]:
+        """How the map is drawn, as `plots` takes it."""
+        return {
+            "tokens": source.trace.tokens,
+            "limit": result.limit,
+            "numbering_from": source.numbering,
+            "size": (self.size, self.size),
+            "selected": None if self.query is None or self.key is None else (self.query, self.key),
+            "spans": self.spans,
+        }
+
+    def part(self, source: Source) -> tuple[Range, Range] | None:
+        """Both sides of the exact part, None: the whole map. Raises PromptError where it is too large."""
+        if self.queries is None and self.keys is None:
+            return None
+        n_tokens = len(source.trace.tokens)
+        sides = self.queries or (0, n_tokens), self.keys or (0, n_tokens)
+        for start, stop in sides:
+            if not 0 <= start < stop <= n_tokens:
+                raise PromptError(
+                    f"tokens {start}..{stop - 1} are not in the prompt; it has 0..{n_tokens - 1}"
+                )
+            if stop - start > PART_UP_TO:
+                most = f"at most {PART_UP_TO} queries and {PART_UP_TO} keys"
+                raise PromptError(f"{most} are drawn; choose shorter spans")
+        return sides
+
+    def part_words(self, source: Source) -> str:
+        """What of a caption says which part it is."""
+        sides = self.part(source)
+        if sides is None:
+            return ""
+        (top, bottom), (left, right) = sides
+        return f" Queries {top} to {bottom - 1}, keys {left} to {right - 1}."
+
+    def file_parts(self) -> tuple[object, ...]:
+        """Head, stage and part."""
+        sides = (("q", self.queries), ("k", self.keys))
+        part = [f"{letter}{side[0]}-{side[1] - 1}" for letter, side in sides if side is not None]
+        return f"L{self.layer}", f"H{self.head}", self.stage, *part
+
+    def cropped(self, queries: Range | None, keys: Range | None) -> "OfMap":
+        """The exact map of some tokens."""
+        return replace(self, queries=queries or self.queries, keys=keys or self.keys, query=None, key=None)
+
+
+@named("attention-map")
+@dataclass(frozen=True)
+class HeadMap(OfMap):
+    """One head's map at a stage.
+
+    `scale`: the limits of this map or of all stages of its unit. The part `outlined` (queries, keys) has a
+    frame, and a box can be drawn.
+    """
+
+    scale: Scale = "this map"
+    outlined: tuple[Range, Range] | None = None
+
+    def result(self, source: Source) -> MapParts:
+        """Raises PromptError for what is not there, and a part that is too large."""
+        stage, maps = stage_of(source, self.layer, self.stage), maps_of(source, *self.place)
+        if stage not in maps:  # a saved run that does not hold it says so
+            maps = {stage: head_map(source.trace, self.layer, stage, self.head, WHOLE_UP_TO)}
+        earlier = [other for other in maps if other.value.unit == stage.value.unit]
+        earlier = earlier[: earlier.index(stage)]
+        limited = maps if self.scale == "all stages" else {stage: maps[stage]}
+        limit = unit_limit(limited, stage.value.unit, self.first_token)
+        before = self._cells(source, maps, earlier[-1]) if earlier else None
+        return MapParts(self._cells(source, maps, stage), limit, before)
+
+    def _cells(self, source: Source, maps: Mapping[Stage, AttentionMap], stage: Stage) -> AttentionMap:
+        sides = self.part(source)
+        if sides is None:
+            return maps[stage]
+        queries, keys = (slice(*side) for side in sides)
+        return source.remember(
+            lambda: exact_map(source.trace, self.layer, stage, self.head, queries, keys),
+            *("part", *self.place, stage, sides),
+        )
+
+    def draw(self, source: Source, result: MapParts) -> Figure:
+        """The map with its tokens."""
+        whole = self.part(source) is None
+        outlined = tuple(slice(*side) for side in self.outlined) if self.outlined and whole else None
+        looks = self.looks(source, result) | {"before": result.before, "part": outlined}
+        return attention_map(result.shown, **looks)
+
+    def caption(self, source: Source, result: MapParts) -> str:
+        """Which map, its scale, and what is not to be seen in it."""
+        shown, tokens, info = result.shown, source.trace.tokens, result.shown.stage.value
+        low = "0" if shown.distribution else f"-{result.limit:g}"
+        counted = "blocks" if shown.block > 1 else "cells"
+        left_out = "" if self.first_token else " (first token left out)"
+        words = [
+            f"{labelled(source, *self.place)}, {info.long}, {len(tokens):,} tokens.",
+            "Rows: query, columns: key.",
+            f"Colour: {info.unit}, {low} to {result.limit:g}: 99.5 % of the {counted} and the largest one of "
+            f"half of the rows lie within{left_out}. Hatched: masked.",
+            *map_warnings(shown),
+        ]
+        return " ".join(words) + self.part_words(source)
+
+    def file_parts(self) -> tuple[object, ...]:
+        """Head, stage and part."""
+        return (*super().file_parts(), *["overview"] * (self.outlined is not None and self.queries is None))
+
+
+def map_warnings(shown: AttentionMap) -> list[str]:
+    """What a reader must know of a map: broken cells, blocks, weights that are no probabilities."""
+    words, weights = [], shown.stage.value.unit == "weight"
+    if shown.n_bad:
+        words.append(f"{shown.n_bad:,} cells are NaN or inf, marked x.")
+    if shown.block > 1:
+        words.append(
+            f"Each cell is the value of largest size in a {shown.block} x {shown.block} block, sign kept; it "
+            "overstates rare peaks."
+        )
+    if weights and not shown.distribution:
+        words.append("These rows are not probabilities: they may be negative and need not sum to 1.")
+    if weights and shown.negative_share > 0:
+        words.append(f"Negative: {shown.negative_share:.0%} of all |weight|.")
+    return words
+
+
+@named("stage-strip")
+@dataclass(frozen=True)
+class StageStrip(OfHead[Mapping[Stage, AttentionMap]]):
+    """All stages of a head as small maps in the order they are computed; `stage` is framed."""
+
+    stage: str
+    first_token: bool = False
+
+    def result(self, source: Source) -> Mapping[Stage, AttentionMap]:
+        """The whole maps."""
+        stage_of(source, self.layer, self.stage)
+        return maps_of(source, *self.place)
+
+    def _limits(self, maps: Mapping[Stage, AttentionMap]) -> dict[Unit, float]:
+        units: tuple[Unit, ...] = ("score", "weight")
+        return {unit: unit_limit(maps, unit, self.first_token) for unit in units}
+
+    def draw(self, source: Source, result: Mapping[Stage, AttentionMap]) -> Figure:
+        """Small multiples."""
+        stage = Stage.from_key(self.stage)
+        return stage_strip(result, source.trace.tokens, self._limits(result), stage, size=STRIP_SIZE)
+
+    def table(self, source: Source, result: Mapping[Stage, AttentionMap]) -> Table:
+        """The rows of all stages."""
+        return stages_table(result, source.trace.tokens)
+
+    def caption(self, source: Source, result: Mapping[Stage, AttentionMap]) -> str:
+        """The limits."""
+        limits = self._limits(result)
+        return (
+            f"All stages of {labelled(source, *self.place)}. Scores share the limits ±{limits['score']:g}, "
+            f"weights share ±{limits['weight']:g}."
+        )
+
+
+def changed_stages(source: Source, layer: int, head: int) -> dict[Stage, DifferenceMap]:
+    """The whole difference of every convolution and head mixing of a layer, by the stage it makes."""
+    return source.remember(
+        lambda: differences(source.trace, layer, head, WHOLE_UP_TO), "differences", layer, head
+    )
+
+
+def statistics_of(source: Source, layer: int, head: int) -> HeadStatistics:
+    """What the rows of every stage of a head are like."""
+    return source.remember(lambda: head_statistics(source.trace, layer, head), "statistics", layer, head)
+
+
+@named("difference-map")
+@dataclass(frozen=True)
+class StepChange(OfMap):
+    """What the convolution or head mixing that makes `stage` changed in a head: after minus before."""
+
+    def result(self, source: Source) -> MapParts:
+        """Raises PromptError where the layer has no such step, and for a part that is too large."""
+        stage, wholes = stage_of(source, self.layer, self.stage), changed_stages(source, *self.place)
+        if stage not in wholes:
+            there = ", ".join(after.value.key for after in wholes) or "none"
+            raise PromptError(
+                f"no convolution or head mixing of layer {self.layer} makes {self.stage!r}; stages with a "
+                f"difference: {there}"
+            )
+        sides, shown = self.part(source), wholes[stage]
+        if sides is not None:
+            queries, keys = (slice(*side) for side in sides)
+            shown = exact_difference(source.trace, self.layer, stage, self.head, queries, keys)
+        changes = {change.after: change for change in statistics_of(source, *self.place).changes}
+        limit = shared_limit([wholes[stage]], self.first_token)
+        return MapParts(shown, limit, change=changes[stage])
+
+    def draw(self, source: Source, result: MapParts) -> Figure:
+        """The map of the difference."""
+        return difference_map(result.shown, **self.looks(source, result))
+
+    def caption(self, source: Source, result: MapParts) -> str:
+        """What was subtracted, and how much of the whole map changed."""
+        words = difference_caption(result.shown, result.limit)
+        if result.change is None:
+            return words
+        at = f"({result.change.query}, {result.change.key})"
+        size = f"Changed: {result.change.size:.2f} of the norm; largest {result.change.largest:+.3g} at {at}."
+        return f"{words} {size}{self.part_words(source)}"
+
+    def file_parts(self) -> tuple[object, ...]:
+        """Head, stage and part."""
+        return (*super().file_parts(), "difference")
+
+
+@named("row-statistics")
+@dataclass(frozen=True)
+class RowStatistics(OfHead[HeadStatistics]):
+    """What the rows of every stage of a head are like: sums, signs, effective keys, entropy. A table."""
+
+    def result(self, source: Source) -> HeadStatistics:
+        """Raises PromptError for a head that is not there."""
+        return statistics_of(source, *self.place)
+
+    def caption(self, source: Source, result: HeadStatistics) -> str:
+        """What the columns are."""
+        return STATISTICS

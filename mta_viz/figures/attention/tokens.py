@@ -1,0 +1,401 @@
+"""Cells, rows and positions of a prompt as figures: bars, text, predictions, why a cell has its value."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from mta_viz.analysis.attention.cells import (
+    By,
+    CrossSection,
+    TopCell,
+    cells_table,
+    key_column,
+    query_row,
+    stage_before,
+    top_cells,
+)
+from mta_viz.analysis.attention.decomposition import decompose
+from mta_viz.analysis.attention.predictions import LogitLens, Predictions, lens_over_layers, top_tokens
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Scored, Softmaxed
+from mta_viz.errors import PromptError
+from mta_viz.figures.attention.maps import OfHead, labelled, stage_of
+from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.model.stages import Stage, is_distribution
+from mta_viz.plots.attention.predictions import gate_map, lens_lines, lens_tokens, next_tokens
+from mta_viz.plots.attention.rows import section_bars, section_limits
+from mta_viz.plots.attention.text import token_text
+from mta_viz.plots.attention.why import convolution_window, mixing_bars
+from mta_viz.plots.theme import Figure, score_text, weight_text
+from mta_viz.tables import Table
+
+Side = Literal["from the query", "to the key"]
+WIDE_PX, LENS_PX, NEXT_PX, WHY_PX = 900, 460, 300, 540
+CONTRIBUTION = (
+    "Value norm: length ||v|| of the key's value vector in this head. Contribution: |weight| x ||v||, the "
+    "size of what the key adds to the head's output at the query, in units of v."
+)
+
+
+@named("top-cells")
+@dataclass(frozen=True)
+class TopCells(OfHead[tuple[TopCell, ...]]):
+    """The `count` cells of a map that stand out, largest first, `by` what is said. A table."""
+
+    in_name = ("stage",)
+    stage: str
+    by: By = "value"
+    count: int = 50
+    first_token: bool = False
+
+    def result(self, source: Source) -> tuple[TopCell, ...]:
+        """Raises PromptError where the stage has no change or contribution."""
+        stage = stage_of(source, self.layer, self.stage)
+        place, first = (source.trace, *self.place, stage, self.count), self.first_token
+        return top_cells(*place, by=self.by, first_token=first)
+
+    def table(self, source: Source, result: tuple[TopCell, ...]) -> Table:
+        """One row a cell."""
+        return cells_table(result, source.trace.tokens)
+
+    def caption(self, source: Source, result: tuple[TopCell, ...]) -> str:
+        """What is largest."""
+        stage = stage_of(source, self.layer, self.stage)
+        before = stage_before(source.trace, self.layer, stage)
+        largest = self.by if self.by == "contribution" else f"|{self.by}|"
+        left_out = "" if self.first_token else ", query 0 and key 0 left out"
+        words = f" Change: less {before.value.long}." if before else ""
+        words += f" {CONTRIBUTION}" if self.by == "contribution" else ""
+        return (
+            f"The {len(result)} cells of largest {largest} at {stage.value.long} ({stage.value.unit})"
+            f"{left_out}.{words}"
+        )
+
+
+def row_of(source: Source, layer: int, head: int, query: int) -> CrossSection:
+    """What a query attends to, at every stage of a head."""
+    return source.remember(lambda: query_row(source.trace, layer, head, query), "row", layer, head, query)
+
+
+def column_of(source: Source, layer: int, head: int, key: int) -> CrossSection:
+    """How all later queries attend to a key, at every stage of a head."""
+    return source.remember(lambda: key_column(source.trace, layer, head, key), "column", layer, head, key)
+
+
+@dataclass(frozen=True)
+class OfSection(OfHead[CrossSection]):
+    """A row or a column of a head as bars over its tokens, one row of bars a stage.
+
+    `spans` are outlined; `first_token`: whether it counts for the limits.
+    """
+
+    first_token: bool = False
+    spans: tuple[Span, ...] = ()
+
+    def bars(self, source: Source, result: CrossSection, selected: int | None) -> Figure:
+        """The bars, with a line at a token."""
+        return section_bars(
+            result,
+            source.trace.tokens,
+            limits=section_limits(result, first_token=self.first_token),
+            numbering_from=source.numbering,
+            selected=selected,
+            spans=self.spans,
+            width=WIDE_PX,
+        )
+
+    def caption(self, source: Source, result: CrossSection) -> str:
+        """The scales."""
+        outlined = " Outlined: the named spans." if self.spans else ""
+        return f"Red above 0, blue below. Score stages share one limit, weight stages another.{outlined}"
+
+
+@named("row")
+@dataclass(frozen=True)
+class Row(OfSection):
+    """What `query` attends to; a line stands at `key`."""
+
+    in_name = ("query",)
+    query: int = 0
+    key: int | None = None
+
+    def result(self, source: Source) -> CrossSection:
+        """Raises PromptError for a query that is not there."""
+        return row_of(source, *self.place, self.query)
+
+    def draw(self, source: Source, result: CrossSection) -> Figure:
+        """The bars over the keys it sees."""
+        return self.bars(source, result, self.key)
+
+
+@named("column")
+@dataclass(frozen=True)
+class Column(OfSection):
+    """Who attends to `key`; a line stands at `query`."""
+
+    in_name = ("key",)
+    key: int = 0
+    query: int | None = None
+
+    def result(self, source: Source) -> CrossSection:
+        """Raises PromptError for a key that is not there."""
+        return column_of(source, *self.place, self.key)
+
+    def draw(self, source: Source, result: CrossSection) -> Figure:
+        """The bars over the queries that see it."""
+        return self.bars(source, result, self.query)
+
+
+@named("attention-text")
+@dataclass(frozen=True)
+class AttentionText(OfHead[CrossSection]):
+    """The prompt as text, each token on the colour of its value at `stage`.
+
+    `side`: from the query at `position`, or to the key there. The other parameters are those of `row`.
+    """
+
+    in_name = ("side", "position")
+    stage: str
+    position: int
+    side: Side = "from the query"
+    first_token: bool = False
+    spans: tuple[Span, ...] = ()
+
+    def result(self, source: Source) -> CrossSection:
+        """Raises PromptError for a stage or position that is not there."""
+        stage_of(source, self.layer, self.stage)
+        section = row_of if self.side == "from the query" else column_of
+        return section(source, *self.place, self.position)
+
+    def _scale(self, source: Source, result: CrossSection) -> tuple[Stage, float, bool]:
+        """The stage, its limit, and whether its rows are probabilities."""
+        stage = stage_of(source, self.layer, self.stage)
+        limit = section_limits(result, first_token=self.first_token)[stage.value.unit]
+        return stage, limit, is_distribution(stage, source.model.config.kernels(self.layer))
+
+    def draw(self, source: Source, result: CrossSection) -> Figure:
+        """The text."""
+        stage, limit, distribution = self._scale(source, result)
+        return token_text(
+            source.trace.tokens,
+            result,
+            stage,
+            limit=limit,
+            distribution=distribution,
+            numbering_from=source.numbering,
+            spans=self.spans,
+            width=WIDE_PX,
+        )
+
+    def caption(self, source: Source, result: CrossSection) -> str:
+        """The scale, and what the marks mean."""
+        stage, limit, distribution = self._scale(source, result)
+        ends = f"0 to {limit:g}" if distribution else f"±{limit:g}"
+        outlined = " Outlined: the named spans." if self.spans else ""
+        return (
+            f"Each token has the colour of its {stage.value.unit} at this stage, {self.side}; limits of this "
+            f"row alone: {ends}. Hatched: masked. Dotted underneath: negative.{outlined}"
+        )
+
+
+@named("next-token")
+@dataclass(frozen=True)
+class NextToken(NamedFigure[Predictions]):
+    """The `count` most probable tokens after `position`."""
+
+    position: int
+    count: int = 10
+
+    def result(self, source: Source) -> Predictions:
+        """Raises PromptError for a position that is not there, MtaVizError for logits that are NaN."""
+        return top_tokens(source.trace, self.position, self.count)
+
+    def draw(self, source: Source, result: Predictions) -> Figure:
+        """Bars."""
+        return next_tokens(result, width=NEXT_PX)
+
+    def table(self, source: Source, result: Predictions) -> Table:
+        """One row a token."""
+        return result.table()
+
+    def caption(self, source: Source, result: Predictions) -> str:
+        """After which token."""
+        return f'Next token after {self.position} "{source.trace.tokens.pieces[self.position]}".'
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The position."""
+        return "next", self.position
+
+
+@named("lens")
+@dataclass(frozen=True)
+class Lens(NamedFigure[LogitLens]):
+    """What the residual stream after `position` would predict after each layer.
+
+    `shown`: the most probable tokens of every layer, or how probable the last layer's become.
+    """
+
+    position: int
+    shown: Literal["tokens", "lines"] = "tokens"
+
+    def result(self, source: Source) -> LogitLens:
+        """Raises as `next-token`."""
+        return source.remember(lambda: lens_over_layers(source.trace, self.position), "lens", self.position)
+
+    def draw(self, source: Source, result: LogitLens) -> Figure:
+        """A row a layer, or a line a token."""
+        make = lens_tokens if self.shown == "tokens" else lens_lines
+        return make(result, numbering_from=source.numbering, width=LENS_PX)
+
+    def table(self, source: Source, result: LogitLens) -> Table:
+        """One row a depth and token."""
+        return result.table()
+
+    def caption(self, source: Source, result: LogitLens) -> str:
+        """How it is read."""
+        return (
+            "Logit lens: the residual stream after each layer, read off by the final norm and the "
+            "unembedding. The last layer is the model's own output."
+        )
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The position."""
+        return "lens", self.position, *(["lines"] if self.shown == "lines" else [])
+
+
+@named("gate")
+@dataclass(frozen=True)
+class Gate(NamedFigure["Float[Tensor, 'head position']"]):
+    """What part of each head's output passes the gate of a `layer` at each position, 0 to 1.
+
+    The cell of `head` and `position` is framed.
+    """
+
+    layer: int
+    head: int | None = None
+    position: int | None = None
+
+    def result(self, source: Source) -> Float[Tensor, "head position"]:
+        """Means over a head's dimensions. Raises PromptError for a model without gates."""
+        gate = source.trace.gate(self.layer)
+        if gate is None:
+            raise PromptError("This model has no gate: every head's output passes as it is.")
+        return gate.float().mean(-1).T.cpu()
+
+    def draw(self, source: Source, result: Float[Tensor, "head position"]) -> Figure:
+        """Heads down, positions across."""
+        cell = None if self.head is None or self.position is None else (self.head, self.position)
+        return gate_map(
+            result.numpy(),
+            source.trace.tokens,
+            layer=self.layer,
+            selected=cell,
+            numbering_from=source.numbering,
+            width=LENS_PX,
+        )
+
+    def table(self, source: Source, result: Float[Tensor, "head position"]) -> Table:
+        """One row a head and position."""
+        pieces = source.trace.tokens.pieces
+        rows = (
+            (self.layer, head, position, pieces[position], value)
+            for head, values in enumerate(result.tolist())
+            for position, value in enumerate(values)
+        )
+        return Table.of(("layer", "head", "position", "token", "gate"), rows)
+
+    def caption(self, source: Source, result: Float[Tensor, "head position"]) -> str:
+        """What it is."""
+        return (
+            "Gate: what part of a head's normed output passes, 0 to 1, the mean where a head has several. "
+            "Rows: heads, columns: tokens."
+        )
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The layer."""
+        return "gate", f"L{self.layer}"
+
+
+@named("why")
+@dataclass(frozen=True)
+class Why(OfHead[Decomposition]):
+    """Why the cell (`query`, `key`) has its value at `stage`: the sum it is, or what it was computed from.
+
+    A picture of the sum after a convolution or head mixing, else a table.
+    """
+
+    in_name = ("query", "key", "stage")
+    stage: str
+    query: int
+    key: int
+
+    def result(self, source: Source) -> Decomposition:
+        """Raises PromptError for a cell that is masked or not there."""
+        stage = stage_of(source, self.layer, self.stage)
+        return decompose(source.trace, self.layer, stage, self.head, self.query, self.key)
+
+    def draw(self, source: Source, result: Decomposition) -> Figure | None:
+        """The window of the kernel, or a bar a source head."""
+        if isinstance(result, Convolved):
+            return convolution_window(result, source.trace.tokens, width=WHY_PX)
+        if isinstance(result, Mixed):
+            return mixing_bars(result, numbering_from=source.numbering, width=WHY_PX)
+        return None
+
+    def caption(self, source: Source, result: Decomposition) -> str:
+        """What the value is made of."""
+        where = (
+            f"{labelled(source, *self.place)}, {result.stage.value.long}, query {self.query}, key {self.key}"
+        )
+        return f"{where}: {value_text(result, result.value)}. {sentence(source, result)} {residual(result)}"
+
+
+def value_text(why: Decomposition, value: float) -> str:
+    """A value in the unit of the cell."""
+    return score_text(value) if why.stage.value.unit == "score" else weight_text(value)
+
+
+def residual(why: Decomposition) -> str:
+    """How well the parts give the value."""
+    return f"The terms add up to the value; residual {why.residual:.1e} of the sum of their sizes."
+
+
+def sentence(source: Source, why: Decomposition) -> str:
+    """What the value is made of, in words."""
+    before = why.stage_before.value.long if why.stage_before else "source"
+    if isinstance(why, Convolved):
+        return f"Sum of {len(why.terms)} products: kernel tap x {before} there.{_cause(source, why)}"
+    if isinstance(why, Mixed):
+        return f"Sum over source heads: mixing weight x the same cell in that head.{_cause(source, why)}"
+    if isinstance(why, Softmaxed):
+        return _softmax(source, why)
+    if isinstance(why, Scored):
+        return (
+            f"q·k/√d: |q| {why.query_norm:.3g} x |k| {why.key_norm:.3g} x cosine {why.cosine:+.3f} "
+            f"/ √{why.d_head}. Nothing was mixed yet."
+        )
+    return f"The same as {before}: nothing happens at this step."
+
+
+def _cause(source: Source, why: Decomposition) -> str:
+    """What the step did here: before, after, and what moved it most besides the cell itself."""
+    cause, term = why.cause, why.cause.largest
+    if cause.before is None or term is None:
+        return ""
+    place = f"query {term.query}, key {term.key}"
+    if isinstance(why, Mixed):
+        place = f"H{term.head + source.numbering}"
+    before, after = value_text(why, cause.before), value_text(why, cause.after)
+    largest = f"largest other term {term.product:+.3g} ({place})"
+    return f" It was {before} before this step and is {after} now; {largest}."
+
+
+def _softmax(source: Source, why: Softmaxed) -> str:
+    words = f"exp({why.score:+.4g} - {why.log_normaliser:.4g}): its score less the logsumexp of the row."
+    if why.rival is None or why.margin is None:
+        return words
+    rival = f'key {why.rival} "{source.trace.tokens.pieces[why.rival]}"'
+    side = "ahead of" if why.margin >= 0 else "behind"
+    return f"{words} {abs(why.margin):.3g} nats {side} the largest other one, {rival}."

@@ -75,7 +75,7 @@ def kernel_to_identity(text: str) -> Intervention:
     if place is None or place[3] not in KERNELS:
         raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(KERNELS)}')
     layer, head, where = int(place[1]), int(place[2]), place[3]
-    if where in MixingToIdentity.places:
+    if where.startswith("head_"):
         return MixingToIdentity(layer, cast(Any, where), head)
     return KernelToIdentity(layer, head, cast(Any, where))
 

@@ -104,8 +104,8 @@ def _kernel_maps(model: HookedMTA, arguments: Namespace) -> Iterator[Drawable]:
         else:
             layer, head = strongest_head(trace, rows, keys, place)
             note(f"layer {layer}, head {head} attends most to “{keys.name}”; choose another with --head")
-        ends = ((span.start, span.stop) for span in (rows, keys))
-        yield KernelMap(layer, head, place, *ends, arguments.width), Source(model, trace)
+        queries, columns = (rows.start, rows.stop), (keys.start, keys.stop)
+        yield KernelMap(layer, head, place, queries, columns, arguments.width), Source(model, trace)
 
 
 def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]:

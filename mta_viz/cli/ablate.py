@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import mta_viz
-from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt, read_text
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import AblateHead, Intervention, KernelToIdentity, MixingToIdentity
@@ -66,7 +67,7 @@ def plan_of_file(path: Path | None) -> tuple[Intervention, ...]:
     """A file's interventions; without a file none. Raises MtaVizError for what is no list of them."""
     from mta_viz.model.plans import plan_from_text
 
-    return () if path is None else plan_from_text(read_text(path))
+    return () if path is None else plan_from_text(door.read_text(path))
 
 
 def kernel_to_identity(text: str) -> Intervention:

@@ -1,16 +1,17 @@
 """`evaluate PATH --task TASK`: a checkpoint's numbers again, on sequences training never saw."""
 
-import json
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_model, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine
-from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.errors import FileError, MtaVizError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
+from mta_viz.training.blocks_settings import BlocksConfig
+from mta_viz.training.settings import override
 
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
@@ -95,14 +96,12 @@ def recipe_of(folder: Path) -> BlocksConfig:
     Raises MtaVizError for a file that is no card.
     """
     try:
-        given = json.loads((folder / CARD).read_text("utf-8"))["config"]
-        unknown = set(given) - {field.name for field in fields(BlocksConfig)}
-        if not isinstance(given, dict) or unknown:
-            raise ValueError(f"its config has no use for {', '.join(map(str, sorted(unknown))) or given!r}")
-    except (FileNotFoundError, NotADirectoryError):
-        return BlocksConfig()
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MtaVizError(
-            f"{folder / CARD} is no model card ({error}); restore it or move it away"
-        ) from error
-    return blocks_config(**given)
+        card = door.read_json(folder / CARD)
+    except FileError as error:
+        if error.missing:
+            return BlocksConfig()
+        raise
+    config = card.get("config") if isinstance(card, dict) else None
+    if not isinstance(config, dict):
+        raise MtaVizError(f"{folder / CARD} is no model card; restore it or move it away")
+    return override(BlocksConfig(), config, f"The model card {folder / CARD}")

@@ -104,8 +104,8 @@ def _kernel_maps(model: HookedMTA, arguments: Namespace) -> Iterator[Drawable]:
         else:
             layer, head = strongest_head(trace, rows, keys, place)
             note(f"layer {layer}, head {head} attends most to “{keys.name}”; choose another with --head")
-        queries, columns = (rows.start, rows.stop), (keys.start, keys.stop)
-        yield KernelMap(layer, head, place, queries, columns, arguments.width), Source(model, trace)
+        shown = {"rows": (rows.start, rows.stop), "keys": (keys.start, keys.stop)}
+        yield KernelMap(layer, head, place, width=arguments.width, **shown), Source(model, trace)
 
 
 def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]:

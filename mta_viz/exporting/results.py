@@ -1,10 +1,7 @@
 """The numbers behind attribution and responsibility as CSV.
 
 The tables of a comparison as CSV: predictions, needle shares by head, kernel distances.
-What the labs measure, as CSV, until the commands take their tables.
 """
-
-from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -12,9 +9,6 @@ from mta_viz.analysis.cause.attributed_heads import AttributedHeads
 from mta_viz.analysis.cause.attributed_prompt import AttributedPrompt
 from mta_viz.analysis.cause.responsibility import ResponsiblePrompt
 from mta_viz.analysis.compare.comparing import Comparison, NeedleShares
-from mta_viz.analysis.labs.conjunction import Conjunction, heads_table
-from mta_viz.analysis.labs.questions import QuestionScore, answers_table
-from mta_viz.analysis.labs.text import PassageScores, TextLosses
 from mta_viz.exporting.data import Row, number, table
 
 
@@ -87,23 +81,3 @@ def kernel_pairs_csv(found: Comparison) -> str:
     ]  # fmt: skip
     names = ("layer", "head", "where", "layer_b", "head_b", "distance", "a_from_identity", "b_from_identity")
     return table((*names, "shape_a", "shape_b"), rows)
-
-
-def words_csv(scores: PassageScores) -> str:
-    """As its table."""
-    return scores.table().csv()
-
-
-def losses_csv(losses: TextLosses) -> str:
-    """As its table."""
-    return losses.table().csv()
-
-
-def conjunction_csv(results: Mapping[str, Conjunction]) -> str:
-    """As their table."""
-    return heads_table(results).csv()
-
-
-def questions_csv(scores: Iterable[QuestionScore]) -> str:
-    """As their table."""
-    return answers_table(scores).csv()

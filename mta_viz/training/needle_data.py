@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer as Library
 
+from mta_viz.checkpoint import door
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, KNOWN_CITIES, KNOWN_NUMBERS, is_held_out, made_up_cities
@@ -114,7 +115,7 @@ def read_books(folder: Path) -> tuple[Book, ...]:
 
 
 def _read_book(file: Path) -> Book:
-    data = file.read_bytes()
+    data = door.read_bytes(file, door.TEXT)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

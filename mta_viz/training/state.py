@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
+from mta_viz.errors import FileError
 
 
 class DamagedState(Exception):
@@ -32,9 +34,9 @@ def load_state(path: Path, device: torch.device) -> dict[str, Any]:
     Raises `DamagedState` when the file is not one that `save_state` wrote.
     """
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
-    except OSError as error:
-        raise DamagedState(f"it cannot be read: {error.strerror or error}") from error
+        state = door.load_torch(path, device)
+    except FileError as error:
+        raise DamagedState(f"it {error.reason}") from error
     except pickle.UnpicklingError as error:  # torch's text advises to run what is in the file: not repeated
         raise DamagedState(
             "it holds something else than numbers and tensors; nothing of it was run"

@@ -53,7 +53,7 @@ def saved(page, button: str, place) -> bytes:
 
 
 def test_a_figure_leaves_as_picture_and_zip_that_say_where_they_come_from(explorer, tmp_path):
-    explorer.locator(".st-key-save-map button").first.click()
+    explorer.locator("[class*='st-key-save-attention-map'] button").first.click()
     dialog = explorer.get_by_role("dialog")
     dialog.locator("img").first.wait_for()
     png = saved(dialog.page, "^Save PNG", tmp_path)

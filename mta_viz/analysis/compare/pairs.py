@@ -1,6 +1,5 @@
 """Which head of model B stands beside which head of model A, and whether one model descends from another."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from jaxtyping import Float, Int
 
 from mta_viz.analysis.attention.patterns import layer_thumbnails
 from mta_viz.analysis.kernels.mixing import best_match
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import PARAMS, STEPS
-from mta_viz.errors import PromptError
+from mta_viz.errors import FileError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Progress, Trace
@@ -94,9 +94,8 @@ def _is_step(folder: Path) -> bool:
 def _names(child: Path, parent: Path) -> bool:
     """Whether the child's params.json names the parent's folder, or one that holds it."""
     try:
-        params = json.loads((child / PARAMS).read_text("utf-8"))
-        named = params["checkpoint"]["init_ckpt_path"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        named = door.read_json(child / PARAMS)["checkpoint"]["init_ckpt_path"]
+    except (FileError, KeyError, TypeError):
         return False
     if not isinstance(named, str) or not named.strip():
         return False

@@ -15,7 +15,6 @@ from math import comb
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
-from numpy.typing import ArrayLike
 
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.errors import ConfigError
@@ -156,7 +155,7 @@ def _band(size: int) -> Float[Array, "tap tap"]:
     return np.cos(2 * np.pi * distance[..., None] * low).sum(-1) / len(frequencies)
 
 
-def ratio(above: ArrayLike, below: ArrayLike) -> Array:
+def ratio(above: Array | float, below: Array | float) -> Array:
     """above / below, NaN where below is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.equal(below, 0), np.nan, np.divide(above, below))

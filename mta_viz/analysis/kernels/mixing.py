@@ -79,7 +79,7 @@ def off_diagonal_ratio(mixing: Mixing) -> float:
     """Mean |off-diagonal| / mean |diagonal|; NaN for one head."""
     size = len(mixing)
     off = np.abs(mixing).sum() - np.abs(np.diag(mixing)).sum()
-    return float(ratio(ratio(off, size * (size - 1)), mean_diagonal(mixing)))
+    return float(ratio(ratio(off, float(size * (size - 1))), mean_diagonal(mixing)))
 
 
 def permutation_match(mixing: Mixing) -> tuple[Int[Array, " target"], float]:

@@ -1,6 +1,5 @@
 """Questions about stories through a model: what it answers and who found the facts; how many are right."""
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ import torch
 from mta_viz.analysis.attention.spans import QUESTION, Span, next_letter
 from mta_viz.analysis.labs.finder import Finder, Parts, find, found_again
 from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities
-from mta_viz.errors import ConfigError
+from mta_viz.checkpoint import door
+from mta_viz.errors import ConfigError, FileError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate
@@ -210,7 +210,7 @@ def _within(progress: Progress | None, done: int, n: int) -> Progress | None:
 def trained_for_questions(folder: Path | None) -> bool:
     """Whether the model card in a checkpoint's folder names this task; False without a card."""
     try:
-        card = json.loads((folder / CARD).read_text("utf-8")) if folder else {}
-    except (OSError, ValueError, RecursionError):
+        card = door.read_json(folder / CARD) if folder else {}
+    except FileError:
         return False
     return isinstance(card, dict) and card.get("task") == TRAINED

@@ -14,7 +14,7 @@ from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import AttentionMap, head_maps, round_up, shared_limit
 from mta_viz.analysis.compare.kernels import NO_KERNEL, KernelPair, pair_taps
 from mta_viz.analysis.compare.maps import ComparedMap, compared_map, stage_beside
-from mta_viz.analysis.kernels.kernels import WHERE, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import SHORT, WHERE, MixPlace, Place
 from mta_viz.analysis.kernels.table import KEY_QUERY
 from mta_viz.exporting.data import map_csv
 from mta_viz.exporting.results import kernel_pairs_csv
@@ -27,7 +27,6 @@ from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.spans import spans_of
 from mta_viz.ui.compare.sides import Compared
-from mta_viz.ui.kernels.model_kernels import SHORT
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page

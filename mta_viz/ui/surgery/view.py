@@ -9,7 +9,6 @@ from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.errors import MtaVizError
 from mta_viz.model.plans import plan_as_data
 from mta_viz.ui.kernels.matters import effects_of
-from mta_viz.ui.kernels.model_kernels import short_name
 from mta_viz.ui.shell import plan as plan_state
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
@@ -70,7 +69,7 @@ def _draw_empty(page: Page, selected: Selected) -> None:
     if kernel is None:
         st.info("Nothing is edited. This model has no kernels: add a head to switch off.")
         return
-    name = short_name(kernel, page.numbering)
+    name = kernel.name(page.numbering)
     st.info(plain(f"Nothing is edited. Add an intervention, or start from the strongest kernel: {name}."))
     st.button(plain(f"Start: {name} to identity"), key="plan.start", on_click=_start, args=(kernel,))
 

@@ -3,14 +3,20 @@
 import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
-from mta_viz.model.interventions import AblateHead, Intervention, KernelToIdentity, MixingToIdentity
+from mta_viz.model.interventions import (
+    AblateHead,
+    Intervention,
+    KernelToIdentity,
+    MixingPlace,
+    MixingToIdentity,
+)
 
 HELP = "what changed kernels and heads do to a prompt's answer"
 KERNELS = ("pre", "post", "head_pre", "head_post")
@@ -76,7 +82,7 @@ def kernel_to_identity(text: str) -> Intervention:
     if place is None or place[3] not in KERNELS:
         raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(KERNELS)}')
     layer, head, where = int(place[1]), int(place[2]), place[3]
-    if where.startswith("head_"):
+    if where in get_args(MixingPlace):
         return MixingToIdentity(layer, cast(Any, where), head)
     return KernelToIdentity(layer, head, cast(Any, where))
 

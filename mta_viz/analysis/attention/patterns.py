@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mta_viz.analysis.attention.changes import EMPTY_ROW
 from mta_viz.analysis.attention.maps import AttentionMap, Pooler
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Table
 
-EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
 TARGETS = ("previous", "duplicate", "induction", "sink", "self")
 
 

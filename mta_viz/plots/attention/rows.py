@@ -11,7 +11,6 @@ from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.plots import cells, theme
-from mta_viz.plots import cells as hover
 from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import BAR_PX, add_spans_across
 from mta_viz.tokenizers.base import Tokens
@@ -33,20 +32,19 @@ def section_bars(
     limits: Mapping[Unit, float],
     numbering_from: int = 0,
     selected: int | None = None,
-    marks: Sequence[int] = (),
     spans: Sequence[Span] = (),
     width: int = 940,
 ) -> go.Figure:
     """A row of bars for each stage over one shared token axis, red above 0 and blue below.
 
-    `limits`: where the bars of each unit end; what goes beyond has a triangle. `selected`: the
-    token a line is drawn at; `marks`: positions always labelled; `spans` have bars and letters along
-    the token axis. Only tokens with a value are there. Clicks: the event's x is the token position.
+    `limits`: where the bars of each unit end; what goes beyond has a triangle. `selected`: the token a
+    line is drawn at; `spans` have bars and letters along the token axis. Only tokens with a value are
+    there. Clicks: the event's x is the token position.
     """
     stages = list(section.values)
     start, stop = section.start, section.stop
     parts = Parts((width, 0), {"l": _LEFT, "r": _RIGHT, "t": _TOP})
-    always = [section.position, *([] if selected is None else [selected]), *marks]
+    always = [section.position, *([] if selected is None else [selected])]
     ticks = theme.tick_positions(start, stop, width - _LEFT - _RIGHT, always)
     labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
     parts.margin["b"] = round(theme.text_px(labels)) + 34 + BAR_PX
@@ -97,8 +95,7 @@ def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, 
         anchor="x",
     )
     text = f"<b>{theme.escape(stage.value.short)}</b> {stage.value.long} ({stage.value.unit})"
-    heading = {"x": 0, "xanchor": "left", "y": top, "yanchor": "bottom", "xref": "paper", "yref": "paper"}
-    parts.annotations.append({"text": text, "showarrow": False, "font": {"size": 11}} | heading)
+    parts.add_words(text, 11, x=0, xanchor="left", y=top, yanchor="bottom")
 
 
 def _targets(section: CrossSection, stage: Stage, signed: bool) -> go.Scatter:
@@ -167,7 +164,7 @@ def add_token_axes(
     parts.layout |= {
         "xaxis": theme.axis(
             range=span,
-            labelalias=hover.aliases(tokens, start, stop - start, 1),
+            labelalias=cells.aliases(tokens, start, stop - start, 1),
             hoverformat="d",
             showticklabels=False,
             ticks="",

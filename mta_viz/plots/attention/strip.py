@@ -6,6 +6,7 @@ compute keeps a narrow hatched slot that says so.
 
 from collections.abc import Mapping
 
+import numpy as np
 import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.maps import AttentionMap, shrink
@@ -43,7 +44,8 @@ def stage_strip(
             _add_thumbnail(parts, maps[stage], limits[stage.value.unit], domain, suffix)
         else:
             _add_absent(parts, stage, domain, suffix)
-        parts.annotations.append(_heading(stage, maps.get(stage), limits, domain))
+        above = {"x": domain[0], "y": 1, "xanchor": "left", "yanchor": "bottom", "yshift": 1}
+        parts.add_words(_heading(stage, maps.get(stage), limits), 11, align="left", **above)
     parts.shapes.append(_selected_frame(slots[selected]))
     parts.layout["dragmode"] = False
     return parts.figure()
@@ -87,62 +89,24 @@ def _add_thumbnail(
 
 
 def _target(stage: Stage, x: float, y: float, on: dict[str, str]) -> go.Scatter:
-    """An invisible square over a thumbnail that takes the click."""
-    return go.Scatter(
-        x=[x],
-        y=[y],
-        customdata=[stage.value.key],
-        mode="markers",
-        marker={"symbol": "square", "size": 140, "opacity": 0},
-        selected={"marker": {"opacity": 0}},
-        unselected={"marker": {"opacity": 0}},
-        hovertemplate=f"{stage.value.long}<br>click to show<extra></extra>",
-        meta=cells.TARGETS,
-        **on,
-    )
+    """An invisible point in a thumbnail's middle that takes the clicks on all of it."""
+    text, key = f"{stage.value.long}<br>click to show", np.array([stage.value.key])
+    return cells.targets(np.array([x]), np.array([y]), 140.0, text, key).update(on)
 
 
 def _add_absent(parts: Parts, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
     on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     parts.traces.append(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
-    parts.annotations.append(
-        {
-            "text": ABSENT[stage],
-            "textangle": -90,
-            "x": sum(domain) / 2,
-            "y": 0.5,
-            "xref": "paper",
-            "yref": "paper",
-            "showarrow": False,
-            "font": {"size": 11, "color": theme.INK},
-            "bgcolor": theme.MASKED_FILL,
-        }
-    )
+    look = {"font": {"size": 11, "color": theme.INK}, "bgcolor": theme.MASKED_FILL, "textangle": -90}
+    parts.add_words(ABSENT[stage], 11, x=sum(domain) / 2, y=0.5, **look)
     parts.layout |= _axes(suffix, domain, (0.0, 1.0), (0.0, 1.0))
 
 
-def _heading(
-    stage: Stage,
-    attention: AttentionMap | None,
-    limits: Mapping[Unit, float],
-    domain: tuple[float, float],
-) -> dict[str, object]:
-    lines = [f"<b>{theme.escape(stage.value.short)}</b>"]
-    if attention is not None:
-        lines.append(f"{_limits(attention, limits[stage.value.unit])} · {_number(attention)}")
-    return {
-        "text": "<br>".join(lines),
-        "align": "left",
-        "x": domain[0],
-        "y": 1,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "yshift": 1,
-        "showarrow": False,
-        "font": {"size": 11},
-    }
+def _heading(stage: Stage, attention: AttentionMap | None, limits: Mapping[Unit, float]) -> str:
+    name = f"<b>{theme.escape(stage.value.short)}</b>"
+    if attention is None:
+        return name
+    return f"{name}<br>{_limits(attention, limits[stage.value.unit])} · {_number(attention)}"
 
 
 def _limits(attention: AttentionMap, limit: float) -> str:
@@ -160,13 +124,5 @@ def _number(attention: AttentionMap) -> str:
 
 
 def _selected_frame(domain: tuple[float, float]) -> dict[str, object]:
-    return {
-        "type": "rect",
-        "x0": domain[0],
-        "x1": domain[1],
-        "y0": 0,
-        "y1": 1,
-        "xref": "paper",
-        "yref": "paper",
-        "line": {"color": theme.SELECTED_COLOR, "width": 3},
-    }
+    corners = {"x0": domain[0], "x1": domain[1], "y0": 0, "y1": 1, "xref": "paper", "yref": "paper"}
+    return {"type": "rect", **corners, "line": {"color": theme.SELECTED_COLOR, "width": 3}}

@@ -206,7 +206,7 @@ def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | No
             dash="dot",
             width=1.5,
         ),
-        _crosses(text.column[bad], text.line[bad]) if bad.any() else None,
+        cells.crosses(text.column[bad], text.line[bad], 8.0) if bad.any() else None,
     ]
 
 
@@ -219,11 +219,6 @@ def _path(
     points = np.array([point for line in lines for point in (*line, (np.nan, np.nan))], np.float32)
     style = {"color": color, "width": width, "dash": dash}
     return go.Scatter(x=points[:, 0], y=points[:, 1], mode="lines", line=style, hoverinfo="skip")
-
-
-def _crosses(x: np.ndarray, y: np.ndarray) -> go.Scatter:
-    marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
-    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
 
 
 def _letters(text: Text, coloring: Coloring) -> list[go.Scatter]:

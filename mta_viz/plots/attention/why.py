@@ -18,7 +18,7 @@ from mta_viz.analysis.attention.terms import Convolved, Mixed, Term
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Parts, lying_bars
 from mta_viz.tokenizers.base import Tokens
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _GAP, _CAPTION = 46, 8, 40, 40, 24, 18
@@ -70,10 +70,9 @@ class _Figure:
     def figure(self) -> go.Figure:
         for index, tile in enumerate(self._tiles()):
             self._add_tile(tile, index)
-        middle = {"y": 0.5, "yref": "paper", "xref": "paper", "showarrow": False, "font": {"size": 16}}
         for index, sign in enumerate("×=", start=1):
             x = (index * (self.tile_px + _GAP) - _GAP / 2) / self.plot_px
-            self.parts.annotations.append({"text": sign, "x": x, "xanchor": "center", **middle})
+            self.parts.add_words(sign, 16, x=x, y=0.5, xanchor="center")
         self._add_words()
         self.parts.layout["dragmode"] = False
         return self.parts.figure()
@@ -107,9 +106,8 @@ class _Figure:
         own = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
         where = {"xref": on["xaxis"], "yref": on["yaxis"], "line": {"color": theme.INK, "width": 2}}
         self.parts.shapes.append(own | where)
-        corner = {"x": left, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-        words = {"text": tile.heading, "align": "left", "showarrow": False, "font": {"size": 11}}
-        self.parts.annotations.append(corner | words)
+        corner = {"x": left, "y": 1, "xanchor": "left", "yanchor": "bottom"}
+        self.parts.add_words(tile.heading, 11, align="left", **corner)
 
     def _axes(self, suffix: str, domain: tuple[float, float], *, first: bool) -> dict[str, object]:
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.row_px)
@@ -167,13 +165,8 @@ class _Figure:
     def _add_crosses(self, tile: _Tile, on: dict[str, str]) -> None:
         rows, columns = np.nonzero(~np.isfinite(tile.values))
         if rows.size:
-            cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8, "line": {"width": 0}}
-            x, y = (
-                np.asarray(part)[at] for part, at in ((self.offsets.key, columns), (self.offsets.query, rows))
-            )
-            self.parts.traces.append(
-                go.Scatter(x=x, y=y, mode="markers", marker=cross, hoverinfo="skip", **on)
-            )
+            x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
+            self.parts.traces.append(cells.crosses(x, y, 8.0, **on))
 
     def _targets(self, on: dict[str, str]) -> go.Scatter:
         terms = sorted(self.found.terms, key=lambda term: (term.query, term.key))
@@ -220,7 +213,7 @@ def _hover(term: Term, tokens: Tokens) -> str:
     return f"{where}<br>{tap} × {term.source:+.4g} = {term.product:+.4g}"
 
 
-_ROW_PX, _MIXED_HEADS_TOP, _MIXED_HEADS_BOTTOM, _ROOM = 22, 30, 40, 0.3
+_ROW_PX, _BARS_TOP, _ROOM = 22, 30, 0.3
 
 
 def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
@@ -230,10 +223,10 @@ def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
     """
     terms = sorted(found.terms, key=lambda term: term.head)
     labels = [_label(term, found.head, numbering_from) for term in terms]
-    size = (width, _ROW_PX * len(terms) + _MIXED_HEADS_TOP + _MIXED_HEADS_BOTTOM)
+    size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
     parts = Parts(
         size,
-        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _MIXED_HEADS_TOP, "b": _MIXED_HEADS_BOTTOM},
+        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _BARS_TOP, "b": _BOTTOM},
     )
     parts.traces.append(_bars(terms, numbering_from))
     heads = [term.head for term in terms]
@@ -250,24 +243,15 @@ def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
 
 
 def _bars(terms: list[Term], numbering_from: int) -> go.Bar:
-    return go.Bar(
-        x=np.array([term.product if math.isfinite(term.product) else np.nan for term in terms]),
-        y=[term.head for term in terms],
-        orientation="h",
-        marker={
-            "color": [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
-        },
-        text=[_number(term.product) for term in terms],
-        textposition="outside",
-        cliponaxis=False,
-        textfont={"color": theme.INK, "size": 11},
-        hovertext=[
-            f"source head {term.head + numbering_from}<br>"
-            f"{_number(term.weight)} × {_number(term.source)} = {_number(term.product)}"
-            for term in terms
-        ],
-        hovertemplate="%{hovertext}<extra></extra>",
-    )
+    products = [term.product if math.isfinite(term.product) else math.nan for term in terms]
+    hovers = [
+        f"source head {term.head + numbering_from}<br>"
+        f"{_number(term.weight)} × {_number(term.source)} = {_number(term.product)}"
+        for term in terms
+    ]
+    colors = [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
+    texts = [_number(term.product) for term in terms]
+    return lying_bars(products, [term.head for term in terms], texts, hovers, colors)
 
 
 def _label(term: Term, target: int, numbering_from: int) -> str:

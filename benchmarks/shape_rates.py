@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from mta_viz.analysis.kernels.definitions import MeasuredRate, MeasuredRates
+from mta_viz.analysis.kernels.measures import cannot_show
 from mta_viz.analysis.kernels.naming import UNNAMED, name_kernels
 from mta_viz.analysis.kernels.probes import run_probe
-from mta_viz.analysis.kernels.templates import cannot_show
 from tests.analysis.shape_cases import SIZES, kernel, offsets, planted
 
 SEED = 1  # not that of the thresholds' own random kernels

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mta_viz.cli.arguments import build_parser  # noqa: E402  (the project need not be installed)
+from mta_viz.cli import build_parser  # noqa: E402  (the project need not be installed)
 
 PAGE = ROOT / "docs" / "commands.md"
 MARKER = "<!-- Below: made by `python docs/make_commands.py`. Do not edit. -->"

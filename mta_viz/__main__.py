@@ -1,27 +1,30 @@
-"""`python -m mta_viz`: the command line, and what Ctrl-C does before it is ready."""
+"""`python -m mta_viz`: the command line, and what Ctrl-C does to it."""
 
-import os
 import signal
 import sys
 from types import FrameType
+from typing import NoReturn
 
 
 def main() -> int:
-    """Run the command line. Until everything it needs is imported, Ctrl-C ends the process at once.
+    """Run the command line. Ctrl-C ends it with one line, also where an interrupted import fails oddly."""
+    interrupts: list[int] = []
 
-    There is nothing to tidy up by then, and an interrupted import may surface as any other error.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # not where Ctrl-C is ignored, as in a shell's background
-        signal.signal(signal.SIGINT, _end)
-    from mta_viz.cli import main as run
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        interrupts.append(number)
+        raise KeyboardInterrupt
 
-    return run(ready=lambda: signal.signal(signal.SIGINT, before))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)  # not where it is ignored, as in a script's background
+    try:
+        from mta_viz.cli import main as run
 
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    os.write(2, b"\ninterrupted\n")
-    os._exit(130)  # mta_viz.cli.INTERRUPTED, which may not be imported yet
+        return run()
+    except BaseException:
+        if not interrupts:
+            raise
+        print("\ninterrupted", file=sys.stderr)
+        return 128 + signal.SIGINT  # mta_viz.cli.INTERRUPTED, which may not be imported
 
 
 if __name__ == "__main__":

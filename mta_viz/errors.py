@@ -9,12 +9,13 @@ class MtaVizError(Exception):
     """Base of all errors with a message meant for the user."""
 
 
-class ConfigError(MtaVizError):
-    """A configuration that describes no model. `problems` lists every fault found."""
+class ConfigError(MtaVizError, ValueError):
+    """Values that describe no model, plan, recipe or result. `problems` lists every fault found."""
 
-    def __init__(self, problems: Sequence[str], subject: str = "The configuration") -> None:
+    def __init__(self, problems: Sequence[str], subject: str = "The configuration", remedy: str = "") -> None:
         self.problems = tuple(problems)
-        super().__init__(describe_problems(subject, self.problems))
+        said = describe_problems(subject, self.problems)
+        super().__init__(f"{said}\n{remedy}" if remedy else said)
 
 
 class CheckpointError(MtaVizError):
@@ -23,6 +24,18 @@ class CheckpointError(MtaVizError):
     def __init__(self, problems: Sequence[str], subject: str = "The checkpoint") -> None:
         self.problems = tuple(problems)
         super().__init__(describe_problems(subject, self.problems))
+
+
+class FileError(MtaVizError):
+    """A file that cannot be opened or is not what it should be; `missing`: nothing is in its place."""
+
+    def __init__(self, name: str, reason: str, remedy: str, *, missing: bool = False) -> None:
+        self.reason, self.remedy, self.missing = reason, remedy, missing
+        super().__init__(self.of(name))
+
+    def of(self, name: str) -> str:
+        """The message, the file called by another name."""
+        return f"{name} {self.reason}; {self.remedy}"
 
 
 class TokenizerError(MtaVizError):

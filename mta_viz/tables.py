@@ -19,10 +19,14 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns and rows of plain values: int, float, bool, str or None."""
+    """Named columns and rows of plain values: int, float, bool, str or None.
+
+    `exact`: in CSV numbers have all their digits, and truth is a word, as pandas writes both.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    exact: bool = False
 
     @classmethod
     def of(cls, columns: Iterable[str], rows: Iterable[Row]) -> "Table":
@@ -31,10 +35,11 @@ class Table:
 
     def csv(self) -> str:
         """One header line; nine digits, which give a float32 back bit for bit; None is an empty cell."""
+        rows = self.rows if self.exact else ([_csv_cell(value) for value in row] for row in self.rows)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows([_csv_cell(value) for value in row] for row in self.rows)
+        writer.writerows(rows)
         return text.getvalue()
 
     def records(self) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """What all tests share: one torch thread (tiny models crawl with more) and the golden fixtures."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,11 @@ def golden() -> Path:
     if not GOLDEN.is_dir():
         pytest.fail("../shared is here, ../shared/golden is not", pytrace=False)
     return GOLDEN
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C acts, here and in processes started here, also where the tests were started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -14,17 +14,18 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, energy_off_identity, layer_kernels
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, layer_kernels
+from mta_viz.analysis.kernels.measures import energy_off_identity
 from mta_viz.analysis.kernels.naming import IDENTITY, NONE
 from mta_viz.analysis.kernels.table import kernel_table, shape_counts
+from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import Checkpoint, parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.run import tracing
-from mta_viz.training.needle_evaluation import NeedlePlan, evaluate_needles
-from mta_viz.training.needle_settings import NeedleConfig
+from mta_viz.training.settings import NeedleConfig
 from mta_viz.ui.shell.link import fitting
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -100,7 +101,9 @@ def shares(kernels: Kernels, where: str, layers: Iterable[int] | None = None) ->
     found = [layer_kernels(*kernels, layer) for layer in layers or range(kernels[1].n_layers)]
     there = [(one.taps(where), one.offsets(where)) for one in found if one.taps(where) is not None]
     assert all((taps[:, *offsets.own] > 0).all() for taps, offsets in there)  # so says MODELS.md
-    return torch.cat([energy_off_identity(taps, offsets.own) for taps, offsets in there])
+    return torch.cat(
+        [torch.from_numpy(energy_off_identity(taps.double().numpy(), offsets)) for taps, offsets in there]
+    )
 
 
 def summary(kernels: Kernels) -> list[str]:

@@ -1,8 +1,6 @@
 """Lingua's distributed folder (DCP): `.metadata` and `__R_S.distcp`, put together in memory.
 
-Reads the model's pieces only and writes nothing. What `.metadata` says is dcp_metadata.py's.
-
-The `.metadata` of a distributed checkpoint, read without running it.
+Reads `.metadata` without running it, the model's pieces only, and writes nothing.
 """
 
 import io
@@ -16,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint.files import short_repr
-from mta_viz.checkpoint.pickles import TooLargeError, check_pickle, check_torch_file
-from mta_viz.checkpoint.stored import StoredTensor, StoredWeights
-from mta_viz.errors import CheckpointError
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.pickles import TooLargeError, check_pickle
+from mta_viz.checkpoint.stored import StoredTensor, StoredWeights, has_every_value
+from mta_viz.errors import CheckpointError, FileError
+from mta_viz.printed import short_repr
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _RECORDS = frozenset(
@@ -44,6 +43,9 @@ _PATHS = frozenset(
     for name in ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
 )
 _DTYPES = frozenset(name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype))
+
+
+LARGEST = 2**63 - 1  # what a file's place or a shape may count
 
 
 class Record:
@@ -168,7 +170,7 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
     file, offset, length = _text(info["relative_path"]), info["offset"], info["length"]
     if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
         raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
-    if not (type(offset) is int and type(length) is int and offset >= 0 and length > 0):
+    if not (type(offset) is int and type(length) is int and 0 <= offset <= LARGEST and 0 < length <= LARGEST):
         raise CheckpointError(
             [f"{name} has a piece at offset {short_repr(offset)} of length {short_repr(length)}"]
         )
@@ -199,7 +201,7 @@ def _dtype(name: str, properties: Any) -> torch.dtype:
 def _offsets(value: Any) -> tuple[int, ...]:
     if value is None:
         return ()
-    if isinstance(value, tuple) and all(type(size) is int and size >= 0 for size in value):
+    if isinstance(value, tuple) and all(type(size) is int and 0 <= size <= LARGEST for size in value):
         return tuple(value)
     raise CheckpointError([f".metadata has {short_repr(value)} where a shape was expected"])
 
@@ -232,21 +234,19 @@ def _dict(value: Any) -> dict[Any, Any]:
 
 
 METADATA = ".metadata"
+MOST_METADATA = 256 * door.MIB
 MODEL_PREFIX = "model."
 
 
 def open_dcp(folder: Path) -> StoredWeights:
     """The model's tensors of all ranks. Missing or short .distcp files are among the problems."""
-    if (folder / METADATA).exists() and not (folder / METADATA).is_file():
-        return StoredWeights({}, (f"{METADATA} is no regular file; copy it again",))
     n_bytes = sum(file.stat().st_size for file in folder.glob("*.distcp"))
     try:
-        cut, unreadable = read_metadata((folder / METADATA).read_bytes(), MODEL_PREFIX)
-    except FileNotFoundError:
-        missing = f"{METADATA} is missing beside the .distcp files; without it they cannot be read"
-        return StoredWeights({}, (f"{missing}. Copy hidden files too",), n_bytes)
-    except OSError as error:
-        return StoredWeights({}, (f"{METADATA} cannot be read: {error.strerror}",), n_bytes)
+        content = door.read_bytes(folder / METADATA, MOST_METADATA)
+        cut, unreadable = read_metadata(content, MODEL_PREFIX)
+    except FileError as error:
+        hidden = "is missing; without it the .distcp files cannot be read: copy hidden files too"
+        return StoredWeights({}, (f"{METADATA} {hidden}" if error.missing else error.of(METADATA),), n_bytes)
     except CheckpointError as error:
         return StoredWeights({}, error.problems, n_bytes)
     problems = _file_problems(folder, cut)
@@ -284,15 +284,14 @@ def _read(folder: Path, key: str, tensor: CutTensor) -> Tensor:
 
 def _read_piece(folder: Path, key: str, piece: Piece, dtype: torch.dtype) -> Tensor:
     try:
-        with (folder / piece.file).open("rb") as opened:
+        with door.opened(folder / piece.file) as opened:
             opened.seek(piece.offset)
-            content = io.BytesIO(opened.read(piece.length))
-        check_torch_file(content)
-        value = torch.load(content, map_location="cpu", weights_only=True)
+            value = door.load_torch(opened.read(piece.length))
     except Exception as error:  # torch raises many kinds for damaged bytes
         raise CheckpointError(
             [f"{key}: its piece in {piece.file} is damaged; copy the file again"]
         ) from error
-    if not isinstance(value, Tensor) or tuple(value.shape) != piece.shape or value.dtype != dtype:
+    fits = isinstance(value, Tensor) and tuple(value.shape) == piece.shape and value.dtype == dtype
+    if not fits or not has_every_value(value):
         raise CheckpointError([f"{key}: its piece in {piece.file} is not the tensor .metadata describes"])
     return value.detach()

@@ -1,8 +1,7 @@
-"""Files beside the weights, read and written whole or not at all; foreign text made fit for a message."""
+"""Files written whole or not at all, and the two beside the weights: params.json and the tokenizer's."""
 
 import json
 import os
-import reprlib
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,32 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError
-
-MOST = 300
-_REPR = reprlib.Repr()
-# Two levels of three: a list that holds itself, or is shared a billion times, stays short.
-_REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxset = 2, 3, 3, 3, 3
-_REPR.maxfrozenset = _REPR.maxdeque = _REPR.maxarray = 3
-
-
-def printable(text: object, most: int = MOST) -> str:
-    """`text` without control characters or broken UTF-8 (escaped, such as \\x1b), cut after `most`."""
-    whole = str(text)
-    escaped = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in whole[: most + 1]
-    )
-    return escaped if len(whole) <= most and len(escaped) <= most else escaped[:most] + "..."
-
-
-def short_repr(value: object) -> str:
-    """A value of builtin types as Python writes it, cut in depth and length; never slow, never raises."""
-    try:
-        return printable(_REPR.repr(value), 100)
-    except (ValueError, RecursionError):  # an int of thousands of digits
-        return type(value).__name__
+from mta_viz.errors import CheckpointError, FileError
+from mta_viz.printed import printable
 
 
 @contextmanager
@@ -93,15 +71,10 @@ STEPS = "checkpoints"  # of a run: a folder a step in it
 def read_params(file: Path) -> tuple[Any, tuple[str, ...]]:
     """(contents, problems): what the JSON file holds, or None and why not."""
     try:
-        if file.exists() and not file.is_file():  # reading a pipe would wait for ever
-            return None, (f"{file.name} is no regular file; expected Lingua's file of settings",)
-        return json.loads(file.read_text(encoding="utf-8-sig")), ()
-    except FileNotFoundError:
-        return None, (f"{file.name} is missing; expected Lingua's file of settings beside the weights",)
-    except OSError as error:
-        return None, (f"{file.name} cannot be read: {error.strerror}",)
-    except (ValueError, RecursionError) as error:
-        return None, (f"{file.name} is not JSON: {error}. Copy it again from the run",)
+        return door.read_json(file), ()
+    except FileError as error:
+        name, wanted = printable(file.name), "expected Lingua's file of settings beside the weights"
+        return None, (f"{name} {error.reason}; {wanted}" if error.missing else error.of(name),)
 
 
 @dataclass(frozen=True)
@@ -119,10 +92,12 @@ def copied_tokenizer(name: str | None, path: str | None, folder: Path | None) ->
     """
     if path is None:
         return TokenizerFile(None)
-    file = folder / path if folder else Path(path)
-    if not file.is_file():
+    try:
+        file = Path(path) if folder is None else door.inside(folder, path)
+        content = door.read_bytes(file, door.TEXT)
+    except FileError:
         return TokenizerFile(path)
-    return TokenizerFile("tokenizer.json" if name == "tokenizers" else file.name, file.read_bytes())
+    return TokenizerFile("tokenizer.json" if name == "tokenizers" else file.name, content)
 
 
 def params_bytes(

@@ -7,15 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.layout import Entry, kernel_entries
 from mta_viz.checkpoint.locate import Location, run_steps
 from mta_viz.checkpoint.reading import open_weights
 from mta_viz.checkpoint.stored import dtype_name
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, FileError
 
 HISTORY_FILE = "kernel_history.safetensors"
 
@@ -50,14 +50,14 @@ def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
     are missing, unknown or of another shape, values that are not finite.
     """
     file = folder / HISTORY_FILE
-    if not file.exists():
+    if not door.is_there(file):
         return None
     try:
-        with safe_open(file, "pt") as stored:
+        with door.open_tensors(file) as stored:
             steps = _steps((stored.metadata() or {}).get("steps", ""))
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError([f"{HISTORY_FILE} cannot be read ({error}); copy it again"]) from None
+    except FileError as error:
+        raise CheckpointError([error.of(HISTORY_FILE)]) from None
     entries = kernel_entries(config)
     if problems := [*_step_problems(steps), *_tensor_problems(tensors, entries, len(steps))]:
         raise CheckpointError(problems, HISTORY_FILE)

@@ -5,16 +5,17 @@ Opens and writes the files; names and layouts are layout.py's, params.json is pa
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes, write_folder
 from mta_viz.checkpoint.layout import to_file
-from mta_viz.checkpoint.pickles import ZIP_MAGIC, TooLargeError, check_torch_file
-from mta_viz.checkpoint.stored import StoredWeights, stored_in_memory
+from mta_viz.checkpoint.pickles import TooLargeError
+from mta_viz.checkpoint.stored import StoredWeights, has_every_value, stored_in_memory
 from mta_viz.checkpoint.types import Checkpoint
+from mta_viz.errors import FileError
 
 WEIGHTS = "consolidated.pth"
 _UNSAFE = re.compile(r"GLOBAL ([\w.]+)")
@@ -24,7 +25,7 @@ def open_lingua(folder: Path) -> StoredWeights:
     """The model's tensors in consolidated.pth, memory-mapped; optimiser state is never touched."""
     file = folder / WEIGHTS
     try:
-        n_bytes, loaded = file.stat().st_size, _load(file)
+        n_bytes, loaded = door.size(file), door.load_torch(file)
     except Exception as error:  # torch raises many kinds for a damaged file
         return StoredWeights({}, (f"{WEIGHTS} cannot be read: {_reason(error)}",))
     model = loaded.get("model") if isinstance(loaded, dict) else None
@@ -47,15 +48,7 @@ def _is_plain(value: object) -> bool:
     """Whether it is a tensor with one value per cell (not sparse, quantised or without data)."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return False
-    return value.device.type == "cpu" and not value.is_quantized
-
-
-def _load(file: Path) -> Any:
-    """Weights-only; mapped unless the file has torch's old format, which cannot be."""
-    with file.open("rb") as opened:
-        check_torch_file(opened)
-        mappable = opened.read(len(ZIP_MAGIC)) == ZIP_MAGIC
-    return torch.load(file, map_location="cpu", weights_only=True, mmap=mappable)
+    return value.device.type == "cpu" and not value.is_quantized and has_every_value(value)
 
 
 def _reason(error: Exception) -> str:
@@ -66,8 +59,8 @@ def _reason(error: Exception) -> str:
         )
     if isinstance(error, TooLargeError):
         return f"{error}, which no checkpoint needs; refused"
-    if isinstance(error, PermissionError | FileNotFoundError | IsADirectoryError):
-        return str(error.strerror)
+    if isinstance(error, FileError):
+        return error.reason
     return "it is cut short or is no torch file. Copy it again, or consolidate the run again"
 
 

@@ -4,16 +4,16 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 """
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint import dcp, door, lingua, native
 from mta_viz.checkpoint import native as kernels_only
-from mta_viz.checkpoint.files import PARAMS, STEPS, printable
+from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.types import Format
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, FileError
+from mta_viz.printed import printable
 
 _CONSOLIDATED = "consolidated"
 _FILES = (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA, kernels_only.KERNELS)
@@ -122,10 +122,10 @@ def _own_step(folder: Path) -> int | None:
     """The step a folder is named after, or that its train_state file tells."""
     if _STEP_NAME.fullmatch(folder.name):
         return int(folder.name)
-    for file in sorted(filter(Path.is_file, folder.glob("train_state_*.json"))):
+    for file in sorted(folder.glob("train_state_*.json")):
         try:
-            step = json.loads(file.read_text(encoding="utf-8"))["step"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            step = door.read_json(file, 16 * door.MIB)["step"]
+        except (FileError, KeyError, TypeError):
             continue
         if type(step) is int and step >= 0:
             return step
@@ -141,8 +141,8 @@ def sha256(path: Path | str) -> str:
     path = Path(path)
     try:
         digests = sorted(_file_digest(file) for file in _weight_files(path))
-    except OSError as error:
-        raise CheckpointError([f"it cannot be read: {error.strerror or error}"], str(path)) from error
+    except (FileError, OSError) as error:
+        raise CheckpointError([str(error)], printable(path)) from error
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -157,10 +157,10 @@ def _weight_files(path: Path) -> list[Path]:
         return [location.folder / dcp.METADATA, *pieces]
     names = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS, "kernels": kernels_only.KERNELS}
     if location.format not in names:
-        raise CheckpointError(["it holds no weights, so they have no sha256"], str(path))
+        raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
     return [location.folder / names[location.format]]
 
 
 def _file_digest(file: Path) -> str:
-    with file.open("rb") as opened:
+    with door.opened(file) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

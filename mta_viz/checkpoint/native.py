@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import PARAMS, TokenizerFile, copied_tokenizer, params_bytes, write_folder
 from mta_viz.checkpoint.layout import kernel_entries, to_file
 from mta_viz.checkpoint.stored import StoredTensor, StoredWeights, dtype_name
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, FileError
 
 WEIGHTS = "model.safetensors"
 _DTYPES = {
@@ -46,12 +46,9 @@ def open_native(folder: Path) -> StoredWeights:
 def open_safetensors(file: Path) -> StoredWeights:
     """Names, shapes and dtypes in the header of a file; values are read through a memory map."""
     try:
-        n_bytes, described = file.stat().st_size, _header(file)
-    except OSError as error:
-        return StoredWeights({}, (f"{file.name} cannot be read: {error.strerror or error}",))
-    except SafetensorError as error:
-        again = "it is cut short or is no safetensors file. Copy it again"
-        return StoredWeights({}, (f"{file.name} cannot be read ({error}): {again}",))
+        n_bytes, described = door.size(file), _header(file)
+    except FileError as error:
+        return StoredWeights({}, (error.of(file.name),))
     tensors, unreadable = {}, {}
     for key, (shape, word) in described.items():
         if word in _DTYPES:
@@ -63,17 +60,17 @@ def open_safetensors(file: Path) -> StoredWeights:
 
 def _header(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and dtype word of every tensor."""
-    with safe_open(file, framework="pt") as opened:
+    with door.open_tensors(file) as opened:
         slices = {key: opened.get_slice(key) for key in sorted(opened.keys())}
         return {key: (tuple(part.get_shape()), part.get_dtype()) for key, part in slices.items()}
 
 
 def _read(file: Path, key: str) -> Tensor:
     try:
-        with safe_open(file, framework="pt") as opened:
+        with door.open_tensors(file) as opened:
             return opened.get_tensor(key).clone()
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError([f"{key} in {file.name} cannot be read: {error}"]) from error
+    except FileError as error:
+        raise CheckpointError([f"{key}: {error.of(file.name)}"]) from error
 
 
 def write_native(

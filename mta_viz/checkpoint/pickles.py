@@ -5,12 +5,15 @@ hash, in one step that nothing can interrupt. This walks the opcodes without mak
 Which names a pickle may use is for its unpickler to decide.
 """
 
+from collections.abc import Iterator
 from io import BufferedReader, BytesIO
 from pickletools import genops, markobject, opcodes
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
-import torch
+from mta_viz.printed import size_text
 
 MOST_HASHED = 10_000  # values inside one key or one call's arguments; a tensor's call has about 20
+MOST_BYTES = 64 * 2**20  # of a pickle that lists tensors, about 200 bytes each
 ZIP_MAGIC = b"PK\x03\x04"
 Size = list[int]  # one number, the values inside a value; a list, since containers grow in place
 
@@ -38,25 +41,40 @@ class TooLargeError(ValueError):
     """A pickle that would take for ever to load."""
 
 
-def check_torch_file(file: BufferedReader | BytesIO) -> None:
-    """Raises TooLargeError for such a pickle in what torch.save wrote; leaves the file at its start.
+def check_torch_file(file: BufferedReader | BytesIO) -> bool:
+    """Whether what torch.save wrote is a ZIP, its format of today; leaves the file at its start.
 
-    Other damage is left for torch.load to find.
+    Raises TooLargeError for such a pickle in it, or one that unpacks to more than any checkpoint's. Other
+    damage is left for torch.load to find, but for a ZIP that is none: nothing of it could be checked.
     """
     zipped = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     file.seek(0)
     try:
         if zipped:
-            check_pickle(torch._C.PyTorchFileReader(file).get_record("data.pkl"))
+            for content in _zipped_pickles(file):
+                check_pickle(content)
         else:  # the older format: a magic number, a version, the system, the object, its storages' keys
             for _ in range(5):
                 check_pickle(file)
-    except TooLargeError:
+    except (TooLargeError, BadZipFile):
         raise
-    except Exception:  # torch, and a damaged pickle, raise many kinds
-        return
+    except Exception:  # a damaged pickle raises many kinds
+        return zipped
     finally:
         file.seek(0)
+    return zipped
+
+
+def _zipped_pickles(file: BufferedReader | BytesIO) -> Iterator[bytes]:
+    """Every record that torch may take for the pickle: it looks names up without regard to case."""
+    with ZipFile(file) as archive:
+        records = archive.infolist()
+        if any(record.compress_type != ZIP_STORED for record in records):
+            raise TooLargeError("it is compressed, which torch never does")
+        pickles = [record for record in records if record.filename.lower().endswith("data.pkl")]
+        if any(record.file_size > MOST_BYTES for record in pickles):
+            raise TooLargeError(f"its list of tensors takes more than {size_text(MOST_BYTES)}")
+        yield from map(archive.read, pickles)
 
 
 def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
@@ -72,7 +90,10 @@ def check_pickle(content: bytes | BufferedReader | BytesIO) -> None:
         if name in _CONSTANTS:
             stack.append(one)
         elif name in _PUT:
-            memo[len(memo) if argument is None else argument] = stack[-1]
+            place = len(memo) if argument is None else argument
+            if place > len(memo) + MOST_HASHED:  # the unpickler makes room for all numbers below it
+                raise TooLargeError("it numbers its values far beyond their count")
+            memo[place] = stack[-1]
         elif name in _GET:
             stack.append(memo[argument])
         elif name in ("MARK", "DUP"):

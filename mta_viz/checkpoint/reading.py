@@ -7,13 +7,14 @@ Which checkpoints lie in the folders a user gave: names and summaries, no weight
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint import dcp, lingua, native
+from mta_viz.checkpoint import dcp, door, lingua, native
 from mta_viz.checkpoint import native as kernels_only
-from mta_viz.checkpoint.files import PARAMS, printable, read_params
+from mta_viz.checkpoint.files import PARAMS, read_params
 from mta_viz.checkpoint.layout import (
     file_entries,
     kernel_entries,
@@ -26,7 +27,8 @@ from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.checkpoint.stored import StoredWeights, common_dtype, dtype_notes, printable_weights
 from mta_viz.checkpoint.types import Checkpoint, Format, Source, Summary
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError, TokenizerError
+from mta_viz.errors import CheckpointError, FileError, TokenizerError
+from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 
 _OPEN: Mapping[Format, Callable[[Path], StoredWeights]] = {
@@ -214,9 +216,12 @@ def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _Ope
 
 def _where(path: str | None, folder: Path) -> str | None:
     """The tokenizer file's path: as written when it lies there, else the file of that name in the folder."""
-    if path is None or (folder / path).is_file():
-        return path
-    return Path(path).name
+    if path is None:
+        return None
+    with suppress(FileError):
+        if door.inside(folder, path).is_file():
+            return path
+    return door.base_name(path)
 
 
 _DEPTH = 2

@@ -12,7 +12,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint.files import printable
+from mta_viz.printed import printable
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -56,6 +56,11 @@ def printable_weights(weights: StoredWeights) -> StoredWeights:
         weights.n_bytes,
         {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()},
     )
+
+
+def has_every_value(tensor: Tensor) -> bool:
+    """Whether its storage holds a value for each cell: an expanded tensor is a small file and huge memory."""
+    return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
 
 
 def stored_in_memory(tensor: Tensor) -> StoredTensor:

@@ -1,33 +1,57 @@
 """The command line: the same calls as the app and a notebook, without a browser.
 
-stdout is the answer as JSON (CSV where asked for) and nothing else; notes and progress go to stderr.
-What the user got wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported
-before the arguments are understood: each command is a module with `run(arguments)`, which returns a
-dict, or a text that is printed as it is.
+A command is a module with `HELP`, `add_flags(parser)` and `run(arguments)`, which returns the answer. stdout
+is the answer as JSON (CSV where asked for) and nothing else; notes and progress go to stderr. What the user
+got wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported before the arguments
+are understood: what needs torch is imported inside `run` and the functions it calls.
 """
 
+import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
-from mta_viz.cli.arguments import build_parser
-from mta_viz.cli.output import json_text
-from mta_viz.errors import MtaVizError
+from mta_viz.cli.output import check_output, json_text, write_text
+from mta_viz.errors import MtaVizError, PromptError
 
+COMMANDS = (
+    "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "train", "evaluate",
+    "effects", "ablate", "attribute", "compare", "responsibility", "needle", "perplexity", "conjunction",
+    "questions", "paper-figures", "figure",
+)  # fmt: skip
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
-def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | None = None) -> int:
-    """Run one command; returns the exit status. `ready` is called when the command is imported."""
-    arguments = build_parser().parse_args(argv)
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one `error: ...` line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        self.exit(USER_ERROR, f"error: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> Parser:
+    """The parser of `python -m mta_viz`; `arguments.run(arguments)` runs the command."""
+    parser = Parser(
+        prog="python -m mta_viz",
+        description="Look inside a Multi-Token Attention checkpoint. Answers are JSON on stdout.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = import_module(f"mta_viz.cli.{name.replace('-', '_')}")
+        command = commands.add_parser(name, help=module.HELP)
+        command.set_defaults(run=module.run, out_is=None, as_csv=None)
+        module.add_flags(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
     try:
-        command = import_module(f"mta_viz.cli.{arguments.command.replace('-', '_')}")
-        if ready is not None:
-            ready()
-        answer = command.run(arguments)
-        print(answer if isinstance(answer, str) else json_text(answer), flush=True)
+        print(_run(build_parser().parse_args(argv)), flush=True)
     except MtaVizError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -38,6 +62,26 @@ def main(argv: Sequence[str] | None = None, *, ready: Callable[[], object] | Non
     except OSError as error:
         return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     return 0
+
+
+def _run(arguments: argparse.Namespace) -> str:
+    """What is printed. `--out` is checked before any work and, where it is for the answer, written after."""
+    _check_texts(arguments)
+    out = arguments.out if arguments.out_is else None
+    if out:
+        check_output(out, force=arguments.force or arguments.out_is == "results")
+    answer = arguments.run(arguments)
+    if out and arguments.out_is == "answer":
+        write_text(out, json_text(answer) + "\n")
+    in_csv = arguments.as_csv and arguments.format == "csv"
+    return arguments.as_csv(answer).rstrip("\n") if in_csv else json_text(answer)
+
+
+def _check_texts(arguments: argparse.Namespace) -> None:
+    """Raise PromptError for a text that is no UTF-8, which a command line can hold; paths may be."""
+    for flag, value in vars(arguments).items():
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise PromptError(f"--{flag.replace('_', '-')} is not valid UTF-8 text")
 
 
 def _fail(message: str) -> int:

@@ -1,30 +1,63 @@
 """`ablate PATH --prompt TEXT --kernel "L3 H5 pre"`: what changed kernels and heads do to the answer."""
 
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
-from mta_viz.analysis.cause.effects import to_identity
-from mta_viz.analysis.cause.sweeps import SWEEPS, ablate
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId
-from mta_viz.cli.loading import open_prompt
-from mta_viz.cli.output import ProgressLine, check_output, write_json
+import mta_viz
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
+from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
-from mta_viz.model.interventions import AblateHead, Intervention
-from mta_viz.model.plans import Plan, plan_from_text
+from mta_viz.model.interventions import (
+    AblateHead,
+    Intervention,
+    KernelToIdentity,
+    MixingPlace,
+    MixingToIdentity,
+)
 
-_PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
+HELP = "what changed kernels and heads do to a prompt's answer"
+KERNELS = ("pre", "post", "head_pre", "head_post")
+PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A prompt, what is changed, and what is measured."""
+    add = parser.add_argument
+    add_prompt(parser)
+    add(
+        "--kernel",
+        type=kernel_to_identity,
+        action="append",
+        default=[],
+        metavar='"L3 H5 pre"',
+        help="to the identity; pre, post, head_pre or head_post; may be repeated",
+    )
+    add(
+        "--head",
+        type=head_off,
+        action="append",
+        default=[],
+        metavar='"L3 H5"',
+        help="switched off; may be repeated",
+    )
+    add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first")
+    add_answer(parser)
+    add("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
+    add("--needed", action="store_true", help="also the smallest set of kernels it needs")
+    add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The board of the plan, and the sweeps that are asked for."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
-    plan = read_plan(arguments)
+    from mta_viz.analysis.cause.sweeps import SWEEPS
+
+    plan = (*plan_of_file(arguments.plan), *arguments.kernel, *arguments.head)
     model, tokens = open_prompt(arguments)
     with ProgressLine("measuring") as progress:
-        found = ablate(
+        board = mta_viz.ablate(
             model,
             tokens,
             plan,
@@ -33,36 +66,30 @@ def run(arguments: Namespace) -> dict[str, Any]:
             needed=arguments.needed,
             progress=progress,
         )
-    answer = found.as_data()
-    if arguments.out:
-        write_json(arguments.out, answer)
-    return answer
+    return board.as_data()
 
 
-def read_plan(arguments: Namespace) -> Plan:
-    """The file's interventions, then the kernels and heads named. Raises MtaVizError for what is none."""
-    plan: list[Intervention] = [*plan_of_file(arguments.plan)] if arguments.plan else []
-    plan += [to_identity(_kernel(text)) for text in arguments.kernel]
-    return (*plan, *(_head(text) for text in arguments.head))
+def plan_of_file(path: Path | None) -> tuple[Intervention, ...]:
+    """A file's interventions; without a file none. Raises MtaVizError for what is no list of them."""
+    from mta_viz.model.plans import plan_from_text
+
+    return () if path is None else plan_from_text(door.read_text(path))
 
 
-def plan_of_file(path: Path) -> Plan:
-    """A file's interventions. Raises MtaVizError for what is none."""
-    try:
-        return plan_from_text(path.read_text("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise MtaVizError(f"{path} is no text; expected a JSON list of interventions") from error
+def kernel_to_identity(text: str) -> Intervention:
+    """`L3 H5 pre` -> that kernel to the identity. Raises MtaVizError for a text that names no kernel."""
+    place = PLACE.fullmatch(text)
+    if place is None or place[3] not in KERNELS:
+        raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(KERNELS)}')
+    layer, head, where = int(place[1]), int(place[2]), place[3]
+    if where in get_args(MixingPlace):
+        return MixingToIdentity(layer, cast(Any, where), head)
+    return KernelToIdentity(layer, head, cast(Any, where))
 
 
-def _kernel(text: str) -> KernelId:
-    found = _PLACE.fullmatch(text)
-    if found is None or found[3] not in WHERE:
-        raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(WHERE)}')
-    return KernelId(int(found[1]), int(found[2]), found[3])
-
-
-def _head(text: str) -> AblateHead:
-    found = _PLACE.fullmatch(text)
-    if found is None or found[3] is not None:
+def head_off(text: str) -> Intervention:
+    """`L3 H5` -> that head switched off. Raises MtaVizError for a text that names no head."""
+    place = PLACE.fullmatch(text)
+    if place is None or place[3] is not None:
         raise MtaVizError(f'{text!r} names no head; write "L3 H5"')
-    return AblateHead(int(found[1]), int(found[2]))
+    return AblateHead(int(place[1]), int(place[2]))

@@ -1,68 +1,87 @@
 """`attribute PATH --prompt TEXT [--answer TEXT]`: what the answer after a prompt rests on."""
 
-from argparse import Namespace
-from typing import Any
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.analysis.cause.attributed_heads import AttributedHeads, attribute_heads
-from mta_viz.analysis.cause.attributed_prompt import AttributedPrompt, attribute
-from mta_viz.cli.loading import open_prompt, stage_named
-from mta_viz.cli.output import ProgressLine, check_output, note, write_json
+import mta_viz
+from mta_viz.cli.flags import add_out, add_question, open_prompt, positive, span_list, stage_named
+from mta_viz.cli.output import ProgressLine, note
 from mta_viz.errors import PromptError
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.tokenizers.base import Tokens
 
+if TYPE_CHECKING:
+    from mta_viz.model.transformer import HookedMTA
+
+HELP = "what the answer after a prompt rests on"
 MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """An answer to a prompt, and what is asked about it."""
+    add = parser.add_argument
+    add_question(parser)
+    add("--method", choices=("gradients", "ablation"), default="gradients")
+    add("--baseline", type=baseline, metavar="B", help="zero, mean (default), bos or a token's id")
+    add("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
+    add("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
+    add("--stage", type=stage_named, metavar="NAME", help="for example hook_scores_kq")
+    add("--heads", action="store_true", help="of every head's map at --stage: gradients and ablation")
+    add("--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)")
+    add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The values with their tokens; integrated gradients with their completeness error."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
     model, tokens = open_prompt(arguments)
+    measure = _every_head if arguments.heads else _prompt
     with ProgressLine("measuring") as progress:
-        asked = {
+        question = {
             "answer": arguments.answer,
             "position": arguments.position,
             "max_seconds": float(arguments.seconds),
             "progress": progress,
         }
-        found = (_heads if arguments.heads else _one)(model, tokens, arguments, asked)
-    answer = found.as_data()
-    reached = found.reached if isinstance(found, AttributedHeads) else found.found.reached
+        answer, reached = measure(model, tokens, arguments, question)
     if reached is False:
         note("not complete: the error of the gradients is above 1 %, values are rough; allow more --seconds")
-    if arguments.out:
-        write_json(arguments.out, answer)
     return answer
 
 
-def _one(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedPrompt:
-    return attribute(
+def _prompt(
+    model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
+) -> tuple[dict[str, Any], bool | None]:
+    """Of tokens, or of the cells of a layer's maps; with whether the gradients are complete."""
+    result = mta_viz.attribute(
         model,
         tokens,
         method=arguments.method,
-        baseline=_baseline(arguments.baseline),
+        baseline=arguments.baseline,
         groups=arguments.spans,
         layer=arguments.layer,
-        stage=None if arguments.stage is None else stage_named(arguments.stage),
-        **asked,
+        stage=arguments.stage,
+        **question,
     )
+    return result.as_data(), result.found.reached
 
 
-def _heads(model: HookedMTA, tokens: Tokens, arguments: Namespace, asked: dict[str, Any]) -> AttributedHeads:
+def _every_head(
+    model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
+) -> tuple[dict[str, Any], bool | None]:
     """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
     if arguments.stage is None:
         raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
-    if arguments.spans or arguments.baseline or arguments.method == "ablation":
+    if arguments.spans or arguments.baseline is not None or arguments.method == "ablation":
         raise PromptError(
             "--heads measures whole maps by both methods; leave out --method, --baseline, --spans"
         )
     layers = None if arguments.layer is None else (arguments.layer,)
-    return attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **asked)
+    result = mta_viz.attribute_heads(model, tokens, arguments.stage, layers=layers, **question)
+    return result.as_data(), result.reached
 
 
-def _baseline(text: str | None) -> Any:
-    if text is None or text in ("zero", "mean", "bos"):
+def baseline(text: str) -> str | int:
+    """A baseline's name, or a token's id. Raises PromptError for anything else."""
+    if text in ("zero", "mean", "bos"):
         return text
     if not text.isdecimal() or len(text) > MAX_DIGITS:
         raise PromptError(f"the baseline is {text[:40]!r}; expected zero, mean, bos, or a token's id")

@@ -1,29 +1,47 @@
 """`compare A [B] --prompt TEXT`: two models, two prompts, or a model with and without edits, side by side."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
-from mta_viz.analysis.compare.comparing import compare
+import mta_viz
 from mta_viz.cli.ablate import plan_of_file
-from mta_viz.cli.loading import note_length, open_model, open_prompt, valid_text
-from mta_viz.cli.output import ProgressLine, check_output, write_json
-from mta_viz.run.tracing import tokenize
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, encode, open_model, open_prompt
+from mta_viz.cli.output import ProgressLine
+
+HELP = "two models, two prompts, or with and without edits"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, a prompt, and what differs on the other side."""
+    add_prompt(parser)
+    add = parser.add_argument
+    add(
+        "other",
+        type=Path,
+        nargs="?",
+        metavar="B",
+        help="a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity",
+    )
+    add("--prompt-b", metavar="TEXT", help="another prompt for the same model")
+    add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions that make B of the model")
+    add_answer(parser)
+    add(
+        "--pair-by",
+        choices=("index", "similarity", "needle"),
+        help="which heads are compared (default: by index where the models are related, else by their maps)",
+    )
+    add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Answers, likeliest tokens, pairs of heads, needle shares and kernel distances."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
-    plan = plan_of_file(arguments.plan) if arguments.plan else ()
+    plan = plan_of_file(arguments.plan)
     model, tokens = open_prompt(arguments)
-    other, prompt_b = None, None
-    if arguments.other:
-        other = open_model(Namespace(**vars(arguments) | {"path": arguments.other}))
-    if arguments.prompt_b is not None:
-        prompt_b = tokenize(model, valid_text(arguments.prompt_b))
-        note_length(model, len(prompt_b))
+    other = open_model(arguments, arguments.other) if arguments.other else None
+    prompt_b = None if arguments.prompt_b is None else encode(model, arguments.prompt_b)
     with ProgressLine("comparing") as progress:
-        found = compare(
+        comparison = mta_viz.compare(
             model,
             other,
             tokens if arguments.prompt is None else arguments.prompt,
@@ -33,7 +51,4 @@ def run(arguments: Namespace) -> dict[str, Any]:
             pair_by=arguments.pair_by,
             progress=progress,
         )
-    answer = found.as_data()
-    if arguments.out:
-        write_json(arguments.out, answer)
-    return answer
+    return comparison.as_data()

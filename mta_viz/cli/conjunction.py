@@ -1,34 +1,63 @@
 """`conjunction PATH`: do two words together find a span that each alone does not, beside a twin?"""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.analysis.labs.blocks import check_characters
-from mta_viz.analysis.labs.conjunction import (
-    Conjunction,
-    at_identity,
-    check_reads_alike,
-    conjunction,
-    rows_of,
-    strongest,
-)
-from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, block_prompts, words_of, written_prompts
-from mta_viz.cli.loading import note_length, open_model, valid_text
-from mta_viz.cli.output import ProgressLine, check_output, write_json
+from mta_viz.cli.flags import (
+    add_format,
+    add_model,
+    add_out,
+    note_length,
+    open_model,
+    positive,
+    whole,
+)  # fmt: skip
+from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import PromptError
-from mta_viz.exporting.results import conjunction_csv
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tables import Table
 
+if TYPE_CHECKING:
+    from mta_viz.analysis.labs.conjunction import Conjunction
+    from mta_viz.analysis.labs.four_prompts import FourPrompts
+    from mta_viz.model.transformer import HookedMTA
+
+HELP = "what two words together give a span beyond their sum"
 IDENTITY = "kernels at identity"
+MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 
 
-def run(arguments: Namespace) -> dict[str, Any] | str:
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, what runs beside it, and the samples: blocks of letters, or a text."""
+    add = parser.add_argument
+    add_model(parser, dtype="float32")
+    add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
+    add("--samples", type=positive, default=20, metavar="N", help="blocks: how many sequences")
+    add("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
+    add("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
+    add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
+    add(
+        "--text",
+        metavar="TEXT",
+        help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before",
+    )
+    add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
+    add(
+        "--words",
+        action="append",
+        metavar="'A, B, C, D'",
+        help="A, B, and what stands for each where it is not asked for; again for another sample",
+    )
+    add_format(parser, _heads_as_csv, "json (default) or csv")
+    add_out(parser)
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
     """Every head's effects and interaction of each model, on the same samples."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
+    from mta_viz.analysis.labs.conjunction import conjunction
+
     if arguments.twin is not None and arguments.twin.resolve() == arguments.path.resolve():
         raise PromptError(
             f"--twin names {arguments.path} itself; without --twin it runs beside itself at identity"
@@ -36,69 +65,82 @@ def run(arguments: Namespace) -> dict[str, Any] | str:
     model = open_model(arguments)
     samples = _samples(model, arguments)
     note_length(model, len(samples[0].prompts[0]))
-    found = {}
-    for name, one in list(_models(model, arguments, samples)):  # all are opened before any is run
+    results = {}
+    for name, opened in list(_models(model, arguments, samples)):  # all are opened before any is run
         with ProgressLine(name) as progress:
-            found[name] = conjunction(one, samples, progress=progress)
-    answer = _answer(samples, found)
-    if arguments.out:
-        write_json(arguments.out, answer)
-    return conjunction_csv(found) if arguments.format == "csv" else answer
+            results[name] = conjunction(opened, samples, progress=progress)
+    return _answer(samples, results)
 
 
-def _samples(model: HookedMTA, arguments: Namespace) -> tuple[FourPrompts, ...]:
+def _samples(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ...]":
     """Of the text, where one is given; else blocks."""
+    from mta_viz.analysis.labs.blocks import check_characters
+    from mta_viz.analysis.labs.four_prompts import block_prompts, words_of, written_prompts
+    from mta_viz.tasks.blocks import BlockTask
+
     if arguments.text is None:
         if arguments.span or arguments.words:
             raise PromptError("--span and --words go with --text; without it blocks of letters are tested")
         check_characters(model)
-        return block_prompts(
-            BlockTask(arguments.letters, 2, arguments.blocks), arguments.samples, arguments.seed
-        )
+        task = BlockTask(arguments.letters, 2, arguments.blocks)
+        return block_prompts(task, arguments.samples, arguments.seed)
     if model.tokenizer is None:
         raise PromptError("a text needs the tokenizer; give it with --tokenizer FILE")
     words = words_of("\n".join(arguments.words or ()))
-    return written_prompts(model.tokenizer, valid_text(arguments.text), arguments.span or "", words)
+    return written_prompts(model.tokenizer, arguments.text, arguments.span or "", words)
 
 
 def _models(
-    model: HookedMTA, arguments: Namespace, samples: Sequence[FourPrompts]
-) -> Iterator[tuple[str, HookedMTA]]:
+    model: "HookedMTA", arguments: Namespace, samples: "Sequence[FourPrompts]"
+) -> "Iterator[tuple[str, HookedMTA]]":
     """The model, and what runs beside it: the twin, or itself at identity where it has kernels."""
+    from mta_viz.analysis.labs.conjunction import at_identity, check_reads_alike
+
     yield str(arguments.path), model
     if arguments.twin is None:
         plain = at_identity(model)
         if plain is not None:
             yield f"{arguments.path}, {IDENTITY}", plain
         return
-    twin = open_model(Namespace(**vars(arguments) | {"path": arguments.twin}))
+    twin = open_model(arguments, arguments.twin)
     check_reads_alike(twin, str(arguments.twin), samples)
     yield str(arguments.twin), twin
 
 
-def _answer(samples: Sequence[FourPrompts], found: dict[str, Conjunction]) -> dict[str, Any]:
+def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]") -> dict[str, Any]:
+    from mta_viz.analysis.labs.conjunction import rows_of
+    from mta_viz.analysis.labs.four_prompts import PROMPTS
+
     first = samples[0]
     return {
         "samples": len(samples),
         "first": {
-            "prompts": dict(zip(PROMPTS, (one.text for one in first.prompts), strict=True)),
+            "prompts": dict(zip(PROMPTS, (prompt.text for prompt in first.prompts), strict=True)),
             "words": list(first.words),
             "span": {"text": first.span.name, "start": first.span.start, "stop": first.span.stop},
         },
         "models": [
             {
                 "model": name,
-                "strongest": {part: _told(one, part) for part in ("share", "odds")},
-                "heads": rows_of(one),
+                "strongest": {part: _strongest(result, part) for part in ("share", "odds")},
+                "heads": rows_of(result),
             }
-            for name, one in found.items()
+            for name, result in results.items()
         ],
     }
 
 
-def _told(found: Conjunction, part: str) -> dict[str, Any] | None:
-    best = strongest(found, part)
-    if best is None:
+def _strongest(result: "Conjunction", part: str) -> dict[str, Any] | None:
+    from mta_viz.analysis.labs.conjunction import strongest
+
+    head = strongest(result, part)
+    if head is None:
         return None
-    told = asdict(best) | {"stage": best.measure[1].value.hook}
-    return {name: value for name, value in told.items() if name != "measure"}
+    values = asdict(head) | {"stage": head.measure[1].value.hook}
+    return {name: value for name, value in values.items() if name != "measure"}
+
+
+def _heads_as_csv(answer: dict[str, Any]) -> str:
+    """One line a model, measure, stage and head: f of the four prompts, both effects, I, with intervals."""
+    rows = [{"model": model["model"]} | row for model in answer["models"] for row in model["heads"]]
+    return Table.of(rows[0], (tuple(row.values()) for row in rows)).csv()

@@ -1,23 +1,25 @@
 """`decompose PATH --prompt TEXT --layer L --head H --stage NAME --key K`: why a cell has its value."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from mta_viz.analysis.attention.decomposition import decompose
-from mta_viz.cli.loading import open_prompt, stage_named
-from mta_viz.cli.output import check_output, write_json
-from mta_viz.run.tracing import capture
+import mta_viz
+from mta_viz.cli.flags import add_head, add_out, run_prompt
+
+HELP = "why a cell of a map has its value, as an exact sum"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A head's map, and one of its cells."""
+    add_head(parser)
+    parser.add_argument("--query", type=int, metavar="N", help="the cell's row (default: the prompt's last)")
+    parser.add_argument("--key", type=int, required=True, metavar="N", help="the cell's column")
+    add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The value and the terms it is the sum of, largest first."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
-    stage = stage_named(arguments.stage)
-    model, tokens = open_prompt(arguments)
-    query = len(tokens) - 1 if arguments.query is None else arguments.query
-    found = decompose(capture(model, tokens), arguments.layer, stage, arguments.head, query, arguments.key)
-    answer = found.as_data()
-    if arguments.out:
-        write_json(arguments.out, answer)
-    return answer
+    layer, head, stage = arguments.layer, arguments.head, arguments.stage
+    trace = run_prompt(arguments)
+    query = len(trace.tokens) - 1 if arguments.query is None else arguments.query
+    return mta_viz.decompose(trace, layer, stage, head, query, arguments.key).as_data()

@@ -1,35 +1,50 @@
 """`effects PATH --task TASK`: what the task loses when each kernel, one at a time, is the identity."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.analysis.cause.effects import FILE, Effect, Effects, read_effects, write_effects
-from mta_viz.analysis.cause.measuring_effects import (
-    GoldBatch,
-    blocks_batches,
-    effect_plans,
-    measure_effects,
-    needle_batches,
-    needle_setting,
-)
-from mta_viz.checkpoint.locate import sha256
 from mta_viz.cli.evaluate import recipe_of
-from mta_viz.cli.loading import open_model
-from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.cli.flags import add_file, add_model, open_model, positive
+from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import MtaVizError, TokenizerError
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.training.blocks import block_task
 from mta_viz.version import VERSION
 
+if TYPE_CHECKING:
+    from mta_viz.analysis.cause.effects import Effect, Effects
+    from mta_viz.analysis.cause.measuring_effects import GoldBatch
+    from mta_viz.model.transformer import HookedMTA
+
+HELP = "what a task loses without each kernel"
 SAMPLES = {"needle": 120, "blocks": 500}
 LISTED = 5  # of the largest effects, in the answer
 SAME = ("sha256", "task", "samples", "seed", "setting")
 
 
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, a task, and where the table is kept."""
+    add = parser.add_argument
+    add_model(parser, dtype="float32")
+    add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
+    add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    add("--heads", action="store_true", help="measure every head switched off as well")
+    add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    add_file(
+        parser,
+        "--out",
+        "default: effects.json beside the weights (the app reads it)",
+        force="overwrite a file of another measurement",
+        out_is="results",
+    )
+
+
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
+    from mta_viz.analysis.cause.effects import FILE, Effects, write_effects
+    from mta_viz.analysis.cause.measuring_effects import effect_plans, measure_effects
+    from mta_viz.checkpoint.locate import sha256
+
     model = open_model(arguments)
     if not effect_plans(model.config) and not arguments.heads:
         raise MtaVizError(
@@ -41,26 +56,25 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
     setting, batches = _samples(model, arguments, samples)
-    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, VERSION, 0.0, 0.0)
+    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, VERSION, 0.0, 0.0, ())
     table = _begun(file, wanted, arguments.force)
-    try:
-        with ProgressLine("measuring") as progress:
-            table = measure_effects(
-                model,
-                batches,
-                table,
-                heads=arguments.heads,
-                keep=lambda found: write_effects(file, found),
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        note(f"what is measured is kept in {file}; the same command goes on from there")
-        raise
+    with going_on_from(file), ProgressLine("measuring") as progress:
+        table = measure_effects(
+            model,
+            batches,
+            table,
+            heads=arguments.heads,
+            keep=lambda measured: write_effects(file, measured),
+            progress=progress,
+        )
     return _answer(file, table)
 
 
-def _samples(model: HookedMTA, arguments: Namespace, samples: int) -> tuple[str, list[GoldBatch]]:
+def _samples(model: "HookedMTA", arguments: Namespace, samples: int) -> "tuple[str, list[GoldBatch]]":
     """What a sample is, and all of them."""
+    from mta_viz.analysis.cause.measuring_effects import blocks_batches, needle_batches, needle_setting
+    from mta_viz.training.blocks import block_task
+
     if arguments.task == "blocks":
         task = block_task(recipe_of(arguments.path))
         answer = "the whole block" if task.output == "all" else f"its {task.output} letter"
@@ -71,8 +85,10 @@ def _samples(model: HookedMTA, arguments: Namespace, samples: int) -> tuple[str,
     return needle_setting(model.config), needle_batches(model, model.tokenizer, samples, arguments.seed)
 
 
-def _begun(file: Path, wanted: Effects, force: bool) -> Effects:
+def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":
     """The table to go on with: the file's where it is of the same measurement, else an empty one."""
+    from mta_viz.analysis.cause.effects import read_effects
+
     if force or not file.exists():
         return wanted
     there = read_effects(file)
@@ -86,14 +102,14 @@ def _begun(file: Path, wanted: Effects, force: bool) -> Effects:
     return there
 
 
-def _answer(file: Path, table: Effects) -> dict[str, Any]:
+def _answer(file: Path, table: "Effects") -> dict[str, Any]:
     """The table's head, and the kernels that matter most."""
     largest = sorted(table.effects, key=lambda effect: effect.log_probability_change.value)[:LISTED]
     head = {name: value for name, value in asdict(table).items() if name != "effects"}
     return {"out": str(file), **head, "n_effects": len(table.effects), "largest": list(map(_row, largest))}
 
 
-def _row(effect: Effect) -> dict[str, Any]:
-    names = [one.text() for one in effect.plan]
-    told = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings -> identity"
-    return {"plan": told, **{name: value for name, value in asdict(effect).items() if name != "plan"}}
+def _row(effect: "Effect") -> dict[str, Any]:
+    names = [intervention.text() for intervention in effect.plan]
+    plan = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings -> identity"
+    return asdict(effect) | {"plan": plan}

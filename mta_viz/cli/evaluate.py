@@ -1,33 +1,42 @@
 """`evaluate PATH --task TASK`: a checkpoint's numbers again, on sequences training never saw."""
 
-import json
-from argparse import Namespace
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, fields
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.analysis.labs.blocks import evaluate_blocks
-from mta_viz.cli.loading import open_model
-from mta_viz.cli.output import ProgressLine, note
-from mta_viz.errors import MtaVizError, TokenizerError
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.run import tracing
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.validate import from_data
+from mta_viz.cli.flags import add_model, note_seconds, open_model, positive
+from mta_viz.cli.output import ProgressLine
+from mta_viz.errors import FileError, MtaVizError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.training.blocks import block_task
-from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
-from mta_viz.training.needle_data import HELD_OUT_STREAM, Book, flowing_text, grammar_paragraphs, read_books
-from mta_viz.training.needle_evaluation import evaluate_needles, full_plan, perplexity
+from mta_viz.training.settings import BlocksConfig
 
+if TYPE_CHECKING:
+    from mta_viz.model.transformer import HookedMTA
+    from mta_viz.training.needle_data import Book
+
+HELP = "measure a checkpoint at its task"
 CARD = "card.json"
 BLOCK_SAMPLES, NEEDLE_SAMPLES = 1000, 50  # the latter for each of 18 settings
 SENTENCES = 2000  # of the grammar
 WINDOW = 512  # tokens read without a break
 
 
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, and what to measure it at."""
+    add = parser.add_argument
+    add_model(parser, dtype="float32")
+    add("--task", choices=("blocks", "needle", "text"), required=True, help="what to measure it at")
+    add("--samples", type=positive, metavar="N", help="blocks: 1000; needle: 50 for each of 18 settings")
+    add("--corpus", type=Path, metavar="DIR", help="text: books (*.txt), measured on the end of each")
+
+
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure the checkpoint at `arguments.task`."""
+    from mta_viz.training.needle_data import read_books
+
     books = read_books(arguments.corpus) if arguments.corpus else ()
     model = open_model(arguments)
     if arguments.task == "blocks":
@@ -39,44 +48,46 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return _text(model, model.tokenizer, books)
 
 
-def _blocks(model: HookedMTA, folder: Path, samples: int) -> dict[str, Any]:
+def _blocks(model: "HookedMTA", folder: Path, samples: int) -> dict[str, Any]:
     """Block finding as the checkpoint's card says it was trained, else with the recipe's defaults."""
+    from mta_viz.analysis.labs.blocks import evaluate_blocks
+    from mta_viz.training.blocks import block_task
+
     config = recipe_of(folder)
     task = block_task(config)
-    _say_seconds(model, [task.n_tokens] * samples)
+    note_seconds(model, f"{samples:,} sequences", [task.n_tokens] * samples)
     with ProgressLine("evaluating") as progress:
         evaluation = evaluate_blocks(model, task, n=samples, seed=config.evaluation_seed, progress=progress)
     return {"task": "blocks", **asdict(task), **asdict(evaluation)}
 
 
-def _needle(model: HookedMTA, tokenizer: Tokenizer, samples: int) -> dict[str, Any]:
+def _needle(model: "HookedMTA", tokenizer: Tokenizer, samples: int) -> dict[str, Any]:
     """Needles at half of and at the whole trained length, `samples` for each setting."""
+    from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan
+
     plan = full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
-    _say_seconds(model, [length for _, length, _ in plan.settings] * samples)
+    lengths = [length for _, length, _ in plan.settings] * samples
+    note_seconds(model, f"{len(lengths):,} sequences", lengths)
     with ProgressLine("evaluating") as progress:
         evaluation = evaluate_needles(model, tokenizer, plan, progress=progress)
     return {"task": "needle", "samples": samples, **asdict(evaluation)}
 
 
-def _text(model: HookedMTA, tokenizer: Tokenizer, books: tuple[Book, ...]) -> dict[str, Any]:
+def _text(model: "HookedMTA", tokenizer: Tokenizer, books: "tuple[Book, ...]") -> dict[str, Any]:
     """Perplexity on the grammar's held-out paragraphs, and on the held-out ends of the books."""
+    from mta_viz.analysis.labs.evaluation import perplexity
+    from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, grammar_paragraphs
+
     texts = {"grammar": flowing_text(grammar_paragraphs(SENTENCES, HELD_OUT_STREAM))}
     if books:
         texts["books"] = flowing_text(paragraph for book in books for paragraph in book.held_out)
     window, scores = min(WINDOW, model.config.n_ctx), {}
-    tokens = sum(len(tokenizer.encode(text)) for text in texts.values())
-    _say_seconds(model, [window] * (tokens // window))
+    windows = sum(len(tokenizer.encode(text)) for text in texts.values()) // window
+    note_seconds(model, f"{windows:,} sequences", [window] * windows)
     for name, text in texts.items():
         with ProgressLine(name) as progress:
             scores[name] = perplexity(model, tokenizer, text, window=window, progress=progress)
     return {"task": "text", "window": window, "perplexity": scores}
-
-
-def _say_seconds(model: HookedMTA, lengths: Iterable[int]) -> None:
-    """How long scoring one sequence of each length will take here, from a short run timed now."""
-    counts = Counter(lengths)
-    seconds = sum(n * tracing.estimate_seconds(model, length) for length, n in counts.items())
-    note(f"{counts.total():,} sequences, about {max(seconds, 1):,.0f} s here")
 
 
 def recipe_of(folder: Path) -> BlocksConfig:
@@ -85,14 +96,12 @@ def recipe_of(folder: Path) -> BlocksConfig:
     Raises MtaVizError for a file that is no card.
     """
     try:
-        given = json.loads((folder / CARD).read_text("utf-8"))["config"]
-        unknown = set(given) - {field.name for field in fields(BlocksConfig)}
-        if not isinstance(given, dict) or unknown:
-            raise ValueError(f"its config has no use for {', '.join(map(str, sorted(unknown))) or given!r}")
-    except (FileNotFoundError, NotADirectoryError):
-        return BlocksConfig()
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MtaVizError(
-            f"{folder / CARD} is no model card ({error}); restore it or move it away"
-        ) from error
-    return blocks_config(**given)
+        card = door.read_json(folder / CARD)
+    except FileError as error:
+        if error.missing:
+            return BlocksConfig()
+        raise
+    config = card.get("config") if isinstance(card, dict) else None
+    if not isinstance(config, dict):
+        raise MtaVizError(f"{folder / CARD} is no model card; restore it or move it away")
+    return from_data(BlocksConfig, asdict(BlocksConfig()) | config, f"The model card {folder / CARD}")

@@ -1,20 +1,36 @@
-"""Flags that several commands share, and what a flag's text may say. Imports nothing heavy."""
+"""Flags that several commands share, beside what they open: a model, a prompt's tokens, a text.
 
-import argparse
+Imports nothing heavy: torch comes with the first model.
+"""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import mta_viz
+from mta_viz.checkpoint import door
+from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES
+from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.model.stages import Stage
+from mta_viz.tokenizers.base import Tokens
 
-Commands = argparse._SubParsersAction
+if TYPE_CHECKING:
+    from mta_viz.model.transformer import HookedMTA
+    from mta_viz.run.trace import Trace
+
+LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
 
-def add_model(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
+def add_model(command: ArgumentParser, dtype: str | None = None) -> None:
     """PATH, and where and how to run it."""
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
     add_running(command, dtype)
 
 
-def add_running(command: argparse.ArgumentParser, dtype: str | None = None) -> None:
+def add_running(command: ArgumentParser, dtype: str | None = None) -> None:
     """`--device`, `--dtype`, `--tokenizer`."""
     command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
     own = dtype or "the file's own"
@@ -22,8 +38,29 @@ def add_running(command: argparse.ArgumentParser, dtype: str | None = None) -> N
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
 
 
-def add_prompt(command: argparse.ArgumentParser) -> None:
-    """`--prompt TEXT` or `--tokens FILE`, one of them."""
+def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
+    """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device."""
+    import torch
+
+    from mta_viz.checkpoint.reading import read_checkpoint
+    from mta_viz.model.transformer import build_model
+    from mta_viz.run.devices import checked_device
+
+    device = checked_device(arguments.device)
+    with ProgressLine("reading") as progress:
+        checkpoint = read_checkpoint(path or arguments.path, tokenizer=arguments.tokenizer, progress=progress)
+    for text in checkpoint.notes:
+        note(text)
+    if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
+        reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
+        raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
+    dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
+    return build_model(checkpoint, device=device, dtype=dtype)
+
+
+def add_prompt(command: ArgumentParser) -> None:
+    """A model, and `--prompt TEXT` or `--tokens FILE`, one of them."""
+    add_model(command)
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
     prompt.add_argument(
@@ -31,38 +68,137 @@ def add_prompt(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_output(command: argparse.ArgumentParser) -> None:
-    """`--out FILE` and `--force`."""
-    command.add_argument("--out", type=Path, metavar="FILE", help="write the answer to a file as well")
-    command.add_argument("--force", action="store_true", help="overwrite an existing file")
+def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
+    """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
+    ids = _read_ids(arguments.tokens) if arguments.tokens else None
+    model = open_model(arguments)
+    return model, encode(model, arguments.prompt if ids is None else ids)
 
 
-def add_answer(command: argparse.ArgumentParser) -> None:
+def run_prompt(arguments: Namespace) -> "Trace":
+    """The model's run of the prompt."""
+    return mta_viz.capture(*open_prompt(arguments))
+
+
+def encode(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
+    """The tokens of a prompt; says when they are more than the model was trained on."""
+    from mta_viz.run.tracing import tokenize
+
+    tokens = tokenize(model, prompt)
+    note_length(model, len(tokens))
+    return tokens
+
+
+def _read_ids(path: Path) -> list[int]:
+    """A JSON list of token ids. Raises FileError and PromptError for anything else."""
+    ids = door.read_json(path, 16 * door.MIB)
+    if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
+        raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
+    return ids
+
+
+def note_length(model: "HookedMTA", n_tokens: int) -> None:
+    """Say when a run goes beyond what the model was trained on."""
+    if n_tokens > model.config.n_ctx:
+        note(f"{n_tokens} tokens is beyond the trained length of {model.config.n_ctx}")
+
+
+def note_seconds(model: "HookedMTA", what: str, lengths: Iterable[int], runs: float = 1.0) -> None:
+    """About how long `runs` runs of each length (tokens) will take here, from short ones timed now."""
+    from mta_viz.run.tracing import estimate_seconds
+
+    counts = Counter(lengths)
+    seconds = runs * sum(n * estimate_seconds(model, length) for length, n in counts.items())
+    note(f"{what}, about {max(seconds, 1):,.0f} s here")
+
+
+def add_head(command: ArgumentParser) -> None:
+    """A model, a prompt, and one head's map at a stage: `--layer`, `--head`, `--stage`."""
+    add_prompt(command)
+    command.add_argument("--layer", type=int, required=True, metavar="L", help="counted from 0")
+    command.add_argument("--head", type=int, required=True, metavar="H", help="counted from 0")
+    command.add_argument(
+        "--stage",
+        type=stage_named,
+        required=True,
+        metavar="NAME",
+        help="for example kq, final, or hook_scores_kq",
+    )
+
+
+def stage_named(name: str) -> Stage:
+    """The stage of that hook or key, as `hook_scores_kq` or `kq`. Raises PromptError for another name."""
+    for stage in Stage:
+        if name in (stage.value.hook, stage.value.key):
+            return stage
+    raise PromptError(f"{name!r} is no stage; expected {', '.join(stage.value.hook for stage in Stage)}")
+
+
+def add_answer(command: ArgumentParser) -> None:
     """`--answer TEXT`, the answer whose probability is measured."""
     command.add_argument(
         "--answer", metavar="TEXT", help="default: the number asked for, or the likeliest token"
     )
 
 
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+def add_question(command: ArgumentParser) -> None:
+    """A model, a prompt, the answer and where it stands."""
+    add_prompt(command)
+    add_answer(command)
+    command.add_argument("--position", type=int, metavar="N", help="its last token (default: the prompt's)")
 
 
-def number_list(text: str) -> tuple[int, ...]:
-    """`2,4` -> (2, 4)."""
-    return tuple(positive(part.strip()) for part in text.split(","))
+def add_out(command: ArgumentParser) -> None:
+    """`--out FILE` for the answer, which is written when the command has run."""
+    add_file(command, "--out", "write the answer to a file as well", out_is="answer")
 
 
-def depth_list(text: str) -> tuple[float | int, ...]:
-    """`0,12.5` -> (0, 12.5)."""
-    try:
-        depths = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of depths such as 0,50,100") from None
-    return tuple(int(depth) if depth.is_integer() else depth for depth in depths)
+def add_file(
+    command: ArgumentParser,
+    flag: str,
+    help: str,
+    *,
+    required: bool = False,
+    metavar: str = "FILE",
+    force: str = "overwrite an existing file",
+    out_is: str = "file",
+) -> None:
+    """A file to write, in `arguments.out`, and `--force`; it is checked before the command runs.
+
+    `out_is` is `answer`, or for what the command writes itself `file`, or `results` when a file that is there
+    is gone on with.
+    """
+    command.add_argument(flag, dest="out", type=output_path, required=required, metavar=metavar, help=help)
+    command.add_argument("--force", action="store_true", help=force)
+    command.set_defaults(out_is=out_is)
+
+
+def add_format(command: ArgumentParser, as_csv: Callable[[Any], str], help: str) -> None:
+    """`--format json|csv`: how the answer is printed; `as_csv` makes the table's text of it."""
+    command.add_argument("--format", choices=("json", "csv"), default="json", help=help)
+    command.set_defaults(as_csv=as_csv)
+
+
+def output_path(text: str) -> Path:
+    """A place to write to; `-` is none, since stdout has the answer."""
+    if text == "-":
+        raise ArgumentTypeError("- is no file, and stdout has the answer anyway; name a file, or ./-")
+    return Path(text)
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """What reads a whole number of at least `least`, and at most `most` where that is given."""
+    expected = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+            raise ArgumentTypeError(f"{text!r} is not a whole number {expected}")
+        return int(text)
+
+    return number
+
+
+positive = whole(1)
 
 
 def span_list(text: str) -> tuple[tuple[int, ...], ...]:
@@ -70,8 +206,8 @@ def span_list(text: str) -> tuple[tuple[int, ...], ...]:
     found = []
     for part in text.split(","):
         start, _, stop = part.strip().partition(":")
-        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
-            raise argparse.ArgumentTypeError(f"{part!r} is no span; write 3:8 for the positions 3 to 7")
+        if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop) <= LAST_POSITION):
+            raise ArgumentTypeError(f"{part!r} is no span; write 3:8 for the positions 3 to 7")
         found.append(tuple(range(int(start), int(stop))))
     return tuple(found)
 
@@ -79,16 +215,8 @@ def span_list(text: str) -> tuple[tuple[int, ...], ...]:
 def layer_list(text: str) -> tuple[int, ...]:
     """`0,3` -> (0, 3)."""
     if not all(part.strip().isdecimal() for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of layers such as 0,3")
+        raise ArgumentTypeError(f"{text!r} is not a list of layers such as 0,3")
     return tuple(sorted({int(part) for part in text.split(",")}))
-
-
-def layer_and_head(text: str) -> tuple[int, int]:
-    """`5,7` -> (5, 7)."""
-    parts = text.split(",")
-    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a layer and a head such as 5,7")
-    return int(parts[0]), int(parts[1])
 
 
 def name_list(text: str) -> tuple[str, ...] | None:

@@ -1,18 +1,28 @@
 """`generate PATH --prompt TEXT --max-new-tokens N`: a greedy continuation, up to the end token."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
-from mta_viz.cli.loading import note_length, open_model, valid_text
+from mta_viz.cli.flags import add_model, note_length, open_model, positive
 from mta_viz.cli.output import ProgressLine
-from mta_viz.run.tracing import generate, tokenize
 from mta_viz.tokenizers.base import Tokenizer
+
+HELP = "continue a prompt greedily, up to the end token"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, a text, and how far to continue it."""
+    add_model(parser)
+    parser.add_argument("--prompt", required=True, metavar="TEXT")
+    parser.add_argument("--max-new-tokens", type=positive, required=True, metavar="N")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """`text` and `ids` are the continuation only, without the end token."""
+    from mta_viz.run.tracing import generate, tokenize
+
     model = open_model(arguments)
-    tokens = tokenize(model, valid_text(arguments.prompt))
+    tokens = tokenize(model, arguments.prompt)
     note_length(model, len(tokens) + arguments.max_new_tokens)
     with ProgressLine("generating") as progress:
         ids = generate(model, tokens, arguments.max_new_tokens, progress=progress)

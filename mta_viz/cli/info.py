@@ -1,31 +1,36 @@
 """`info PATH`: what a checkpoint is, from its params.json alone; no weights are read."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint.reading import read_summary
-from mta_viz.checkpoint.types import parameter_count
+from mta_viz.cli.flags import positive
 from mta_viz.cli.output import note
 from mta_viz.config import ModelConfig
 from mta_viz.model.stages import layer_stages
 
+HELP = "what a checkpoint is: shapes, kernels, parameters"
 KERNELS = ("pre", "post", "head_pre", "head_post")
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """PATH and `--vocab-size`."""
+    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder or a params.json")
+    parser.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The checkpoint's configuration, parameter count and each layer's stages and kernels."""
+    from mta_viz.checkpoint.reading import read_summary
+    from mta_viz.checkpoint.types import parameter_count
+
     summary = read_summary(arguments.path, vocab_size=arguments.vocab_size)
     for text in summary.notes:
         note(text)
     config = summary.config
+    fields = ("variant", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "vocab_size")
     return {
-        "variant": config.variant,
-        "n_layers": config.n_layers,
-        "n_heads": config.n_heads,
-        "n_kv_heads": config.n_kv_heads,
-        "d_model": config.d_model,
-        "d_head": config.d_head,
-        "vocab_size": config.vocab_size,
+        **{name: getattr(config, name) for name in fields},
         "parameters": parameter_count(config),
         "layers": [_layer(config, layer) for layer in range(config.n_layers)],
         "tokenizer": summary.tokenizer_name,

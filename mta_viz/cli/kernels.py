@@ -1,20 +1,35 @@
 """`kernels PATH [--format json|csv] [--save FOLDER]`: one row per kernel: shape, scores, significance."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from mta_viz.analysis.kernels.kernels import kernel_offsets
-from mta_viz.analysis.kernels.table import kernel_frame, kernel_table, shape_counts
-from mta_viz.analysis.kernels.templates import cannot_show
-from mta_viz.checkpoint.native import write_kernels
-from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.cli.flags import add_format, output_path
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import ModelConfig
 
+HELP = "what every kernel learned: shapes, scores, significance"
 
-def run(arguments: Namespace) -> dict[str, Any] | str:
-    """The rows and the counts over the model; as CSV the rows alone, no value is an empty field."""
+
+def add_flags(parser: ArgumentParser) -> None:
+    """PATH, how to print the rows, and where to keep the kernels."""
+    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
+    parser.add_argument(
+        "--save",
+        type=output_path,
+        metavar="FOLDER",
+        help="also write the kernels alone, to be opened without the model",
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """The rows and the counts over the model."""
+    from mta_viz.analysis.kernels.table import kernel_table, shape_counts
+    from mta_viz.checkpoint.native import write_kernels
+    from mta_viz.checkpoint.reading import read_checkpoint
+
     with ProgressLine("reading") as progress:
         checkpoint = read_checkpoint(arguments.path, progress=progress)
     for text in checkpoint.notes:
@@ -25,18 +40,23 @@ def run(arguments: Namespace) -> dict[str, Any] | str:
     rows = kernel_table(checkpoint.state_dict, checkpoint.config)
     if not rows:
         note("the model has no key-query kernels and mixes no heads")
-    for text in _limits(checkpoint.config):
-        note(text)
-    if arguments.format == "csv":
-        return kernel_frame(rows).to_csv(index=False, lineterminator="\n").rstrip("\n")
+    _note_limits(checkpoint.config)
     return {"kernels": list(rows), "counts": asdict(shape_counts(rows))}
 
 
-def _limits(config: ModelConfig) -> list[str]:
+def _rows_as_csv(answer: dict[str, Any]) -> str:
+    """No value is an empty field."""
+    from mta_viz.analysis.kernels.table import kernel_frame
+
+    return kernel_frame(answer["kernels"]).to_csv(index=False, lineterminator="\n")
+
+
+def _note_limits(config: ModelConfig) -> None:
     """What kernels of these sizes have no room to show, so that an absence is not taken for a finding."""
-    found = []
+    from mta_viz.analysis.kernels.kernels import kernel_offsets
+    from mta_viz.analysis.kernels.measures import cannot_show
+
     for c_q, c_k in sorted({size for size in (config.mta.pre_kernel, config.mta.post_kernel) if size}):
         missing = cannot_show(kernel_offsets(config, c_q, c_k))
         if missing:
-            found.append(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")
-    return found
+            note(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")

@@ -1,57 +1,79 @@
 """`needle PATH... --out FILE`: checkpoints on the same needle samples, kept as they are measured."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.analysis.labs.needle import NeedleScore
-from mta_viz.analysis.labs.sweep import SampleResult, Sweep, check_sweep, run_sweep, vocabulary
-from mta_viz.analysis.labs.sweep_file import (
-    ModelResults,
-    SweepResults,
-    by_needles,
-    by_place,
-    by_setting,
-    empty_results,
-    misses,
-    paired_difference,
-    read_sweep,
-    write_sweep,
-)
-from mta_viz.checkpoint.locate import sha256
-from mta_viz.cli.loading import open_model
-from mta_viz.cli.output import ProgressLine, check_output, note
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_running, note_seconds, open_model, positive
+from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.run import tracing
 from mta_viz.tasks.needles import TEMPLATES
+
+if TYPE_CHECKING:
+    from mta_viz.analysis.labs.needle import NeedleScore
+    from mta_viz.analysis.labs.sweep import SampleResult, Sweep
+    from mta_viz.analysis.labs.sweep_file import ModelResults, SweepResults
+    from mta_viz.model.transformer import HookedMTA
+
+HELP = "needles x lengths x depths, several checkpoints, resumable"
+WORDINGS = {"paper": "the paper's", "ruler": "RULER's"}  # as TEMPLATES has them
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """Models, the settings of the sweep, and the file of its results."""
+    add = parser.add_argument
+    add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    add_running(parser, dtype="float32")
+    add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
+    add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")
+    add(
+        "--depths",
+        type=depth_list,
+        default=(0, 25, 50, 75, 100),
+        metavar="0,50,100",
+        help="per cent of the haystack before the asked needle (default 0,25,50,75,100)",
+    )
+    add("--samples", type=positive, default=20, metavar="N", help="of each combination")
+    add("--seed", type=int, default=0, metavar="S", help="number of the first sample")
+    add("--template", choices=tuple(WORDINGS), default="paper", help="needle and question")
+    add("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
+    add("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
+    add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
+    add_file(
+        parser,
+        "--out",
+        "results; what it holds is not run again",
+        required=True,
+        force="replace a file of another measurement",
+        out_is="results",
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every batch."""
     sweep, file = _sweep(arguments), arguments.out
-    check_output(file, force=True)
     results = _begun(file, sweep, arguments.force)
     measured: list[tuple[Path, ModelResults, int]] = []  # with how many samples were run now
     for path in arguments.paths:
-        model = open_model(Namespace(**vars(arguments) | {"path": path}))
+        model = open_model(arguments, path)
         known = _known(model, path, sweep, results)
         if known.samples:
             note(f"{len(known.samples)} samples of {known.name} are in {file} already; none is run twice")
-        try:
+        with going_on_from(file):
             results = _measure(model, sweep, known, results, file)
-        except KeyboardInterrupt:
-            note(f"what is measured is kept in {file}; the same command goes on from there")
-            raise
         done = replace(known, samples=results.of(known.sha256, known.vocabulary))
         measured.append((path, done, len(done.samples) - len(known.samples)))
     return _answer(file, sweep, measured)
 
 
-def _sweep(arguments: Namespace) -> Sweep:
-    needle, question = TEMPLATES[{"paper": "the paper's", "ruler": "RULER's"}[arguments.template]]
+def _sweep(arguments: Namespace) -> "Sweep":
+    from mta_viz.analysis.labs.sweep import Sweep
+
+    needle, question = TEMPLATES[WORDINGS[arguments.template]]
     return Sweep(
         arguments.needles,
         arguments.lengths,
@@ -60,20 +82,14 @@ def _sweep(arguments: Namespace) -> Sweep:
         arguments.seed,
         arguments.needle or needle,
         arguments.question if arguments.question or arguments.needle else question,
-        read_haystack(arguments.haystack) if arguments.haystack else None,
+        door.read_text(arguments.haystack) if arguments.haystack else None,
     )
 
 
-def read_haystack(file: Path) -> str:
-    """The text of `--haystack`. Raises MtaVizError for what is no UTF-8 text."""
-    try:
-        return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MtaVizError(f"the haystack {file} cannot be read as UTF-8 text ({error})") from error
-
-
-def _begun(file: Path, sweep: Sweep, force: bool) -> SweepResults:
+def _begun(file: Path, sweep: "Sweep", force: bool) -> "SweepResults":
     """The results to go on with: the file's where its wording is this one, else none."""
+    from mta_viz.analysis.labs.sweep_file import empty_results, read_sweep
+
     if force or not file.exists():
         return empty_results(sweep)
     there = read_sweep(file)
@@ -85,73 +101,82 @@ def _begun(file: Path, sweep: Sweep, force: bool) -> SweepResults:
     return there
 
 
-def _known(model: HookedMTA, path: Path, sweep: Sweep, results: SweepResults) -> ModelResults:
+def _known(model: "HookedMTA", path: Path, sweep: "Sweep", results: "SweepResults") -> "ModelResults":
     """What the file has of a checkpoint."""
-    tokenizer = check_sweep(model, sweep)
+    from mta_viz.analysis.labs.sweep import check_sweep
+    from mta_viz.analysis.labs.sweep_file import results_of
+
+    check_sweep(model, sweep)
     folder = model.source.path if model.source else path
-    name, digests = folder.absolute().name, (sha256(folder), vocabulary(tokenizer))
-    return ModelResults(name, *digests, results.of(*digests))
+    return results_of(model, folder.absolute().name, results)
 
 
 def _measure(
-    model: HookedMTA, sweep: Sweep, known: ModelResults, results: SweepResults, file: Path
-) -> SweepResults:
+    model: "HookedMTA", sweep: "Sweep", known: "ModelResults", results: "SweepResults", file: Path
+) -> "SweepResults":
     """The results with this checkpoint's samples; samples of other sweeps in the file stay."""
-    wanted = set(sweep.keys)
-    others = tuple(one for one in known.samples if one.key not in wanted)
+    from mta_viz.analysis.labs.sweep_file import measure_missing, write_sweep
 
-    def merged(samples: tuple[SampleResult, ...]) -> SweepResults:
-        return results.with_model(replace(known, samples=others + samples))
-
-    lengths = [setting[1] for setting, seed in wanted - {one.key for one in known.samples}]
-    seconds = sum(tracing.estimate_seconds(model, n) * lengths.count(n) for n in set(lengths))
-    note(f"{known.name}: {len(lengths):,} samples to run, about {max(seconds, 1):,.0f} s here")
+    missing = set(sweep.keys) - {sample.key for sample in known.samples}
+    lengths = [setting[1] for setting, _ in missing]
+    note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
     with ProgressLine(known.name) as progress:
-        samples = run_sweep(
+        measured = measure_missing(
             model,
             sweep,
-            known.samples,
-            keep=lambda found: write_sweep(file, merged(found)),
+            known,
+            keep=lambda so_far: write_sweep(file, results.with_model(so_far)),
             progress=progress,
         )
-    write_sweep(file, merged(samples))
-    return merged(samples)
+    write_sweep(file, results.with_model(measured))
+    return results.with_model(measured)
 
 
-def _answer(file: Path, sweep: Sweep, measured: list[tuple[Path, ModelResults, int]]) -> dict[str, Any]:
+def _answer(file: Path, sweep: "Sweep", measured: "list[tuple[Path, ModelResults, int]]") -> dict[str, Any]:
     """Every checkpoint's scores on this sweep's samples, and the difference of each two in a row."""
-    wanted = set(sweep.keys)
-    found = [
-        (path, tuple(one for one in model.samples if one.key in wanted), new) for path, model, new in measured
+    from mta_viz.analysis.labs.sweep_file import paired_difference
+
+    samples = [model.only(sweep).samples for _, model, _ in measured]
+    models = [
+        {"path": str(path), "run_now": new, **_scores(own)}
+        for (path, _, new), own in zip(measured, samples, strict=True)
     ]
-    models = [{"path": str(path), "run_now": new, **_scores(samples)} for path, samples, new in found]
-    differences = []
-    for ((first, before, _), (second, after, _)), alike in zip(
-        pairwise(found), _alike([model for _, model, _ in measured]), strict=True
-    ):
-        if alike:
-            change = asdict(paired_difference(before, after))
-            differences.append({"from": str(first), "to": str(second), **change})
+    differences = [
+        {"from": str(first[0]), "to": str(second[0]), **asdict(paired_difference(before, after))}
+        for (first, second), (before, after) in zip(pairwise(measured), pairwise(samples), strict=True)
+        if first[1].vocabulary == second[1].vocabulary  # the same tokenizer made the same samples
+    ]
     return {"out": str(file), "models": models, "differences": differences}
 
 
-def _alike(models: list[ModelResults]) -> list[bool]:
-    """Whether each two in a row had the same samples: the same tokenizer made them."""
-    return [one.vocabulary == other.vocabulary for one, other in pairwise(models)]
+def _scores(samples: "tuple[SampleResult, ...]") -> dict[str, Any]:
+    from mta_viz.analysis.labs.sweep_file import by_needles, by_place, by_setting, misses
 
-
-def _scores(samples: tuple[SampleResult, ...]) -> dict[str, Any]:
     names = ("needles", "length", "depth")
     return {
         "settings": [
             dict(zip(names, setting, strict=True)) | asdict(score)
             for setting, score in by_setting(samples).items()
         ],
-        "by_needles": _told("needles", by_needles(samples)),
-        "by_place": _told("place", by_place(samples)),
+        "by_needles": _rows("needles", by_needles(samples)),
+        "by_place": _rows("place", by_place(samples)),
         "misses": asdict(misses(samples)),
     }
 
 
-def _told(name: str, scores: "dict[int, NeedleScore] | dict[str, NeedleScore]") -> list[dict[str, Any]]:
+def _rows(name: str, scores: "Mapping[Any, NeedleScore]") -> list[dict[str, Any]]:
     return [{name: key, **asdict(score)} for key, score in scores.items()]
+
+
+def number_list(text: str) -> tuple[int, ...]:
+    """`2,4` -> (2, 4)."""
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
+def depth_list(text: str) -> tuple[float | int, ...]:
+    """`0,12.5` -> (0, 12.5)."""
+    try:
+        depths = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a list of depths such as 0,50,100") from None
+    return tuple(int(depth) if depth.is_integer() else depth for depth in depths)

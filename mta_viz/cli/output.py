@@ -1,7 +1,7 @@
-"""Files the commands write: never over an existing one unasked, never half of one.
+"""What commands put out: the answer as text, files, and progress and notes on stderr. Imports nothing heavy.
 
-A command's answer as JSON text, the same on the screen and in a file. Imports nothing heavy.
-Progress and notes on stderr: a line that moves on a terminal, now and then a line in a log.
+Files are never written over an existing one unasked, and never by half. Progress is a line that moves on a
+terminal, and now and then a line in a log.
 """
 
 import json
@@ -10,13 +10,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
@@ -75,6 +72,16 @@ def note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
+@contextmanager
+def going_on_from(file: Path) -> Iterator[None]:
+    """Around work whose results are kept in `file` as they come: after Ctrl-C, say so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"what is measured is kept in {file}; the same command goes on from there")
+        raise
+
+
 def _left(elapsed: float, share: float) -> str:
     return f"{elapsed * (1 - share) / share:.0f} s left" if share > 0 else f"{elapsed:.0f} s"
 
@@ -100,30 +107,7 @@ def check_output(path: Path, force: bool) -> None:
         raise MtaVizError(f"the folder {path.parent} cannot be written to; choose another")
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Save as safetensors through a file beside `path`, put in its place when complete.
-
-    Raises MtaVizError when the place cannot be written (no permission, disk full).
-    """
-    try:
-        with replacing(path) as partial:
-            save_file(_separate(tensors), partial)
-    except (OSError, SafetensorError) as error:
-        raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
-
-
-def write_json(path: Path, answer: Mapping[str, Any]) -> None:
-    """The answer of a command as a file, put in its place when complete."""
+def write_text(path: Path, text: str) -> None:
+    """A file of UTF-8 text, put in its place when complete."""
     with replacing(path) as partial:
-        partial.write_text(json_text(answer) + "\n", encoding="utf-8")
-
-
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Hooks that pass a tensor on unchanged share its memory, which the format refuses: copy those."""
-    seen: set[int] = set()
-    separate = {}
-    for name, tensor in tensors.items():
-        shared = tensor.untyped_storage().data_ptr() in seen
-        seen.add(tensor.untyped_storage().data_ptr())
-        separate[name] = tensor.clone().contiguous() if shared else tensor.contiguous()
-    return separate
+        partial.write_text(text, encoding="utf-8")

@@ -1,26 +1,31 @@
 """`responsibility PATH --prompt TEXT [--layer L]`: the softmax cells that an answer's logit rests on."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from mta_viz.analysis.cause.responsibility import responsibilities
-from mta_viz.cli.loading import open_prompt
-from mta_viz.cli.output import check_output, write_json
+import mta_viz
+from mta_viz.cli.flags import add_out, add_question, open_prompt
+
+HELP = "the softmax cells an answer's logit rests on"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """An answer to a prompt, and which of its tokens and layers."""
+    add_question(parser)
+    parser.add_argument(
+        "--answer-token", type=int, default=0, metavar="N", help="which token of the answer (default 0)"
+    )
+    parser.add_argument("--layer", type=int, metavar="L", help="also this layer's cells")
+    add_out(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Every layer's heads, and with `--layer` one layer's cells."""
-    if arguments.out:
-        check_output(arguments.out, arguments.force)
     model, tokens = open_prompt(arguments)
-    found = responsibilities(
+    return mta_viz.responsibilities(
         model,
         tokens,
         answer=arguments.answer,
         position=arguments.position,
         place=arguments.answer_token,
-    )
-    answer = found.as_data(arguments.layer)
-    if arguments.out:
-        write_json(arguments.out, answer)
-    return answer
+    ).as_data(arguments.layer)

@@ -1,93 +1,83 @@
-"""`train RECIPE ...`: train a checkpoint; the answer is its model card.
+"""`train {blocks,needle} ...`: train a checkpoint like the shipped ones; the answer is its model card."""
 
-`train blocks` on the command line: its arguments and how they reach the recipe.
-`train needle` on the command line: its arguments and how they reach the recipe.
-"""
-
-import argparse
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.training.blocks_settings import blocks_config
-from mta_viz.training.needle_settings import needle_config
+from mta_viz.cli.flags import output_path
+from mta_viz.training.settings import blocks_config, needle_config
+
+HELP = "train a checkpoint like the shipped ones"
 
 
-def add_blocks_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `train blocks`."""
-    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="what differs from the defaults")
-    parser.add_argument("--variant", help="mta (default) or transformer, the plain twin")
-    parser.add_argument("--seed", type=int, help="weights and data (default 0)")
-    parser.add_argument("--steps", type=int, help="training steps (default 10000)")
-    parser.add_argument("--out", type=Path, help="new checkpoint folder (default blocks-VARIANT-SEED)")
-    parser.add_argument("--lingua", type=Path, metavar="DIR", help="new folder for a Lingua-format export")
-    parser.add_argument("--device", default="cpu", help="cpu (default; slow) or cuda")
-    parser.add_argument("--max-seconds", type=float, help="stop by the clock; the run can be resumed")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
-
-
-def run_blocks(args: argparse.Namespace) -> dict[str, Any]:
-    """Train as the parsed arguments say, progress on stderr; returns the model card."""
-    config = blocks_config(args.config, variant=args.variant, seed=args.seed, steps=args.steps)
-    from mta_viz.training.blocks import train_blocks
-    from mta_viz.training.running import print_evaluation, print_progress
-
-    return train_blocks(
-        config,
-        args.out or Path(f"blocks-{config.variant}-{config.seed}"),
-        lingua=args.lingua,
-        device=args.device,
-        max_seconds=args.max_seconds,
-        resume=args.resume,
-        report=print_progress,
-        evaluation_progress=print_evaluation,
-    )
-
-
-def add_needle_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `train needle`."""
-    parser.add_argument(
+def add_flags(parser: ArgumentParser) -> None:
+    """A recipe, and what a run of it may change."""
+    recipes = parser.add_subparsers(metavar="RECIPE", required=True)
+    blocks = recipes.add_parser("blocks", help="block finding, the paper's toy task")
+    _add_run(blocks, "blocks", steps=10_000, on_cpu="slow")
+    blocks.set_defaults(recipe=_train_blocks)
+    needle = recipes.add_parser("needle", help="the needle language model, or its plain twin")
+    needle.add_argument(
         "--corpus", type=Path, required=True, metavar="DIR", help="folder of plain-text books"
     )
+    needle.add_argument("--learning-rate", type=float, help="of the matrices (default 0.001)")
+    _add_run(needle, "needle", steps=4000, on_cpu="very slow")
+    needle.set_defaults(recipe=_train_needle)
+
+
+def _add_run(parser: ArgumentParser, name: str, *, steps: int, on_cpu: str) -> None:
+    """What both recipes take."""
     parser.add_argument("--config", type=Path, metavar="FILE.toml", help="what differs from the defaults")
     parser.add_argument("--variant", help="mta (default) or transformer, the plain twin")
     parser.add_argument("--seed", type=int, help="weights and data (default 0)")
-    parser.add_argument("--steps", type=int, help="training steps (default 4000)")
-    parser.add_argument("--learning-rate", type=float, help="of the matrices (default 0.001)")
-    parser.add_argument("--out", type=Path, help="new checkpoint folder (default needle-VARIANT-SEED)")
-    parser.add_argument("--lingua", type=Path, metavar="DIR", help="new folder for a Lingua-format export")
-    parser.add_argument("--device", default="cpu", help="cpu (default; very slow) or cuda")
+    parser.add_argument("--steps", type=int, help=f"training steps (default {steps})")
+    parser.add_argument(
+        "--out", type=output_path, help=f"new checkpoint folder (default {name}-VARIANT-SEED)"
+    )
+    parser.add_argument(
+        "--lingua", type=output_path, metavar="DIR", help="new folder for a Lingua-format export"
+    )
+    parser.add_argument("--device", default="cpu", help=f"cpu (default; {on_cpu}) or cuda")
     parser.add_argument("--max-seconds", type=float, help="stop by the clock; the run can be resumed")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
-
-
-def run_needle(args: argparse.Namespace) -> dict[str, Any]:
-    """Train as the parsed arguments say, progress on stderr; returns the model card."""
-    config = needle_config(
-        args.config,
-        variant=args.variant,
-        seed=args.seed,
-        steps=args.steps,
-        learning_rate=args.learning_rate,
-    )
-    from mta_viz.training.needle import train_needle
-    from mta_viz.training.running import print_evaluation, print_progress
-
-    return train_needle(
-        config,
-        args.corpus,
-        args.out or Path(f"needle-{config.variant}-{config.seed}"),
-        lingua=args.lingua,
-        device=args.device,
-        max_seconds=args.max_seconds,
-        resume=args.resume,
-        report=print_progress,
-        stage=lambda text: print(f"{text} ...", file=sys.stderr, flush=True),
-        evaluation_progress=print_evaluation,
-    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    """Hand over to the recipe, which the parser has put into `arguments.recipe`."""
+    """Train by the recipe, progress on stderr; returns the model card."""
     return arguments.recipe(arguments)
+
+
+def _train_blocks(arguments: Namespace) -> dict[str, Any]:
+    config = blocks_config(arguments.config, **_changes(arguments))
+    from mta_viz.training.blocks import train_blocks
+
+    out = arguments.out or Path(f"blocks-{config.variant}-{config.seed}")
+    return train_blocks(config, out, **_running(arguments))
+
+
+def _train_needle(arguments: Namespace) -> dict[str, Any]:
+    changes = _changes(arguments) | {"learning_rate": arguments.learning_rate}
+    config = needle_config(arguments.config, **changes)
+    from mta_viz.training.needle import train_needle
+
+    return train_needle(
+        config,
+        arguments.corpus,
+        arguments.out or Path(f"needle-{config.variant}-{config.seed}"),
+        stage=lambda text: print(f"{text} ...", file=sys.stderr, flush=True),
+        **_running(arguments),
+    )
+
+
+def _changes(arguments: Namespace) -> dict[str, Any]:
+    """Of the recipe's defaults; None changes nothing."""
+    return {name: getattr(arguments, name) for name in ("variant", "seed", "steps")}
+
+
+def _running(arguments: Namespace) -> dict[str, Any]:
+    """How any recipe is run."""
+    from mta_viz.training.running import print_evaluation, print_progress
+
+    same = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
+    return {**same, "report": print_progress, "evaluation_progress": print_evaluation}

@@ -15,8 +15,7 @@ from mta_viz.figures import spec
 from mta_viz.figures.base import Drawn, Source, drawn
 from mta_viz.model.plans import plan_from_data
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.patching import operated
-from mta_viz.run.tracing import capture, load, tokenize
+from mta_viz.run.tracing import capture, load, operated, tokenize
 
 SHIPPED = Path(__file__).parents[2] / "assets"
 Progress = Callable[[float], None]
@@ -43,7 +42,7 @@ def make_again(
     if progress is not None:
         source = replace(source, progress=progress)
     if provenance.page:
-        figure = older_figure(provenance, source)
+        figure, source = older_figure(provenance, source)
     else:
         figure = spec(provenance.figure, provenance.parameters)
     whole = drawn(figure, source)

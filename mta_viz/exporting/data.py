@@ -14,8 +14,6 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.heads import HeadScores
 from mta_viz.analysis.attention.maps import AttentionMap
-from mta_viz.analysis.cause.effects import Effects, kernel_of
-from mta_viz.analysis.cause.sweeps import SweepRow
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.probes import ProbeResult
 from mta_viz.analysis.kernels.table import KernelCurves
@@ -76,25 +74,6 @@ def table(header: Row, rows: Iterable[Row]) -> str:
 def scores_csv(scores: HeadScores) -> str:
     """As the scores' table."""
     return scores.table().csv()
-
-
-def effects_csv(effects: Effects) -> str:
-    """One line a kernel (a target's row of head mixing): accuracy, and both changes with their intervals."""
-    rows = []
-    for effect in effects.effects:
-        kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
-        if kernel is not None:
-            ends = [number(end) for change in changes for end in (change.value, change.low, change.high)]
-            rows.append((kernel.layer, kernel.head, kernel.where, number(effect.accuracy), *ends))
-    measured = ("accuracy_change", "log_probability_change")
-    names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
-    return table(("layer", "head", "where", "accuracy", *names), rows)
-
-
-def sweep_csv(rows: Sequence[SweepRow]) -> str:
-    """One line an intervention: its words, log-probability of the answer under it, and the change (nats)."""
-    lines = [(row.intervention.text(), number(row.log_probability), number(row.change)) for row in rows]
-    return table(("intervention", "log_probability", "change"), lines)
 
 
 def taps_csv(taps: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> str:

@@ -11,15 +11,18 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 from plotly.offline import get_plotlyjs
+from pydantic import Field
 
+from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.carriers import embed
 from mta_viz.exporting.pictures import printable
 from mta_viz.exporting.saved import Choices, Saved, sidecar, zipped
+from mta_viz.printed import size_text
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz session 1"
@@ -111,52 +114,54 @@ def read_session(content: bytes) -> Session:
     """What a session's file asks for. Raises MtaVizError for a damaged or foreign file."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            member = archive.getinfo(NAME)
-            if member.file_size > MAX_BYTES:
-                raise ValueError(f"its {NAME} is larger than {MAX_BYTES // 2**20} MiB")
-            with archive.open(member) as opened:
-                text = opened.read(MAX_BYTES + 1)
-            data = json.loads(text.decode("utf-8"))
-            return replace(_session(data), carried=_carried(archive, data.get("carried", [])))
-    except KeyError as error:
-        raise MtaVizError(f"This ZIP is no session of this app: it has no {NAME}.") from error
+            text = _unpacked(archive, NAME, MAX_BYTES)
+            given = from_text(_Given, text, NAME, file_format=FORMAT)
+            carried = _carried(archive, given.carried)
+        return Session(given.page, given.view, given.prompt, given.sha256, carried)
     except DAMAGED as error:
         raise MtaVizError(
             f"This file cannot be read as a session ({error}). Expected a .zip saved here."
         ) from error
 
 
-def _carried(archive: zipfile.ZipFile, listed: Any) -> tuple[Carried, ...]:
+@dataclass(frozen=True)
+class _Listed:
+    """A text or file as session.json names it, by its place in the list."""
+
+    place: str
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What of session.json is read back."""
+
+    page: str
+    view: dict[str, str]
+    sha256: str
+    prompt: str | list[int] | None = None
+    carried: Annotated[list[_Listed], Field(max_length=MAX_FILES)] = field(default_factory=list)
+
+
+def _carried(archive: zipfile.ZipFile, listed: Sequence[_Listed]) -> tuple[Carried, ...]:
     """The texts and files, each as it was saved. Raises ValueError otherwise."""
-    if not isinstance(listed, list) or len(listed) > MAX_FILES:
-        raise ValueError(f"its list of files is none, or longer than {MAX_FILES}")
     found, room = [], MAX_CARRIED
     for at, one in enumerate(listed):
-        place, name, digest = (one.get(part) for part in ("place", "name", "sha256"))
-        if not isinstance(place, str) or not isinstance(name, str) or _member(at) not in archive.namelist():
-            raise ValueError("one of its files is not there")
-        with archive.open(_member(at)) as opened:
-            content = opened.read(room + 1)
+        content = _unpacked(archive, _member(at), room)
         room -= len(content)
-        if room < 0:
-            raise ValueError(f"its files are larger than {MAX_CARRIED // 2**20} MiB")
-        if hashlib.sha256(content).hexdigest() != digest:
+        if hashlib.sha256(content).hexdigest() != one.sha256:
             raise ValueError(f"its file {_member(at)} is damaged: its sha256 is another")
-        found.append(Carried(content.decode("utf-8"), place, name))
+        found.append(Carried(content.decode("utf-8"), one.place, one.name))
     return tuple(found)
 
 
-def _session(data: Any) -> Session:
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError(f'{NAME} does not say "format": "{FORMAT}"')
-    page, view, prompt, sha256 = (data.get(name) for name in ("page", "view", "prompt", "sha256"))
-    if not isinstance(page, str) or not isinstance(view, dict) or not isinstance(sha256, str):
-        raise ValueError(f"{NAME} lacks its page, its view or its sha256")
-    if not all(isinstance(value, str) for value in view.values()):
-        raise ValueError("its view holds something else than texts")
-    ids = isinstance(prompt, list) and all(type(one) is int for one in prompt)
-    if not (prompt is None or isinstance(prompt, str) or ids):
-        raise ValueError("its prompt is neither a text nor token ids")
-    for text in (page, *view, *view.values(), prompt if isinstance(prompt, str) else ""):
-        text.encode()  # a UnicodeEncodeError, which is a ValueError, for halves of characters
-    return Session(page, view, prompt, sha256)
+def _unpacked(archive: zipfile.ZipFile, member: str, limit: int) -> bytes:
+    """A member's bytes; whatever size it declares, no more are unpacked. Raises ValueError without it."""
+    if member not in archive.namelist():
+        raise ValueError(f"it has no {member}")
+    with archive.open(member) as opened:
+        content = opened.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"its {member} is larger than {size_text(limit)}")
+    return content

@@ -7,7 +7,7 @@ name and its parameters. Knows neither pages nor files.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from mta_viz.errors import MtaVizError
@@ -98,8 +98,10 @@ class NamedFigure(Generic[R]):
         return ""
 
     def file_parts(self) -> tuple[object, ...]:
-        """The parts of a file's name after the model's, counted from 0."""
-        return (self.name,)
+        """The parts of a file's name after the model's, from 0: its name, its parameters without default."""
+        needed = [field.name for field in fields(self) if field.default is MISSING]
+        signs = {"layer": "L", "head": "H"}
+        return (self.name, *(f"{signs.get(name, '')}{getattr(self, name)}" for name in needed))
 
     def cropped(
         self, queries: tuple[int, int] | None, keys: tuple[int, int] | None
@@ -156,8 +158,13 @@ def named(name: str) -> Callable[[F], F]:
     return register
 
 
-def drawn(spec: NamedFigure[Any], source: Source) -> Drawn:
-    """The figure, its result and picture kept as the source keeps them."""
+def drawn(spec: NamedFigure[Any], source: Source, result: Any = None) -> Drawn:
+    """The figure, its result and picture kept as the source keeps them.
+
+    `result`: what was measured already, or as far as it came; then nothing is measured and nothing kept.
+    """
+    if result is not None:
+        return Drawn(spec, source, result, spec.draw(source, result), spec.caption(source, result))
     key = (spec.name, spec)
     remember = source.remember_with_run if spec.holds_run else source.remember
     result = remember(lambda: spec.result(source), "result", *key)

@@ -3,56 +3,58 @@
 Owns what an intervention says and whether a model has what it names; `model.editing` applies it.
 Layers and heads count from 0. A kernel cannot be transposed: its rows reach back only, its columns
 to both sides, so the transpose of one is in general no kernel. What can be turned is the key offset
-(`MirrorKernel`). Patches from another prompt's run are `patches.py`'s.
-
-Activation patching, as a value: one head at one stage gets what it holds in another prompt's run.
+(`MirrorKernel`). Activation patching is a value too: one head at one stage gets what it holds in another
+prompt's run.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import AfterValidator, Field, PlainValidator
+
+from mta_viz.checkpoint.validate import value_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
+from mta_viz.printed import short_repr
 
 KernelPlace = Literal["pre", "post"]
 MixingPlace = Literal["head_pre", "head_post"]
-Taps = tuple[tuple[float, ...], ...]
-LARGEST = (2 - 2**-23) * 2.0**127  # of float32
+LARGEST = (2 - 2**-23) * 2.0**127  # of float32, in which models compute and addresses are written
+Index = Annotated[int, Field(ge=0)]
+
+
+def _is_tap(value: float) -> float:
+    if not abs(value) <= LARGEST:
+        raise ValueError(f"is {value:g}; expected a finite number of 32 bits")
+    return value
+
+
+Tap = Annotated[float, AfterValidator(_is_tap)]
+
+
+def _is_table(taps: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    if not taps or not taps[0] or len(set(map(len, taps))) > 1:
+        raise ValueError("is no table; expected rows of one length, at least one tap")
+    return taps
+
+
+Taps = Annotated[tuple[tuple[Tap, ...], ...], AfterValidator(_is_table)]
 
 
 @dataclass(frozen=True)
 class Intervention:
     """One change of a layer. `kind` names it in JSON.
 
-    `places` are the values `where` may take, `optional` the fields that may be None.
+    Raises ConfigError listing every value of another kind or out of range whatever the model is.
     """
 
-    layer: int
+    layer: Index
 
     kind: ClassVar[str]
-    places: ClassVar[tuple[str, ...]] = ()
-    optional: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Raises ConfigError listing every value out of range whatever the model is."""
-        problems = self.value_problems(vars(self))
-        if problems:
+        if problems := value_problems(type(self), vars(self)):
             raise ConfigError(problems, subject=f"The intervention {self.kind!r}")
-
-    @classmethod
-    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
-        """What is wrong with values for the fields, which may come from a file or an address."""
-        problems = [
-            f"{name} is {values[name]!r}; expected a whole number of at least 0"
-            for name in ("layer", "head", "source")
-            if name in values
-            and not _is_index(values[name])
-            and not (values[name] is None and name in cls.optional)
-        ]
-        if cls.places and values["where"] not in cls.places:
-            problems.append(f"where is {values['where']!r}; expected {' or '.join(cls.places)}")
-        return problems
 
     def text(self, numbering_from: int = 0) -> str:
         """In words, such as `L2 H1 pre -> identity`; labels count from `numbering_from`."""
@@ -94,10 +96,8 @@ class Intervention:
 class OfKernel(Intervention):
     """A change of one head's key-query kernel, before (`pre`) or after (`post`) the softmax."""
 
-    head: int
+    head: Index
     where: KernelPlace
-
-    places = ("pre", "post")
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,6 @@ class ReplaceKernel(OfKernel):
 
     kind = "replace_kernel"
 
-    @classmethod
-    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
-        """As of every intervention; the taps must be a table of finite numbers."""
-        return [*super().value_problems(values), *_table_problems(values["taps"])]
-
     def _layer_problems(self, config: ModelConfig) -> list[str]:
         problems = super()._layer_problems(config)
         if problems:
@@ -153,7 +148,7 @@ class ReplaceKernel(OfKernel):
 class KernelFrom(OfKernel):
     """The kernel that head `source` of the same layer has at the same place."""
 
-    source: int
+    source: Index
 
     kind = "kernel_from"
 
@@ -185,17 +180,9 @@ class MirrorKernel(OfKernel):
 class ScaleTowardsIdentity(OfKernel):
     """(1 - strength) x kernel + strength x identity; 0 changes nothing, 1 is the identity."""
 
-    strength: float
+    strength: Annotated[float, Field(ge=0, le=1)]
 
     kind = "scale_towards_identity"
-
-    @classmethod
-    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
-        """As of every intervention; the strength must lie in 0..1."""
-        problems, strength = super().value_problems(values), values["strength"]
-        if not (_is_finite(strength) and 0 <= strength <= 1):
-            problems.append(f"strength is {strength!r}; expected a number from 0 to 1")
-        return problems
 
     def _change(self, numbering_from: int) -> str:
         return f"{self.strength:.0%} towards identity"
@@ -206,11 +193,9 @@ class MixingToIdentity(Intervention):
     """Head `head` receives itself only (its row of the mixing), or every head does (None)."""
 
     where: MixingPlace
-    head: int | None = None
+    head: Index | None = None
 
     kind = "mixing_to_identity"
-    places = ("head_pre", "head_post")
-    optional = ("head",)
 
     def _change(self, numbering_from: int) -> str:
         return "identity"
@@ -220,7 +205,7 @@ class MixingToIdentity(Intervention):
 class AblateHead(Intervention):
     """Nothing of the head's output reaches the residual stream; its maps are computed all the same."""
 
-    head: int
+    head: Index
 
     kind = "ablate_head"
 
@@ -254,24 +239,6 @@ class BypassGate(Intervention):
         return "gate open"
 
 
-def _is_index(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_finite(value: object) -> bool:
-    """Also as float32, in which models compute and addresses are written."""
-    return type(value) in (int, float) and abs(value) <= LARGEST  # type: ignore[arg-type,operator]
-
-
-def _table_problems(taps: Any) -> list[str]:
-    is_table = isinstance(taps, tuple) and taps and all(isinstance(row, tuple) and row for row in taps)
-    if not is_table or len(set(map(len, taps))) > 1:
-        return ["the taps are no table; expected rows of one length, at least one tap"]
-    if not all(_is_finite(tap) for row in taps for tap in row):
-        return ["the taps hold something else than finite numbers of 32 bits"]
-    return []
-
-
 # A stage's word in addresses -> its hook point, and what a layer must have to compute it.
 HOOKS = {
     "raw": ("hook_attn_scores", None),
@@ -285,6 +252,22 @@ HOOKS = {
 SHOWN = 24  # characters of the other prompt
 
 
+def _is_stage(stage: str) -> str:
+    if stage not in HOOKS:
+        raise ValueError(f"is {short_repr(stage)}; expected one of {', '.join(HOOKS)}")
+    return stage
+
+
+def _is_prompt(prompt: object) -> object:
+    ids = isinstance(prompt, tuple) and all(type(token) is int and token >= 0 for token in prompt)
+    if not prompt or not (ids or isinstance(prompt, str)):
+        raise ValueError("is neither a text nor a list of token ids, or it is empty")
+    try:
+        return prompt.encode() and prompt if isinstance(prompt, str) else prompt
+    except UnicodeEncodeError:
+        raise ValueError("holds halves of characters; expected a text") from None
+
+
 @dataclass(frozen=True)
 class PatchHead(Intervention):
     """A head's map at a stage, or its weighted values (`z`), as in the run of `prompt` (text or ids).
@@ -293,24 +276,11 @@ class PatchHead(Intervention):
     position takes the place of position.
     """
 
-    head: int
-    stage: str
-    prompt: str | tuple[int, ...]
+    head: Index
+    stage: Annotated[str, AfterValidator(_is_stage)]
+    prompt: Annotated[str | tuple[int, ...], PlainValidator(_is_prompt)]
 
     kind = "patch_head"
-
-    @classmethod
-    def value_problems(cls, values: Mapping[str, Any]) -> list[str]:
-        """As of every intervention; stage and prompt must be what they can be."""
-        problems, stage, prompt = super().value_problems(values), values["stage"], values["prompt"]
-        if not (isinstance(stage, str) and stage in HOOKS):
-            problems.append(f"stage is {stage!r}; expected one of {', '.join(HOOKS)}")
-        ids = isinstance(prompt, tuple) and all(type(one) is int and one >= 0 for one in prompt)
-        if not (ids or isinstance(prompt, str)) or not prompt:
-            problems.append("prompt is neither a text nor a list of token ids, or it is empty")
-        elif isinstance(prompt, str) and not _is_unicode(prompt):
-            problems.append("prompt holds halves of characters; expected a text that can be written as UTF-8")
-        return problems
 
     @property
     def hook(self) -> str:
@@ -331,11 +301,3 @@ class PatchHead(Intervention):
             return f"as in a run of {len(self.prompt)} token ids"
         shown = self.prompt if len(self.prompt) <= SHOWN else f"…{self.prompt[1 - SHOWN :]}"
         return f"as in “{shown}”"
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

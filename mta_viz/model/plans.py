@@ -9,16 +9,19 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import PlainValidator
 
+from mta_viz.checkpoint.validate import value_problems
 from mta_viz.config import ModelConfig
-from mta_viz.errors import ConfigError
+from mta_viz.errors import ConfigError, first_problems
 from mta_viz.model import interventions
 from mta_viz.model.interventions import Intervention, PatchHead, Taps
 
 Plan = tuple[Intervention, ...]
+SUBJECT = "The plan of interventions"
 KINDS: dict[str, type[Intervention]] = {
     kind.kind: kind
     for kind in (
@@ -41,7 +44,7 @@ def check_plan(plan: Sequence[Intervention], config: ModelConfig) -> None:
     """Raises ConfigError listing everything in the plan that the model does not have."""
     problems = [f"{one.text()}: {problem}" for one in plan for problem in one.problems(config)]
     if problems:
-        raise ConfigError(problems, subject="The plan of interventions")
+        raise ConfigError(problems, subject=SUBJECT)
 
 
 def everything_to_identity(config: ModelConfig) -> Plan:
@@ -71,7 +74,7 @@ def plan_as_data(plan: Sequence[Intervention]) -> list[dict[str, Any]]:
 def plan_from_data(data: object) -> Plan:
     """The plan of `plan_as_data`. Raises ConfigError listing what is no intervention."""
     if not isinstance(data, list):
-        raise ConfigError(["it is no list of interventions"], subject="The plan of interventions")
+        raise ConfigError(["it is no list of interventions"], subject=SUBJECT)
     plan, problems = [], []
     for number, entry in enumerate(data, start=1):
         try:
@@ -79,8 +82,11 @@ def plan_from_data(data: object) -> Plan:
         except ConfigError as error:
             problems += [f"number {number}: {problem}" for problem in error.problems]
     if problems:
-        raise ConfigError(problems, subject="The plan of interventions")
+        raise ConfigError(first_problems(problems, "problems"), subject=SUBJECT)
     return tuple(plan)
+
+
+PlanData = Annotated[Plan, PlainValidator(plan_from_data)]  # a plan as a field of a file
 
 
 def plan_as_text(plan: Sequence[Intervention]) -> str:
@@ -93,7 +99,7 @@ def plan_from_text(text: str) -> Plan:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(["it is no JSON"], subject="The plan of interventions") from error
+        raise ConfigError(["it is no JSON"], subject=SUBJECT) from error
     return plan_from_data(data)
 
 
@@ -101,14 +107,12 @@ def _from_entry(entry: object) -> Intervention:
     kind = KINDS.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
     if kind is None or not isinstance(entry, dict):
         raise ConfigError([f"expected an object whose kind is one of {', '.join(KINDS)}"])
-    values: dict[str, Any] = {name: _hashable(value) for name, value in entry.items() if name != "kind"}
-    known = {field.name for field in fields(kind)}
-    problems = [f"{kind.kind} has no field {name!r}" for name in values if name not in known]
-    missing = known - set(values) - set(kind.optional)
-    problems += [f"{kind.kind} lacks {name!r}" for name in sorted(missing)]
-    problems = problems or kind.value_problems(values)
-    if problems:
-        raise ConfigError(problems)
+    return _made(kind, {name: _hashable(value) for name, value in entry.items() if name != "kind"})
+
+
+def _made(kind: type[Intervention], values: dict[str, Any]) -> Intervention:
+    if problems := value_problems(kind, values):
+        raise ConfigError([f"{kind.kind}: {problem}" for problem in problems])
     return kind(**values)
 
 
@@ -162,7 +166,7 @@ def from_address(text: str) -> tuple[Listed, ...]:
     for word in filter(None, text.split("~")):
         try:
             found.append(_listed(word))
-        except (ValueError, ConfigError) as error:
+        except ValueError as error:
             problems.append(f"{word[:40]!r} is no intervention ({_short(error)})")
     if problems:
         raise ConfigError(problems, subject="The plan in the address")
@@ -187,13 +191,7 @@ def _listed(word: str) -> Listed:
     values: dict[str, Any] = {
         name: _READ.get(name, _index)(part) for name, part in zip(names, parts, strict=False)
     }
-    missing = [name for name in names if name not in values and name not in kind.optional]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} missing")
-    problems = kind.value_problems(values)
-    if problems:
-        raise ConfigError(problems)
-    return Listed(kind(**values), letter.islower())
+    return Listed(_made(kind, values), letter.islower())
 
 
 def _index(text: str) -> int:

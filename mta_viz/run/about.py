@@ -4,15 +4,16 @@ Owns the words of the header. Tensors and the file are `files.py`'s.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from mta_viz.checkpoint.files import printable
+from pydantic import AfterValidator, Field
+
 from mta_viz.checkpoint.params import params_from_config, parse_params
-from mta_viz.config import DTYPES, ModelConfig
+from mta_viz.checkpoint.validate import from_text
+from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.model.plans import Plan, check_plan, plan_as_data, plan_from_data
+from mta_viz.model.plans import Plan, PlanData, check_plan, plan_as_data
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.version import VERSION
 
@@ -66,29 +67,45 @@ class About:
         return "; ".join(f"layer {layer}: {', '.join(names)}" for layer, names in by_layer.items()) or "none"
 
 
-def from_text(text: str) -> About:
+def from_header(text: str) -> About:
     """What `to_text` wrote. Raises MtaVizError listing what is missing or of the wrong kind."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MtaVizError(f"its description is no JSON ({error})") from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        named = printable(data.get("format")) if isinstance(data, dict) else "nothing"
-        raise MtaVizError(f'its description names the format {named}; this version reads "{FORMAT}"')
-    wrong = [name for name, check in _CHECKS.items() if name not in data or not check(data[name])]
-    if wrong:
-        raise MtaVizError(f"its description lacks, or has in another form: {', '.join(wrong)}")
-    config = _config(data["params"])
-    plan = plan_from_data(data["interventions"])
-    check_plan(plan, config)
+    header = from_text(_Header, text, "its description", file_format=FORMAT)
+    config = _config(header.params)
+    check_plan(header.interventions, config)
     return About(
-        **{name: data[name] for name in ("checkpoint", "sha256", "dtype", "text", "version")},
-        config=config,
-        pieces=tuple(data["pieces"]),
-        spans=tuple((start, stop) for start, stop in data["spans"]),
-        plan=plan,
-        stored=_stored(data["maps"], config),
+        header.checkpoint,
+        header.sha256,
+        config,
+        header.dtype,
+        header.pieces,
+        header.spans,
+        header.text,
+        header.interventions,
+        _stored(header.maps, config),
+        header.version,
     )
+
+
+def _span(span: tuple[int, int]) -> tuple[int, int]:
+    if not 0 <= span[0] <= span[1] <= MOST_CHARACTERS:
+        raise ValueError("is no span of a text")
+    return span
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The description as it is written."""
+
+    version: str
+    checkpoint: str
+    sha256: Annotated[str, Field(min_length=64, max_length=64)]
+    dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    text: str | None
+    pieces: tuple[str, ...]
+    spans: tuple[Annotated[tuple[int, int], AfterValidator(_span)], ...]
+    interventions: PlanData
+    maps: tuple[tuple[int, str], ...]
+    params: dict[str, Any]
 
 
 def _config(params: object) -> ModelConfig:
@@ -100,47 +117,12 @@ def _config(params: object) -> ModelConfig:
     return parsed.config
 
 
-def _stored(maps: list[list[Any]], config: ModelConfig) -> tuple[Place, ...]:
+def _stored(maps: tuple[tuple[int, str], ...], config: ModelConfig) -> tuple[Place, ...]:
     stages = {stage.value.key: stage for stage in Stage}
     there = [
         0 <= layer < config.n_layers and stages.get(key) in layer_stages(config.kernels(layer))
         for layer, key in maps
     ]
-    if not all(there) or len(set(map(tuple, maps))) < len(maps):
+    if not all(there) or len(set(maps)) < len(maps):
         raise MtaVizError("its list of maps names one twice, or one that its model does not compute")
     return tuple((layer, stages[key]) for layer, key in maps)
-
-
-def _is_text(value: object) -> bool:
-    """A text that can be written: JSON can hold halves of characters."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_list(value: object, entry: Any) -> bool:
-    return isinstance(value, list) and all(map(entry, value))
-
-
-def _is_pair(value: object, second: type) -> bool:
-    return isinstance(value, list) and [type(one) for one in value] == [int, second]
-
-
-_CHECKS: Mapping[str, Any] = {
-    "version": _is_text,
-    "checkpoint": _is_text,
-    "sha256": lambda value: _is_text(value) and len(value) == 64,
-    "dtype": lambda value: value in DTYPES or value == "float64",
-    "text": lambda value: value is None or _is_text(value),
-    "pieces": lambda value: _is_list(value, _is_text),
-    "spans": lambda value: _is_list(
-        value, lambda span: _is_pair(span, int) and 0 <= span[0] <= span[1] <= MOST_CHARACTERS
-    ),
-    "interventions": lambda value: isinstance(value, list),
-    "maps": lambda value: _is_list(value, lambda one: _is_pair(one, str)),
-    "params": lambda value: isinstance(value, dict),
-}

@@ -1,24 +1,13 @@
-"""What a run costs, counted from the configuration: multiply-adds, memory, and torch's threads.
+"""What a run costs, counted from the configuration: multiply-adds and memory.
 
 Owns no clock: tracing.py scales one short measured run by the count.
 """
 
-from functools import cache
-
-import torch
-
 from mta_viz.config import ModelConfig
 from mta_viz.model.attention import slab_cells
 
-SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
 FLOAT_BYTES = 4
 LIVE_MAPS = 6  # maps of one slab alive at once: input, padded, output, mask, softmax, pattern
-
-
-@cache
-def _all_threads() -> int:
-    """torch's own choice, read before anything here changes it."""
-    return torch.get_num_threads()
 
 
 def multiply_adds(config: ModelConfig, n_tokens: int) -> float:
@@ -38,14 +27,6 @@ def _cell_work(config: ModelConfig, layer: int) -> int:
     taps = sum(shape[1] * shape[2] for shape in (kernels.pre, kernels.post) if shape)
     mixing = sum(shape[2] for shape in (kernels.head_pre, kernels.head_post) if shape)
     return 2 * config.d_head + taps + mixing + 20
-
-
-def set_threads(config: ModelConfig, n_tokens: int, batch: int = 1) -> None:
-    """Tiny runs are 25 to 50 times slower on several threads than on one; choose by size."""
-    most = _all_threads()  # asked first, always: after a small run torch would answer 1
-    wanted = 1 if batch * multiply_adds(config, n_tokens) < SMALL_RUN else most
-    if torch.get_num_threads() != wanted:
-        torch.set_num_threads(wanted)
 
 
 def capture_bytes(config: ModelConfig, n_tokens: int, device: str = "cpu") -> int:

@@ -13,24 +13,25 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from mta_viz.checkpoint.files import printable, replacing
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.stored import dtype_name
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import FileError, MtaVizError, PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import size_text
-from mta_viz.run.about import About, Place, from_text
-from mta_viz.run.patching import operated
-from mta_viz.run.stored import StoredTrace
-from mta_viz.run.tracing import Trace
+from mta_viz.printed import printable, size_text
+from mta_viz.run.about import About, Place, from_header
+from mta_viz.run.trace import StoredTrace, Trace
+from mta_viz.run.tracing import operated
 from mta_viz.tokenizers.base import Tokens
 
-MAX_BYTES = 4 * 2**30
+MAX_BYTES = 4 * door.GIB
+MOST_NAMES = 96 * door.MIB  # the header, whose description lists every token
 DESCRIPTION, DIGEST = "mta_viz", "sha256"
 _NO_DIGEST = "0" * 64
 Tensors = Mapping[str, Tensor]
@@ -152,32 +153,27 @@ def open_trace(path: str | Path, model: HookedMTA | None = None) -> StoredTrace:
 def read_run(path: Path) -> SavedRun:
     """Read and check a file. Raises MtaVizError with the reason why it is none of a run."""
     try:
-        if not path.is_file():
-            raise MtaVizError("there is no such file")
-        if path.stat().st_size > MAX_BYTES:
-            raise MtaVizError(f"it is larger than {size_text(MAX_BYTES)}, the most a run's file may take")
-        return _read(path)
-    except SafetensorError as error:
-        reason = f"it is cut short, damaged or no safetensors file ({printable(error)})"
-    except OSError as error:
-        reason = f"it cannot be read: {error.strerror or error}"
+        door.size(path, MAX_BYTES)
+        with door.open_tensors(path, names=MOST_NAMES) as opened:
+            return _read(opened)
+    except FileError as error:
+        reason = f"it {error.reason}"
     except MtaVizError as error:
         reason = str(error)
     raise MtaVizError(f"{printable(path.name)} cannot be opened as a saved run: {reason}")
 
 
-def _read(path: Path) -> SavedRun:
-    with safe_open(path, framework="pt") as opened:
-        metadata = opened.metadata() or {}
-        if DESCRIPTION not in metadata:
-            raise MtaVizError(
-                "it does not say what run it is of. Expected a file of `save_trace`, of the app's Save "
-                "run, or of `python -m mta_viz trace ... --format run`"
-            )
-        about = from_text(metadata[DESCRIPTION])
-        wanted, found = _shapes(about), set(opened.keys())
-        _compare(wanted, {name: opened.get_slice(name) for name in sorted(found)})
-        tensors = {name: opened.get_tensor(name).clone() for name in wanted}
+def _read(opened: Any) -> SavedRun:
+    metadata = opened.metadata() or {}
+    if DESCRIPTION not in metadata:
+        raise MtaVizError(
+            "it does not say what run it is of. Expected a file of `save_trace`, of the app's Save "
+            "run, or of `python -m mta_viz trace ... --format run`"
+        )
+    about = from_header(metadata[DESCRIPTION])
+    wanted, found = _shapes(about), set(opened.keys())
+    _compare(wanted, {name: opened.get_slice(name) for name in sorted(found)})
+    tensors = {name: opened.get_tensor(name).clone() for name in wanted}
     if _digest(metadata[DESCRIPTION], tensors) != metadata.get(DIGEST):
         raise MtaVizError("it is damaged: its contents are not those that were written. Copy it again")
     return _checked(about, tensors)

@@ -1,9 +1,10 @@
 """A captured run: what is kept of a prompt's forward pass, and any stage of it recomputed on demand.
 
-Owns `Trace`. Running prompts, and the model's lock, are `tracing.py`'s; what maps mean is analysis.
+Owns `Trace` and `StoredTrace`, one that came from a file. Running prompts is `tracing.py`'s, reading files
+`files.py`'s; what maps mean is analysis.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -16,10 +17,12 @@ from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, shortened
-from mta_viz.run.cost import set_threads
+from mta_viz.run.about import About, Place
+from mta_viz.run.devices import set_threads
 from mta_viz.tokenizers.base import Tokens
 
 EVERYTHING = slice(None)
+SLAB_ROWS = 256  # of maps that are read from a file
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,6 +118,15 @@ class Trace(Printed):
             gate = attention.gate_values(attention.normalize(attention.attend(self.project(layer))))
         return None if gate is None else gate[0].float()
 
+    def gate_of(
+        self, layer: int, z: Float[Tensor, "position head d"]
+    ) -> Float[Tensor, "position head gate"] | None:
+        """The gate that weighted values `z` would open, 0..1, float32; None where the model has no gate."""
+        attention = self.model.blocks[layer].attn
+        with self.model.lock, torch.no_grad():  # the norm has a hook point, where another may be listening
+            gate = attention.gate_values(attention.normalize(z[None].to(self.model.dtype)))
+        return None if gate is None else gate[0].float()
+
     def project(self, layer: int) -> QueryKeyValue:
         """Rotated queries and keys, and values, of every position of a layer; with a batch axis."""
         with self.model.lock, torch.no_grad():
@@ -129,6 +141,61 @@ class Trace(Printed):
             there = ", ".join(at.value.hook for at in attention.stages)
             raise PromptError(f"layer {layer} has no {stage.value.hook}; its stages are {there}")
         return attention
+
+
+@dataclass(frozen=True, repr=False)
+class StoredTrace(Trace):
+    """A saved run. `maps_in_file[layer, stage]` [head, query, key] float32, `about` what the file says.
+
+    `model` has the run's interventions; without the checkpoint it has shapes and no weights.
+    """
+
+    about: About
+    maps_in_file: Mapping[Place, Float[Tensor, "head query key"]] = field(repr=False, compare=False)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether the checkpoint is here, and with it every stage."""
+        return not self.model.kernels_only
+
+    def has(self, layer: int, stage: Stage) -> bool:
+        """Without the checkpoint, whether the file holds the map."""
+        return super().has(layer, stage) and (self.recomputes or (layer, stage) in self.maps_in_file)
+
+    def _slabs(
+        self, layer: int, wanted: set[Stage], queries: range | None
+    ) -> Iterator[tuple[int, dict[Stage, Tensor]]]:
+        read = {stage for stage in wanted if (layer, stage) in self.maps_in_file}
+        if read == wanted:
+            rows = range(len(self.tokens)) if queries is None else queries
+            for start in range(rows.start, rows.stop, SLAB_ROWS):
+                yield start, self._rows(layer, read, start, min(start + SLAB_ROWS, rows.stop))
+            return
+        self._check_weights(f"layer {layer}'s {', '.join(one.value.hook for one in wanted - read)}")
+        for start, found in super()._slabs(layer, wanted, queries):
+            stop = start + next(iter(found.values())).shape[1]
+            yield start, found | self._rows(layer, read, start, stop)
+
+    def _rows(self, layer: int, stages: set[Stage], start: int, stop: int) -> dict[Stage, Tensor]:
+        return {stage: self.maps_in_file[layer, stage][:, start:stop, :stop] for stage in stages}
+
+    def lens(self, depth: int, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
+        """As of every trace. Raises PromptError without the checkpoint."""
+        self._check_weights("the logits")
+        return super().lens(depth, positions)
+
+    def project(self, layer: int) -> QueryKeyValue:
+        """As of every trace. Raises PromptError without the checkpoint."""
+        self._check_weights("queries, keys and values")
+        return super().project(layer)
+
+    def _check_weights(self, what: str) -> None:
+        if not self.recomputes:
+            raise PromptError(
+                f"this saved run does not hold {what}. It holds the maps of {self.about.stored_words()}. For "
+                f"all others open it with its checkpoint, {self.about.checkpoint}: "
+                "open_trace(file, model=load(checkpoint))"
+            )
 
 
 def _found(attention: Attention, qkv: QueryKeyValue, rows: Rows, wanted: set[Stage]) -> dict[Stage, Tensor]:

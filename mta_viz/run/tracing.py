@@ -1,11 +1,12 @@
-"""Every inference call goes through here, under the model's lock.
+"""A prompt through a model, under the model's lock: capture, hook tensors, greedy continuation, patches.
 
-Owns running a model: capture -> `Trace` (`captured.py`), hook tensors, greedy continuation, batched
-scoring. Does not own what results mean (analysis) or how a forward is computed (model).
+Parts of a run and batches are `scoring.py`'s. Does not own what results mean (analysis) or how a forward
+is computed (model).
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import SupportsIndex
 from weakref import WeakKeyDictionary
@@ -16,9 +17,13 @@ from torch import Tensor
 
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.attention import Attention, QueryKeyValue
+from mta_viz.model.editing import Sources, edited
+from mta_viz.model.interventions import Intervention, PatchHead
+from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
-from mta_viz.run.cost import multiply_adds, set_threads
-from mta_viz.run.generation import Continuation
+from mta_viz.run.cost import multiply_adds
+from mta_viz.run.devices import set_threads
 from mta_viz.run.trace import Trace
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
@@ -126,6 +131,51 @@ def generate(
     return tuple(new)
 
 
+class Continuation:
+    """A prompt being continued: `logits` [vocab] are those of the next token.
+
+    Keeps each layer's keys and values, and the last queries its convolutions reach back to, (c_q - 1) before
+    and (c_q - 1) after the softmax: of a new token only its own rows are computed. Whoever makes one holds
+    the model's lock.
+    """
+
+    def __init__(self, model: HookedMTA, ids: Int[Tensor, " position"]) -> None:
+        self.model = model
+        self.length = len(ids)
+        self.past: list[QueryKeyValue] = []
+        resid = model.embed(ids[None])
+        for block in model.blocks:
+            qkv = block.attn.project(block.ln1(resid))
+            resid = block.finish(resid, block.attn.output(block.attn.attend(qkv)))
+            self.past.append(_keep_reach(block.attn, qkv))
+        self.logits: Float[Tensor, " vocab"] = model.logits(resid[0, -1])
+
+    def append(self, token: int) -> None:
+        """Take `token` as the next one and compute the logits after it."""
+        model = self.model
+        resid = model.embed(torch.tensor([[token]], device=model.device))
+        for layer, block in enumerate(model.blocks):
+            new = block.attn.project(block.ln1(resid), start=self.length)
+            qkv = _joined(self.past[layer], new)
+            z = block.attn.attend_rows(qkv, block.attn.rows(self.length, self.length + 1))
+            resid = block.finish(resid, block.attn.output(z))
+            self.past[layer] = _keep_reach(block.attn, qkv)
+        self.length += 1
+        self.logits = model.logits(resid[0, -1])
+
+
+def _joined(past: QueryKeyValue, new: QueryKeyValue) -> QueryKeyValue:
+    q, k, v = (torch.cat([getattr(past, part), getattr(new, part)], dim=1) for part in "qkv")
+    return QueryKeyValue(q, k, v, past.q_start)
+
+
+def _keep_reach(attention: Attention, qkv: QueryKeyValue) -> QueryKeyValue:
+    """Drop the queries that no later row's convolution reads."""
+    n_keys = qkv.k.shape[1]
+    first = attention.rows(n_keys, n_keys + 1).first
+    return replace(qkv, q=qkv.q[:, first - qkv.q_start :], q_start=first)
+
+
 def _check_runs(model: HookedMTA) -> None:
     if model.kernels_only:
         raise PromptError(KERNELS_ONLY)
@@ -176,3 +226,44 @@ def _row_progress(progress: Progress | None, layer: int, n_layers: int, n_tokens
     if progress is None:
         return None
     return lambda stop: progress((layer + (stop / n_tokens) ** 2) / n_layers)
+
+
+def operated(
+    model: HookedMTA, plan: Sequence[Intervention], n_tokens: int, sources: Sources | None = None
+) -> HookedMTA:
+    """`edited(model, plan)` for prompts of `n_tokens`; each prompt a patch names is run by `model` itself.
+
+    `sources`: what `activations` gave for these patches, so that they need not be run again. Raises
+    ConfigError for what the model lacks, PromptError where another prompt has another length.
+    """
+    check_plan(plan, model.config)
+    return edited(model, plan, activations(model, plan, n_tokens) if sources is None else sources)
+
+
+def activations(model: HookedMTA, plan: Sequence[Intervention], n_tokens: int) -> Sources:
+    """What each patch of a plan puts in place; every prompt is run once. Raises as `operated`."""
+    patches = [one for one in plan if isinstance(one, PatchHead)]
+    sources: dict[PatchHead, Tensor] = {}
+    for prompt in dict.fromkeys(patch.prompt for patch in patches):
+        sources |= _taken(model, [patch for patch in patches if patch.prompt == prompt], n_tokens)
+    return sources
+
+
+def _taken(
+    model: HookedMTA, patches: Sequence[PatchHead], n_tokens: int
+) -> dict[PatchHead, Float[Tensor, "position other"]]:
+    """What one other prompt's run holds where these patches look."""
+    tokens = tokenize(model, patches[0].prompt)
+    if len(tokens) != n_tokens:
+        raise PromptError(
+            f"the prompt to patch from has {len(tokens)} tokens, this one {n_tokens}. Position takes the "
+            "place of position: give a prompt of equally many tokens"
+        )
+    names = {patch: f"blocks.{patch.layer}.attn.{patch.hook}" for patch in patches}
+    hooks = run_hooks(model, tokens, sorted(set(names.values())))
+    found = {}
+    for patch, name in names.items():
+        whole = hooks[name]  # weighted values have their heads second, maps first
+        own = whole[:, patch.head] if patch.stage == "z" else whole[patch.head]
+        found[patch] = own.to(model.device, model.dtype)
+    return found

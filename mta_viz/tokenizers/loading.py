@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.errors import TokenizerError
-from mta_viz.printed import size_text
+from mta_viz.checkpoint import door
+from mta_viz.errors import FileError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
@@ -29,9 +29,9 @@ class _FileKind:
 def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path | None = None) -> Tokenizer:
     """The tokenizer `name` (char, bytes, tiktoken, sp or tokenizers) of the checkpoint in `folder`.
 
-    `path` is the one written in params.json: relative to `folder`, or an absolute path of the
-    author's machine. When no file is there, a file of the same base name in `folder` is used
-    without a word. `override` is the user's own choice and is then the only file looked for.
+    `path` is the one written in params.json: a file in `folder`, or a path of the author's machine,
+    of which only the base name is looked for there. `override` is the user's own choice and is then
+    the only file looked for.
     char and bytes need no file. Raises TokenizerError saying which file is wanted, where it was
     looked for and what to do.
     """
@@ -46,9 +46,9 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
             "Correct the name, or paste token ids instead of text."
         )
     kind = _FILE_KINDS[name]
-    file = _find(name, kind.wanted, _candidates(path, folder, override))
+    file, content = _read(name, kind.wanted, _candidates(path, folder, override))
     try:
-        return kind.open(_read(file))
+        return kind.open(content)
     except TokenizerError as error:
         raise TokenizerError(f"{file} cannot be used as {kind.wanted}: {error} {_WHAT_TO_DO}") from error
 
@@ -61,34 +61,34 @@ def _refuse_file(name: str, override: Path | None) -> None:
         )
 
 
-def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path]:
-    """Where to look, best first, each place once."""
+def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path | FileError]:
+    """Where to look, best first, each place once; or why a path is not followed."""
     if override is not None:
         return [override]
     if not path:
         return []
-    return list(dict.fromkeys([folder / path, folder / Path(path).name]))
-
-
-def _find(name: str, wanted: str, candidates: list[Path]) -> Path:
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    odd = {candidate: " (which is no regular file)" for candidate in candidates if candidate.exists()}
-    places = [f"{candidate}{odd.get(candidate, '')}" for candidate in candidates]
-    looked = " and ".join(places) or "nowhere, since params.json gives no path"
-    raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {looked}. {_WHAT_TO_DO}')
-
-
-def _read(file: Path) -> bytes:
-    """The file's bytes. Raises TokenizerError for one that cannot be read or is far too large."""
+    own = folder / door.base_name(path)
     try:
-        size = file.stat().st_size
-        if size > _MAX_FILE_BYTES:
-            raise TokenizerError(f"it holds {size_text(size)}, more than any tokenizer.")
-        return file.read_bytes()
-    except OSError as error:
-        raise TokenizerError(f"it cannot be read ({error.strerror}).") from error
+        return list(dict.fromkeys([door.inside(folder, path), own]))
+    except FileError as error:
+        return [own, error]
+
+
+def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[Path, bytes]:
+    """The first file that is there, and its bytes."""
+    looked: list[str] = []
+    for place in candidates:
+        if isinstance(place, FileError):
+            looked.append(str(place))
+            continue
+        try:
+            return place, door.read_bytes(place, _MAX_FILE_BYTES)
+        except FileError as error:
+            looked.append(f"{place} {error.reason}")
+            if not error.missing:
+                break
+    places = "; ".join(looked) or "nowhere, since params.json gives no path"
+    raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {_WHAT_TO_DO}')
 
 
 def _open_tiktoken(data: bytes) -> Tokenizer:

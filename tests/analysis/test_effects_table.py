@@ -90,19 +90,25 @@ def test_of_other_weights_they_are_absent(folder: Path):
         (lambda data: data.update(samples="4"), "samples is '4'"),
         (lambda data: data.update(accuracy=True), "accuracy is True"),
         (lambda data: data.update(effects={}), "effects is {}"),
-        (lambda data: data["effects"].append(3), "no table"),
-        (lambda data: data["effects"][0].pop("plan"), "'plan' is missing"),
-        (lambda data: data["effects"][0].update(plan=[{"kind": "x"}]), "number 1"),
-        (lambda data: data["effects"][0]["accuracy_change"].pop("low"), "'low' is missing"),
-        (lambda data: data["effects"][0].update(accuracy_change=[1, 2, 3]), "no table"),
-        (lambda data: data.update(accuracy=10**400), "too large"),
+        (lambda data: data["effects"].append(3), "effects[3] is 3; expected an object"),
+        (lambda data: data["effects"][0].pop("plan"), "'effects[0].plan' is missing"),
+        (lambda data: data["effects"][0].update(plan=[{"kind": "x"}]), "effects[0].plan: number 1"),
+        (
+            lambda data: data["effects"][0]["accuracy_change"].pop("low"),
+            "accuracy_change.low' is missing",
+        ),
+        (
+            lambda data: data["effects"][0].update(accuracy_change=[1, 2, 3]),
+            "accuracy_change is [1, 2, 3]",
+        ),
+        (lambda data: data.update(accuracy=10**400), "expected a valid number"),
     ],
 )
 def test_foreign_tables_are_refused_and_shown_as_absent(folder: Path, change, word: str):
     data = json.loads((folder / FILE).read_text())
     change(data)
     (folder / FILE).write_text(json.dumps(data))
-    with pytest.raises(MtaVizError, match="move it away and measure again") as raised:
+    with pytest.raises(MtaVizError, match="Move it away and measure again") as raised:
         read_effects(folder / FILE)
     assert word in str(raised.value)
     assert find_effects(folder) == Absent(str(raised.value))
@@ -111,7 +117,7 @@ def test_foreign_tables_are_refused_and_shown_as_absent(folder: Path, change, wo
 @pytest.mark.parametrize("content", [b"", b'{"format": ', b"\xff\xfe", b"[" * 100_000, b"null", b"[]"])
 def test_damaged_files_are_refused(folder: Path, content: bytes):
     (folder / FILE).write_bytes(content)
-    with pytest.raises(MtaVizError, match="move it away"):
+    with pytest.raises(MtaVizError, match="Move it away"):
         read_effects(folder / FILE)
 
 

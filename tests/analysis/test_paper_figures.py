@@ -7,20 +7,17 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from mta_viz.analysis.attention.spans import Span, needle_spans
-from mta_viz.analysis.kernels.figures import (
+from mta_viz.analysis.attention.kernel_map import (
     asked_span,
     gold_spans,
     kernel_beside_map,
-    kernel_places,
-    layer_picture,
-    mixing_by_layer,
-    mixing_over_layers,
     needle_sample,
     question_span,
     strongest_head,
 )
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.kernels.kernels import KernelId, kernel_places, layer_picture
+from mta_viz.analysis.kernels.mixing import mixing_by_layer, mixing_over_layers
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError

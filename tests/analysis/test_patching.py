@@ -8,8 +8,7 @@ from mta_viz.model.editing import edited
 from mta_viz.model.interventions import HOOKS, KernelToIdentity, PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.patching import operated
-from mta_viz.run.tracing import capture, generate, run_hooks, score
+from mta_viz.run.tracing import capture, generate, operated, run_hooks, score
 from tests.tiny_models import FULL, config, random_weights
 
 IDS = (5, 3, 8, 1, 9, 2, 7, 7, 4, 0, 6, 3)

@@ -13,8 +13,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.interventions import PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.patching import operated
-from mta_viz.run.tracing import capture, run_hooks
+from mta_viz.run.tracing import capture, operated, run_hooks
 from tests.tiny_models import random_weights
 
 OPTIONS = (

@@ -6,13 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_cases import SIZES, kernel, offsets, row
 
-from mta_viz.analysis.kernels.measures import MEASURES, diagonal_taps, own_sign, smoothing_index
-from mta_viz.analysis.kernels.templates import (
+from mta_viz.analysis.kernels.measures import (
+    MEASURES,
     cannot_show,
     denoised,
+    diagonal_taps,
     dominant_tap,
     edge_indices,
     library,
+    own_sign,
+    smoothing_index,
     template_scores,
 )
 

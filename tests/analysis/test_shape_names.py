@@ -29,6 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_cases import SIZES, drawing, kernel, offsets, planted, row
 
+from mta_viz.analysis.kernels.measures import cannot_show, template_scores
 from mta_viz.analysis.kernels.naming import (
     UNNAMED,
     at_least,
@@ -39,7 +40,6 @@ from mta_viz.analysis.kernels.naming import (
     permutation_p,
     size_threshold,
 )
-from mta_viz.analysis.kernels.templates import cannot_show, template_scores
 
 AT = offsets(6, 11)
 THRESHOLDS = [0.41, 0.54, 0.70, 0.33, 0.40, 0.39]

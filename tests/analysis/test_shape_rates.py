@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks import shape_rates
 from mta_viz.analysis.kernels.definitions import MeasuredRates, measured_rates, sections
+from mta_viz.analysis.kernels.measures import NAMES
 from mta_viz.analysis.kernels.probes import _OF_SHAPE
 from mta_viz.analysis.kernels.table import HEAD_SCORES, KEY_QUERY_SCORES
-from mta_viz.analysis.kernels.templates import NAMES
 from mta_viz.tasks.intervals import wilson_interval
 
 RATES = measured_rates()

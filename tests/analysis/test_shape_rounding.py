@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mta_viz.analysis.kernels.kernels import Offsets
-from mta_viz.analysis.kernels.templates import round_to_template
+from mta_viz.analysis.kernels.measures import round_to_template
 from mta_viz.errors import ConfigError
 
 OFFSETS = Offsets((-2, -1, 0), (-2, -1, 0, 1, 2))

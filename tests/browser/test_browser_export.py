@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from pypdf import PdfReader
 
-from mta_viz.exporting.provenance import read
+from mta_viz.exporting.carriers import read
 from tests.browser.looking import run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser

@@ -138,13 +138,13 @@ def test_a_cut_file_is_said_to_be_cut(tmp_path: Path, keep: float) -> None:
     content = file.read_bytes()
     file.write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
     (problem,) = problems_of(file.parent)
-    assert "is cut short or is no safetensors file" in problem
+    assert "is cut short, damaged or no safetensors file" in problem
 
 
 def test_a_header_that_promises_too_much_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "m") / "model.safetensors"
     file.write_bytes(struct.pack("<Q", 2**60) + b"{}")
-    assert "is cut short or is no safetensors file" in problems_of(file.parent)[0]
+    assert "is cut short, damaged or no safetensors file" in problems_of(file.parent)[0]
 
 
 def test_other_dtypes_are_named(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_broken_params_file_does_not_hide_a_broken_weights_file(tmp_path: Path
     [
         (b"", "params.json is not JSON"),
         (b"[1]", 'params.json has no "model" object'),
-        (b"\xff\xfe", "params.json is not JSON"),
+        (b"\xff\xfe", "params.json is not UTF-8 text"),
         (b"[" * 100_000, "params.json is not JSON"),
         (b"1" * 5000, "params.json is not JSON"),
     ],

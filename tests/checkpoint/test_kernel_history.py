@@ -90,5 +90,5 @@ def test_steps_that_are_no_list_of_whole_numbers_are_told(tmp_path, blocks, step
 
 def test_a_cut_file_is_told(tmp_path, blocks):
     (tmp_path / HISTORY_FILE).write_bytes((BLOCKS / HISTORY_FILE).read_bytes()[:500])
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="is cut short, damaged"):
         read_history(tmp_path, blocks.config)

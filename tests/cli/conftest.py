@@ -1,13 +1,11 @@
-"""A small checkpoint on disk, a way to run commands in this process, and one in a process apart."""
+"""A small checkpoint on disk, and a way to run commands in this process."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from cli_support import CONFIG, ROOT, Answer
+from cli_support import CONFIG, Answer
 
 from mta_viz.checkpoint.native import write_native
 from mta_viz.cli import main
@@ -46,17 +44,5 @@ def run(capsys: pytest.CaptureFixture) -> Callable[..., Answer]:
             status = leaving.code
         streams = capsys.readouterr()
         return Answer(status, streams.out, streams.err)
-
-    return run
-
-
-@pytest.fixture
-def run_apart() -> Callable[..., Answer]:
-    """The same in a new process."""
-
-    def run(*words: object) -> Answer:
-        command = [sys.executable, "-m", "mta_viz", *map(str, words)]
-        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        return Answer(answer.returncode, answer.stdout, answer.stderr)
 
     return run

@@ -54,7 +54,7 @@ def test_a_file_there_is_not_overwritten_unasked(run, folder, tmp_path):
     assert_refused(refused, "exists")
     (tmp_path / "plan.json").write_bytes(b"\xff\xfe\x00")
     refused = run("ablate", folder, "--prompt", PROMPT, "--plan", tmp_path / "plan.json")
-    assert_refused(refused, "is no text")
+    assert_refused(refused, "is not UTF-8 text")
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])

@@ -71,6 +71,7 @@ def test_a_text_and_a_twin_as_csv_and_file(run, folder, loaded, tmp_path):
         (("--text", TEXT, "--span", "q{A}", "--words", "d, f, mm, p"), "1 more token"),
         (("--text", "Ab{A?}{B?}", "--span", "A", "--words", "d, f, m, p"), "has no token for"),
         (("--blocks", "500"), "use at most 81 blocks"),
+        (("--blocks", "1001"), "whole number from 1 to 1,000"),
         (("--letters", "2"), "n_query is 2; expected 1 to 1"),
     ],
 )

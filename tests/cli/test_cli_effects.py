@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from cli_support import assert_refused
 
+from mta_viz.analysis.cause import effects
 from mta_viz.analysis.cause.effects import find_effects
 from mta_viz.analysis.cause.measuring_effects import effect_plans
 from mta_viz.checkpoint.native import write_native
-from mta_viz.cli import effects as command
 from mta_viz.config import MTAOptions
 from mta_viz.run import tracing
 from tests.tiny_models import config, random_weights
@@ -50,17 +50,17 @@ def test_heads_are_added_to_a_table_that_is_there(run, small, model):
 
 
 def test_it_goes_on_where_it_was_stopped(run, small, monkeypatch):
-    kept = command.write_effects
+    kept = effects.write_effects
 
     def stop_after_two(file: Path, table) -> None:
         kept(file, table)
         if len(table.effects) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "write_effects", stop_after_two)
+    monkeypatch.setattr(effects, "write_effects", stop_after_two)
     stopped = measure(run, small)
     assert stopped.status == 130 and "the same command goes on from there" in stopped.err
-    monkeypatch.setattr(command, "write_effects", kept)
+    monkeypatch.setattr(effects, "write_effects", kept)
     resumed = measure(run, small)
     assert "2 effects are in" in resumed.err
     (small / "effects.json").rename(small / "resumed.json")
@@ -77,7 +77,7 @@ def test_another_measurement_is_not_mixed_in(run, small, more, word):
 
 def test_a_file_that_is_no_table_is_not_overwritten(run, small, tmp_path):
     (tmp_path / "mine.json").write_text("[1, 2]")
-    assert_refused(measure(run, small, "--out", tmp_path / "mine.json"), "is no table of effects")
+    assert_refused(measure(run, small, "--out", tmp_path / "mine.json"), "effects cannot be used")
     assert_refused(measure(run, small, "--out", tmp_path), "is a folder")
     assert (tmp_path / "mine.json").read_text() == "[1, 2]"
 

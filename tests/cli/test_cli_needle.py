@@ -7,9 +7,9 @@ import pytest
 from cli_support import assert_refused
 
 from mta_viz.analysis.labs import sweep as measuring
+from mta_viz.analysis.labs import sweep_file
 from mta_viz.analysis.labs.sweep_file import read_sweep
 from mta_viz.checkpoint.native import write_native
-from mta_viz.cli import needle as command
 from mta_viz.config import MTAOptions
 from tests.tiny_models import FULL, config, random_weights
 
@@ -41,7 +41,7 @@ def test_two_checkpoints_get_scores_and_their_paired_difference(run, two, tmp_pa
 
 
 def test_a_stopped_sweep_goes_on_and_runs_no_sample_twice(run, two, tmp_path, monkeypatch):
-    file, kept, asked = tmp_path / "r.json", command.write_sweep, []
+    file, kept, asked = tmp_path / "r.json", sweep_file.write_sweep, []
     answered = measuring.answer
 
     def counting(model, tokenizer, samples):
@@ -53,11 +53,11 @@ def test_a_stopped_sweep_goes_on_and_runs_no_sample_twice(run, two, tmp_path, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "answer", counting)
-    monkeypatch.setattr(command, "write_sweep", stop)
+    monkeypatch.setattr(sweep_file, "write_sweep", stop)
     stopped = run("needle", two[0], *SIZES, "--out", file)
     assert stopped.status == 130 and "the same command goes on from there" in stopped.err
     assert len(asked) == 2  # one batch
-    monkeypatch.setattr(command, "write_sweep", kept)
+    monkeypatch.setattr(sweep_file, "write_sweep", kept)
     resumed = run("needle", two[0], *SIZES, "--out", file)
     assert "2 samples of one are in" in resumed.err
     assert len(asked) == len(set(asked)) == 8
@@ -82,7 +82,7 @@ def test_other_measurements_and_bad_input_are_refused(run, two, folder, tmp_path
     assert_refused(run("needle", one, "--needle", "No slots.", "--out", other), "lacks {city}", "{value}")
     assert_refused(run("needle", one, "--depths", "0,x", "--out", other), "not a list of depths")
     assert_refused(run("needle", one, "--depths", "101", "--out", other), "expected 0 to 100")
-    assert_refused(run("needle", one, "--haystack", tmp_path / "none", "--out", other), "cannot be read")
+    assert_refused(run("needle", one, "--haystack", tmp_path / "none", "--out", other), "is missing")
     (tmp_path / "short.txt").write_text("One sentence. Two.")
     short = ("--haystack", tmp_path / "short.txt", "--lengths", 900)
     assert_refused(run("needle", one, *short, "--out", other), "tokens too short")

@@ -8,13 +8,14 @@ import pytest
 import torch
 from cli_support import CONFIG, assert_refused
 from safetensors import SafetensorError
+from safetensors import torch as safetensors_torch
 from safetensors.torch import load_file
 
-from mta_viz.cli import output, trace
+from mta_viz.cli import trace
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
 from mta_viz.run.files import open_trace
-from mta_viz.run.tracing import capture
+from mta_viz.run.tracing import capture, run_hooks
 
 IDS = [29, 3, 10, 11, 18, 26]
 
@@ -165,6 +166,23 @@ def test_the_output_must_have_a_place(run, folder, ids_file, tmp_path):
     assert_refused(long, "over 200 bytes")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trace", "x", "--prompt", "ab", "--out"),
+        ("lens", "x", "--prompt", "ab", "--out"),
+        ("perplexity", "x", "--prompt", "ab", "--csv"),
+        ("kernels", "x", "--save"),
+        ("train", "blocks", "--out"),
+        ("paper-figures", "x", "--out"),
+    ],
+)
+def test_a_dash_is_no_file(run, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(run(*words, "-"), "- is no file", "stdout")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_to_nothing_is_no_place_to_write(run, folder, ids_file, tmp_path):
     out = tmp_path / "t"
     out.symlink_to(tmp_path / "nowhere")
@@ -178,18 +196,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(monkeypatch, tmp_path):
         Path(path).write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(output, "save_file", fail)
+    monkeypatch.setattr(safetensors_torch, "save_file", fail)
     out = tmp_path / "t.safetensors"
     out.write_text("mine")
     with pytest.raises(MtaVizError, match=r"cannot be written .*space"):
-        output.write_tensors(out, {"tokens": torch.zeros(1)})
+        trace.write_tensors(out, {"tokens": torch.zeros(1)})
     assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"] and out.read_text() == "mine"
 
 
 @pytest.mark.parametrize("length", [1, 2, 9])
 def test_the_stated_size_is_the_size_of_the_tensors(model, length):
     names = tuple(model.hook_dict)
-    tensors = trace.run_hooks(model, [1] * length, names)
+    tensors = run_hooks(model, [1] * length, names)
     exact = sum(tensor.numel() * 4 for tensor in tensors.values()) + 8 * length
     assert trace.stored_bytes(model, length, names) == exact
 
@@ -234,7 +252,7 @@ def test_a_run_is_saved_to_be_opened_again(run, folder, model, ids_file, tmp_pat
     assert_refused(run(*command), "exists", "--force")
     assert run(*command, "--force", "--stages", "none").json["maps"] == []
     assert len(run(*command, "--force").json["maps"]) == 10
-    assert_refused(run(*command, "--force", "--stages", "hook_z"), "maps only", "hook_scores_mixed")
+    assert_refused(run(*command, "--force", "--stages", "hook_z"), "is no stage", "hook_scores_mixed")
     assert_refused(run(*command, "--force", "--layers", "7"), "no layer 7")
 
 
@@ -285,7 +303,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch, error):
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(output, "save_file", refuse)
+    monkeypatch.setattr(safetensors_torch, "save_file", refuse)
     with pytest.raises(MtaVizError, match="cannot be written"):
-        output.write_tensors(tmp_path / "out.safetensors", {"tokens": torch.zeros(1)})
+        trace.write_tensors(tmp_path / "out.safetensors", {"tokens": torch.zeros(1)})
     assert list(tmp_path.iterdir()) == []

@@ -61,10 +61,17 @@ GOOD = {"format": module.FORMAT, "page": "Attention", "view": VIEW, "prompt": No
         (archived("other.json", "{}"), "no session.json"),
         (archived("session.json", "{"), "cannot be read"),
         (archived("session.json", "[" * 100_000), "cannot be read"),
-        (archived("session.json", json.dumps(GOOD | {"format": "x"})), "does not say"),
-        (archived("session.json", json.dumps(GOOD | {"view": {"l": 1}})), "something else than texts"),
-        (archived("session.json", json.dumps(GOOD | {"prompt": [1, "a"]})), "neither a text nor"),
-        (archived("session.json", json.dumps(GOOD | {"page": None})), "lacks its page"),
+        (archived("session.json", json.dumps(GOOD | {"format": "x"})), "its format is .x."),
+        (
+            archived("session.json", json.dumps(GOOD | {"view": {"l": 1}})),
+            "view.l is 1",
+        ),
+        (archived("session.json", json.dumps(GOOD | {"prompt": [1, "a"]})), "prompt"),
+        (
+            archived("session.json", json.dumps(GOOD | {"carried": [1]})),
+            r"carried\[0\] is 1",
+        ),
+        (archived("session.json", json.dumps(GOOD | {"page": None})), "page is None"),
     ],
 )
 def test_what_is_no_session_is_refused(content, says):
@@ -93,7 +100,7 @@ def test_one_pdf_has_a_page_a_label_and_an_origin_for_each_figure(tmp_path):
     assert [(one.figure, one.caption) for one in said] == [
         (n, f"Caption of {n}.") for n in ("one", "two", "three")
     ]
-    assert said[0].view == VIEW
+    assert said[0].parameters == VIEW
     with pytest.raises(MtaVizError, match=r"3 figures, one a page.*--page N \(1: Caption of one"):
         read(tmp_path / "all.pdf")
 
@@ -101,13 +108,13 @@ def test_one_pdf_has_a_page_a_label_and_an_origin_for_each_figure(tmp_path):
 @pytest.mark.parametrize(
     ("text", "page", "says"),
     [
-        (many_text([Provenance("Kernels", "a", VIEW)]), 2, "1 figures, one a page"),
+        (many_text([Provenance("a", VIEW)]), 2, "1 figures, one a page"),
         (
-            many_text([Provenance("Kernels", "a", VIEW)]).replace("[{", "[[{").replace("}]", "}]]"),
+            many_text([Provenance("a", VIEW)]).replace("[{", "[[{").replace("}]", "}]]"),
             1,
             "figures cannot",
         ),
-        (Provenance("Kernels", "a", VIEW).text(), 2, "one figure, not a page 2"),
+        (Provenance("a", VIEW).text(), 2, "one figure, not a page 2"),
     ],
 )
 def test_a_page_that_is_not_there_is_refused(text, page, says):

@@ -9,14 +9,10 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from mta_viz.analysis.attention.kernel_map import kernel_beside_map
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.figures import (
-    kernel_beside_map,
-    layer_picture,
-    mixing_by_layer,
-    mixing_over_layers,
-)
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.kernels import KernelId, layer_picture
+from mta_viz.analysis.kernels.mixing import mixing_by_layer, mixing_over_layers
 from mta_viz.exporting.paper import PaperFigure, paper_figure
 from mta_viz.plots.kernels.figures import WITH_KERNELS, WITHOUT_KERNELS
 from tests.tiny_models import FULL, config, random_weights, two_head_trace

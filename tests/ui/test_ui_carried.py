@@ -12,7 +12,9 @@ from mta_viz.exporting import session as module
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import kept_prompts
 from mta_viz.ui.shell import session as session_dialog
-from tests.ui.driver import ROOT, fine, said
+from mta_viz.ui.shell.uploads import TextFile, TextFiles
+from tests.ui.driver import ROOT, fine, part_of, said, session_of
+from tests.ui.driver import view_of as address
 
 LONG = "The cat sat. عربي 😀 <b>$x$</b>\r\n" * 20
 LABS = "pages/labs.py"
@@ -22,10 +24,8 @@ PASSAGES = ("../my <b>text</b>.txt", "One sentence of my own. Another one follow
 @pytest.fixture
 def lab(open_app):
     """The text lab with a long text typed into it."""
-    app = open_app("tiny-mta", "abc", page=LABS)
-    app.session_state["kept.lab"] = "Text"
-    app.session_state["kept.text typed"] = LONG
-    return app.run()
+    app = open_app("tiny-mta", "abc", LABS, {"lab": "Text"})
+    return app.text_area(key="widget.text typed").set_value(LONG).run()
 
 
 def from_link(**found) -> AppTest:
@@ -36,10 +36,6 @@ def from_link(**found) -> AppTest:
     return fresh.run()
 
 
-def address(app) -> dict[str, str]:
-    return {name: "".join(value) for name, value in app.query_params.items()}
-
-
 def test_a_long_text_goes_into_the_link_by_its_id(lab, tmp_path, monkeypatch):
     fine(lab)
     found = address(lab)
@@ -48,7 +44,7 @@ def test_a_long_text_goes_into_the_link_by_its_id(lab, tmp_path, monkeypatch):
     assert kept_prompts.is_address(found["text typed"]) and "kept on this machine only" in said(lab)
     again = from_link(**found)
     fine(again)
-    assert again.session_state["kept.text typed"] == LONG and address(again) == found
+    assert session_of(again).values["text typed"] == LONG and address(again) == found
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "other machine"))
     elsewhere = from_link(**found)
     fine(elsewhere)
@@ -57,10 +53,14 @@ def test_a_long_text_goes_into_the_link_by_its_id(lab, tmp_path, monkeypatch):
 
 def test_a_typed_id_is_a_text_like_others(lab):
     typed = "kept:" + "0" * 20
-    lab.session_state["kept.text typed"] = typed
-    lab.run()
+    lab.text_area(key="widget.text typed").set_value(typed).run()
     again = from_link(**address(lab))
-    assert again.session_state["kept.text typed"] == typed
+    assert session_of(again).values["text typed"] == typed
+
+
+def give(app, **files: TextFile) -> None:
+    """As if these files had been uploaded, which this test runner cannot do to a place of its own."""
+    session_of(app).parts.setdefault(TextFiles, TextFiles()).at.update(files)
 
 
 def window():
@@ -77,7 +77,7 @@ def at_the_end(monkeypatch, draw) -> list:
 
 def test_a_session_carries_long_texts_and_files_into_an_empty_browser(lab, tmp_path, monkeypatch):
     found = at_the_end(monkeypatch, window)
-    lab.session_state["kept.text file the last word"] = PASSAGES
+    give(lab, **{"text file the last word": TextFile("Labs", PASSAGES)})
     lab.run()
     fine(lab)
     session, lacking = found[-1]
@@ -91,8 +91,8 @@ def test_a_session_carries_long_texts_and_files_into_an_empty_browser(lab, tmp_p
     at_the_end(monkeypatch, lambda: waiting and session_dialog.open_session(waiting.pop(), LABS))
     again = from_link()
     fine(again)
-    assert again.session_state["kept.text typed"] == LONG
-    assert again.session_state["kept.text file the last word"] == PASSAGES
+    assert session_of(again).values["text typed"] == LONG
+    assert part_of(again, TextFiles).at["text file the last word"].content == PASSAGES
     assert f"{PASSAGES[0]}: {len(PASSAGES[1]):,} characters" in said(again)
     assert "widget.text file the last word.0" not in [one.key for one in again.file_uploader]
     assert address(again) == address(lab) and "could not be restored" not in said(again)
@@ -100,9 +100,8 @@ def test_a_session_carries_long_texts_and_files_into_an_empty_browser(lab, tmp_p
 
 def test_files_of_another_page_stay_out_and_what_has_no_room_is_said(lab, monkeypatch):
     found = at_the_end(monkeypatch, window)
-    lab.session_state["kept.needle haystack"] = PASSAGES
-    lab.session_state["kept.files"] = {"needle haystack": "Another page"}
-    lab.session_state["kept.text file the last word"] = PASSAGES
+    give(lab, **{"needle haystack": TextFile("Another page", PASSAGES)})
+    give(lab, **{"text file the last word": TextFile("Labs", PASSAGES)})
     monkeypatch.setattr(module, "MAX_CARRIED", len(LONG.encode()) + 5)
     lab.run()
     session, lacking = found[-1]

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.ui.shell import link
 from mta_viz.ui.shell.address import with_parameters
 from mta_viz.ui.shell.link import MAX_CHARACTERS, Linked, examples, parameters, read
-from tests.ui.driver import ROOT, charts, fine, said
+from tests.ui.driver import ROOT, charts, fine, said, session_of, view_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀 & p=1#?"
 
@@ -60,10 +60,7 @@ def opened(open_app, checkpoint, **found):
 def test_a_link_restores_prompt_selection_and_figures(open_app):
     first = open_app("tiny-mta", ODD, layer=1, head=2, stage="kq", query=9, key=4)
     fine(first)
-    found = {
-        name: "".join(values) if isinstance(values, list) else values
-        for name, values in first.query_params.items()
-    }
+    found = view_of(first)
     assert found == {"ck": "tiny-mta", "l": "1", "h": "2", "s": "kq", "q": "9", "k": "4", "p": ODD}
     again = opened(open_app, **{"checkpoint" if name == "ck" else name: one for name, one in found.items()})
     fine(again)
@@ -72,24 +69,25 @@ def test_a_link_restores_prompt_selection_and_figures(open_app):
 
 
 def test_a_long_prompt_comes_back_on_its_own_machine(open_app):
-    app = open_app("tiny-mta", "ab " * 400)
+    app = open_app("tiny-mta")
+    app.text_area[0].set_value("ab " * 400).run()
+    app.button(key="run").click().run()
     fine(app)
     assert "this machine keeps it" in said(app) and "p" not in app.query_params
-    name = "".join(app.query_params["kept"])
-    again = opened(open_app, "tiny-mta", kept=name)
+    found = view_of(app)
+    again = opened(open_app, found.pop("ck"), **found)
     fine(again)
     assert again.text_area[0].value == "ab " * 400 and charts(again) == charts(app)
 
 
 def test_a_link_restores_the_settings_of_its_page(open_app):
-    first = open_app("tiny-mta", ODD)
-    first.session_state["kept.tab"] = "Cells"
-    first.session_state["kept.numbering"] = 1
-    first.run()
+    first = open_app("tiny-mta", ODD, settings={"tab": "Cells"})
+    (numbering,) = [box for box in first.selectbox if box.label == "Layers and heads"]
+    numbering.set_value(1).run()
     assert "".join(first.query_params["tab"]) == "Cells" and "".join(first.query_params["numbering"]) == "1"
     again = opened(open_app, "tiny-mta", p=ODD, tab="Cells", numbering="1")
     fine(again)
-    assert again.session_state["kept.tab"] == "Cells" and "L1 · " not in said(again)
+    assert session_of(again).values["tab"] == "Cells" and "L1 · " not in said(again)
     assert "could not be restored" not in said(again)
 
 

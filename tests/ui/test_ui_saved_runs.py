@@ -11,10 +11,11 @@ from mta_viz.model.interventions import KernelToIdentity
 from mta_viz.model.stages import Stage
 from mta_viz.printed import size_text
 from mta_viz.run.files import open_trace, save_trace, trace_size
-from mta_viz.run.stored import StoredTrace
+from mta_viz.run.trace import StoredTrace
 from mta_viz.run.tracing import capture, load
 from mta_viz.ui.shell import saved_runs
-from tests.ui.driver import charts, fine, said
+from mta_viz.ui.shell.saved_runs import Opened
+from tests.ui.driver import charts, fine, part_of, said
 
 PROMPT = "Hello <b>again</b>"
 CHOICES = {"layer": 1, "head": 2, "stage": "kq"}
@@ -95,14 +96,13 @@ def test_with_its_model_a_file_gives_prompt_and_run_without_computing(opened, sa
     fine(app)
     assert f"{len(PROMPT) + 1} tokens through tiny-mta, float32." in said(app)
     ran = []
-    monkeypatch.setattr("mta_viz.ui.shell.running._capture", lambda *_: ran.append(1))
+    monkeypatch.setattr("mta_viz.ui.shell.loading.trace_of", lambda *_: ran.append(1))
     app.button(key="run.show").click().run()
     fine(app)
     assert not ran
     assert app.text_area[0].value == PROMPT
     assert "This run was read from tiny-mta.safetensors, not computed here." in said(app)
-    assert app.session_state["kept.page tokens"][:3] == ["<BOS>", "H", "e"]
-    assert isinstance(app.session_state["kept.opened run"].trace, StoredTrace)
+    assert isinstance(part_of(app, Opened).run.trace, StoredTrace)
     monkeypatch.undo()
 
 
@@ -112,7 +112,7 @@ def test_the_computed_run_is_one_click_away(opened, saved):
     app.button(key="run.forget").click().run()
     fine(app)
     assert "not computed here" not in said(app)
-    assert app.session_state["kept.opened run"] is None and app.text_area[0].value == PROMPT
+    assert part_of(app, Opened).run is None and app.text_area[0].value == PROMPT
 
 
 def test_without_its_model_the_stored_maps_are_shown(opened, saved):
@@ -167,4 +167,4 @@ def test_an_opened_run_reaches_this_session_only(opened, open_app, saved, models
     fine(other)
     assert "not computed here" not in said(other)
     trace = capture(load(models_folder / "tiny-mta"), PROMPT)
-    assert torch.equal(app.session_state["kept.opened run"].trace.residuals, trace.residuals)
+    assert torch.equal(part_of(app, Opened).run.trace.residuals, trace.residuals)

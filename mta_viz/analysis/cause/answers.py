@@ -19,9 +19,8 @@ from mta_viz.errors import PromptError
 from mta_viz.model.editing import Sources, edited
 from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan
-from mta_viz.run.patching import operated
 from mta_viz.run.scoring import after_layer, last_logits
-from mta_viz.run.tracing import Progress, Trace, capture
+from mta_viz.run.tracing import Progress, Trace, capture, operated
 from mta_viz.tasks.haystack import encode_piece
 from mta_viz.tokenizers.base import Tokens
 
@@ -40,6 +39,10 @@ class Answer:
     ids: tuple[int, ...]
     text: str
     source: Literal["given", "needle", "likeliest"]
+
+    def as_data(self) -> dict[str, object]:
+        """As JSON-ready values."""
+        return vars(self) | {"ids": list(self.ids)}
 
 
 def answer_after(trace: Trace, text: str | None = None) -> Answer:
@@ -61,8 +64,8 @@ def asked_value(tokens: Tokens) -> str | None:
     for span in needle_spans(tokens):
         if span.name.endswith("(asked)") and tokens.text is not None:
             needle = tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]]
-            found = _VALUE.search(needle)
-            return found[1] if found else None
+            value = _VALUE.search(needle)
+            return value[1] if value else None
     return None
 
 
@@ -107,7 +110,7 @@ class AnswerMeter:
 
 def first_layer(plan: Sequence[Intervention], n_layers: int) -> int:
     """The first layer a plan changes; `n_layers` for an empty one."""
-    return min((one.layer for one in plan), default=n_layers)
+    return min((intervention.layer for intervention in plan), default=n_layers)
 
 
 def log_odds(log_probability: float) -> float:
@@ -172,15 +175,15 @@ def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None 
 
 def answer_board(meter: AnswerMeter, edited_run: Trace, plan: Sequence[Intervention]) -> Board:
     """Both runs' answers. Raises MtaVizError where a run's logits are NaN."""
-    found = meter.log_probability(plan)
-    return Board(tuple(plan), meter.answer, meter.before, found, _top(meter.trace, edited_run))
+    after = meter.log_probability(plan)
+    return Board(tuple(plan), meter.answer, meter.before, after, _top(meter.trace, edited_run))
 
 
 def _top(original: Trace, edited_run: Trace) -> tuple[TokenChange, ...]:
     last = len(original.tokens) - 1
     pieces: dict[int, str] = {}
     for run in (original, edited_run):
-        pieces |= {one.id: one.piece for one in top_tokens(run, last, TOP) if one.id not in pieces}
+        pieces |= {token.id: token.piece for token in top_tokens(run, last, TOP) if token.id not in pieces}
     before, after = (
         run.logits(slice(last, last + 1))[0].softmax(0)[list(pieces)].tolist()
         for run in (original, edited_run)

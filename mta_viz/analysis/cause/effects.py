@@ -6,29 +6,32 @@ Owns the values, the file's format and whether a file belongs to a checkpoint. M
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.errors import ConfigError, MtaVizError
+from mta_viz.checkpoint.validate import Measured, from_text
+from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
-from mta_viz.model.plans import Plan, plan_as_data, plan_from_data
+from mta_viz.model.plans import Plan, PlanData, plan_as_data
+from mta_viz.tables import Table
 
 FILE = "effects.json"
 FORMAT = "mta_viz effects 1"
-TASKS = ("needle", "blocks")
+REMEDY = "Move it away and measure again."
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean over samples and the ends of its 95 % interval."""
 
-    value: float
-    low: float
-    high: float
+    value: Measured
+    low: Measured
+    high: Measured
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Effect:
     where the edited model's output is not finite.
     """
 
-    plan: Plan
-    accuracy: float
+    plan: PlanData
+    accuracy: Measured
     accuracy_change: Estimate
     log_probability_change: Estimate
 
@@ -56,14 +59,14 @@ class Effects:
     """
 
     sha256: str
-    task: str
+    task: Literal["needle", "blocks"]
     samples: int
     seed: int
     setting: str
     version: str
-    accuracy: float
-    log_probability: float
-    effects: tuple[Effect, ...] = ()
+    accuracy: Measured
+    log_probability: Measured
+    effects: tuple[Effect, ...]
 
     def of(self, kernel: KernelId) -> Effect | None:
         """The effect of setting one kernel (a target's row of head mixing) to identity."""
@@ -74,13 +77,25 @@ class Effects:
 
         Harm: how far the answer's log-probability falls; not finite comes first.
         """
-        found = [(kernel_of(effect), effect) for effect in self.effects]
-        kept = [(one, effect) for one, effect in found if one and where in (None, one.where)]
+        effects = [(kernel_of(effect), effect) for effect in self.effects]
+        kept = [(kernel, effect) for kernel, effect in effects if kernel and where in (None, kernel.where)]
         return dict(sorted(kept, key=lambda pair: _harm(pair[1])))
 
     def of_plan(self, plan: Plan) -> Effect | None:
         """The effect of a plan, None where it was not measured."""
         return next((effect for effect in self.effects if effect.plan == plan), None)
+
+    def table(self) -> Table:
+        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
+        rows = []
+        for effect in self.effects:
+            kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
+            if kernel is not None:
+                ends = [end for change in changes for end in astuple(change)]
+                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
+        measured = ("accuracy_change", "log_probability_change")
+        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
+        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
 
 
 @dataclass(frozen=True)
@@ -103,9 +118,9 @@ def kernel_of(effect: Effect) -> KernelId | None:
     """The kernel an effect is about; None for plans of several, and for whole matrices."""
     if len(effect.plan) != 1:
         return None
-    (one,) = effect.plan
-    if isinstance(one, KernelToIdentity | MixingToIdentity) and one.head is not None:
-        return KernelId(one.layer, one.head, one.where)
+    (part,) = effect.plan
+    if isinstance(part, KernelToIdentity | MixingToIdentity) and part.head is not None:
+        return KernelId(part.layer, part.head, part.where)
     return None
 
 
@@ -117,33 +132,21 @@ def _harm(effect: Effect) -> float:
 def find_effects(folder: Path) -> Effects | Absent:
     """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
     file = folder / FILE
-    if not file.is_file():
+    if not door.is_there(file):
         return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
     try:
-        found = read_effects(file)
-        if found.sha256 != sha256(folder):
+        effects = read_effects(file)
+        if effects.sha256 != sha256(folder):
             return Absent(f"{FILE} was measured on other weights: they have changed since.")
     except MtaVizError as error:
         return Absent(str(error))
-    return found
+    return effects
 
 
 def read_effects(file: Path) -> Effects:
-    """The table in a file. Raises MtaVizError saying what is wrong with it."""
-    try:
-        data = json.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise MtaVizError(f"{file} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise MtaVizError(f"{file} is no JSON: it is damaged; move it away and measure again") from error
-    try:
-        return _effects(data)
-    except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
-        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise MtaVizError(
-            f"{file} is no table of effects that this version reads ({reason}); "
-            "move it away and measure again"
-        ) from error
+    """The table in a file. Raises MtaVizError listing what is wrong with it."""
+    content = door.read_bytes(file, door.RESULTS)
+    return from_text(Effects, content, f"{file} as a table of effects", file_format=FORMAT, remedy=REMEDY)
 
 
 def write_effects(file: Path, effects: Effects) -> None:
@@ -172,45 +175,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 6) + 0.0 if math.isfinite(value) else None  # no -0.0
     return value
-
-
-def _effects(data: Any) -> Effects:
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError(f"its format is not {FORMAT!r}")
-    words = {name: _typed(data, name, str) for name in ("sha256", "task", "setting", "version")}
-    if words["task"] not in TASKS:
-        raise ValueError(f"its task is {words['task']!r}, none of {', '.join(TASKS)}")
-    rows = _typed(data, "effects", list)
-    return Effects(
-        **words,
-        samples=_typed(data, "samples", int),
-        seed=_typed(data, "seed", int),
-        accuracy=_number(data, "accuracy"),
-        log_probability=_number(data, "log_probability"),
-        effects=tuple(map(_effect, rows)),
-    )
-
-
-def _effect(row: dict[str, Any]) -> Effect:
-    changes = {name: row[name] for name in ("accuracy_change", "log_probability_change")}
-    estimates = {
-        name: Estimate(*(_number(change, part) for part in ("value", "low", "high")))
-        for name, change in changes.items()
-    }
-    return Effect(plan_from_data(row["plan"]), _number(row, "accuracy"), **estimates)
-
-
-def _typed(data: dict[str, Any], name: str, kind: type) -> Any:
-    value = data[name]
-    if type(value) is not kind:
-        raise ValueError(f"{name} is {value!r}")
-    return value
-
-
-def _number(data: dict[str, Any], name: str) -> float:
-    value = data[name]
-    if value is None:
-        return math.nan
-    if type(value) not in (int, float):
-        raise ValueError(f"{name} is {value!r}")
-    return float(value)

@@ -13,18 +13,11 @@ from torch import Tensor
 from mta_viz.analysis.attention.changes import EMPTY_ROW, Change, head_statistics
 from mta_viz.analysis.attention.spans import Span, check_span, share_and_mass
 from mta_viz.analysis.cause.effects import to_identity
-from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.model.editing import edited
 from mta_viz.model.stages import Stage
 from mta_viz.run.scoring import last_logits
 from mta_viz.run.tracing import Trace
-
-MADE_BY: dict[Place | MixPlace, Stage] = {
-    "pre": Stage.KQ,
-    "head_pre": Stage.MIX,
-    "post": Stage.SOFTMAX_KQ,
-    "head_post": Stage.PATTERN,
-}
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,7 @@ def moved_mass(
 
 
 def _mass_moved(trace: Trace, other: Trace, kernel: KernelId) -> tuple[float, int]:
-    slabs = (one.slabs(kernel.layer, Stage.PATTERN) for one in (trace, other))
+    slabs = (run.slabs(kernel.layer, Stage.PATTERN) for run in (trace, other))
     rows = [
         moved_mass(with_kernel[kernel.head].cpu().double(), without[kernel.head].cpu().double())
         for (_, with_kernel), (_, without) in zip(*slabs, strict=True)
@@ -127,8 +120,8 @@ def _mass_moved(trace: Trace, other: Trace, kernel: KernelId) -> tuple[float, in
 
 def _span_gain(trace: Trace, other: Trace, kernel: KernelId, span: Span, query: int) -> SpanGain:
     shares = []
-    for one in (trace, other):
-        row = one.map(kernel.layer, Stage.PATTERN, kernel.head, queries=slice(query, query + 1))
+    for run in (trace, other):
+        row = run.map(kernel.layer, Stage.PATTERN, kernel.head, queries=slice(query, query + 1))
         share, _ = share_and_mass(row[:, : query + 1], span)
         shares.append(float(share))
     return SpanGain(span, query, *shares)

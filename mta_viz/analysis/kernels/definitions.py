@@ -1,8 +1,7 @@
 """Every score and name of the atlas with its definition, read off the functions that compute it.
 
-So a page of definitions cannot say something else than the code. Owns their order and grouping only.
-
-How often the names and probes of the atlas err, as measured by `benchmarks.shape_rates` and shipped.
+So a page of definitions cannot say something else than the code. Owns their order and grouping, and the
+shipped rates at which names and probes err, as measured by `benchmarks.shape_rates`.
 """
 
 import inspect
@@ -13,9 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from mta_viz.analysis.kernels import measures, mixing, naming, probes, table, templates
-from mta_viz.analysis.kernels import naming as significance
-from mta_viz.analysis.kernels import templates as edges
+from mta_viz.analysis.kernels import measures, mixing, naming, probes, table
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 
 FILE = "measured_rates.json"
@@ -77,8 +74,8 @@ NOTATION = (
 )
 CHANCE = (
     f"A template's name needs all of: a size that Gaussian kernels reach in 1 of "
-    f"{1 / (1 - significance.SIZE_QUANTILE):.0f}, p <= {templates.LARGEST_P:g} when the kernel's own taps "
-    f"change places, and coherence. So {templates.LARGEST_P:g} x the number of kernels with a template is "
+    f"{1 / (1 - naming.SIZE_QUANTILE):.0f}, p <= {measures.LARGEST_P:g} when the kernel's own taps "
+    f"change places, and coherence. So {measures.LARGEST_P:g} x the number of kernels with a template is "
     "the most names expected by chance. Edges and single taps cannot be tested by permutation: their "
     "evidence is the probe, and how many kernels of the model have one. Of kernels with D taps 1 in "
     "2 (D - 1) is edge-like by chance: its largest other tap is the previous key's, with the opposite sign."
@@ -108,10 +105,10 @@ _RULES: dict[str, Documented] = {
     "dominant tap": naming.dominant_name,
 }
 _EDGES: dict[str, Documented] = {
-    "denoised": edges.denoised,
-    "edge_first, edge_last": edges.edge_indices,
-    "weight beside": edges.weight_beside,
-    "dominant_share": edges.dominant_tap,
+    "denoised": measures.denoised,
+    "edge_first, edge_last": measures.edge_indices,
+    "weight beside": measures.weight_beside,
+    "dominant_share": measures.dominant_tap,
 }
 _HEADS: dict[str, Documented] = {
     "scaled_identity": mixing.scaled_identity,
@@ -126,10 +123,10 @@ _HEADS: dict[str, Documented] = {
     "name of a row": mixing.row_name,
 }
 _CHANCE: dict[str, Documented] = {
-    "size": significance.size_threshold,
-    "p": significance.permutation_p,
-    "coherent": templates.coherent,
-    "dominant": significance.dominant_threshold,
+    "size": naming.size_threshold,
+    "p": naming.permutation_p,
+    "coherent": measures.coherent,
+    "dominant": naming.dominant_threshold,
     "expected by chance": table.ShapeCounts,
     "probe": probes.run_probe,
 }
@@ -147,7 +144,7 @@ class Section:
 def sections() -> Iterator[Section]:
     """All definitions, in the order in which a name comes about."""
     yield Section("Measures of a key-query kernel", NOTATION, _from_docs(measures.MEASURES))
-    yield Section("Templates", _doc(templates.template_scores), _templates())
+    yield Section("Templates", _doc(measures.template_scores), _templates())
     yield Section("Edges and single taps", "Shapes that hang on one or two taps.", _from_docs(_EDGES))
     yield Section("Could it be chance?", CHANCE, (*_from_docs(_CHANCE), ("survives", TESTED)))
     yield Section("What a kernel is called", ORDER, (*_from_docs(_RULES), *NAMES.items()))
@@ -160,9 +157,9 @@ def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:
 
 def _templates() -> tuple[tuple[str, str], ...]:
     """The list in the library's docstring, a line a template, and which kernels have no room for one."""
-    lines = (inspect.getdoc(templates.library) or "").splitlines()
+    lines = (inspect.getdoc(measures.library) or "").splitlines()
     drawn = (line.removeprefix("- ").split(" ", 1) for line in lines if line.startswith("- "))
-    room = ("too small for a shape", _doc(templates.cannot_show))
+    room = ("too small for a shape", _doc(measures.cannot_show))
     return (*((name.rstrip(":"), text) for name, text in drawn), room)
 
 

@@ -1,28 +1,46 @@
 """The learned kernels of a layer with their real offsets, from a state dict: no model is built.
 
-Owns which tap reads which query and key, and how far a kernel is from the identity.
+Owns which tap reads which query and key, which layers have kernels, and what is said of one that has none.
+Layers and heads count from 0 in results and messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float
+from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.model.stages import Stage
+from mta_viz.tables import Row, Table
 
 Place = Literal["pre", "post"]
 MixPlace = Literal["head_pre", "head_post"]
-
-NEAR_IDENTITY = 0.05
+KEY_QUERY: tuple[Place, ...] = ("pre", "post")
+MIXING: tuple[MixPlace, ...] = ("head_pre", "head_post")
 WHERE: dict[Place | MixPlace, str] = {
     "pre": "before the softmax",
     "head_pre": "before the softmax",
     "post": "after the softmax",
     "head_post": "after the softmax",
 }
+SHORT: dict[Place | MixPlace, str] = {
+    "pre": "pre",
+    "post": "post",
+    "head_pre": "mix pre",
+    "head_post": "mix post",
+}
+MADE_BY: dict[Place | MixPlace, Stage] = {
+    "pre": Stage.KQ,
+    "head_pre": Stage.MIX,
+    "post": Stage.SOFTMAX_KQ,
+    "head_post": Stage.PATTERN,
+}
+NEAR_IDENTITY = 0.05
 
 
 @dataclass(frozen=True, order=True)
@@ -32,6 +50,10 @@ class KernelId:
     layer: int
     head: int
     where: Place | MixPlace
+
+    def name(self, numbering: int = 0) -> str:
+        """`L2 H1 pre`, counted from `numbering`."""
+        return f"L{self.layer + numbering} H{self.head + numbering} {SHORT[self.where]}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +71,12 @@ class Offsets:
     def own(self) -> tuple[int, int]:
         """Row and column of the own tap."""
         return self.query.index(0), self.key.index(0)
+
+    def rows(self, taps: Float[Array, "c_q c_k"]) -> Iterator[tuple[int, int, float]]:
+        """(query offset, key offset, value) of every tap."""
+        for query, line in zip(self.query, taps.tolist(), strict=True):
+            for key, value in zip(self.key, line, strict=True):
+                yield query, key, value
 
 
 @dataclass(frozen=True)
@@ -78,6 +106,29 @@ class LayerKernelSet:
         """The head mixing before (`head_pre`) or after (`head_post`) the softmax."""
         return self.head_pre if where == "head_pre" else self.head_post
 
+    def table(self) -> Table:
+        """All kernels of the layer: a row a tap (offsets) and a row a mixing weight (target, source)."""
+        columns = ("kind", "head", "query_offset", "key_offset", "target_head", "source_head", "value")
+        rows = [row for place in KEY_QUERY for row in self._tap_rows(place)]
+        return Table.of(columns, [*rows, *(row for place in MIXING for row in self._mixing_rows(place))])
+
+    def _tap_rows(self, place: Place) -> Iterator[Row]:
+        taps, offsets = self.taps(place), self.offsets(place)
+        if taps is None or offsets is None:
+            return
+        for head, kernel in enumerate(taps.numpy()):
+            for query, key, value in offsets.rows(kernel):
+                yield (place, head, query, key, None, None, value)
+
+    def _mixing_rows(self, place: MixPlace) -> Iterator[Row]:
+        mixing = self.mixing(place)
+        if mixing is None:
+            return
+        size = mixing.shape[1]
+        for (group, target, source), value in np.ndenumerate(mixing.numpy()):
+            heads = (group * size + target, group * size + source)
+            yield (place, None, None, None, *heads, float(value))
+
 
 def layer_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int) -> LayerKernelSet:
     """Read one layer's kernels; `state_dict` has the names of `parameter_shapes(config)`."""
@@ -103,16 +154,83 @@ def kernel_offsets(config: ModelConfig, query_size: int, key_size: int) -> Offse
     return Offsets(query=tuple(range(1 - query_size, 1)), key=tuple(range(-left, key_size - left)))
 
 
-def energy_off_identity(
-    kernels: Float[Tensor, "head c_q c_k"], own: tuple[int, int]
-) -> Float[Tensor, " head"]:
-    """Share of the squared taps outside the own tap, 0..1; 1 for a kernel of zeros."""
-    energy = kernels.double().square()
-    total = energy.sum((-2, -1))
-    share = 1 - energy[:, own[0], own[1]] / total
-    return torch.where(total > 0, share.clamp(0, 1), 1.0).float()
-
-
 def near_identity(kernels: Float[Tensor, "head c_q c_k"], own: tuple[int, int]) -> Bool[Tensor, " head"]:
     """Kernels with less than 5 % of their energy outside the own tap."""
-    return energy_off_identity(kernels, own) < NEAR_IDENTITY
+    energy = kernels.double().square()
+    total = energy.sum((-2, -1))
+    return (total > 0) & (1 - energy[:, own[0], own[1]] / total < NEAR_IDENTITY)
+
+
+@dataclass(frozen=True)
+class LayerPicture:
+    """The key-query kernels of one layer and place, one a head."""
+
+    layer: int
+    where: Place
+    taps: Float[np.ndarray, "head c_q c_k"]
+    offsets: Offsets
+
+    def table(self) -> Table:
+        """A row a tap."""
+        columns = ("layer", "where", "head", "query_offset", "key_offset", "value")
+        rows = (
+            (self.layer, self.where, head, *tap)
+            for head, taps in enumerate(self.taps)
+            for tap in self.offsets.rows(taps)
+        )
+        return Table.of(columns, rows)
+
+
+def layer_picture(
+    state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int, where: Place
+) -> LayerPicture:
+    """The kernels of all heads of a layer; `state_dict` has the names of `parameter_shapes(config)`."""
+    check_layer(config, layer, where)
+    kernels = layer_kernels(state_dict, config, layer)
+    taps, offsets = kernels.taps(where), kernels.offsets(where)
+    if taps is None or offsets is None:
+        raise MtaVizError(f"the weights hold no key-query kernel {WHERE[where]} of layer {layer}")
+    return LayerPicture(layer, where, taps.numpy(), offsets)
+
+
+def layers_having(config: ModelConfig, where: Place | MixPlace) -> tuple[int, ...]:
+    """Layers with a kernel at that place."""
+    return tuple(at for at in range(config.n_layers) if getattr(config.kernels(at), where))
+
+
+def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
+    """Where the model has key-query kernels. Raises MtaVizError where it has none."""
+    places = tuple(place for place in KEY_QUERY if layers_having(config, place))
+    if not places:
+        raise MtaVizError(f"{_nothing(config)} no key-query kernels. This figure needs a model that has some")
+    return places
+
+
+def mixing_places(config: ModelConfig) -> tuple[MixPlace, ...]:
+    """Where the model mixes heads. Raises MtaVizError where it does not."""
+    places = tuple(place for place in MIXING if layers_having(config, place))
+    if not places:
+        raise MtaVizError(f"{_nothing(config)} no head mixing. This figure needs a model that mixes heads")
+    return places
+
+
+def check_layer(config: ModelConfig, layer: int, where: Place | MixPlace) -> None:
+    """Raises MtaVizError unless the layer has a kernel at that place, naming those that have."""
+    if not 0 <= layer < config.n_layers:
+        raise MtaVizError(f"there is no layer {layer}; the model has layers 0 to {config.n_layers - 1}")
+    if layer not in layers_having(config, where):
+        raise MtaVizError(lacking(config, where, layer))
+
+
+def lacking(config: ModelConfig, where: Place | MixPlace, layer: int | None = None) -> str:
+    """What a layer, or the model, does not have, and what it has."""
+    kind = "key-query kernel" if where in KEY_QUERY else "head mixing"
+    having = layers_having(config, where)
+    if having:
+        return f"layer {layer} has no {kind} {WHERE[where]}; layers that have: {', '.join(map(str, having))}"
+    return f"{_nothing(config)} no {kind} {WHERE[where]}"
+
+
+def _nothing(config: ModelConfig) -> str:
+    some = any(config.kernels(layer).any for layer in range(config.n_layers))
+    return "this checkpoint has" if some else "this checkpoint has no kernels at all:"

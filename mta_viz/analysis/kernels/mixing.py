@@ -1,17 +1,28 @@
-"""The best one-to-one match of rows to columns (the assignment problem).
+"""What a head-mixing matrix does: W[target, source] of a group of n heads, numpy float64; and over layers."""
 
-What a head-mixing matrix does: W[target, source] of a group of n heads, numpy float64.
-"""
-
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray as Array
+from torch import Tensor
 
-from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    NEAR_IDENTITY,
+    MixPlace,
+    check_layer,
+    layer_kernels,
+    layers_having,
+    mixing_places,
+)
+from mta_viz.analysis.kernels.measures import ratio
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, SEED, SIMULATED
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.tables import Row, Table
 
 
 def best_match(gain: Float[Array, "row column"]) -> Int[Array, " row"]:
@@ -56,7 +67,7 @@ class HeadShape:
 
 def scaled_identity(mixing: Mixing) -> float:
     """tr W / (sqrt(n) ||W||), -1..1."""
-    return _ratio(np.trace(mixing), np.sqrt(len(mixing)) * np.linalg.norm(mixing))
+    return float(ratio(np.trace(mixing), np.sqrt(len(mixing)) * np.linalg.norm(mixing)))
 
 
 def mean_diagonal(mixing: Mixing) -> float:
@@ -68,7 +79,7 @@ def off_diagonal_ratio(mixing: Mixing) -> float:
     """Mean |off-diagonal| / mean |diagonal|; NaN for one head."""
     size = len(mixing)
     off = np.abs(mixing).sum() - np.abs(np.diag(mixing)).sum()
-    return _ratio(_ratio(off, float(size * (size - 1))), mean_diagonal(mixing))
+    return float(ratio(ratio(off, float(size * (size - 1))), mean_diagonal(mixing)))
 
 
 def permutation_match(mixing: Mixing) -> tuple[Int[Array, " target"], float]:
@@ -81,7 +92,7 @@ def permutation_match(mixing: Mixing) -> tuple[Int[Array, " target"], float]:
     match = best_match(energy)
     if (match == np.arange(len(match))).all():
         return match, 0.0
-    return match, _ratio(energy[np.arange(len(match)), match].sum(), energy.sum())
+    return match, float(ratio(energy[np.arange(len(match)), match].sum(), energy.sum()))
 
 
 def subtracted_fraction(mixing: Mixing) -> Mixing:
@@ -206,5 +217,124 @@ def _verdict(shape: str, scores: dict[str, float]) -> str:
     return text
 
 
-def _ratio(above: float, below: float) -> float:
-    return float(above / below) if below else float("nan")
+@dataclass(frozen=True)
+class MixingOverLayers:
+    """The head-mixing matrices of one place, a group of heads at a time."""
+
+    where: MixPlace
+    layers: tuple[int, ...]
+    matrices: Float[np.ndarray, "layer group target source"]
+
+    def table(self) -> Table:
+        """A row a weight, heads counted over all groups."""
+        size = self.matrices.shape[-1]
+        columns = ("layer", "where", "group", "target_head", "source_head", "value")
+        rows = (
+            (layer, self.where, group, group * size + target, group * size + source, float(weight))
+            for layer, groups in zip(self.layers, self.matrices, strict=True)
+            for (group, target, source), weight in np.ndenumerate(groups)
+        )
+        return Table.of(columns, rows)
+
+
+@dataclass(frozen=True)
+class MixingMeans:
+    """Means over a layer's head-mixing weights of one place, float64; NaN in a layer that holds NaN.
+
+    "Size" is |w|, the mean is over all groups at once. Without off-diagonal weights (groups of one head)
+    their means are NaN. `n_bad`: weights that are NaN or infinite.
+    """
+
+    where: MixPlace
+    diagonal_size: Float[np.ndarray, " layer"]
+    diagonal: Float[np.ndarray, " layer"]
+    off_diagonal_size: Float[np.ndarray, " layer"]
+    off_diagonal: Float[np.ndarray, " layer"]
+    n_bad: tuple[int, ...]
+
+    @property
+    def ratio(self) -> Float[np.ndarray, " layer"]:
+        """Mean off-diagonal size over mean diagonal size; NaN where the diagonal is 0."""
+        return ratio(self.off_diagonal_size, self.diagonal_size)
+
+    @property
+    def signed_ratio(self) -> Float[np.ndarray, " layer"]:
+        """The same of the means with their signs."""
+        return ratio(self.off_diagonal, self.diagonal)
+
+    def rows(self, key_query: Sequence[bool]) -> Iterator[Row]:
+        """A row a layer, as `MixingByLayer.table` has them."""
+        columns = (
+            *(self.diagonal_size, self.diagonal, self.off_diagonal_size, self.off_diagonal),
+            *(self.ratio, self.signed_ratio),
+        )
+        for layer, marked in enumerate(key_query):
+            numbers = (float(column[layer]) for column in columns)
+            yield (self.where, layer, int(marked), *numbers, self.n_bad[layer])
+
+
+@dataclass(frozen=True)
+class MixingByLayer:
+    """The means of each place that mixes heads; `key_query[layer]`: whether it has key-query kernels."""
+
+    places: tuple[MixingMeans, ...]
+    key_query: tuple[bool, ...]
+
+    def table(self) -> Table:
+        """A row a place and layer: means of sizes and of signed values, their ratios, how many are NaN."""
+        columns = (
+            *("where", "layer", "key_query_kernels", "mean_abs_diagonal", "mean_diagonal"),
+            *("mean_abs_off_diagonal", "mean_off_diagonal", "ratio_of_abs", "ratio_of_signed", "nan_weights"),
+        )
+        rows = (row for means in self.places for row in means.rows(self.key_query))
+        return Table(columns, tuple(rows), exact=True)
+
+
+def mixing_over_layers(
+    state_dict: Mapping[str, Tensor],
+    config: ModelConfig,
+    where: MixPlace,
+    layers: Sequence[int] | None = None,
+) -> MixingOverLayers:
+    """The head-mixing matrices of some layers (None: all)."""
+    wanted = tuple(range(config.n_layers)) if layers is None else tuple(layers)
+    for layer in wanted:
+        check_layer(config, layer, where)
+    stack = [layer_kernels(state_dict, config, layer).mixing(where) for layer in wanted]
+    return MixingOverLayers(
+        where, wanted, np.stack([mixing.numpy() for mixing in stack if mixing is not None])
+    )
+
+
+def mixing_by_layer(
+    state_dict: Mapping[str, Tensor], config: ModelConfig, *, off_diagonal: bool = False
+) -> MixingByLayer:
+    """Mean diagonal and off-diagonal weights by layer; `off_diagonal`: only places that have such weights."""
+    stacks = [mixing_over_layers(state_dict, config, place) for place in mixing_places(config)]
+    if off_diagonal:
+        stacks = [stack for stack in stacks if stack.matrices.shape[-1] > 1]
+    if not stacks:
+        raise MtaVizError("heads are mixed in groups of one, which have no off-diagonal weights to compare")
+    key_query = {layer for place in KEY_QUERY for layer in layers_having(config, place)}
+    marked = tuple(layer in key_query for layer in range(config.n_layers))
+    return MixingByLayer(tuple(map(_means, stacks)), marked)
+
+
+def _means(stack: MixingOverLayers) -> MixingMeans:
+    weights = stack.matrices.astype(np.float64)
+    own = np.eye(weights.shape[-1], dtype=bool)
+    finite = np.isfinite(weights)
+    weights = np.where(finite, weights, np.nan)
+
+    def mean(of: Callable[[np.ndarray], np.ndarray], where: np.ndarray) -> np.ndarray:
+        chosen = of(weights)[..., where].reshape(len(weights), -1)
+        return chosen.mean(1) if chosen.size else np.full(len(weights), np.nan)
+
+    return MixingMeans(
+        stack.where,
+        mean(np.abs, own),
+        mean(np.positive, own),
+        mean(np.abs, ~own),
+        mean(np.positive, ~own),
+        tuple((~finite).sum((1, 2, 3)).tolist()),
+    )

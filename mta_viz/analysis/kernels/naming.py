@@ -17,26 +17,24 @@ from numpy import ndarray as Array
 
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, Offsets
 from mta_viz.analysis.kernels.measures import (
+    LARGEST_P,
     MEASURES,
+    NAMES,
     Kernels,
     PerKernel,
-    energy_off_identity,
-    has_own_tap,
-    own_sign,
-    own_tap,
-    without_own_tap,
-)
-from mta_viz.analysis.kernels.templates import (
-    LARGEST_P,
-    NAMES,
     coherent,
     denoised,
     dominant_tap,
     edge_indices,
+    energy_off_identity,
+    has_own_tap,
     library,
+    own_sign,
+    own_tap,
     template_scores,
     unit_templates,
     weight_beside,
+    without_own_tap,
 )
 
 SEED = 0

@@ -15,7 +15,7 @@ from numpy import ndarray as Array
 
 from mta_viz.analysis.kernels import responses
 from mta_viz.analysis.kernels.kernels import Offsets
-from mta_viz.analysis.kernels.measures import Kernels, PerKernel, own_sign
+from mta_viz.analysis.kernels.measures import Kernels, PerKernel, library, own_sign, template_scores
 from mta_viz.analysis.kernels.responses import (
     QUANTILE,
     answers,
@@ -27,7 +27,7 @@ from mta_viz.analysis.kernels.responses import (
     moved_share,
     spike_threshold,
 )
-from mta_viz.analysis.kernels.templates import library, template_scores
+from mta_viz.tables import Table
 
 SMALLEST_EFFECT = 0.1  # of a single score's largest answer
 GAINS = ("sequence", "after a sequence", "reversed sequence", "priming", "patch")
@@ -77,6 +77,12 @@ class ProbeResult:
     lowers: bool
     acts: bool
     sentence: str
+
+    def table(self) -> Table:
+        """A row a cell of the map: the score before and after the kernel."""
+        cells = zip(np.ndindex(self.before.shape), self.before.flat, self.after.flat, strict=True)
+        rows = ((*cell, float(before), float(after)) for cell, before, after in cells)
+        return Table.of(("row", "column", "before", "after"), rows)
 
 
 def probe_of(shape: str) -> str | None:

@@ -13,14 +13,15 @@ A column without a value satisfies no comparison. A name with a space is written
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED
 from mta_viz.analysis.kernels.naming import UNNAMED
-from mta_viz.analysis.kernels.table import COLUMNS, KEY_QUERY, MIXING, Row
-from mta_viz.analysis.kernels.templates import NAMES, OPPOSED
+from mta_viz.analysis.kernels.table import COLUMNS, HEAD_SCORES, KEY_QUERY_SCORES, Row
 from mta_viz.errors import MtaVizError
 
 Test = Callable[[Mapping[str, Any]], bool]
@@ -28,6 +29,8 @@ Test = Callable[[Mapping[str, Any]], bool]
 TEXTS = ("where", "shape", "verdict", "evidence")
 FLAGS = ("faint", "survives")
 PLACES = (*KEY_QUERY, *MIXING)
+NO_SORT = "layer and head"
+SORTS = (NO_SORT, "score", *KEY_QUERY_SCORES, *HEAD_SCORES)
 SHAPES = (
     *(*NAMES, *OPPOSED.values(), "negative diagonal", "negative induction", "negative anti-diagonal"),
     *("edge-first", "edge-last", "both edges", "KV shift", "key shift", "single tap"),
@@ -58,10 +61,24 @@ class _Token:
     place: int
 
 
-def select_rows(rows: Sequence[Row], query: str) -> tuple[Row, ...]:
-    """Exactly the rows that satisfy the query, in their order; all for an empty one. Raises QueryError."""
+def select_rows(
+    rows: Sequence[Row], query: str, sort: str = NO_SORT, places: Collection[str] = PLACES
+) -> tuple[Row, ...]:
+    """Exactly the rows of these places that satisfy the query, the largest of the column `sort` first.
+
+    All of them for an empty query; rows without a value in that column come last. Raises QueryError.
+    """
     test = parse(query)
-    return tuple(row for row in rows if test(row))
+    chosen = [row for row in rows if test(row) and row["where"] in places]
+    if sort == NO_SORT:
+        return tuple(chosen)
+    if sort not in SORTS:
+        raise QueryError(f"The kernels cannot be sorted by {sort!r}; there are {', '.join(SORTS)}.")
+
+    def place(row: Row) -> tuple[bool, float]:
+        return row[sort] is None, -float(row[sort] or 0)
+
+    return tuple(sorted(chosen, key=place))
 
 
 def parse(query: str) -> Test:

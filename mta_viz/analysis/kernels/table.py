@@ -1,10 +1,7 @@
-"""The kernel atlas as a table: one row per kernel of a model, from a state dict; no model is built.
+"""All kernels of a model as a table, one row a kernel, from a state dict; and one kernel among the others.
 
-Owns the columns and the counts over a model. A row of a head-mixing matrix is a kernel of its own.
-
-One kernel among the kernels of its model: profiles, frequency response, nearest kernels, rank.
-How the kernels of a layer changed over training: every score of every head at every snapshot.
-The kernel atlas for a notebook: a loaded model's kernels as a DataFrame.
+Owns the columns and the counts over a model, and a layer's scores over training. A row of a head-mixing
+matrix is a kernel of its own.
 """
 
 import math
@@ -15,13 +12,32 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas
 from jaxtyping import Float
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Offsets, Place, kernel_offsets, layer_kernels
-from mta_viz.analysis.kernels.measures import FFT_SIZE, MEASURES, without_own_tap
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MIXING,
+    KernelId,
+    MixPlace,
+    Offsets,
+    Place,
+    kernel_offsets,
+    layer_kernels,
+)
+from mta_viz.analysis.kernels.measures import (
+    FFT_SIZE,
+    LARGEST_P,
+    MEASURES,
+    NAMES,
+    denoised,
+    dominant_tap,
+    edge_indices,
+    library,
+    template_scores,
+    without_own_tap,
+)
 from mta_viz.analysis.kernels.mixing import HeadShape, name_head_rows
 from mta_viz.analysis.kernels.naming import (
     SEED,
@@ -32,26 +48,15 @@ from mta_viz.analysis.kernels.naming import (
     name_kernels,
 )
 from mta_viz.analysis.kernels.probes import probe_values
-from mta_viz.analysis.kernels.templates import (
-    LARGEST_P,
-    NAMES,
-    denoised,
-    dominant_tap,
-    edge_indices,
-    library,
-    template_scores,
-)
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.tables import Table
 
 if TYPE_CHECKING:
     import pandas
 
-
 LEVEL = 0.05
-KEY_QUERY: tuple[Place, ...] = ("pre", "post")
-MIXING: tuple[MixPlace, ...] = ("head_pre", "head_post")
 FIRST_COLUMNS = ("layer", "head", "where", "shape", "faint", "verdict", "evidence", "score", "p", "survives")
 KEY_QUERY_SCORES = (
     *MEASURES,
@@ -84,6 +89,11 @@ WHOLE = (
 )
 
 Row = dict[str, Any]
+
+
+def kernel_of(row: Row) -> KernelId:
+    """Which kernel a row is about."""
+    return KernelId(row["layer"], row["head"], row["where"])
 
 
 @dataclass(frozen=True)
@@ -123,12 +133,14 @@ def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple
     )
 
 
-def kernel_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
-    """The rows as a DataFrame with `COLUMNS`; what is a whole number stays one beside missing values."""
-    import pandas
+def as_table(rows: Sequence[Row]) -> Table:
+    """The rows with `COLUMNS`."""
+    return Table(COLUMNS, tuple(tuple(row[name] for name in COLUMNS) for row in rows), exact=True)
 
-    frame = pandas.DataFrame(list(rows), columns=list(COLUMNS))
-    return frame.astype(dict.fromkeys(WHOLE, "Int64"))
+
+def kernel_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
+    """The same as a DataFrame; what is a whole number stays one beside missing values."""
+    return as_table(rows).frame().astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
@@ -165,14 +177,14 @@ def _is_edge_like(row: Row) -> bool:
 
 
 def _layer_rows(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int) -> Iterator[Row]:
-    found = layer_kernels(state_dict, config, layer)
+    kernels = layer_kernels(state_dict, config, layer)
     for where in KEY_QUERY:
-        taps, offsets = found.taps(where), found.offsets(where)
+        taps, offsets = kernels.taps(where), kernels.offsets(where)
         if taps is not None and offsets is not None:
             for head, shape in enumerate(name_kernels(taps.double().numpy(), offsets)):
                 yield _key_query_row(shape, offsets, layer, head, where)
     for place in MIXING:
-        mixing = found.mixing(place)
+        mixing = kernels.mixing(place)
         for group, matrix in enumerate([] if mixing is None else mixing.double().numpy()):
             for row in name_head_rows(matrix):
                 yield _head_row(row, layer, group, len(matrix), place)
@@ -245,17 +257,18 @@ class KernelStack:
 
 def kernel_stacks(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple[KernelStack, ...]:
     """The key-query kernels of a model, one stack a size. `state_dict` as in `layer_kernels`."""
-    found: dict[Offsets, tuple[list[KernelId], list[Array]]] = {}
+    by_offsets: dict[Offsets, tuple[list[KernelId], list[Array]]] = {}
     for layer in range(config.n_layers):
         kernels = layer_kernels(state_dict, config, layer)
         for where in KEY_QUERY:
             taps, offsets = kernels.taps(where), kernels.offsets(where)
             if taps is not None and offsets is not None:
-                ids, stack = found.setdefault(offsets, ([], []))
+                ids, stack = by_offsets.setdefault(offsets, ([], []))
                 ids += [KernelId(layer, head, where) for head in range(len(taps))]
                 stack.append(taps.double().numpy())
     return tuple(
-        KernelStack(tuple(ids), offsets, np.concatenate(stack)) for offsets, (ids, stack) in found.items()
+        KernelStack(tuple(ids), offsets, np.concatenate(stack))
+        for offsets, (ids, stack) in by_offsets.items()
     )
 
 
@@ -315,7 +328,7 @@ def chance_marks(offsets: Offsets) -> Mapping[str, float]:
     values["edge_first"], values["edge_last"] = [edges[0]], [edges[1]]
     values["dominant_share"] = [dominant_tap(kernels, offsets)[0]]
     return {
-        name: float(np.quantile(np.max(found, axis=0), CHANCE_QUANTILE)) for name, found in values.items()
+        name: float(np.quantile(np.max(scores, axis=0), CHANCE_QUANTILE)) for name, scores in values.items()
     }
 
 
@@ -336,6 +349,15 @@ class KernelCurves:
     steps: tuple[int, ...]
     values: dict[str, Float[np.ndarray, "head snapshot"]]
 
+    def table(self) -> Table:
+        """A row a head and snapshot, a column for each score."""
+        rows = (
+            (head, step, *(float(scores[head, at]) for scores in self.values.values()))
+            for head in range(len(self.values[FROM_START]))
+            for at, step in enumerate(self.steps)
+        )
+        return Table.of(("head", "step", *self.values), rows)
+
 
 def kernel_curves(
     history: KernelHistory, config: ModelConfig, layer: int, where: Place
@@ -348,13 +370,15 @@ def kernel_curves(
     snapshots, heads, c_q, c_k = taps.shape
     flat = taps.reshape(-1, c_q, c_k)
     finite = np.isfinite(flat).all((-2, -1))
-    found = all_scores(np.where(finite[:, None, None], flat, 0.0), kernel_offsets(config, c_q, c_k))
-    values = {name: np.where(finite, one, np.nan).reshape(snapshots, heads).T for name, one in found.items()}
+    by_name = all_scores(np.where(finite[:, None, None], flat, 0.0), kernel_offsets(config, c_q, c_k))
+    values = {
+        name: np.where(finite, scores, np.nan).reshape(snapshots, heads).T for name, scores in by_name.items()
+    }
     values[FROM_START] = np.sqrt(np.square(taps - taps[:1]).sum((-2, -1))).T
     return KernelCurves(history.steps, values)
 
 
-def kernels(model: HookedMTA) -> pandas.DataFrame:
+def kernels(model: HookedMTA) -> "pandas.DataFrame":
     """One row per kernel with its shape, scores and significance: see `kernel_table` for the columns.
 
     Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows.

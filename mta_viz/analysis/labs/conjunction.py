@@ -27,6 +27,7 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
+from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
 _SCORE_STAGES = tuple(stage for stage in Stage if stage.value.unit == "score")
@@ -39,6 +40,10 @@ DEFINITIONS = {
     "share": "share: sum of |P| over the span / sum over the last token's row; of scores, the share if the "
     "softmax came there.",
 }
+_NUMBERS = (
+    *("both", "a_only", "b_only", "neither", "a", "a_low", "a_high", "b", "b_low", "b_high"),
+    *("interaction", "interaction_low", "interaction_high"),
+)
 _INTERACTION = "f(both) - f(A only) - f(B only) + f(neither), f the span's"
 
 
@@ -77,6 +82,20 @@ class Conjunction:
             raise PromptError(f"there is no {measure[0]} at {measure[1].value.short} here; there are {there}")
         return _effects(self, measure)
 
+    def table(self) -> Table:
+        """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals."""
+        rows: list[Row] = []
+        for name, stage in self.values:
+            effects = self.effects((name, stage))
+            n_layers, n_heads = effects.means.shape[1:]
+            numbers = torch.cat([effects.means, *map(_ends, (effects.a, effects.b, effects.interaction))])
+            rows += [
+                (name, stage.value.hook, layer, head, self.n, *numbers[:, layer, head].tolist())
+                for layer in range(n_layers)
+                for head in range(n_heads)
+            ]
+        return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS), rows)
+
 
 @dataclass(frozen=True)
 class Strongest:
@@ -104,17 +123,50 @@ def conjunction(
     """
     if not samples:
         raise PromptError("there are no samples; give at least one")
-    found: list[dict[Measure, Tensor]] = []
+    measured: list[dict[Measure, Tensor]] = []
     for at, sample in enumerate(samples):
-        found.append(_measured(model, sample, progress and partial(_part, progress, at, len(samples))))
+        measured.append(_measured(model, sample, progress and partial(_part, progress, at, len(samples))))
         if keep is not None:
-            keep(_joined(found))
-    return _joined(found)
+            keep(_joined(measured))
+    return _joined(measured)
 
 
-def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
+def tested(
+    models: Mapping[str, HookedMTA],
+    samples: Sequence[FourPrompts],
+    *,
+    begin: Callable[[str], None] | None = None,
+    keep: Callable[[dict[str, Conjunction]], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Conjunction]:
+    """Several models on the same samples, by their names.
+
+    `begin(name)` comes before each; `keep(results so far)` and `progress(share of this one)` as of
+    `conjunction`. Raises PromptError for a model that reads the samples in other tokens than the first.
+    """
+    results: dict[str, Conjunction] = {}
+    for name, model in models.items():
+        if begin is not None:
+            begin(name)
+        if results:
+            check_reads_alike(model, name, samples)
+        keep_part = None if keep is None else partial(_keep_with, dict(results), name, keep)
+        results[name] = conjunction(model, samples, keep=keep_part, progress=progress)
+    return results
+
+
+def _keep_with(
+    others: dict[str, Conjunction],
+    name: str,
+    keep: Callable[[dict[str, Conjunction]], None],
+    so_far: Conjunction,
+) -> None:
+    keep({**others, name: so_far})
+
+
+def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
     """All heads that have the stage, the largest lower end of I first; with one sample, the largest I."""
-    score = found.effects(measure).interaction
+    score = test.effects(measure).interaction
     heads = [
         Strongest(
             measure, layer, head, *(float(part[layer, head]) for part in (score.mean, score.low, score.high))
@@ -123,23 +175,21 @@ def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
         for head, value in enumerate(row)
         if not math.isnan(value)
     ]
-    return tuple(sorted(heads, key=lambda one: -_rank(found, one)))
+    return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
 
 
-def _rank(found: Conjunction, one: Strongest) -> float:
+def _rank(test: Conjunction, head: Strongest) -> float:
     """The lower end of the interval; with one sample, which has none, the interaction itself."""
-    return one.interaction if found.n < 2 else one.low
+    return head.interaction if test.n < 2 else head.low
 
 
-def strongest(found: Conjunction, name: str) -> Strongest | None:
+def strongest(test: Conjunction, name: str) -> Strongest | None:
     """The first in rank over all stages of a measure, "odds" or "share"; None where no head has a value.
 
     Of stages that are alike (weights nothing changes after the softmax) it is the last.
     """
-    firsts = [
-        heads[0] for measure in found.values if measure[0] == name and (heads := ranked(found, measure))
-    ]
-    return max(reversed(firsts), key=lambda one: round(_rank(found, one), 6), default=None)
+    firsts = [heads[0] for measure in test.values if measure[0] == name and (heads := ranked(test, measure))]
+    return max(reversed(firsts), key=lambda head: round(_rank(test, head), 6), default=None)
 
 
 def score_of(measure: Measure) -> Score:
@@ -156,39 +206,34 @@ def score_of(measure: Measure) -> Score:
     )
 
 
-def measure_there(found: Conjunction, measure: Measure) -> Measure:
+def measure_there(test: Conjunction, measure: Measure) -> Measure:
     """The same measure at that stage, or at the last stage before it that the model has.
 
     A plain Transformer has no convolution: what its scores hold after one is what they held before.
     """
     name, stage = measure
     stages = list(Stage)[: list(Stage).index(stage) + 1]
-    return next((name, one) for one in reversed(stages) if (name, one) in found.values)
+    return next((name, there) for there in reversed(stages) if (name, there) in test.values)
 
 
-def rows_of(found: Conjunction) -> list[dict[str, Any]]:
-    """A row for each measure, stage, layer and head: the four means, and effects with their intervals."""
-    rows: list[dict[str, Any]] = []
-    for name, stage in found.values:
-        effects = found.effects((name, stage))
-        numbers = dict(zip(("both", "a_only", "b_only", "neither"), effects.means, strict=True))
-        for part, score in (("a", effects.a), ("b", effects.b), ("interaction", effects.interaction)):
-            numbers |= {part: score.mean, f"{part}_low": score.low, f"{part}_high": score.high}
-        n_layers, n_heads = effects.means.shape[1:]
-        rows += [
-            {"measure": name, "stage": stage.value.hook, "layer": layer, "head": head, "samples": found.n}
-            | {column: float(values[layer, head]) for column, values in numbers.items()}
-            for layer in range(n_layers)
-            for head in range(n_heads)
-        ]
-    return rows
+def heads_table(results: Mapping[str, Conjunction]) -> Table:
+    """The tables of several models, by their names."""
+    tables = {name: result.table() for name, result in results.items()}
+    rows = ((name, *row) for name, table in tables.items() for row in table.rows)
+    return Table.of(("model", *next(iter(tables.values())).columns), rows)
+
+
+def rows_of(result: Conjunction) -> list[dict[str, Any]]:
+    """The rows of its table by column."""
+    table = result.table()
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]) -> None:
     """Raises PromptError, calling the other model `name`, unless it has the same tokens for the samples."""
     tokenizer, alike = twin.tokenizer, True
     try:
-        for text, ids in ((one.prompts[0].text, one.prompts[0].ids) for one in samples):
+        for text, ids in ((sample.prompts[0].text, sample.prompts[0].ids) for sample in samples):
             alike = alike and tokenizer is not None and tokenizer.encode(text or "").ids == ids
     except TokenizerError:
         alike = False
@@ -202,23 +247,27 @@ def at_identity(model: HookedMTA) -> HookedMTA | None:
     return edited(model, plan) if plan else None
 
 
+def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
+    return torch.stack([score.mean, score.low, score.high])
+
+
 def _measured(
     model: HookedMTA, sample: FourPrompts, progress: Callable[[float], None] | None
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
-    found = []
+    finders = []
     for at, tokens in enumerate(sample.prompts):
-        found.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
+        finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
         if progress is not None:
             progress((at + 1) / len(sample.prompts))
     return {
         (name, stage): torch.stack(
             [
-                one.asked.values[f"span.{stage.value.key}"] if name == "odds" else one.share(stage)
-                for one in found
+                finder.asked.values[f"span.{stage.value.key}"] if name == "odds" else finder.share(stage)
+                for finder in finders
             ]
         )
         for name, stage in MEASURES
-        if f"span.{stage.value.key}" in found[0].asked.values
+        if f"span.{stage.value.key}" in finders[0].asked.values
     }
 
 
@@ -226,14 +275,16 @@ def _part(progress: Callable[[float], None], at: int, n: int, share: float) -> N
     progress((at + share) / n)
 
 
-def _joined(found: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
-    return Conjunction({measure: torch.stack([one[measure] for one in found]) for measure in found[0]})
+def _joined(samples: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
+    return Conjunction(
+        {measure: torch.stack([values[measure] for values in samples]) for measure in samples[0]}
+    )
 
 
 @lru_cache(maxsize=64)
-def _effects(found: Conjunction, measure: Measure) -> Effects:
+def _effects(test: Conjunction, measure: Measure) -> Effects:
     """Kept: a bootstrap of every head takes a while, and map, table and verdict all ask for it."""
-    values = found.values[measure].double()
+    values = test.values[measure].double()
     both, a, b, neither = values.unbind(1)
     parts = (a - neither, b - neither, both - a - b + neither)
     return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))

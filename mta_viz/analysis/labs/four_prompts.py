@@ -15,13 +15,32 @@ import torch
 from mta_viz.analysis.attention.spans import Span, find
 from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
 from mta_viz.errors import ConfigError, PromptError
-from mta_viz.tasks.blocks import N_ALPHABET, BlockTask
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import tokenize
+from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask
 from mta_viz.tasks.seeding import stream_generator
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
 PROMPTS = ("both", "A only", "B only", "neither")
 SLOTS = ("{A}", "{B}", "{A?}", "{B?}")
+TEXT = (
+    "A boy fed the {B} in the yard. {A} saw the {B} by the gate. Then {A} went home with a book. "
+    "Where did {A?} see the {B?}?"
+)
+SPAN = "{A} saw the {B} by the gate"
+LINES = (
+    "Alice, rabbit, Peter, parrot",
+    "Maria, weasel, James, monkey",
+    "Helen, donkey, Susan, salmon",
+    "Felix, sheep, Alice, mouse",
+    "Jacob, goat, Laura, duck",
+    "Mark, lamb, Kate, duck",
+    "Diana, monkey, Julia, beaver",
+    "Emily, goose, Sarah, mouse",
+)
+LETTERS = ("hjnvt.q{A}gz{B}.aoxsb#{A?}{B?}", "q{A}gz{B}", "d, f, m, p\ne, r, m, p\nu, w, k, y")
+
 _LEAST_FREE = 0.2  # pairs of letters a sequence must have on average: about one in six then has one
 _CHUNK = 50  # sequences drawn at once, as the task draws them
 
@@ -61,14 +80,14 @@ def block_prompts(task: BlockTask, n: int, seed: int = 0) -> tuple[FourPrompts, 
     problems += [_too_full(task)] if _free_pairs(task, task.n_blocks) < _LEAST_FREE else []
     if problems:
         raise ConfigError(problems, subject="The conjunction test")
-    found: list[FourPrompts] = []
+    prompts: list[FourPrompts] = []
     for start in count(step=_CHUNK):
         samples = block_samples(task, range(start, start + _CHUNK), seed)
-        tried = (_block_prompts(one, number, seed) for number, one in enumerate(samples, start))
-        found += [one for one in tried if one is not None]
-        if len(found) >= n:
+        tried = (_block_prompts(sample, number, seed) for number, sample in enumerate(samples, start))
+        prompts += [sample for sample in tried if sample is not None]
+        if len(prompts) >= n:
             break
-    return tuple(found[:n])
+    return tuple(prompts[:n])
 
 
 def _free_pairs(task: BlockTask, n_blocks: int) -> float:
@@ -93,7 +112,9 @@ def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts |
     pairs = [
         (other_a, other_b)
         for other_a, other_b in permutations(others, 2)
-        if not any({a, other_b} <= one or {other_a, b} <= one or {other_a, other_b} <= one for one in blocks)
+        if not any(
+            {a, other_b} <= block or {other_a, b} <= block or {other_a, other_b} <= block for block in blocks
+        )
     ]
     if not pairs:
         return None
@@ -123,7 +144,7 @@ def written_prompts(
         raise PromptError("the span is empty; copy the part of the text whose attention is measured")
     if not words:
         raise PromptError("there are no words; write a line such as: Alice, rabbit, Mary, turtle")
-    return tuple(_written(tokenizer, text, span, one) for one in words)
+    return tuple(_written(tokenizer, text, span, line) for line in words)
 
 
 def words_of(lines: str) -> tuple[tuple[str, ...], ...]:
@@ -133,11 +154,24 @@ def words_of(lines: str) -> tuple[tuple[str, ...], ...]:
     )
 
 
+def example(model: HookedMTA) -> tuple[str, str, str]:
+    """A text, its span and lines of words to begin with, the words cut into as many tokens by this model."""
+    if model.config.vocab_size == VOCAB_SIZE:
+        return LETTERS
+    lines = [line for line in LINES if _fits(model, line)]
+    return TEXT, SPAN, "\n".join(lines or LINES[:1])
+
+
+def _fits(model: HookedMTA, line: str) -> bool:
+    lengths = [len(tokenize(model, f"the {word}")) for word in words_of(line)[0]]
+    return lengths[:2] == lengths[2:]
+
+
 def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -> FourPrompts:
     if len(words) != 4 or not all(words):
         raise PromptError(
-            f"the line {', '.join(words)!r} has {len([one for one in words if one])} words; expected four: "
-            "A, B, what stands for A, what stands for B"
+            f"the line {', '.join(words)!r} has {len([word for word in words if word])} words; expected "
+            "four: A, B, what stands for A, what stands for B"
         )
     a, b, other_a, other_b = words
     if a == other_a or b == other_b:
@@ -167,7 +201,7 @@ def _check_lengths(sample: FourPrompts) -> None:
     if len(set(n_tokens)) == 1:
         return
     a, b, other_a, other_b = sample.words
-    told = [
+    differences = [
         f"with {other!r} for {word!r} the prompt has {abs(difference)} "
         f"{'more' if difference > 0 else 'fewer'} token{'s' if abs(difference) > 1 else ''}"
         for word, other, difference in (
@@ -178,7 +212,8 @@ def _check_lengths(sample: FourPrompts) -> None:
     ]
     raise PromptError(
         f"the four prompts have {', '.join(map(str, n_tokens))} tokens ({', '.join(PROMPTS)}): "
-        f"{'; '.join(told) or 'the words are cut differently together'}. Choose words of as many tokens"
+        f"{'; '.join(differences) or 'the words are cut differently together'}. "
+        "Choose words of as many tokens"
     )
 
 

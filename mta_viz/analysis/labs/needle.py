@@ -1,9 +1,6 @@
-"""What a model answers to needle samples, known from one pass over prompt and gold answer.
+"""What a model answers to needle samples, from one pass over prompt and gold answer; which heads find them.
 
-Owns judging and counting answers; which samples are made belongs to the callers.
-
-One needle sample through a model: what it answers, how sure it is of the gold answer, who found it.
-Which heads find the needle over many samples: the mean of every finder score, with its interval.
+Of one sample, or over many with intervals; which samples are made belongs to the callers.
 """
 
 import itertools
@@ -123,12 +120,12 @@ def _agreeing(
     """Other needles whose number goes on as the greedy answer does, up to and with its first wrong token."""
     gold = sample.answer_ids
     known = next((i for i, (a, b) in enumerate(zip(greedy, gold, strict=False)) if a != b), len(gold)) + 1
-    found = []
+    agreeing = []
     for place, needle in enumerate(sample.needles):
         ids = answer_ids(tokenizer, sample.question.text, needle.value)
         if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
-            found.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
-    return found
+            agreeing.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
+    return agreeing
 
 
 def named_needle(sample: NeedleSample, number: str) -> GoldSpan | None:
@@ -181,7 +178,7 @@ def judge(
 
 @dataclass(frozen=True)
 class NeedleRun:
-    """`said`: the greedy continuation, `number` what of it is a number ("" for none).
+    """`number`: what of the greedy `continuation` is a number ("" for none).
 
     `named`: the needle that has this number, None where no needle does. `probability`: of the
     whole gold answer.
@@ -189,7 +186,7 @@ class NeedleRun:
 
     sample: NeedleSample
     finder: Finder
-    said: str
+    continuation: str
     number: str
     named: GoldSpan | None
     probability: float
@@ -212,24 +209,20 @@ def run_needle(
 
     Raises `PromptError` and `TokenizerError` as `make_needle_sample` does.
     """
-    say = begin or _silent
+    begin = begin or (lambda words: None)
     tokenizer = check_vocabulary(model, model.tokenizer)
     sample = make_needle_sample(tokenizer, task, seed)
-    say("Running the prompt")
+    begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
-    say("Looking where every head looks")
+    begin("Looking where every head looks")
     finder = find(trace, needle_parts(sample), progress=progress)
-    say("Reading the answer")
+    begin("Reading the answer")
     new = max(len(sample.answer_ids), 4) + 1
-    said = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
+    continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
     verdict = answer(model, tokenizer, [sample])[0]
-    number = digits(said)
+    number = digits(continuation)
     probability = math.exp(verdict.log_probability)
-    return NeedleRun(sample, finder, said, number, named_needle(sample, number), probability)
-
-
-def _silent(_words: str) -> None:
-    pass
+    return NeedleRun(sample, finder, continuation, number, named_needle(sample, number), probability)
 
 
 @dataclass(frozen=True)
@@ -269,20 +262,26 @@ def finder_means(
     if n < 1:
         raise ConfigError([f"n is {n}; expected at least 1"], subject="The repetition")
     tokenizer = check_vocabulary(model, model.tokenizer)
-    found: list[Mapping[str, Tensor]] = []
+    values: list[Mapping[str, Tensor]] = []
     for at in range(n):
         sample = make_needle_sample(tokenizer, task, seed + at)
-        found.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
+        values.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
         if keep is not None:
-            keep(_means(found))
+            keep(_means(values))
         if progress is not None:
             progress((at + 1) / n)
-    return _means(found)
+    return _means(values)
 
 
-def _means(found: list[Mapping[str, Tensor]]) -> FinderMeans:
-    values = {key: torch.stack([one[key] for one in found]) for key in found[0]}
-    return FinderMeans(len(found), {key: mean_score(each) for key, each in values.items()})
+def _means(samples: list[Mapping[str, Tensor]]) -> FinderMeans:
+    values = {key: torch.stack([sample[key] for sample in samples]) for key in samples[0]}
+    return FinderMeans(len(samples), {key: mean_score(each) for key, each in values.items()})
+
+
+def ranked_places(score: MeanScore) -> list[tuple[int, int]]:
+    """(layer, head), the largest lower end first; heads without the stage left out."""
+    places = [(layer, head) for layer, head in np.argwhere(~score.low.isnan().numpy()).tolist()]
+    return sorted(places, key=lambda place: -float(score.low[place]))
 
 
 def mean_score(values: Float[Tensor, "sample layer head"]) -> MeanScore:

@@ -1,11 +1,7 @@
-"""One question through a model: what it answers, how sure it is of the gold answer, who found the facts.
+"""Questions about stories through a model: what it answers and who found the facts; how many are right."""
 
-How many questions a model answers right, beside chance: the lab's and the command's measurement.
-"""
-
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +9,13 @@ import torch
 
 from mta_viz.analysis.attention.spans import QUESTION, Span, next_letter
 from mta_viz.analysis.labs.finder import Finder, Parts, find, found_again
-from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities
-from mta_viz.errors import ConfigError
+from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, gold_log_probabilities, needle_score
+from mta_viz.checkpoint import door
+from mta_viz.errors import ConfigError, FileError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tables import Table
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
@@ -27,11 +24,11 @@ NEW_TOKENS = 20  # of the answer; the first sentence is judged
 
 @dataclass(frozen=True)
 class QuestionRun:
-    """`said`: the greedy continuation. `scored`: its judgement. `probability`: of the whole gold answer."""
+    """`scored` judges the greedy `continuation`; `probability` is that of the whole gold answer."""
 
     sample: QuestionSample
     finder: Finder
-    said: str
+    continuation: str
     scored: Scored
     probability: float
 
@@ -48,16 +45,16 @@ def run_question(
 
     Raises `PromptError` and `TokenizerError` as `make_question_sample` does.
     """
-    say = begin or (lambda words: None)
+    begin = begin or (lambda words: None)
     tokenizer = check_vocabulary(model, model.tokenizer)
     sample = make_question_sample(tokenizer, task, seed)
-    say("Running the prompt")
+    begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
-    say("Looking where every head looks")
+    begin("Looking where every head looks")
     finder = find(trace, fact_parts(sample), progress=progress)
-    say("Reading the answer")
-    said = greedy_answer(model, tokenizer, sample, progress=progress)
-    return QuestionRun(sample, finder, said, judged(said, sample), gold_probability(model, sample))
+    begin("Reading the answer")
+    answer = greedy_answer(model, tokenizer, sample, progress=progress)
+    return QuestionRun(sample, finder, answer, judged(answer, sample), gold_probability(model, sample))
 
 
 def greedy_answer(
@@ -67,9 +64,9 @@ def greedy_answer(
     return tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS, progress=progress))
 
 
-def judged(said: str, sample: QuestionSample) -> Scored:
-    """A continuation by BABILong's rule."""
-    return score_output(said, sample.answer, sample.question.text, sample.labels)
+def judged(continuation: str, sample: QuestionSample) -> Scored:
+    """By BABILong's rule."""
+    return score_output(continuation, sample.answer, sample.question.text, sample.labels)
 
 
 def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
@@ -108,12 +105,12 @@ ANSWER_RUNS = 1.8  # an answer of 20 tokens takes as long as so many runs of the
 
 @dataclass(frozen=True)
 class QuestionAnswer:
-    """Sample number `seed`. `said`: the first sentence generated; `named`: its labels that count."""
+    """Sample number `seed`. `sentence`: the first one generated; `named`: its labels that count."""
 
     seed: int
     question: str
     gold: str
-    said: str
+    sentence: str
     named: tuple[str, ...]
     right: bool
 
@@ -138,22 +135,40 @@ class QuestionScore:
     @property
     def right(self) -> int:
         """Those answered right."""
-        return sum(one.right for one in self.answers)
+        return self._score.right
 
     @property
     def accuracy(self) -> float:
         """The share of right answers; NaN of none."""
-        return self.right / self.n if self.n else math.nan
+        return self._score.accuracy
 
     @property
     def interval(self) -> tuple[float, float]:
         """Of the accuracy."""
-        return wilson_interval(self.right, self.n) if self.n else (0.0, 1.0)
+        return self._score.interval
+
+    @property
+    def _score(self) -> NeedleScore:
+        return needle_score(answer.right for answer in self.answers)
 
     @property
     def silent(self) -> int:
         """Answers whose first sentence names no label that counts."""
-        return sum(not one.named for one in self.answers)
+        return sum(not answer.named for answer in self.answers)
+
+
+def answers_table(scores: Iterable[QuestionScore]) -> Table:
+    """One row an answer: its sample and its first sentence; `named` are the labels that count."""
+    rows = (
+        (
+            *(score.task, score.distraction, answer.seed, answer.question, answer.gold, answer.sentence),
+            *(" ".join(answer.named), answer.right),
+        )
+        for score in scores
+        for answer in score.answers
+    )
+    header = ("task", "distraction", "sample", "question", "gold", "first_sentence", "named", "right")
+    return Table.of(header, rows)
 
 
 def evaluate_questions(
@@ -177,10 +192,10 @@ def evaluate_questions(
     score = QuestionScore(task.name, task.distraction, task.chance, ())
     for number in range(seed, seed + n):
         sample = make_question_sample(tokenizer, task, number)
-        said = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
-        found = judged(said, sample)
+        continuation = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
+        scored = judged(continuation, sample)
         answer = QuestionAnswer(
-            number, sample.question.text, sample.answer, found.sentence, found.named, found.right
+            number, sample.question.text, sample.answer, scored.sentence, scored.named, scored.right
         )
         score = QuestionScore(task.name, task.distraction, task.chance, (*score.answers, answer))
         if keep is not None:
@@ -198,7 +213,7 @@ def _within(progress: Progress | None, done: int, n: int) -> Progress | None:
 def trained_for_questions(folder: Path | None) -> bool:
     """Whether the model card in a checkpoint's folder names this task; False without a card."""
     try:
-        card = json.loads((folder / CARD).read_text("utf-8")) if folder else {}
-    except (OSError, ValueError, RecursionError):
+        card = door.read_json(folder / CARD) if folder else {}
+    except FileError:
         return False
     return isinstance(card, dict) and card.get("task") == TRAINED

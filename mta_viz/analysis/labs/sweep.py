@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product, zip_longest
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from mta_viz.analysis.labs.needle import Outcome, answer, check_vocabulary, parts
+from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.cost import multiply_adds
-from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleSample, NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 Setting = tuple[int, int, float | int]  # needles, length in tokens, depth in per cent
@@ -78,6 +82,12 @@ class Sweep:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _at_most_0(value: float) -> float:
+    if value > 0:
+        raise ValueError(f"is {value:g}; expected at most 0")
+    return value
+
+
 @dataclass(frozen=True)
 class SampleResult:
     """What a model did on one sample. Places count the prompt's needles from 0.
@@ -86,19 +96,26 @@ class SampleResult:
     `log_probability`: of the whole gold answer, in nats.
     """
 
-    needles: int
-    length: int
-    depth: float | int
+    needles: Annotated[int, Field(ge=1, le=MAX_NEEDLES)]
+    length: Annotated[int, Field(ge=1, le=10**8)]
+    depth: Annotated[float, Field(ge=0, le=100)] | Annotated[int, Field(ge=0, le=100)]
     seed: int
     outcome: Outcome
-    place: int
-    named: int | None
-    log_probability: float
+    place: Annotated[int, Field(ge=0)]
+    named: Annotated[int, Field(ge=0)] | None
+    log_probability: Annotated[Measured, AfterValidator(_at_most_0)]
 
     @property
     def key(self) -> tuple[Setting, int]:
         """Which sample it is."""
         return (self.needles, self.length, self.depth), self.seed
+
+
+def check_places(sample: SampleResult) -> SampleResult:
+    """The sample, from a file. Raises ValueError where a place is none of its needles'."""
+    if max(sample.place, sample.named or 0) >= sample.needles:
+        raise ValueError(f"has places {sample.place} and {sample.named} of {sample.needles} needles")
+    return sample
 
 
 Keep = Callable[[tuple[SampleResult, ...]], None]
@@ -121,11 +138,11 @@ def run_sweep(
     """
     tokenizer = check_sweep(model, sweep)
     wanted = set(sweep.keys)
-    results = {one.key: one for one in done if one.key in wanted}
+    results = {sample.key: sample for sample in done if sample.key in wanted}
     batches = _missing(model, sweep, set(results))
     work = [len(seeds) * multiply_adds(model.config, setting[1]) for setting, seeds in batches]
     for at, (setting, seeds) in enumerate(batches):
-        results |= {one.key: one for one in _measure(model, tokenizer, sweep, setting, seeds)}
+        results |= {sample.key: sample for sample in _measure(model, tokenizer, sweep, setting, seeds)}
         if keep is not None:
             keep(tuple(results.values()))
         if progress is not None:
@@ -153,7 +170,7 @@ def _missing(
     """Batches of one setting's samples, the settings taking turns."""
     queues = []
     for setting in sweep.settings:
-        seeds = [seed for one, seed in sweep.keys if one == setting and (one, seed) not in done]
+        seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
         cuts = parts(model, len(seeds), setting[1])
         queues.append((setting, [tuple(seeds[start:stop]) for start, stop in cuts]))
     rounds = zip_longest(*([(setting, part) for part in cut] for setting, cut in queues))
@@ -166,8 +183,8 @@ def _measure(
     make = partial(make_needle_sample, tokenizer, sweep.task(setting))
     samples = [make(seed) for seed in seeds]
     return [
-        SampleResult(*setting, seed, found.outcome, _place(sample), found.named, found.log_probability)
-        for seed, sample, found in zip(seeds, samples, answer(model, tokenizer, samples), strict=True)
+        SampleResult(*setting, seed, verdict.outcome, _place(sample), verdict.named, verdict.log_probability)
+        for seed, sample, verdict in zip(seeds, samples, answer(model, tokenizer, samples), strict=True)
     ]
 
 

@@ -5,67 +5,111 @@ What the results of a sweep say: accuracies with intervals, their paired differe
 
 import json
 import math
-import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, TypeVar
 
-from mta_viz.analysis.labs.needle import NeedleScore, Outcome, needle_score
-from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep
+from pydantic import AfterValidator, Field
+
+from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_score
+from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
-from mta_viz.tasks.needles import MAX_NEEDLES
 
 FORMAT = "mta_viz needle sweep 1"
-MOST_CHARACTERS, LONGEST = 10_000, 10**8  # of a text; of a prompt, in tokens
-LARGEST = sys.float_info.max  # JSON's whole numbers have no end
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("needles", "length", "seed", "place"), (int,)),
-    "depth": (int, float),
-    "outcome": (str,),
-    "named": (int, type(None)),
-    "log_probability": (int, float, type(None)),
-}
+Text = Annotated[str, Field(max_length=10_000)]
+
+
+def _each_once(samples: tuple[SampleResult, ...]) -> tuple[SampleResult, ...]:
+    if len({sample.key for sample in samples}) < len(samples):
+        raise ValueError("has a sample twice")
+    return samples
+
+
+Sample = Annotated[SampleResult, AfterValidator(check_places)]
+Samples = Annotated[tuple[Sample, ...], AfterValidator(_each_once)]
 
 
 @dataclass(frozen=True)
 class ModelResults:
     """One checkpoint's samples. `sha256` is its weights', `vocabulary` its tokenizer's digest."""
 
-    name: str
-    sha256: str
-    vocabulary: str
-    samples: tuple[SampleResult, ...] = ()
+    name: Text
+    sha256: Text
+    vocabulary: Text
+    samples: Samples
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """What tells a checkpoint from another: its weights and its tokenizer."""
+        return self.sha256, self.vocabulary
+
+    def only(self, sweep: Sweep) -> "ModelResults":
+        """With the samples of one sweep alone."""
+        wanted = set(sweep.keys)
+        return replace(self, samples=tuple(sample for sample in self.samples if sample.key in wanted))
 
 
 @dataclass(frozen=True)
 class SweepResults:
     """Several checkpoints on the same samples; `wording` is the digest of templates and haystack."""
 
-    wording: str
-    needle: str
-    question: str | None
-    models: tuple[ModelResults, ...] = ()
+    wording: Text
+    needle: Text
+    question: Text | None
+    models: tuple[ModelResults, ...]
 
     def of(self, sha256: str, vocabulary: str) -> tuple[SampleResult, ...]:
         """The samples of one checkpoint, none where it has not been measured."""
-        found = [one for one in self.models if (one.sha256, one.vocabulary) == (sha256, vocabulary)]
-        return found[0].samples if found else ()
+        known = (model for model in self.models if model.digests == (sha256, vocabulary))
+        return next((model.samples for model in known), ())
 
     def with_model(self, model: ModelResults) -> "SweepResults":
         """These with one checkpoint's results added or replaced."""
-        same = [(one.sha256, one.vocabulary) == (model.sha256, model.vocabulary) for one in self.models]
-        if not any(same):
-            return replace(self, models=(*self.models, model))
-        kept = (model if yes else one for yes, one in zip(same, self.models, strict=True))
-        return replace(self, models=tuple(kept))
+        models = {known.digests: known for known in self.models} | {model.digests: model}
+        return replace(self, models=tuple(models.values()))
 
 
 def empty_results(sweep: Sweep) -> SweepResults:
     """Results without a sample yet."""
-    return SweepResults(sweep.wording, sweep.needle, sweep.question)
+    return SweepResults(sweep.wording, sweep.needle, sweep.question, ())
+
+
+def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
+    """What `results` hold of a model's weights with its tokenizer, under the name `name`."""
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    weights = "" if model.source is None else sha256(locate(model.source.path, model.source.step).folder)
+    digest = vocabulary(tokenizer)
+    return ModelResults(name, weights, digest, results.of(weights, digest))
+
+
+def measure_missing(
+    model: HookedMTA,
+    sweep: Sweep,
+    known: ModelResults,
+    *,
+    keep: Callable[[ModelResults], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ModelResults:
+    """`known` with the samples of `sweep` it lacks; those of other sweeps stay. Calls as of `run_sweep`."""
+    wanted = set(sweep.keys)
+    others = tuple(sample for sample in known.samples if sample.key not in wanted)
+
+    def joined(samples: tuple[SampleResult, ...]) -> ModelResults:
+        return replace(known, samples=others + samples)
+
+    def keep_joined(samples: tuple[SampleResult, ...]) -> None:
+        if keep is not None:
+            keep(joined(samples))
+
+    return joined(run_sweep(model, sweep, known.samples, keep=keep_joined, progress=progress))
 
 
 def sweep_text(results: SweepResults) -> str:
@@ -77,14 +121,14 @@ def sweep_text(results: SweepResults) -> str:
 
 def _model_text(model: ModelResults) -> str:
     names = {name: getattr(model, name) for name in ("name", "sha256", "vocabulary")}
-    rows = ",".join(f"\n   {_sample_text(one)}" for one in model.samples)
+    rows = ",".join(f"\n   {_sample_text(sample)}" for sample in model.samples)
     return "\n  " + json.dumps(names).removesuffix("}") + f', "samples": [{rows}\n  ]}}'
 
 
-def _sample_text(one: SampleResult) -> str:
+def _sample_text(sample: SampleResult) -> str:
     """A line; a log-probability that is not finite is null."""
-    row = asdict(one)
-    if not math.isfinite(one.log_probability):
+    row = asdict(sample)
+    if not math.isfinite(sample.log_probability):
         row["log_probability"] = None
     return json.dumps(row, allow_nan=False)
 
@@ -99,85 +143,19 @@ def write_sweep(file: Path, results: SweepResults) -> None:
 
 
 def read_sweep(file: Path) -> SweepResults:
-    """The results in a file. Raises MtaVizError saying what is wrong with it."""
-    try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MtaVizError(f"{file} cannot be read: {error}") from error
-    return parse_sweep(text, str(file))
+    """The results in a file. Raises MtaVizError listing what is wrong with it."""
+    return parse_sweep(door.read_bytes(file, door.RESULTS), str(file))
 
 
-def parse_sweep(text: str, name: str) -> SweepResults:
-    """The results in the content of the file `name`. Raises MtaVizError saying what is wrong with it.
-
-    The text may come from anywhere: values of another kind or out of range are refused, nothing is run.
-    """
-    try:
-        data = json.loads(text, parse_constant=_no_number)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
-        question = None if data["question"] is None else _text(data, "question")
-        models = tuple(map(_model, data["models"]))
-        return SweepResults(_text(data, "wording"), _text(data, "needle"), question, models)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise MtaVizError(
-            f"{name} holds no needle sweep that this version reads ({reason}); "
-            "name another file, or move it away"
-        ) from error
-
-
-def _model(data: dict[str, Any]) -> ModelResults:
-    names = {name: _text(data, name) for name in ("name", "sha256", "vocabulary")}
-    samples = tuple(map(_sample, data["samples"]))
-    if len({one.key for one in samples}) < len(samples):
-        raise ValueError(f"{names['name'][:40]!r} has a sample twice")
-    return ModelResults(**names, samples=samples)
-
-
-def _text(data: dict[str, Any], name: str) -> str:
-    if not isinstance(data[name], str) or len(data[name]) > MOST_CHARACTERS:
-        raise ValueError(f"{name} is no text of at most {MOST_CHARACTERS:,} characters")
-    data[name].encode()  # a UnicodeEncodeError, which is a ValueError, for halves of characters
-    return data[name]
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"it holds {name}, which is no JSON")
-
-
-def _sample(row: dict[str, Any]) -> SampleResult:
-    values = {field.name: row[field.name] for field in fields(SampleResult)}
-    wrong = [name for name, value in values.items() if type(value) not in _TYPES[name]]
-    if wrong or values["outcome"] not in get_args(Outcome):
-        raise ValueError(f"a sample has {', '.join(wrong) or 'outcome'} of another kind")
-    out_of_range = _out_of_range(**values)
-    if out_of_range:
-        raise ValueError(f"a sample's {', '.join(out_of_range)} cannot be")
-    if values["log_probability"] is None:
-        values["log_probability"] = math.nan
-    return SampleResult(**values)
-
-
-def _out_of_range(
-    needles: int,
-    length: int,
-    depth: float | int,
-    place: int,
-    named: int | None,
-    log_probability: float | int | None,
-    **_free: object,
-) -> list[str]:
-    """The values no sweep gives."""
-    good = {
-        "needles": 1 <= needles <= MAX_NEEDLES,
-        "length": 1 <= length <= LONGEST,
-        "depth": 0 <= depth <= 100,
-        "place": 0 <= place < needles,
-        "named": named is None or 0 <= named < needles,
-        "log_probability": log_probability is None or -LARGEST <= log_probability <= 0,
-    }
-    return [name for name, fine in good.items() if not fine]
+def parse_sweep(text: str | bytes, name: str) -> SweepResults:
+    """The results in the content of the file `name`. Raises ConfigError listing what is wrong with it."""
+    return from_text(
+        SweepResults,
+        text,
+        f"{name} as a needle sweep",
+        file_format=FORMAT,
+        remedy="Name another file, or move it away.",
+    )
 
 
 K = TypeVar("K", bound=Hashable)
@@ -220,7 +198,7 @@ class Axes:
 
 def axes_of(results: Iterable[SampleResult]) -> Axes:
     """Those that some sample has."""
-    settings = {one.key[0] for one in results}
+    settings = {sample.key[0] for sample in results}
     needles, lengths, depths = (tuple(sorted(set(side))) for side in zip(*settings, strict=True))
     return Axes(needles, lengths, depths)
 
@@ -228,54 +206,64 @@ def axes_of(results: Iterable[SampleResult]) -> Axes:
 def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K]) -> dict[K, NeedleScore]:
     """The accuracy of each group of samples, groups in ascending order of their first sample."""
     groups: dict[K, list[bool]] = {}
-    for one in results:
-        groups.setdefault(key(one), []).append(one.outcome == "right")
+    for sample in results:
+        groups.setdefault(key(sample), []).append(sample.outcome == "right")
     return {name: needle_score(right) for name, right in groups.items()}
 
 
 def by_setting(results: Iterable[SampleResult]) -> dict[Setting, NeedleScore]:
     """One accuracy for each combination of needles, length and depth that has samples."""
-    return dict(sorted(scores_by(results, lambda one: one.key[0]).items()))
+    return dict(sorted(scores_by(results, lambda sample: sample.key[0]).items()))
+
+
+def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table:
+    """One row a model and setting: right answers, samples, accuracy, ends of the 95 % interval."""
+    rows = (
+        (model, *setting, score.right, score.n, score.accuracy, *score.interval)
+        for model, settings in models.items()
+        for setting, score in settings.items()
+    )
+    return Table.of(("model", "needles", "length", "depth", "right", "n", "accuracy", "low", "high"), rows)
 
 
 def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:
     """The average over lengths and depths for each number of needles, as the paper draws it."""
-    return dict(sorted(scores_by(results, lambda one: one.needles).items()))
+    return dict(sorted(scores_by(results, lambda sample: sample.needles).items()))
 
 
 def by_depth_and_length(
     results: Iterable[SampleResult], needles: int | None = None
 ) -> dict[tuple[float | int, int], NeedleScore]:
     """One accuracy for each (depth, length), of one number of needles or of all together."""
-    chosen = (one for one in results if needles in (None, one.needles))
-    return dict(sorted(scores_by(chosen, lambda one: (one.depth, one.length)).items()))
+    chosen = (sample for sample in results if needles in (None, sample.needles))
+    return dict(sorted(scores_by(chosen, lambda sample: (sample.depth, sample.length)).items()))
 
 
 def by_place(results: Iterable[SampleResult]) -> dict[str, NeedleScore]:
     """Accuracy where the asked needle is the first, between others, or the last; single needles left out."""
-    several = [one for one in results if one.needles > 1]
-    found = scores_by(several, _place)
-    return {place: found[place] for place in PLACES if place in found}
+    several = [sample for sample in results if sample.needles > 1]
+    scores = scores_by(several, _place)
+    return {place: scores[place] for place in PLACES if place in scores}
 
 
 def misses(results: Iterable[SampleResult]) -> Misses:
     """What the wrong answers were."""
-    wrong = [one for one in results if one.outcome != "right"]
-    named = [one for one in wrong if one.named is not None]
+    wrong = [sample for sample in results if sample.outcome != "right"]
+    named = [sample for sample in wrong if sample.named is not None]
     return Misses(
         len(wrong),
         len(named),
-        sum(one.named == 0 for one in named),
-        sum(one.named == one.needles - 1 for one in named),
-        math.fsum((one.place != 0) / (one.needles - 1) for one in named),
-        math.fsum((one.place != one.needles - 1) / (one.needles - 1) for one in named),
+        sum(sample.named == 0 for sample in named),
+        sum(sample.named == sample.needles - 1 for sample in named),
+        math.fsum((sample.place != 0) / (sample.needles - 1) for sample in named),
+        math.fsum((sample.place != sample.needles - 1) / (sample.needles - 1) for sample in named),
     )
 
 
 def paired_difference(first: Sequence[SampleResult], second: Sequence[SampleResult]) -> Difference:
     """Over the samples both have. Raises PromptError when there are none."""
-    known = {one.key: one.outcome == "right" for one in first}
-    pairs = [(known[one.key], one.outcome == "right") for one in second if one.key in known]
+    known = {sample.key: sample.outcome == "right" for sample in first}
+    pairs = [(known[sample.key], sample.outcome == "right") for sample in second if sample.key in known]
     if not pairs:
         raise PromptError("the two models have no sample in common yet; let the sweep go on")
     before, after = zip(*pairs, strict=True)
@@ -283,20 +271,7 @@ def paired_difference(first: Sequence[SampleResult], second: Sequence[SampleResu
     return Difference(len(pairs), change, paired_change_interval(before, after))
 
 
-def paired_by_setting(
-    first: Sequence[SampleResult], second: Sequence[SampleResult]
-) -> Mapping[Setting, Difference]:
-    """The paired difference in each combination both have samples of."""
-    settings = sorted({one.key[0] for one in first} & {one.key[0] for one in second})
-    found = {}
-    for setting in settings:
-        pair = [[one for one in results if one.key[0] == setting] for results in (first, second)]
-        if {one.seed for one in pair[0]} & {one.seed for one in pair[1]}:
-            found[setting] = paired_difference(*pair)
-    return found
-
-
-def _place(one: SampleResult) -> str:
-    if one.place == 0:
+def _place(sample: SampleResult) -> str:
+    if sample.place == 0:
         return "first"
-    return "last" if one.place == one.needles - 1 else "between"
+    return "last" if sample.place == sample.needles - 1 else "between"

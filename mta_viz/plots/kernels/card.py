@@ -1,8 +1,7 @@
-"""One kernel in large: its taps with row and column sums, its scores beside chance, its frequency response.
+"""One kernel in large: its taps with their sums, its scores beside chance, its frequency response.
 
-Time runs down as in the maps: the earliest query on top, the current one at the bottom.
-
-A kernel at work beside others: a probe's map before and after, nearest kernels, a head-mixing row.
+And at work: a probe's map before and after, the nearest kernels, a head-mixing row. Time runs down as in the
+maps: the earliest query on top, the current one at the bottom.
 """
 
 from collections.abc import Sequence
@@ -250,33 +249,21 @@ def frequency_picture(
     return parts.figure()
 
 
-(
-    _KERNEL_PROBE_LEFT,
-    _KERNEL_PROBE_RIGHT,
-    _KERNEL_PROBE_TOP,
-    _KERNEL_PROBE_BOTTOM,
-    _KERNEL_PROBE_GAP,
-    _KERNEL_PROBE_BAR_PX,
-) = 46, 8, 36, 40, 30, 22
+_PROBE_LEFT, _PROBE_RIGHT, _PROBE_TOP, _PROBE_BOTTOM, _PROBE_GAP = 46, 8, 36, 40, 30
 
 
 def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
     """Synthetic scores, and what the kernel makes of them; the cells the number is read off are framed."""
     shown = _shown_keys(result)
     rows, columns = len(result.before), shown.stop - shown.start
-    plot_px = width - _KERNEL_PROBE_LEFT - _KERNEL_PROBE_RIGHT
-    cell = (plot_px - _KERNEL_PROBE_GAP) / 2 / columns
-    height = round(max(rows * cell, 90)) + _KERNEL_PROBE_TOP + _KERNEL_PROBE_BOTTOM
+    plot_px = width - _PROBE_LEFT - _PROBE_RIGHT
+    cell = (plot_px - _PROBE_GAP) / 2 / columns
+    height = round(max(rows * cell, 90)) + _PROBE_TOP + _PROBE_BOTTOM
     parts = Parts(
         (width, height),
-        {
-            "l": _KERNEL_PROBE_LEFT,
-            "r": _KERNEL_PROBE_RIGHT,
-            "t": _KERNEL_PROBE_TOP,
-            "b": _KERNEL_PROBE_BOTTOM,
-        },
+        {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM},
     )
-    half = (plot_px - _KERNEL_PROBE_GAP) / 2 / plot_px
+    half = (plot_px - _PROBE_GAP) / 2 / plot_px
     for suffix, values, name, left in (
         ("", result.before, "<b>before</b>: the probe's scores", 0.0),
         ("2", result.after, "<b>after</b> the kernel's convolution", 1 - half),
@@ -338,7 +325,7 @@ def mixing_row(
     width: int = 440,
 ) -> go.Figure:
     """What a target head takes from each source head of its group; the own head's bar is framed."""
-    size = (width, _KERNEL_PROBE_BAR_PX * len(weights) + 74)
+    size = (width, _BAR_PX * len(weights) + 74)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 20, "r": 10, "t": 30, "b": 44})
     finite = np.where(np.isfinite(weights), weights, 0.0)
     fractions = [

@@ -1,9 +1,7 @@
 """Many kernels as ONE heat map: a tile a kernel, with its mark, its broken taps and a click target.
 
-Owns how tiles are laid out and drawn, whatever they hold; which kernels there are is `ui/atlas`'s business.
-Tiles of different sizes share one grid: the smaller ones are padded.
-
-A tile of the kernel gallery: its numbers, what is said on it, and the colour limit of several.
+Owns how tiles are laid out and drawn, whatever they hold, and the colour limit of several; which there
+are is the figure's business. Tiles of different sizes share one grid: the smaller ones are padded.
 """
 
 import math

@@ -1,21 +1,26 @@
 """Kernels of many heads as ONE heat map: a tile a head, with the real offsets along the borders.
 
-One trace and a few shapes draw ten times faster than a subplot a head.
+One trace and a few shapes draw ten times faster than a subplot a head. Time runs down in a kernel as in the
+maps: the earliest query on top, the current one at the bottom. Beside it a score of these kernels over
+training: one line a head, the chosen head thick.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.kernels.kernels import Offsets
-from mta_viz.plots import theme
+from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, Offsets, Place
+from mta_viz.analysis.kernels.table import KernelCurves
+from mta_viz.plots import cells, theme
 from mta_viz.plots.parts import Parts
 
+Scale = Literal["shared", "own"]
 # A kernel whose other taps are dust would show the dust at full colour without a floor.
 LIMIT_FLOOR = 0.01
 _GAP = 2
@@ -251,3 +256,96 @@ def key_title(offsets: Offsets) -> str:
     """What the axis of key offsets says: which side is the future, where there is one."""
     sides = ["− earlier key"] * (offsets.key[0] < 0) + ["later key +"] * offsets_reach_later(offsets)
     return f"key offset ({' | '.join(sides)})" if sides else "key offset"
+
+
+def kernel_grid(
+    kernels: LayerKernelSet,
+    where: Place,
+    *,
+    scale: Scale = "shared",
+    layer: int,
+    numbering_from: int = 0,
+    width: int = 940,
+    limit: float | None = None,
+) -> go.Figure:
+    """All heads' kernels of one place, one tile a head, axes in offsets; own taps are framed.
+
+    The colour limit comes from the taps other than the own one, over all heads (`shared`) or for
+    each head (`own`, printed over the tile), or is the `limit` given. A layer without such kernels
+    gives a figure saying so.
+    """
+    taps, offsets = kernels.taps(where), kernels.offsets(where)
+    name = f"L{layer + numbering_from}"
+    if taps is None or offsets is None:
+        return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
+    mosaic = Mosaic(
+        taps.numpy(),
+        offsets,
+        own_scale=scale == "own",
+        width=width,
+        numbering_from=numbering_from,
+        limit=limit,
+    )
+    size = f"{mosaic.c_q} x {mosaic.c_k}"
+    return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
+
+
+_CURVES_LEFT, _CURVES_RIGHT, _CURVES_TOP, _CURVES_BOTTOM = 66, 14, 36, 48
+
+
+def training_curves(
+    curves: KernelCurves,
+    score: str,
+    *,
+    head: int,
+    snapshot: int,
+    title: str,
+    numbering_from: int = 0,
+    size: tuple[int, int] = (940, 300),
+) -> go.Figure:
+    """`score` of every head over the snapshots, evenly spaced; the dotted line is at `snapshot`.
+
+    Snapshots are taken at steps spaced as their logarithm, so they stand side by side evenly and the ticks
+    name their steps. The invisible targets' customdata are head and snapshot.
+    """
+    parts = Parts(size, {"l": _CURVES_LEFT, "r": _CURVES_RIGHT, "t": _CURVES_TOP, "b": _CURVES_BOTTOM})
+    others = [other for other in range(len(curves.values[score])) if other != head]
+    parts.traces += [_line(curves, score, line, chosen=line == head) for line in (*others, head)]
+    parts.traces.append(_targets(curves, score, numbering_from))
+    steps = np.linspace(0, len(curves.steps) - 1, min(12, len(curves.steps))).round().astype(int).tolist()
+    names = [f"{curves.steps[step]:,}" for step in steps]
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, len(curves.steps) - 0.5), tickvals=steps, ticktext=names),
+        "yaxis": theme.axis(),
+    }
+    dotted = {"color": theme.INK, "width": 1, "dash": "dot"}
+    parts.shapes.append(
+        {"type": "line", "x0": snapshot, "x1": snapshot, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
+    )
+    parts.add_axis_titles("training step of the snapshot (evenly spaced, not to scale)", "score")
+    parts.add_title(title)
+    return parts.figure()
+
+
+def _line(curves: KernelCurves, score: str, head: int, *, chosen: bool) -> go.Scatter:
+    values = curves.values[score][head]
+    return go.Scatter(
+        x=np.arange(len(values)),
+        y=values,
+        mode="lines",
+        showlegend=False,
+        line={"color": theme.SELECTED_COLOR if chosen else theme.FRAME, "width": 3 if chosen else 1},
+        hoverinfo="skip",
+    )
+
+
+def _targets(curves: KernelCurves, score: str, numbering_from: int) -> go.Scatter:
+    """One for every point of every line; streamlit tells of clicks on markers only."""
+    values = curves.values[score]
+    points = np.argwhere(np.isfinite(values))
+    text = [
+        f"H{head + numbering_from} · step {curves.steps[at]:,}<br>{values[head, at]:+.3g}<br>click to choose"
+        for head, at in points.tolist()
+    ]
+    heights = values[points[:, 0], points[:, 1]]
+    return cells.targets(points[:, 1], heights, 9.0, "%{text}", points).update(text=text, showlegend=False)

@@ -13,8 +13,7 @@ import streamlit as st
 from mta_viz.analysis.attention.decomposition import chain
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Term
-from mta_viz.analysis.cause.kernel_effect import MADE_BY
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip
 from mta_viz.figures.attention.tokens import Why, residual, sentence, value_text
 from mta_viz.figures.base import Source

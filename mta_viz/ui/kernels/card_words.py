@@ -1,15 +1,15 @@
-"""What a kernel's card says: its title, and the three verbs looks, acts, matters. Draws nothing."""
+"""What a kernel's card says: its title, and the verbs looks and acts. Draws nothing."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Offsets
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, Offsets
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.kernels.probes import ProbeResult
-from mta_viz.analysis.kernels.table import KEY_QUERY, Row
-from mta_viz.analysis.kernels.templates import NAMES, OPPOSED, cannot_show, size_words
-from mta_viz.ui.shell.widgets import head_label, layer_label
+from mta_viz.analysis.kernels.table import Row
+from mta_viz.ui.shell.widgets import head_name
 
 MEANING = {
     "diagonal": "sequence match",
@@ -30,9 +30,7 @@ DOUBT = "Looks like {shape}, but the probe shows no such effect: treat the name 
 
 def kernel_name(kernel: KernelId, numbering: int) -> str:
     """`L2 H1 · before the softmax`, in the visitor's counting."""
-    place = (
-        f"{layer_label(kernel.layer, numbering)} {head_label(kernel.head, numbering)} · {WHERE[kernel.where]}"
-    )
+    place = f"{head_name(kernel.layer, kernel.head, numbering)} · {WHERE[kernel.where]}"
     return place if kernel.where in KEY_QUERY else f"{place} · head mixing"
 
 
@@ -49,15 +47,15 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:
 
 def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
     """What the taps look like, with the next best template; what a kernel of this size cannot show."""
-    told = row["verdict"].replace(" (?)", "" if acts else " (?)")
+    words = row["verdict"].replace(" (?)", "" if acts else " (?)")
     own = next((name for name, other in OPPOSED.items() if other == row["shape"]), row["shape"])
     own = own.removeprefix("negative ")
     others = {name: row[name.replace("-", "_")] for name in NAMES if name != own}
     known = {name: value for name, value in others.items() if value is not None}
     if known and row["shape"] not in (NOT_FINITE, ALL_ZERO):
-        name = max(known, key=lambda one: abs(known[one]))
-        told += f"; next template: {name} {known[name]:+.2f}"
-    return f"Looks like: {told}.{_no_room(offsets)}"
+        name = max(known, key=lambda template: abs(known[template]))
+        words += f"; next template: {name} {known[name]:+.2f}"
+    return f"Looks like: {words}.{_no_room(offsets)}"
 
 
 def _no_room(offsets: Offsets) -> str:
@@ -89,18 +87,18 @@ def acts_like(row: Row, result: ProbeResult | None, rank: float, count: int) -> 
         if row["shape"] == NONE:
             return "Acts like it: no shape is claimed. Choose a probe below to see what the kernel does."
         return "Acts like it: cannot be probed."
-    told = [f"Acts like it: {result.sentence}", threshold(result)]
+    words = [f"Acts like it: {result.sentence}", threshold(result)]
     if not result.acts:
-        told.append(DOUBT.format(shape=row["shape"]))
-    return " ".join([*told, ranked(result, rank, count)])
+        words.append(DOUBT.format(shape=row["shape"]))
+    return " ".join([*words, ranked(result, rank, count)])
 
 
 def threshold(result: ProbeResult) -> str:
     """The measured number beside what random kernels reach."""
     side = "below" if result.lowers else "above"
     verb = "is" if result.acts else "is not"
-    found = f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}"
-    return f"{found}, which at most 1 in 100 random kernels passes."
+    measured = f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}"
+    return f"{measured}, which at most 1 in 100 random kernels passes."
 
 
 def ranked(result: ProbeResult, rank: float, count: int) -> str:

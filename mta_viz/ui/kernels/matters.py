@@ -3,54 +3,52 @@
 import math
 import shlex
 from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import streamlit as st
-from jaxtyping import Float
 
-from mta_viz.analysis.attention.heads import Score
-from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
-from mta_viz.analysis.cause.kernel_effect import MADE_BY, KernelEffect, kernel_effect
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, MixPlace, Place
-from mta_viz.config import ModelConfig
-from mta_viz.exporting.data import effects_csv
-from mta_viz.plots.attention.heads import value_map
-from mta_viz.plots.theme import Figure, probability_text, weight_text
+from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.figures.kernels.gallery import KernelEffects
+from mta_viz.plots.theme import probability_text, weight_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tokenizers.labels import label
 from mta_viz.ui.attention.spans import spans_of
+from mta_viz.ui.kernels.model import weights_source
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
-from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, head_label, layer_label, lines, plain
+from mta_viz.ui.shell.show import show
+from mta_viz.ui.shell.widgets import caption, head_name, lines, plain
 
-MAP_PX = 420
 ASK_FROM = 1.0  # seconds
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
-PLACES: dict[Place | MixPlace, str] = {
-    "pre": "key-query kernels before the softmax",
-    "head_pre": "rows of the head mixing before the softmax",
-    "post": "key-query kernels after the softmax",
-    "head_post": "rows of the head mixing after the softmax",
-}
+
+
+@dataclass
+class Asked:
+    """The measurement on a prompt that the visitor asked for, by its key."""
+
+    key: tuple[Hashable, ...] | None = None
 
 
 def draw_matters(page: Page, kernel: KernelId) -> None:
     """The card's section: the measured table first, then this prompt."""
     st.markdown("**Matters**")
-    found = effects_of(page)
-    if isinstance(found, Absent) or found.of(kernel) is None:
-        _draw_absent(page, found)
+    effects = effects_of(page)
+    if isinstance(effects, Absent) or effects.of(kernel) is None:
+        _draw_absent(page, effects)
     else:
-        caption(_setting(found))
-        _draw_map(page, found, kernel)
+        caption(_setting(effects))
+        spec = KernelEffects(kernel.layer, kernel.head, kernel.where)
+        show(weights_source(page), spec, on_head, widget=f"effects.{page.key}.{hash(spec)}")
     st.markdown("**On this prompt**")
     _draw_prompt(page, kernel)
 
@@ -63,19 +61,19 @@ def effects_of(page: Page) -> Effects | Absent:
     return remember(partial(find_effects, folder), "effects", str(folder), changed(folder))
 
 
-def matters_sentence(found: Effects | Absent, kernel: KernelId) -> str:
+def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:
     """The verdict in one sentence: accuracy with and without, their interval, nats, and the rank."""
-    effect = None if isinstance(found, Absent) else found.of(kernel)
-    if isinstance(found, Absent) or effect is None:
+    effect = None if isinstance(effects, Absent) else effects.of(kernel)
+    if isinstance(effects, Absent) or effect is None:
         return NOT_TESTED
     change, logs = effect.accuracy_change, effect.log_probability_change
     what = "set to identity" if kernel.where in ("pre", "post") else "with its row at identity"
     ends = f"{_signed(change.value)}, 95 % interval {_signed(change.low)} to {_signed(change.high)}"
     nats = f"{_signed(logs.value)} nats" if math.isfinite(logs.value) else "not a finite number"
-    ranked = list(found.of_each())
+    ranked = list(effects.of_each())
     return (
-        f"Matters: {what}, accuracy on {TASKS[found.task]} {_moves(found.accuracy, effect)} "
-        f"({ends}, {found.samples:,} samples); log-probability of the answer {nats}: "
+        f"Matters: {what}, accuracy on {TASKS[effects.task]} {_moves(effects.accuracy, effect)} "
+        f"({ends}, {effects.samples:,} samples); log-probability of the answer {nats}: "
         f"rank {ranked.index(kernel) + 1} of {len(ranked)} kernels by that."
     )
 
@@ -93,19 +91,21 @@ def _signed(value: float) -> str:
     return ("−" if value < 0 and float(text) else "+") + text
 
 
-def _setting(found: Effects) -> str:
-    everything = max(found.effects, key=lambda effect: len(effect.plan))
-    told = f"Each sample: {found.setting}; the same {found.samples:,} samples with and without the kernel."
+def _setting(effects: Effects) -> str:
+    everything = max(effects.effects, key=lambda effect: len(effect.plan))
+    words = (
+        f"Each sample: {effects.setting}; the same {effects.samples:,} samples with and without the kernel."
+    )
     if len(everything.plan) > 1:
-        told += f" With everything at identity at once accuracy is {weight_text(everything.accuracy)}."
-    return told
+        words += f" With everything at identity at once accuracy is {weight_text(everything.accuracy)}."
+    return words
 
 
-def _draw_absent(page: Page, found: Effects | Absent) -> None:
-    if isinstance(found, Absent):
-        why = found.reason
+def _draw_absent(page: Page, effects: Effects | Absent) -> None:
+    if isinstance(effects, Absent):
+        why = effects.reason
     else:
-        why = f"{len(found.effects)} effects are measured so far, this kernel's is not among them."
+        why = f"{len(effects.effects)} effects are measured so far, this kernel's is not among them."
     st.info(plain(f"{why} This command measures every kernel, and goes on where it stopped:"))
     lines(effects_command(page), "effects-command")
 
@@ -115,53 +115,6 @@ def effects_command(page: Page) -> str:
     task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
     path = shlex.quote(str(page.model.source.path)) if page.model.source else "PATH"
     return f"python -m mta_viz effects {path} --task {task}"
-
-
-def _draw_map(page: Page, found: Effects, kernel: KernelId) -> None:
-    """All kernels of this kind, layers down and heads across."""
-    numbering, place = page.numbering, (kernel.layer, kernel.head)
-    figure = remember(
-        lambda: effect_map(found, kernel, page.model.config, numbering),
-        "effect map", page.key, found, kernel, numbering,
-    )  # fmt: skip
-    alt = "Change of the answer's log-probability with each kernel at identity"
-    chart(figure, f"effects.{page.key}.{kernel.where}.{place}", on_head, alt=alt)
-    caption_with_save(
-        f"All {PLACES[kernel.where]}: how the log-probability of the right answer changes when that one "
-        "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click one "
-        "to open it. Hatched: not measured.",
-        (state.selection().checkpoint, "effects", kernel.where),
-        figure,
-        lambda: effects_csv(found),
-        "effects",
-    )
-
-
-def effect_map(found: Effects, kernel: KernelId, config: ModelConfig, numbering: int) -> Figure:
-    """The map of one kind of kernels on the scale of all of them, `kernel` framed."""
-    sizes = [abs(effect.log_probability_change.value) for effect in found.of_each().values()]
-    score = Score(
-        "effect",
-        f"Answer's log-probability without it, {WHERE[kernel.where]}",
-        "nats",
-        "",
-        MADE_BY[kernel.where],
-    )
-    return value_map(
-        score,
-        _values(found, kernel.where, config),
-        limit=round_up(max((size for size in sizes if math.isfinite(size)), default=1.0)),
-        numbering_from=numbering,
-        selected=(kernel.layer, kernel.head),
-        width=MAP_PX,
-    )
-
-
-def _values(found: Effects, where: Place | MixPlace, config: ModelConfig) -> Float[np.ndarray, "layer head"]:
-    values = np.full((config.n_layers, config.n_heads), np.nan)
-    for one, effect in found.of_each(where).items():
-        values[one.layer, one.head] = effect.log_probability_change.value
-    return values.round(3) + 0.0  # more digits do not fit a tile; no -0.0
 
 
 def _draw_prompt(page: Page, kernel: KernelId) -> None:
@@ -180,23 +133,27 @@ def _draw_prompt(page: Page, kernel: KernelId) -> None:
 def _wanted(page: Page, key: tuple[Hashable, ...]) -> bool:
     """Whether to measure: what is measured already or quick, the rest after its button."""
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
-    if seconds <= ASK_FROM or state.get("kernel effect") == key or stores().drawn.get(key) is not None:
+    if seconds <= ASK_FROM or state.part(Asked).key == key or stores().drawn.get(key) is not None:
         return True
     st.button(
         f"Measure it on this prompt, about {math.ceil(seconds)} s",
         key="kernel-effect",
-        on_click=state.put,
-        args=("kernel effect", key),
+        on_click=_ask,
+        args=(key,),
     )
     return False
+
+
+def _ask(key: tuple[Hashable, ...]) -> None:
+    state.part(Asked).key = key
 
 
 def prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> list[str]:
     """What the kernel does here: to its own map, to the attention, to the needle, to the next token."""
     kernel, change = effect.kernel, effect.change
-    head = f"{layer_label(kernel.layer, page.numbering)} {head_label(kernel.head, page.numbering)}"
+    head = head_name(kernel.layer, kernel.head, page.numbering)
     centred = ", each row less its mean" if change.before.value.unit == "score" else ""
-    told = [
+    sentences = [
         f"It changes the map by {change.size:.2f} of the map's own size: {change.before.value.long} against "
         f"{change.after.value.long}{centred}.",
         f"With the identity instead and the same layer input, {effect.mass_moved:.1%} of {head}'s final "
@@ -204,12 +161,12 @@ def prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> lis
     ]
     if effect.gain is not None and span is not None:
         gain = effect.gain.gain
-        told.append(
+        sentences.append(
             f"Of the last token's attention, “{span.name}” gets {weight_text(effect.gain.with_kernel)} "
             f"with it and {weight_text(effect.gain.without)} without: "
             f"it {'adds' if gain >= 0 else 'takes'} {weight_text(abs(gain))}."
         )
-    return [*told, _answer_sentence(effect, page)]
+    return [*sentences, _answer_sentence(effect, page)]
 
 
 def _answer_sentence(effect: KernelEffect, page: Page) -> str:
@@ -218,11 +175,11 @@ def _answer_sentence(effect: KernelEffect, page: Page) -> str:
     def name(token: int) -> str:
         return label(tokenizer.decode((token,))) if tokenizer else f"token {token}"
 
-    now, then = (probability_text(math.exp(one)) for one in (answer.log_probability, answer.without))
-    told = (
+    now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
+    words = (
         f"The next token “{name(answer.token)}” has probability {now} with it and {then} without "
         f"({_signed(answer.change)} nats)"
     )
     if answer.token_without == answer.token:
-        return f"{told}, and stays the most probable."
-    return f"{told}; the most probable is then “{name(answer.token_without)}”."
+        return f"{words}, and stays the most probable."
+    return f"{words}; the most probable is then “{name(answer.token_without)}”."

@@ -1,157 +1,68 @@
-"""The conjunction lab: do two words together find a span that each alone does not?
+"""The conjunction lab: do two words together find a span that each alone does not?"""
 
-The conjunction lab's form: blocks of letters, or a text of one's own with lines of words.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.labs.conjunction import Conjunction, at_identity, check_reads_alike, conjunction
-from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, block_prompts, words_of, written_prompts
+from mta_viz.analysis.labs.conjunction import (
+    Conjunction,
+    Measure,
+    Strongest,
+    measure_there,
+    ranked,
+    score_of,
+    strongest,
+    tested,
+)
+from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, example
 from mta_viz.errors import PromptError
+from mta_viz.figures.base import Source
+from mta_viz.figures.labs.measured import ITSELF, BlockConjunction, OfConjunction, TextConjunction
 from mta_viz.model.plans import everything_to_identity
+from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import KERNELS_ONLY, estimate_seconds, tokenize
-from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
-from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.ui.labs.conjunction_view import draw_results
-from mta_viz.ui.labs.parts import Measurement, draw_measurement
-from mta_viz.ui.shell import cache, state
-from mta_viz.ui.shell.cache import ModelKey, Stores
+from mta_viz.plots.attention.heads import value_text
+from mta_viz.plots.theme import score_text, weight_text
+from mta_viz.run.tracing import KERNELS_ONLY, estimate_seconds
+from mta_viz.tasks.blocks import VOCAB_SIZE
+from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
+from mta_viz.ui.shell import show, state, work
+from mta_viz.ui.shell.cache import ModelKey, Stores, stores
 from mta_viz.ui.shell.loading import model_of
+from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.models import twin_beside
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.pickers import on_head
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_name, plain
 from mta_viz.ui.shell.work import Work, time_text
 
-KINDS = ("Blocks", "My own text")
-TEXT = (
-    "A boy fed the {B} in the yard. {A} saw the {B} by the gate. Then {A} went home with a book. "
-    "Where did {A?} see the {B?}?"
-)
-SPAN = "{A} saw the {B} by the gate"
-LINES = (
-    "Alice, rabbit, Peter, parrot",
-    "Maria, weasel, James, monkey",
-    "Helen, donkey, Susan, salmon",
-    "Felix, sheep, Alice, mouse",
-    "Jacob, goat, Laura, duck",
-    "Mark, lamb, Kate, duck",
-    "Diana, monkey, Julia, beaver",
-    "Emily, goose, Sarah, mouse",
-)
-LETTERS = ("hjnvt.q{A}gz{B}.aoxsb#{A?}{B?}", "q{A}gz{B}", "d, f, m, p\ne, r, m, p\nu, w, k, y")
-
-
-@dataclass(frozen=True)
-class BlockForm:
-    """Sequences of a block task."""
-
-    task: BlockTask
-    n: int
-    seed: int
-
-    def samples(self, tokenizer: Tokenizer) -> tuple[FourPrompts, ...]:
-        """Raises ConfigError where too few sequences will do."""
-        return block_prompts(self.task, self.n, self.seed)
-
-
-@dataclass(frozen=True)
-class TextForm:
-    """A text, its span, and a line of four words for each sample."""
-
-    text: str
-    span: str
-    lines: str
-
-    @property
-    def n(self) -> int:
-        """How many samples the lines are."""
-        return len(words_of(self.lines))
-
-    def samples(self, tokenizer: Tokenizer) -> tuple[FourPrompts, ...]:
-        """Raises PromptError saying what is missing, or by how many tokens the prompts differ."""
-        return written_prompts(tokenizer, self.text, self.span, words_of(self.lines))
-
-
-Form = BlockForm | TextForm
-
-
-def draw_form(page: Page) -> Form:
-    """Blocks are offered where the model has the block task's letters."""
-    letters = page.model.config.vocab_size == VOCAB_SIZE
-    kinds = KINDS if letters else KINDS[1:]
-    kind = kinds[0]
-    if len(kinds) > 1:
-        kind = st.segmented_control(
-            "Prompts", kinds, required=True, **state.kept("conjunction prompts", kinds[0], kinds)
-        )
-    return _draw_blocks() if kind == KINDS[0] else _draw_text(page, letters)
-
-
-def _draw_blocks() -> BlockForm:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        n_letters = st.number_input(
-            "Letters a block, N",
-            3,
-            25,
-            width=150,
-            **state.kept("conjunction letters a block", 5, within=(3, 25)),
-        )
-        count = st.number_input(
-            "Blocks", 1, 10_000, width=120, **state.kept("conjunction blocks", 52, within=(1, 10_000))
-        )
-        n = st.number_input(
-            "Samples", 1, 500, width=120, **state.kept("conjunction samples", 20, within=(1, 500))
-        )
-        seed = st.number_input(
-            "Seed", 0, 10**6, width=120, **state.kept("conjunction seed", 0, within=(0, 10**6))
-        )
-    return BlockForm(BlockTask(int(n_letters), 2, int(count)), int(n), int(seed))
-
-
-def _draw_text(page: Page, letters: bool) -> TextForm:
-    text, span, lines = LETTERS if letters else (TEXT, SPAN, _fitting(page))
-    which = "letters" if letters else "text"  # each vocabulary keeps its own
-    text = st.text_area(
-        "Text: {A} and {B} are the two words, {A?} and {B?} where they are asked for",
-        height=96,
-        help="{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the "
-        "span. The last token's row is measured.",
-        **state.kept(f"conjunction {which}", text),
-    )
-    span = st.text_input(
-        "Span: the part of the text whose attention is measured",
-        **state.kept(f"conjunction {which} span", span),
-    )
-    lines = st.text_area(
-        "A line a sample: A, B, what stands for A, what stands for B",
-        height=120,
-        help="What stands for a word needs as many tokens as the word. With one line there is no interval.",
-        **state.kept(f"conjunction {which} lines", lines),
-    )
-    return TextForm(text, span, lines)
-
-
-def _fitting(page: Page) -> str:
-    """The example lines whose words this tokenizer cuts into as many tokens."""
-    there = [line for line in LINES if _fits(page, line)]
-    return "\n".join(there or LINES[:1])
-
-
-def _fits(page: Page, line: str) -> bool:
-    lengths = [len(tokenize(page.model, f"the {word}")) for word in words_of(line)[0]]
-    return lengths[:2] == lengths[2:]
-
-
+Results = dict[str, Conjunction]  # by the names of the models
 NAME = "conjunction"
-ITSELF = "the same model, kernels at identity"
+KINDS = ("Blocks", "My own text")
 ALONE = "nothing"
 SHOWN_END = 80  # characters of a prompt: the end, where the prompts differ
-Found = dict[str, Conjunction]  # by the names of the models
+MAP_PX = 452
+LEAST = 0.001  # of a share: what is written with three decimals
+MEASURES = {"share": "share of the row", "odds": "log-odds"}
+KIND, BESIDE = Setting("conjunction prompts", KINDS[0]), Setting("conjunction beside", ALONE)
+LETTERS, BLOCKS = Setting("conjunction letters a block", 5), Setting("conjunction blocks", 52)
+SAMPLES, SEED = Setting("conjunction samples", 20), Setting("conjunction seed", 0)
+MEASURE, STAGE = Setting("conjunction measure", "share"), Setting("conjunction stage", "")
+TEXTS = {  # each vocabulary keeps its own
+    which: tuple(Setting(f"conjunction {which}{part}", "") for part in ("", " span", " lines"))
+    for which in ("letters", "text")
+}
+READING = (
+    "Above 0 (green): the two words together give the span more than their parts add up to; an AND where "
+    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log- "
+    "odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the scores "
+    "of both words add up and the softmax lets only their sum through. Log-odds of a head that gives the "
+    "span no share say little."
+)
 
 
 def draw_conjunction(page: Page) -> None:
@@ -165,11 +76,60 @@ def draw_conjunction(page: Page) -> None:
         "prompts test it: both words asked for, each alone, neither. I = f(both) − f(A only) − f(B only) + "
         "f(neither), f what the last token gives the span."
     )
-    form = draw_form(page)
-    first = BlockForm(form.task, 1, form.seed) if isinstance(form, BlockForm) else form
-    samples = first.samples(page.model.tokenizer)
-    _draw_prompts(samples[0], isinstance(form, BlockForm))
-    _draw_run(page, form, len(samples[0].prompts[0]))
+    figure = _draw_form(page.model)
+    blocks = isinstance(figure, BlockConjunction)
+    first = replace(figure, samples=1) if isinstance(figure, BlockConjunction) else figure
+    sample = first.samples_of(page.model)[0]
+    _draw_prompts(sample, blocks)
+    _draw_test(page, figure, len(sample.prompts[0]))
+
+
+def _draw_form(model: HookedMTA) -> OfConjunction:
+    """Blocks are offered where the model has the block task's letters."""
+    letters = model.config.vocab_size == VOCAB_SIZE
+    if not letters:
+        return _draw_text(model, "text")
+    kind = st.segmented_control("Prompts", KINDS, required=True, **KIND.widget(KINDS))
+    return _draw_blocks() if kind == KINDS[0] else _draw_text(model, "letters")
+
+
+def _draw_blocks() -> BlockConjunction:
+    fields: dict[str, tuple[str, int, int, Setting[int]]] = {
+        "letters": ("Letters a block, N", 3, 25, LETTERS),
+        "blocks": ("Blocks", 1, 10_000, BLOCKS),
+        "samples": ("Samples", 1, 500, SAMPLES),
+        "seed": ("Seed", 0, 10**6, SEED),
+    }
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        values: dict[str, Any] = {
+            name: int(st.number_input(label, low, high, width=150, **setting.widget(within=(low, high))))
+            for name, (label, low, high, setting) in fields.items()
+        }
+    return BlockConjunction(**values)
+
+
+def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
+    usual = example(model)
+    text, span, lines = (
+        setting.widget(default=default) for setting, default in zip(TEXTS[which], usual, strict=True)
+    )
+    return TextConjunction(
+        text=st.text_area(
+            "Text: {A} and {B} are the two words, {A?} and {B?} where they are asked for",
+            height=96,
+            help="{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the "
+            "span. The last token's row is measured.",
+            **text,
+        ),
+        span=st.text_input("Span: the part of the text whose attention is measured", **span),
+        lines=st.text_area(
+            "A line a sample: A, B, what stands for A, what stands for B",
+            height=120,
+            help="What stands for a word needs as many tokens as the word. With one line there is no "
+            "interval.",
+            **lines,
+        ),
+    )
 
 
 def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
@@ -190,70 +150,190 @@ def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     caption(words)
 
 
-def _pick_beside(page: Page) -> tuple[str, ModelKey | None]:
+def _draw_test(page: Page, figure: OfConjunction, n_tokens: int) -> None:
+    figure, twin = _pick_beside(page, figure)
+    runs = figure.n * len(PROMPTS) * (1 if figure.beside == "nothing" else 2)
+    seconds = runs * estimate_seconds(page.model, n_tokens)
+    draw_measured(
+        Measurement(
+            NAME,
+            (NAME, page.model_key, figure, twin),
+            "Run the test",
+            partial(_test, source_of(page), figure, twin, stores()),
+            f"{runs:,} runs of a prompt, about {time_text(seconds)} here. Results so far are kept.",
+        ),
+        partial(_draw_results, page, figure, twin),
+    )
+
+
+def _pick_beside(page: Page, figure: OfConjunction) -> tuple[OfConjunction, ModelKey | None]:
     """What runs on the same samples: the twin, this model at identity, or nothing."""
     twin = twin_beside(page.model_key) if page.model_key is not None else None
     names = [twin[0]] if twin else []
     if everything_to_identity(page.model.config):
         names.append(ITSELF)
     names.append(ALONE)
-    name = st.selectbox("Beside", names, width=330, **state.kept("conjunction beside", names[0], names))
-    return name, twin[1] if twin and name == twin[0] else None
+    name = st.selectbox("Beside", names, width=330, **BESIDE.widget(names, default=names[0]))
+    if twin and name == twin[0]:
+        return replace(figure, beside="other"), twin[1]
+    return replace(figure, beside="identity" if name == ITSELF else "nothing"), None
 
 
-def _draw_run(page: Page, form: Form, n_tokens: int) -> None:
-    name, twin = _pick_beside(page)
-    runs = form.n * len(PROMPTS) * (1 if name == ALONE else 2)
-    seconds = runs * estimate_seconds(page.model, n_tokens)
-    key = (NAME, page.model_key, form, name)
-    own = state.selection().checkpoint or "this model"
-    draw_measurement(
-        Measurement(
-            NAME,
-            key,
-            "Run the test",
-            f"{runs:,} runs of a prompt, about {time_text(seconds)} here. Results so far are kept.",
-            partial(_work, page.model, own, form, (name, twin), cache.stores()),
-            partial(_draw_found, page, key),
-        )
+def _test(
+    source: Source, figure: OfConjunction, twin: ModelKey | None, kept: Stores, running: Work, keep: Keep
+) -> Results:
+    """The model, then what stands beside it, on the same samples."""
+    if twin is not None:
+        source = replace(source, beside=Source(model_of(twin, kept, running)))
+    running.begin("Making the prompts")
+    samples = figure.samples_of(source.model)
+    return tested(
+        figure.models(source),
+        samples,
+        begin=lambda name: running.begin(f"Running {name}"),
+        keep=keep,
+        progress=running.report,
     )
 
 
-def _work(
-    model: HookedMTA,
-    own: str,
-    form: Form,
-    beside: tuple[str, ModelKey | None],
-    stores: Stores,
-    keep: Callable[[Found], None],
-    work: Work,
+def _draw_results(
+    page: Page, figure: OfConjunction, twin: ModelKey | None, results: Results | None, running: bool
 ) -> None:
-    """Test the model, then what stands beside it, on the same samples."""
-    work.begin("Making the prompts")
-    if model.tokenizer is None:
-        raise PromptError("this checkpoint came without its tokenizer")
-    samples, found = form.samples(model.tokenizer), dict[str, Conjunction]()
-    name, key = beside
+    """The verdicts, then one measure at one stage of each model, side by side."""
+    if not results:
+        st.info("The first sample is on its way." if running else "Not run yet. Press Run the test.")
+        return
+    for name, test in results.items():
+        st.markdown(plain(verdict(name, test, page.numbering)))
+    figure = _pick_measure(figure, next(iter(results.values())))
+    measure = figure.what(results)
+    own = next(iter(results))
+    heads = [(head.layer, head.head) for head in ranked(results[own], measure)]
+    select_first(NAME, (figure, page.model_key, results[own].n), heads)
+    source = _beside(page, twin)
+    with st.container(horizontal=True):
+        for place, name in enumerate(results):
+            with st.container(width=MAP_PX):
+                shown = replace(figure, of="beside" if place else "model")
+                _draw_model(source, shown, results, name)
+    st.markdown(plain(head_words(own, results[own], measure, page.numbering)))
+    caption(READING)
+    caption(f"{score_of(measure).definition} {_sure_words(results)}")
 
-    def measure(one: HookedMTA, called: str) -> None:
-        work.begin(f"Running {called}")
-        so_far = dict(found)
-        found[called] = conjunction(
-            one, samples, keep=lambda part: keep({**so_far, called: part}), progress=work.report
+
+def _beside(page: Page, twin: ModelKey | None) -> Source:
+    """The page's model, and the twin where it is still there: files say which it was."""
+    other = None if twin is None else work.finished("twin", twin, partial(_twin, twin), stores().models)
+    return source_of(page, None if other is None else Source(other))
+
+
+def _twin(key: ModelKey, running: Work) -> HookedMTA:
+    return model_of(key, stores(), running)
+
+
+def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
+    """What f is, and the stage; at first the share of the final weights."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.segmented_control(
+            "f", list(MEASURES), format_func=MEASURES.__getitem__, required=True,
+            **MEASURE.widget(list(MEASURES)),
+        )  # fmt: skip
+        stages = [stage.value.key for measure, stage in own.values if measure == name]
+        stage = st.segmented_control(
+            "Stage",
+            stages,
+            format_func=lambda key: Stage.from_key(key).value.short,
+            required=True,
+            **STAGE.widget(stages, default=stages[-1]),
         )
-
-    measure(model, own)
-    if key is not None:
-        twin: HookedMTA = model_of(key, stores, work)
-        check_reads_alike(twin, name, samples)
-        measure(twin, name)
-    elif name == ITSELF and (plain_one := at_identity(model)) is not None:
-        measure(plain_one, ITSELF)
+    return replace(figure, measure=name, stage=stage)
 
 
-def _draw_found(page: Page, key: object, found: Found | None, running: bool) -> None:
-    """What there is so far."""
-    if found:
-        draw_results(page, found, key)
-    else:
-        st.info(plain("The first sample is on its way." if running else "Not run yet. Press Run the test."))
+def _draw_model(source: Source, figure: OfConjunction, results: Results, name: str) -> None:
+    test, measure = results[name], figure.what(results)
+    there = measure_there(test, measure)
+    lacks = f" (it has no {measure[1].value.short}: {there[1].value.short})" if there != measure else ""
+    st.markdown(plain(f"{name}, {test.n:,} sample{'s' if test.n > 1 else ''}{lacks}"))
+    own, selected = figure.of == "model", state.selection()
+    widget = f"conjunction.{hash((figure, name, test.n))}"
+    if own and selected.layer is not None and selected.head is not None:
+        figure = replace(figure, marked=(selected.layer, selected.head))
+    show.show(source, figure, on_head if own else None, result=results, widget=widget)
+    _draw_ranking(source.numbering, test, there, f"{widget}.table", own)
+
+
+def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: str, own: bool) -> None:
+    effects = test.effects(measure)
+    heads = {(head.layer, head.head): head for head in ranked(test, measure)}
+
+    def row(layer: int, head: int) -> dict[str, str]:
+        place = layer, head
+        both = float(effects.means[0][place])
+        parts = {"A adds": effects.a, "B adds": effects.b}
+        return {
+            "I": _text(measure, heads[place].interaction),
+            "95 %": _ends(measure, heads[place].low, heads[place].high),
+            "both": weight_text(both) if measure[0] == "share" else score_text(both),
+            **{name: _text(measure, float(part.mean[place])) for name, part in parts.items()},
+        }
+
+    ranked_table(widget, list(heads), row, numbering, own, height=260)
+
+
+def verdict(name: str, test: Conjunction, numbering: int) -> str:
+    """The head and stage where a model's share shows the surest conjunction."""
+    best = strongest(test, "share")
+    if best is None:
+        return f"{name}: no head has a share that is a number."
+    shares = test.effects(best.measure).means[:, best.layer, best.head].tolist()
+    words = "the span's share is {:.3f} with both words, {:.3f} with A only, {:.3f} with B only, {:.3f} with "
+    where = f"{head_name(best.layer, best.head, numbering)} at {best.measure[1].value.short}"
+    if test.n > 1 and best.low < LEAST:
+        no = f"no head's I is surely above 0 (lower end {LEAST} or more)"
+        return f"{name}: {no}; first in rank is {where}, I = {_interval(best)}."
+    return f"{name}: {where}, I = {_interval(best)}: {words.format(*shares)}neither."
+
+
+def head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
+    """What the two words do at the selected head, each with its interval; empty where the stage is absent."""
+    selected, effects = state.selection(), test.effects(measure)
+    place = selected.layer or 0, selected.head or 0
+    n_layers, n_heads = effects.a.mean.shape
+    if place[0] >= n_layers or place[1] >= n_heads or effects.a.mean[place].isnan():
+        return ""
+    parts = {"A adds": effects.a, "B adds": effects.b, "both together beyond that (I)": effects.interaction}
+    words = []
+    for what, part in parts.items():
+        mean, low, high = (float(values[place]) for values in (part.mean, part.low, part.high))
+        ends = _ends(measure, low, high)
+        words.append(f"{what} {_text(measure, mean)}" + (f" [{ends}]" if ends else ""))
+    where = f"{head_name(*place, numbering)} of {name}, {measure[1].value.short}"
+    return f"{where}: {', '.join(words)} ({score_of(measure).unit})."
+
+
+def _interval(head: Strongest) -> str:
+    value = _text(head.measure, head.interaction)
+    ends = _ends(head.measure, head.low, head.high)
+    return f"{value} [{ends}]" if ends else f"{value} (one sample, no interval)"
+
+
+def _ends(measure: Measure, low: float, high: float) -> str:
+    """Both ends of an interval; empty with one sample, which has none."""
+    return "" if math.isnan(low) else f"{_text(measure, low)}, {_text(measure, high)}"
+
+
+def _text(measure: Measure, value: float) -> str:
+    """A difference, with its sign; what is nothing but rounding is 0."""
+    return value_text(score_of(measure), round(value, 3) + 0.0)
+
+
+def _sure_words(results: Results) -> str:
+    own = next(iter(results.values()))
+    if own.n < 2:
+        return "One sample has no interval: give more lines, or more sequences."
+    few = " With fewer than 10 samples such an interval is too narrow." if own.n < 10 else ""
+    heads = sum(len(ranked(own, measure)) for measure in own.values)
+    return (
+        f"Intervals: 95 % bootstrap over {own.n:,} samples; heads ranked by the lower end. Of {heads:,} "
+        f"numbers a model, one in twenty leaves 0 out by chance. Heads of two models are not paired.{few}"
+    )

@@ -1,184 +1,145 @@
-"""The finder on the page: every head's map cell, the ranked table with all stages, the way to Attention.
-
-The chosen head's maps before and after its convolutions, where the asking tokens meet the asked part.
-"""
+"""Which heads found what was asked for: their map, their ranking with all stages, the chosen head's maps."""
 
 import math
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
-from mta_viz.analysis.attention.changes import subtract
-from mta_viz.analysis.attention.heads import HeadScores, Ranked, ranking
-from mta_viz.analysis.attention.maps import AttentionMap, shared_limit
+from mta_viz.analysis.attention.heads import Ranked, ranking
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.labs.finder import Finder, Region, StepCrop, lit_most, step_crops
-from mta_viz.exporting.data import map_csv, scores_csv
+from mta_viz.analysis.labs.finder import Finder, StepCrop, lit_most
+from mta_viz.figures.base import Source
+from mta_viz.figures.labs.samples import CropMap, FinderMap
 from mta_viz.model.stages import Stage
-from mta_viz.plots.attention.heads import score_map, value_text
-from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
-from mta_viz.plots.theme import Figure, limit_text, score_text, weight_text
-from mta_viz.run.tracing import capture
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.plots.attention.heads import value_text
+from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.ui.attention.spans import NO_SPAN, name_spans, span_name
-from mta_viz.ui.shell import cache, state, work
-from mta_viz.ui.shell.cache import RunKey, remember
+from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
+from mta_viz.ui.shell import show, state, work
+from mta_viz.ui.shell.cache import RunKey
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.sidebar import use_prompt
-from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, head_label, layer_label, picked
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_name, layer_label
 from mta_viz.ui.shell.work import Work
 
-MAP_PX = 400
-DEFAULTS = ("span.final", "gain.kq", "gain.kq2", "gain.final")
+F = TypeVar("F", bound="FinderMap | CropMap")
+SCORE, PART = Setting("finder score", ""), Setting("finder part", "")
+CROP_SHOWN = Setting("crop shown", False)
+MAP_PX, CROP_PX = 400, 300
+STEPS = {"before the softmax": (Stage.RAW, Stage.KQ), "after it": (Stage.SOFTMAX, Stage.SOFTMAX_KQ)}
 
 
-def draw_finder(page: Page, finder: Finder, run: Hashable, words: str, prompt: "Prompt") -> None:
-    """Map and table of one score; `words` name the asked part, `run` is equal only for equal runs."""
-    scores = finder.asked
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = _pick_score(scores)
-        part = _pick_part(finder, words)
-    shown = finder.scores[part]
-    caption(lit_words(finder, page.numbering))
-    ranked = [one for one in ranking(shown, key) if not math.isnan(one.value)]
-    place = _chosen(ranked, (run, key, part))
-    with st.container(horizontal=True):
-        with st.container(width=MAP_PX):
-            _draw_map(page, shown, key, place, run)
-        with st.container(key="finder-table"):
-            _draw_table(page, finder, shown, key, ranked, run)
-            _draw_chosen(page, finder, place, prompt)
-    score = next(one for one in shown.scores if one.key == key)
-    caption(f"{score.name} ({score.unit}): {score.definition} {_column_words(finder)}")
-
-
+@dataclass(frozen=True)
 class Prompt:
     """What the Attention page is to run: a text, and how it finds the spans to name there."""
 
-    def __init__(self, text: str, spans: Callable[[], tuple[Span, ...]]) -> None:
-        self.text, self.spans = text, spans
+    text: str
+    spans: Callable[[], tuple[Span, ...]]
 
 
-def _pick_score(scores: HeadScores) -> str:
-    there = {score.key: score for score in scores.scores}
-    key = st.selectbox(
+def draw_finder(page: Page, figure: FinderMap, finder: Finder, words: str, prompt: Prompt) -> None:
+    """Map and ranking by one score; `words` name the asked part."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        figure = replace(figure, score=_pick_score(figure, finder))
+        figure = replace(figure, part=_pick_part(finder, words))
+    caption(lit_words(finder, page.numbering))
+    score = figure.score_of(finder)
+    ranked = [head for head in ranking(figure.scores_of(finder), score.key) if not math.isnan(head.value)]
+    linked = {"l", "h"} <= state.session().link.opened_with.keys()
+    select_first("finder", figure, [(head.layer, head.head) for head in ranked], keep_first=linked)
+    place = state.selection().layer or 0, state.selection().head or 0
+    with st.container(horizontal=True):
+        with st.container(width=MAP_PX):
+            shown = replace(figure, marked=place)
+            show.show(source_of(page), shown, on_head, result=finder, widget=f"finder.{hash(shown)}")
+        with st.container(key="finder-table"):
+            _draw_ranking(page, finder, figure, ranked)
+            _draw_chosen(page, finder, place, prompt)
+    caption(_column_words(finder))
+
+
+def _pick_score(figure: FinderMap, finder: Finder) -> str:
+    there = {score.key: score for score in finder.asked.scores}
+    return st.selectbox(
         "Rank heads by",
         list(there),
         format_func=lambda key: f"{there[key].name} ({there[key].unit})",
         width=300,
         help="Of the map and the table.",
-        **state.kept("finder score", next(one for one in DEFAULTS if one in there), list(there)),
+        **SCORE.widget(list(there), default=figure.score_of(finder).key),
     )
-    return key
 
 
-def _pick_part(finder: Finder, words: str) -> Span:
-    """Which part the scores are about: the asked one, unless a visitor wants to see another."""
-    names = {part.name: part for part in finder.parts.all}
+def _pick_part(finder: Finder, words: str) -> str:
+    """The letter of the part the scores are about: "" for the asked one, unless another is wanted."""
+    names = {part.name: part.letter for part in finder.parts.all}
     if len(names) == 1:
-        return finder.parts.asked
+        return ""
+    asked = finder.parts.asked.name
     name = st.selectbox(
-        f"{words} looked for",
-        list(names),
-        width=330,
-        **state.kept("finder part", finder.parts.asked.name, list(names)),
+        f"{words} looked for", list(names), width=330, **PART.widget(list(names), default=asked)
     )
-    return names[name]
+    return "" if name == asked else names[name]
 
 
-def _chosen(ranked: list[Ranked], ranking_key: Hashable) -> tuple[int, int]:
-    """The selected head; a new ranking begins at its first, but for the one a link opens with."""
-    view, known = state.selection(), state.get("finder ranking")
-    linked = known is None and {"l", "h"} <= state.get("opened with", {}).keys()
-    if known != ranking_key or view.layer is None or view.head is None:
-        state.put("finder ranking", ranking_key)
-        if ranked and not linked:
-            state.select(layer=ranked[0].layer, head=ranked[0].head)
-    return state.selection().layer or 0, state.selection().head or 0
+def _draw_ranking(page: Page, finder: Finder, figure: FinderMap, ranked: list[Ranked]) -> None:
+    score = figure.score_of(finder)
+    values = {(head.layer, head.head): value_text(score, head.value) for head in ranked}
 
+    def row(layer: int, head: int) -> dict[str, Any]:
+        stages = _stage_texts(finder, layer, head)
+        return {
+            score.name: values[layer, head],
+            "raw to final": [
+                share for share in finder.shares[:, layer, head].tolist() if not math.isnan(share)
+            ],
+            **{short: text for short, text in stages.items() if short != score.name},
+            "p": _share_text(float(finder.p[layer, head])),
+        }
 
-def _draw_map(page: Page, shown: HeadScores, key: str, place: tuple[int, int], run: Hashable) -> None:
-    figure = remember(
-        lambda: score_map(shown, key, numbering_from=page.numbering, selected=place, width=MAP_PX),
-        "finder map", run, shown.span, key, place, page.numbering,
-    )  # fmt: skip
-    chart(figure, f"finder.{hash((run, shown.span, key, place))}", on_head, alt="One score of all heads")
-    caption_with_save(
-        "Layers down, heads across. Click a head to choose it. Hatched: this layer has no such stage.",
-        (state.selection().checkpoint, "finder", key),
-        figure,
-        lambda: scores_csv(shown),
-        "finder",
+    lines = st.column_config.LineChartColumn(
+        "raw to final", y_min=0.0, y_max=1.0, help="The asked part's share at each stage."
     )
+    name = f"finder.table.{hash(figure)}"
+    ranked_table(name, list(values), row, page.numbering, height=260, column_config={"raw to final": lines})
 
 
-def _draw_table(
-    page: Page, finder: Finder, shown: HeadScores, key: str, ranked: list[Ranked], run: Hashable
-) -> None:
-    score = next(one for one in shown.scores if one.key == key)
-    name = f"finder.table.{hash((run, shown.span, key))}"
-    st.dataframe(
-        [_row(page, finder, score.name, value_text(score, one.value), one) for one in ranked],
-        hide_index=True,
-        height=260,
-        key=name,
-        on_select=lambda: _take(picked(name), ranked),
-        selection_mode="single-row",
-        column_config={
-            "raw to final": st.column_config.LineChartColumn(
-                "raw to final", y_min=0.0, y_max=1.0, help="The asked part's share at each stage."
-            )
-        },
-    )
+def _stage_texts(finder: Finder, layer: int, head: int) -> dict[str, str]:
+    """The asked part's share at each stage the model has, by the stages' short names."""
+    shares = zip(Stage, finder.shares, strict=True)
+    return {
+        stage.value.short: _share_text(float(heads[layer, head]))
+        for stage, heads in shares
+        if not heads.isnan().all()
+    }
+
+
+def _share_text(share: float) -> str:
+    return "" if math.isnan(share) else f"{share:.3f}"
 
 
 def _column_words(finder: Finder) -> str:
     """What the table's other columns are."""
-    return (
+    words = (
         "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
-        f"the share if the softmax came there. {_p_words(finder)}"
+        "the share if the softmax came there."
     )
-
-
-def _p_words(finder: Finder) -> str:
     if not finder.n_null:
-        return "There is no other passage of its length to compare it with."
+        return f"{words} There is no other passage of its length to compare it with."
     return (
-        f"p: its final share's rank among {finder.n_null} other passages of its length, "
+        f"{words} p: its final share's rank among {finder.n_null} other passages of its length, "
         f"{1 / (1 + finder.n_null):.3f} at best."
     )
 
 
-def _row(page: Page, finder: Finder, name: str, value: str, one: Ranked) -> dict[str, Any]:
-    shares = finder.shares[:, one.layer, one.head].tolist()
-    told = {
-        stage.value.short: "" if math.isnan(share) else f"{share:.3f}"
-        for stage, share, all_heads in zip(Stage, shares, finder.shares, strict=True)
-        if not all_heads.isnan().all()
-    }
-    p = float(finder.p[one.layer, one.head])
-    return {
-        "head": f"{layer_label(one.layer, page.numbering)} {head_label(one.head, page.numbering)}",
-        name: value,
-        "raw to final": [share for share in shares if not math.isnan(share)],
-        **{short: text for short, text in told.items() if name != short},
-        "p": "" if math.isnan(p) else f"{p:.3f}",
-    }
-
-
-def _take(row: int | None, ranked: list[Ranked]) -> None:
-    if row is not None and 0 <= row < len(ranked):
-        state.select(layer=ranked[row].layer, head=ranked[row].head)
-
-
 def _draw_chosen(page: Page, finder: Finder, place: tuple[int, int], prompt: Prompt) -> None:
-    layer, head = place
-    name = f"{layer_label(layer, page.numbering)} {head_label(head, page.numbering)}"
-    caption(f"{name}: {head_words(finder, layer, head)}")
+    name = head_name(*place, page.numbering)
+    caption(f"{name}: {head_words(finder, *place)}")
     if st.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
         _open_in_attention(page, finder, prompt)
         st.switch_page("pages/attention.py")
@@ -186,37 +147,29 @@ def _draw_chosen(page: Page, finder: Finder, place: tuple[int, int], prompt: Pro
 
 def head_words(finder: Finder, layer: int, head: int) -> str:
     """What one head does with the asked part, step by step."""
-    values = finder.asked.values
-    shares = finder.shares[:, layer, head].tolist()
-    told = [
-        f"{stage.value.short} {share:.3f}"
-        for stage, share in zip(Stage, shares, strict=True)
-        if not math.isnan(share)
-    ]
-    words = f"share of “{finder.parts.asked.name}” {', '.join(told)}"
-    mass = float(values["mass.final"][layer, head])
+    shares = [f"{short} {text}" for short, text in _stage_texts(finder, layer, head).items() if text]
+    words = f"share of “{finder.parts.asked.name}” {', '.join(shares)}"
+    mass = float(finder.asked.values["mass.final"][layer, head])
     if mass < 0:
         words += f"; its final weights sum to {mass:+.3f} there: the part is subtracted"
-    if "selectivity" in values:
-        chosen = float(values["selectivity"][layer, head])
+    if "selectivity" in finder.asked.values:
+        chosen = float(finder.asked.values["selectivity"][layer, head])
         words += f"; selectivity {chosen:.2f} (of what all {len(finder.parts.all)} get)"
     return words + "."
 
 
 def lit_words(finder: Finder, numbering: int) -> str:
     """Which head's convolution lights the asked part: the most before the softmax, and the most after."""
-    told = []
-    for before, after in ((Stage.RAW, Stage.KQ), (Stage.SOFTMAX, Stage.SOFTMAX_KQ)):
-        found = lit_most(finder, before, after)
-        if found is not None:
-            layer, head = found
-            start, stop = (float(finder.share(stage)[layer, head]) for stage in (before, after))
-            where = "before the softmax" if after is Stage.KQ else "after it"
-            name = f"{layer_label(layer, numbering)} {head_label(head, numbering)}"
-            told.append(f"{where} that of {name}, share {start:.3f} before and {stop:.3f} after")
-    if not told:
+    lit = []
+    for where, (before, after) in STEPS.items():
+        place = lit_most(finder, before, after)
+        if place is not None:
+            start, stop = (float(finder.share(stage)[place]) for stage in (before, after))
+            name = head_name(*place, numbering)
+            lit.append(f"{where} that of {name}, share {start:.3f} before and {stop:.3f} after")
+    if not lit:
         return "No convolution of this model raises the asked part's share."
-    return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(told)}."
+    return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(lit)}."
 
 
 def _open_in_attention(page: Page, finder: Finder, prompt: Prompt) -> None:
@@ -227,96 +180,58 @@ def _open_in_attention(page: Page, finder: Finder, prompt: Prompt) -> None:
         asked = next((span for span in spans if span.name == finder.parts.asked.name), None)
         chosen = NO_SPAN if asked is None else span_name(asked)
         name_spans(RunKey(page.model_key, prompt.text).text, spans, chosen)
-    view = state.selection()
-    state.select(layer=view.layer, head=view.head, query=finder.parts.query, key=None)
+    state.select(query=finder.parts.query, key=None)
 
 
-SIZE = (300, 300)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A prompt and the region of it to look at; `words` name it, `key` is equal only for equal runs."""
-
-    tokens: Tokens
-    region: Region
-    words: str
-    key: Hashable
-
-
-def draw_crop(page: Page, asked: Asked) -> None:
+def draw_crops(page: Page, figure: CropMap, words: str) -> None:
     """A switch; behind it, a row of maps for each convolution of the chosen head's layer."""
-    view = state.selection()
-    layer, head = view.layer or 0, view.head or 0
-    name = f"{layer_label(layer, page.numbering)} {head_label(head, page.numbering)}"
-    if not st.toggle(f"Maps of {name}: {asked.words}", **state.kept("crop shown", False)):
+    selected = state.selection()
+    figure = replace(figure, layer=selected.layer or 0, head=selected.head or 0, first_token=page.first_token)
+    name = head_name(figure.layer, figure.head, page.numbering)
+    if not st.toggle(f"Maps of {name}: {words}", **CROP_SHOWN.widget()):
         return
-    key = ("crop", asked.key, asked.region, layer, head)
-    crops = work.finished("crop", key, partial(_work, page, asked, layer, head))
+    source, key = source_of(page), ("crops", page.model_key, figure)
+    crops: tuple[StepCrop, ...] | None = work.finished("crop", key, partial(_crops, source, figure))
     if crops is None:
         return
     if not crops:
-        own = [at for at in range(page.model.config.n_layers) if _convolves(page, at)]
-        there = ", ".join(layer_label(at, page.numbering) for at in own) or "none"
-        caption(f"The layer of {name} has no key-query convolution; layers with one: {there}.")
+        own = ", ".join(layer_label(layer, page.numbering) for layer in convolving_layers(page)) or "none"
+        caption(f"The layer of {name} has no key-query convolution; layers with one: {own}.")
     for crop in crops:
-        _draw_step(page, asked, crop, (key, crop.after.stage))
+        _draw_crop(source, replace(figure, place=crop.place), crop)
 
 
-def _convolves(page: Page, layer: int) -> bool:
-    kernels = page.model.config.kernels(layer)
-    return bool(kernels.pre or kernels.post)
+def convolving_layers(page: Page) -> list[int]:
+    """Those with key-query kernels."""
+    kernels = map(page.model.config.kernels, range(page.model.config.n_layers))
+    return [layer for layer, own in enumerate(kernels) if own.pre or own.post]
 
 
-def _work(page: Page, asked: Asked, layer: int, head: int, work: Work) -> tuple[StepCrop, ...]:
-    """The run is kept beside those of other pages: the next head's maps come at once."""
-    work.begin("Running the prompt")
-    trace = cache.stores().traces.get_or_make(
-        ("lab", asked.key), lambda: capture(page.model, asked.tokens, progress=work.report)
-    )
-    return step_crops(trace, asked.region, layer, head)
+def _crops(source: Source, figure: CropMap, running: Work) -> tuple[StepCrop, ...]:
+    """The run is kept: the next head's maps come at once."""
+    running.begin("Running the prompt")
+    return figure.crops(replace(source, progress=running.report))
 
 
-def _draw_step(page: Page, asked: Asked, crop: StepCrop, key: Hashable) -> None:
+def _draw_crop(source: Source, figure: CropMap, crop: StepCrop) -> None:
     """Both sides on one scale, that of the asked cells, and their difference on its own."""
-    limit = shared_limit(crop.asked, page.first_token)
-    scale = f"one scale for both, to {limit_text(limit)}, of the asked cells."
     with st.container(horizontal=True, gap="xsmall"):
-        for one in (crop.before, crop.after):
-            figure = remember(
-                partial(attention_map, one, limit=limit, look=SMALL, **_drawing(page, asked)),
-                "crop figure", key, one.stage, limit, page.numbering,
-            )  # fmt: skip
-            _show(asked, one, figure, f"{one.stage.value.long}; {scale}")
-        own = shared_limit([subtract(*reversed(crop.asked))], page.first_token)
-        figure = remember(
-            partial(difference_map, crop.difference, limit=own, short=True, **_drawing(page, asked)),
-            "crop change", key, own, page.numbering,
-        )  # fmt: skip
-        _show(asked, crop.difference, figure, difference_caption(crop.difference, own))
+        for shown in (
+            replace(figure, shown="before"),
+            replace(figure, shown="after"),
+            replace(figure, shown="difference"),
+        ):
+            with st.container(width=CROP_PX):
+                show.show(source, shown, result=crop, widget=f"crop.{hash(shown)}")
     caption(sum_words(crop))
-
-
-def _drawing(page: Page, asked: Asked) -> dict[str, Any]:
-    """Arguments that all three figures share."""
-    spans = (asked.region.asking, asked.region.asked)
-    return {"tokens": asked.tokens, "numbering_from": page.numbering, "size": SIZE, "spans": spans}
-
-
-def _show(asked: Asked, one: AttentionMap, figure: Figure, told: str) -> None:
-    kind = f"{type(one).__name__}.{one.stage.value.key}"
-    with st.container(width=SIZE[0]):
-        chart(figure, f"crop.{kind}.{hash((asked.key, one.layer, one.head))}", alt=told)
-        where = (f"L{one.layer}", f"H{one.head}", one.stage.value.key, "crop")
-        caption_with_save(told, where, figure, lambda: map_csv(one, asked.tokens), f"crop.{kind}")
 
 
 def sum_words(crop: StepCrop) -> str:
     """What the convolution did to the asked part, in sums."""
     write = score_text if crop.before.stage.value.unit == "score" else weight_text
     (before, after), (last_before, last_after) = (map(write, pair) for pair in (crop.sums, crop.last))
-    asked, asking, stage = crop.region.asked, crop.region.asking, crop.after.stage
-    where = "before the softmax" if stage is Stage.KQ else "after the softmax"
+    asked, asking = crop.region.asked, crop.region.asking
+    where = "before the softmax" if crop.place == "pre" else "after the softmax"
     return (
         f"Convolution {where}: the {crop.before.stage.value.unit}s of “{asking.name}” x “{asked.name}” "
         f"sum to {before} before it and {after} after; in the last query's row alone to {last_before} "

@@ -1,137 +1,143 @@
-"""A measurement over many samples, beside the page: its button, Stop, and the result so far.
+"""What several labs draw: one sample, run when it is asked for; a prompt's text with its marked parts."""
 
-One sample of a lab: run when asked for, never unasked; and the next one.
-A prompt's text with its marked parts outlined and on colours, each with its letter; long gaps are cut.
-"""
-
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import streamlit as st
 
 from mta_viz.analysis.attention.spans import Span
+from mta_viz.figures.base import Source
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell import work as jobs
-from mta_viz.ui.shell.widgets import caption, plain
-from mta_viz.ui.shell.work import QUIET_SECONDS, Work, time_text
+from mta_viz.ui.shell import show, state
+from mta_viz.ui.shell.cache import remember, remember_with_run
+from mta_viz.ui.shell.measuring import Measurement, measured
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.uploads import text_file
+from mta_viz.ui.shell.widgets import head_name, picked, plain
+from mta_viz.ui.shell.work import Work, time_text
 
-Keep = Callable[[Any], None]
+LINKED_SECONDS = 60  # a link starts nothing longer by itself
+SHOWN, LEAST = 160, 100  # letters of a gap shown at each end; fewer in between are not worth a cut
+
+
+def source_of(page: Page, beside: Source | None = None) -> Source:
+    """What a lab's figures are drawn from: the model alone, whatever prompt the page has."""
+
+    def keep(make: Callable[[], Any], *key: Hashable) -> Any:
+        return remember(make, page.model_key, *key)
+
+    def keep_with_run(make: Callable[[], Any], *key: Hashable) -> Any:
+        return remember_with_run(make, page.model_key, *key)
+
+    own = replace(show.source_of(page), run=None, beside=beside)
+    return replace(own, remember=keep, remember_with_run=keep_with_run)
+
+
+@dataclass
+class AskedFor:
+    """The sample each lab was asked to run, by the lab's name."""
+
+    keys: dict[str, Hashable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """`work(keep, work)` hands over results so far; `draw(result so far or None, whether it runs)`.
+class SampleRun:
+    """One sample of a lab: `key` is equal only for equal ones, `next_key` is the next one's.
 
-    `name` is the work's; `key` is equal only for equal measurements. `label` is on the button, `words`
-    stand beside it. `by_itself`: without a press of the button, where nothing is kept yet.
+    `seed` holds its number, `shown` says in an address that the page shows a result; `seconds` it takes.
     """
 
-    name: str
+    lab: str
     key: Hashable
-    label: str
-    words: str
-    work: Callable[[Keep, Work], object]
-    draw: Callable[[Any | None, bool], None]
-    by_itself: bool = False
+    next_key: Hashable
+    seed: Setting[int]
+    shown: Setting[bool]
+    seconds: float
+    do: Callable[[Work], Any]
 
 
-def draw_measurement(one: Measurement) -> None:
-    """The button, or Stop while it runs; the bar and the result so far, which stays when it is stopped."""
-    draw_button(one)
-    draw_live(one)
-
-
-def draw_button(one: Measurement) -> None:
-    """Measure, or Stop while it runs, and the words."""
-    if one.by_itself and one.key not in kept(one.name):
-        _start(one, QUIET_SECONDS)
-    work = jobs.running(one.name, one.key)
+def sample_run(sample: SampleRun) -> Any | None:
+    """The buttons, and the result once it is asked for: by them, or by a link of a page that showed one."""
+    asked = state.part(AskedFor).keys
+    if sample.shown.declare() and sample.seconds < LINKED_SECONDS:
+        asked.setdefault(sample.lab, sample.key)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if work is not None:
-            st.button("Stop", key=f"{one.name}.stop", icon=":material/stop:", on_click=work.stop)
-        else:
-            st.button(one.label, key=f"{one.name}.run", on_click=_start, args=(one,))
-        if one.words:
-            caption(one.words)
-
-
-def draw_live(one: Measurement) -> None:
-    """The bar and the result so far, drawn alone only while it grows: a click on it may change the page."""
-    jobs.say_failure(jobs.current(one.name, one.key))
-    work, found = jobs.running(one.name, one.key), kept(one.name)
-    live = st.fragment(_draw_live, run_every=1.0) if work else _draw_live
-    live(one, found, work)
-
-
-def kept(name: str) -> dict[Hashable, Any]:
-    """The session's results of this name by key; jobs write into it."""
-    found: dict[Hashable, Any] = state.get(f"{name} kept", {})
-    state.put(f"{name} kept", found)
-    return found
-
-
-def _start(one: Measurement, seconds: float = 0.0) -> None:
-    """Begin, and wait up to `seconds` for the end."""
-    jobs.start(one.name, one.key, partial(_measure, one, kept(one.name))).wait(seconds)
-
-
-def _measure(one: Measurement, found: dict[Hashable, Any], work: Work) -> None:
-    work.begin("Measuring")
-    one.work(partial(found.__setitem__, one.key), work)
-
-
-def _draw_live(one: Measurement, found: dict[Hashable, Any], work: Work | None) -> None:
-    if work is not None:
-        jobs.watch(work)
-    one.draw(found.get(one.key), work is not None)
-
-
-LINKED_SECONDS = 60  # a link starts nothing longer by itself
-
-
-def draw_sample_run(
-    lab: str, key: tuple[Hashable, ...], seed: int, seconds: float, work: Callable[[Work], Any]
-) -> Any | None:
-    """The buttons, and what `work` gives for `key` once it is asked for; None until then.
-
-    `key` ends with `seed`, which is kept as "`lab` seed". `seconds`: how long it should take.
-    """
-    asked = _asked(lab, key, seconds)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Run this sample", type="primary", key=f"{lab}.run", on_click=_ask, args=(lab, key))
-        st.button(
-            "New sample", key=f"{lab}.new", on_click=_new, args=(lab, key, seed + 1), help="The next one."
+        run = measured(
+            Measurement(
+                sample.lab,
+                sample.key,
+                "Run this sample",
+                lambda work, _: sample.do(work),
+                f"About {time_text(sample.seconds)} here.",
+                by_itself=asked.get(sample.lab) == sample.key,
+            )
         )
-        caption(f"About {time_text(seconds)} here.")
-    if not asked and jobs.known(key) is None:
+        st.button("New sample", key=f"{sample.lab}.new", on_click=_next, args=(sample,), help="The next one.")
+    if run is None:
         st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
-        return None
-    return jobs.finished(lab, key, work)
+    else:
+        sample.shown.put(True)
+    return run
 
 
-def _asked(lab: str, key: tuple[Hashable, ...], seconds: float) -> bool:
-    """Whether this sample was asked for: by the button, or by a link of a page that showed one."""
-    state.declare(f"{lab} shown", False)
-    if state.get(f"{lab} asked") is None and state.get(f"{lab} shown") and seconds < LINKED_SECONDS:
-        state.put(f"{lab} asked", key)
-    return state.get(f"{lab} asked") == key
+def _next(sample: SampleRun) -> None:
+    sample.seed.put(sample.seed.value + 1)
+    state.part(AskedFor).keys[sample.lab] = sample.next_key
 
 
-def _ask(lab: str, key: tuple[Hashable, ...]) -> None:
-    state.put(f"{lab} asked", key)
-    state.put(f"{lab} shown", True)
-    jobs.forget(lab)
+def draw_haystack() -> str | None:
+    """A place for the text between what is looked for: None for the project's own grammar."""
+    file = text_file(
+        "needle haystack",
+        "Haystack: a text file (without one: sentences of a grammar made for this)",
+        ["txt", "md"],
+        20,
+        "Use the grammar again",
+    )
+    return None if file is None else file[1]
 
 
-def _new(lab: str, key: tuple[Hashable, ...], seed: int) -> None:
-    state.put(f"{lab} seed", seed)
-    _ask(lab, (*key[:-1], seed))
+@dataclass
+class Rankings:
+    """The ranking of each lab whose first head was selected last."""
+
+    last: dict[str, Hashable] = field(default_factory=dict)
 
 
-SHOWN, LEAST = 160, 100  # letters of a gap shown at each end; fewer in between are not worth a cut
+def select_first(
+    lab: str, ranking: Hashable, places: Sequence[tuple[int, int]], keep_first: bool = False
+) -> None:
+    """A new ranking begins at its first head; `keep_first`: but for the session's first, of a link."""
+    last, selected = state.part(Rankings).last, state.selection()
+    begins = lab not in last
+    if last.get(lab) == ranking and selected.layer is not None and selected.head is not None:
+        return
+    last[lab] = ranking
+    if places and not (begins and keep_first):
+        state.select(layer=places[0][0], head=places[0][1])
+
+
+def ranked_table(
+    name: str,
+    places: Sequence[tuple[int, int]],
+    row: Callable[[int, int], Mapping[str, Any]],
+    numbering: int,
+    choice: bool = True,
+    **look: Any,
+) -> None:
+    """Heads in order, `row(layer, head)` beside each one's label; a click on a row selects its head."""
+
+    def take() -> None:
+        at = picked(name)
+        if at is not None and 0 <= at < len(places):
+            state.select(layer=places[at][0], head=places[at][1])
+
+    if choice:
+        look |= {"on_select": take, "selection_mode": "single-row"}
+    rows = [{"head": head_name(*place, numbering), **row(*place)} for place in places]
+    st.dataframe(rows, hide_index=True, key=name, **look)
 
 
 @dataclass(frozen=True)
@@ -143,11 +149,11 @@ class Mark:
     strong: bool = False
 
 
-def draw_marked(tokens: Tokens, marks: Sequence[Mark], lab: str) -> None:
+def draw_marked(tokens: Tokens, marks: Sequence[Mark], whole: Setting[bool]) -> None:
     """The text; the gaps are cut in the middle until the visitor opens them."""
-    whole = st.toggle("Whole text", **state.kept(f"{lab} whole", False))
-    with st.container(border=True, height=420 if whole else "content", key="marked"):
-        st.markdown(marked_text(tokens, marks, whole))
+    opened = st.toggle("Whole text", **whole.widget())
+    with st.container(border=True, height=420 if opened else "content", key="marked"):
+        st.markdown(marked_text(tokens, marks, opened))
 
 
 def marked_text(tokens: Tokens, marks: Sequence[Mark], whole: bool) -> str:

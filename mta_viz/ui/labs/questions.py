@@ -1,10 +1,7 @@
-"""The question lab: a story in distracting text, its question, who found its facts, and the accuracy.
-
-How often questions are answered right: measured beside the page, beside chance; every answer.
-"""
+"""The question lab: a story in distracting text, its question and who found its facts; accuracy over many."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Hashable
 from functools import partial
 
 import streamlit as st
@@ -20,129 +17,29 @@ from mta_viz.analysis.labs.questions import (
     run_question,
     trained_for_questions,
 )
-from mta_viz.exporting.results import questions_csv
-from mta_viz.model.transformer import HookedMTA
+from mta_viz.figures.labs.measured import QuestionAnswers
+from mta_viz.figures.labs.samples import QuestionFinder, Questions
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.intervals import Z_95
-from mta_viz.tasks.questions import QuestionSample, QuestionTask, make_question_sample
+from mta_viz.tasks.questions import QuestionSample, QuestionTask
 from mta_viz.tasks.stories import TASKS
 from mta_viz.ui.labs.finder import Prompt, draw_finder
 from mta_viz.ui.labs.needle import can_write
-from mta_viz.ui.labs.needle_form import draw_haystack
-from mta_viz.ui.labs.parts import Mark, Measurement, draw_marked, draw_measurement, draw_sample_run, kept
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.labs.parts import Mark, SampleRun, draw_haystack, draw_marked, sample_run, source_of
+from mta_viz.ui.shell import show
+from mta_viz.ui.shell.measuring import Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.widgets import caption, plain, save_table
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.work import time_text
 
 NAME = "questions"
-MOST_QUESTIONS = 100_000
-
-
-def draw_accuracy(page: Page, task: QuestionTask, seed: int, n_tokens: int) -> None:
-    """How many samples, the button, and the accuracy so far; `n_tokens`: about a prompt's length."""
-    n = int(
-        st.number_input(
-            "Samples",
-            1,
-            MOST_QUESTIONS,
-            step=10,
-            width=140,
-            **state.kept("question n", 20, within=(1, MOST_QUESTIONS)),
-        )
-    )
-    seconds = n * ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
-    half = Z_95 * math.sqrt(0.25 / (n + Z_95**2))  # of Wilson's interval at its widest
-    draw_measurement(
-        Measurement(
-            NAME,
-            (NAME, page.model_key, task, seed, n),
-            "Measure the accuracy",
-            f"About {time_text(seconds)} here. {n:,} samples leave up to ±{half:.2f}. {chance_words(task)}",
-            partial(_measure, page.model, task, seed, n),
-            partial(_draw_measured, page),
-        )
-    )
-
-
-def _measure(
-    model: HookedMTA,
-    task: QuestionTask,
-    seed: int,
-    n: int,
-    keep: Callable[[QuestionScore], None],
-    work: Work,
-) -> None:
-    evaluate_questions(model, task, n=n, seed=seed, keep=keep, progress=work.report)
-
-
-def _draw_measured(page: Page, found: QuestionScore | None, running: bool) -> None:
-    """The accuracy so far, its answers, and what else was measured of this model."""
-    if found is None:
-        st.info("The first sample is on its way." if running else "Not measured yet.")
-    else:
-        st.markdown(plain(score_words(found)))
-        _draw_answers(found)
-    others = [one for key, one in kept(NAME).items() if isinstance(key, tuple) and key[1] == page.model_key]
-    if len(others) > 1:
-        caption("All that was measured of this model in this session:")
-        st.dataframe([_row(one) for one in others], hide_index=True, width="content")
-
-
-def _draw_answers(found: QuestionScore) -> None:
-    with st.expander("Every answer"):
-        rows = [
-            {
-                "sample": one.seed,
-                "question": one.question,
-                "gold": one.gold,
-                "first sentence of the answer": one.said,
-                "names": ", ".join(one.named),
-                "right": "✓" if one.right else "✗",
-            }
-            for one in found.answers
-        ]
-        st.dataframe(rows, hide_index=True, height=300)
-    save_table(
-        (state.selection().checkpoint, found.task, found.distraction),
-        lambda: questions_csv([found]),
-        "questions",
-    )
-
-
-def _row(one: QuestionScore) -> dict[str, object]:
-    low, high = one.interval
-    return {
-        "task": one.task.upper(),
-        "distraction": one.distraction,
-        "accuracy": f"{one.accuracy:.2f} [{low:.2f}, {high:.2f}] n={one.n}",
-        "chance": f"{one.chance:.2f}",
-        "names none": one.silent,
-    }
-
-
-def score_words(found: QuestionScore) -> str:
-    """The accuracy with its interval, beside chance, and how many answers name no label."""
-    low, high = found.interval
-    where = "above" if low > found.chance else "below" if high < found.chance else "not told apart from"
-    words = (
-        f"{found.right:,} of {found.n:,} right: accuracy {found.accuracy:.1%}, 95 % interval {low:.1%} to "
-        f"{high:.1%}, {where} chance ({found.chance:.1%})."
-    )
-    if found.silent:
-        words += f" Answers that name none of the possible ones: {found.silent:,} (a guess names one)."
-    return words
-
-
-def chance_words(task: QuestionTask) -> str:
-    """What guessing gives, and what it is."""
-    return f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."
-
-
 RUNS = 4.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer, gold answer
-MOST = 1_000_000
+DISTRACTIONS, SEEDS, SAMPLES = (0, 1_000_000), (0, 10**9), (1, 100_000)
+TASK, DISTRACTION = Setting("question task", next(iter(TASKS))), Setting("question distraction", 512)
+SEED, MANY = Setting("question seed", 0), Setting("question n", 20)
+SHOWN, WHOLE = Setting("question shown", False), Setting("question whole", False)
 COLORS = {"support": "green", "distractor": "orange", "question": "blue"}
 
 
@@ -150,54 +47,54 @@ def draw_questions(page: Page) -> None:
     """The form, one sample, the accuracy over many."""
     if not can_write(page, "Questions"):
         return
-    task, seed = _draw_form(page.model.config.n_ctx)
-    sample = remember(
-        lambda: make_question_sample(page.model.tokenizer, task, seed),
-        "question sample", page.model_key, task, seed,
-    )  # fmt: skip
+    form = _draw_form(page.model.config.n_ctx)
+    task = form.question_task(page.model)
+    n_tokens = len(QuestionFinder(**vars(form)).asked(source_of(page)).tokens)
     if not trained_for_questions(page.model.source.path if page.model.source else None):
         st.info(plain(NOT_TRAINED))
     st.subheader("One sample")
-    _draw_sample(page, task, seed, len(sample.tokens))
+    _draw_sample(page, form, task, n_tokens)
     st.subheader("Accuracy over many samples")
-    draw_accuracy(page, task, seed, len(sample.tokens))
+    _draw_accuracy(page, form, task, n_tokens)
 
 
-def _draw_form(n_ctx: int) -> tuple[QuestionTask, int]:
-    names = list(TASKS)
+def _draw_form(n_ctx: int) -> Questions:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.selectbox(
             "Task",
-            names,
-            format_func=lambda one: f"{one.upper()}: {TASKS[one]}",
+            list(TASKS),
+            format_func=lambda name: f"{name.upper()}: {TASKS[name]}",
             width=290,
             help="Short stories after the first five bAbI tasks, in words of their own. One to three facts "
             "support the answer, among others.",
-            **state.kept("question task", names[0], names),
+            **TASK.widget(list(TASKS)),
         )
         distraction = st.number_input(
             "Distraction in tokens",
-            0,
-            MOST,
+            *DISTRACTIONS,
             step=64,
             width=170,
             help="Of text between the facts, 0 for none. Facts and question come on top. This model was "
             f"trained on up to {n_ctx:,} tokens.",
-            **state.kept("question distraction", min(512, n_ctx // 2), within=(0, MOST)),
+            **DISTRACTION.widget(default=min(512, n_ctx // 2), within=DISTRACTIONS),
         )
-        seed = st.number_input(
-            "Sample", 0, 10**9, width=130, **state.kept("question seed", 0, within=(0, 10**9))
-        )
+        seed = st.number_input("Sample", *SEEDS, width=130, **SEED.widget(within=SEEDS))
         with st.popover("Haystack", icon=":material/edit_note:", help="What the distraction is taken from"):
             haystack = draw_haystack()
-    return QuestionTask(name, int(distraction), haystack), int(seed)
+    return Questions(name, int(distraction), int(seed), haystack)
 
 
-def _draw_sample(page: Page, task: QuestionTask, seed: int, n_tokens: int) -> None:
-    key = ("question", page.model_key, task, seed)
-    seconds = RUNS * estimate_seconds(page.model, n_tokens)
-    run: QuestionRun | None = draw_sample_run(
-        "question", key, seed, seconds, partial(_work, page.model, task, seed)
+def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
+    run: QuestionRun | None = sample_run(
+        SampleRun(
+            "question",
+            ("question", page.model_key, task, form.seed),
+            ("question", page.model_key, task, form.seed + 1),
+            SEED,
+            SHOWN,
+            RUNS * estimate_seconds(page.model, n_tokens),
+            lambda work: run_question(page.model, task, form.seed, begin=work.begin, progress=work.report),
+        )
     )
     if run is None:
         return
@@ -205,11 +102,7 @@ def _draw_sample(page: Page, task: QuestionTask, seed: int, n_tokens: int) -> No
     _draw_prompt(run.sample, task)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = Prompt(text, lambda: fact_spans(run.sample, tokenizer.encode(text)))
-    draw_finder(page, run.finder, key, "Fact", prompt)
-
-
-def _work(model: HookedMTA, task: QuestionTask, seed: int, work: Work) -> QuestionRun:
-    return run_question(model, task, seed, begin=work.begin, progress=work.report)
+    draw_finder(page, QuestionFinder(**vars(form)), run.finder, "Fact", prompt)
 
 
 def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
@@ -218,7 +111,7 @@ def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
     for span, part in zip(fact_spans(sample), (*sample.facts, sample.question), strict=True):
         marks.append(Mark(span, COLORS[part.role], strong=part.role == "support"))
         supports += [span.letter] if part.role == "support" else []
-    draw_marked(sample.tokens, marks, "question")
+    draw_marked(sample.tokens, marks, WHOLE)
     caption(
         f"{len(sample.tokens):,} tokens, {task.distraction:,} of them distraction. Green outline, bold: what "
         f"supports the answer, {' and '.join(supports)}. Orange: other facts. Blue, {QUESTION}: the question."
@@ -229,13 +122,96 @@ def answer_words(run: QuestionRun) -> str:
     """The answer beside the gold one, and which failure it is."""
     sample, scored = run.sample, run.scored
     question, mark = sample.question.text.partition("?")[0], "✓" if scored.right else "✗"
-    head = (
+    words = (
         f"Asked: {question}? Model: “{scored.sentence}”. Gold: {sample.answer} {mark}  "
         f"p(gold) {probability_text(run.probability)}."
     )
     if scored.right:
-        return head
+        return words
     if not scored.named:
-        return f"{head} Its first sentence names none of the {len(sample.labels)} possible answers."
+        return f"{words} Its first sentence names none of the {len(sample.labels)} possible answers."
     also = "; one alone would be right" if sample.answer in scored.named else ""
-    return f"{head} Its first sentence names {' and '.join(scored.named)}{also}."
+    return f"{words} Its first sentence names {' and '.join(scored.named)}{also}."
+
+
+def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
+    """How many samples, the button, and the accuracy so far; `n_tokens`: about a prompt's length."""
+    n = int(st.number_input("Samples", *SAMPLES, step=10, width=140, **MANY.widget(within=SAMPLES)))
+    figure = QuestionAnswers(**vars(form), samples=n)
+    seconds = n * ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
+    half = Z_95 * math.sqrt(0.25 / (n + Z_95**2))  # of Wilson's interval at its widest
+    draw_measured(
+        Measurement(
+            NAME,
+            (NAME, page.model_key, figure),
+            "Measure the accuracy",
+            lambda work, keep: evaluate_questions(
+                page.model, task, n=n, seed=form.seed, keep=keep, progress=work.report
+            ),
+            f"About {time_text(seconds)} here. {n:,} samples leave up to ±{half:.2f}. {chance_words(task)}",
+        ),
+        partial(_draw_measured, page, figure),
+    )
+
+
+def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | None, running: bool) -> None:
+    """The accuracy so far, its answers, and what else was measured of this model."""
+    if score is None:
+        st.info("The first sample is on its way." if running else "Not measured yet.")
+    else:
+        st.markdown(plain(score_words(score)))
+        _draw_answers(page, figure, score)
+    own = [score for key, score in all_results(NAME).items() if _is_of(key, page)]
+    if len(own) > 1:
+        caption("All that was measured of this model in this session:")
+        st.dataframe(list(map(_row, own)), hide_index=True, width="content")
+
+
+def _is_of(key: Hashable, page: Page) -> bool:
+    return isinstance(key, tuple) and key[1] == page.model_key
+
+
+def _draw_answers(page: Page, figure: QuestionAnswers, score: QuestionScore) -> None:
+    with st.expander("Every answer"):
+        rows = [
+            {
+                "sample": answer.seed,
+                "question": answer.question,
+                "gold": answer.gold,
+                "first sentence of the answer": answer.sentence,
+                "names": ", ".join(answer.named),
+                "right": "✓" if answer.right else "✗",
+            }
+            for answer in score.answers
+        ]
+        st.dataframe(rows, hide_index=True, height=300)
+    show.show(source_of(page), figure, result=score)
+
+
+def _row(score: QuestionScore) -> dict[str, object]:
+    low, high = score.interval
+    return {
+        "task": score.task.upper(),
+        "distraction": score.distraction,
+        "accuracy": f"{score.accuracy:.2f} [{low:.2f}, {high:.2f}] n={score.n}",
+        "chance": f"{score.chance:.2f}",
+        "names none": score.silent,
+    }
+
+
+def score_words(score: QuestionScore) -> str:
+    """The accuracy with its interval, beside chance, and how many answers name no label."""
+    low, high = score.interval
+    where = "above" if low > score.chance else "below" if high < score.chance else "not told apart from"
+    words = (
+        f"{score.right:,} of {score.n:,} right: accuracy {score.accuracy:.1%}, 95 % interval {low:.1%} to "
+        f"{high:.1%}, {where} chance ({score.chance:.1%})."
+    )
+    if score.silent:
+        words += f" Answers that name none of the possible ones: {score.silent:,} (a guess names one)."
+    return words
+
+
+def chance_words(task: QuestionTask) -> str:
+    """What guessing gives, and what it is."""
+    return f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."

@@ -1,212 +1,156 @@
-"""A sweep beside the page: models one after another, results kept as they come, nothing run twice.
+"""The needle lab's sweep: models one after another, no sample run twice; and the results of a file."""
 
-The sweep of the needle lab: its form, the work with its bar, and what there is so far as charts.
-Results of a sweep from a file: its charts, and what they were measured on. No model is run.
-"""
-
-import hashlib
-import threading
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.labs.sweep import SampleResult, Sweep, check_sweep, run_sweep, vocabulary
+from mta_viz.analysis.labs.needle import NeedleScore
+from mta_viz.analysis.labs.sweep import Sweep, check_sweep
 from mta_viz.analysis.labs.sweep_file import (
-    Axes,
+    Difference,
+    Misses,
     ModelResults,
     SweepResults,
     axes_of,
+    by_place,
+    by_setting,
     empty_results,
+    measure_missing,
+    misses,
+    paired_difference,
     parse_sweep,
+    results_of,
     sweep_text,
 )
-from mta_viz.checkpoint.locate import locate, sha256
-from mta_viz.errors import MtaVizError
-from mta_viz.model.transformer import HookedMTA
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures.base import Source
+from mta_viz.figures.labs.measured import MOST_MODELS, OfSweep, SweepLines, SweepMap, named_apart
+from mta_viz.figures.labs.samples import Needles
+from mta_viz.plots.labs import score_words
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
-from mta_viz.ui.labs.needle_form import Form
-from mta_viz.ui.labs.sweep_charts import draw_results
-from mta_viz.ui.shell import cache, state
+from mta_viz.ui.labs.parts import source_of
+from mta_viz.ui.shell import cache, show, state
 from mta_viz.ui.shell import models as registry
-from mta_viz.ui.shell import work as jobs
 from mta_viz.ui.shell.cache import ModelKey, Stores, remember
 from mta_viz.ui.shell.loading import model_of
-from mta_viz.ui.shell.models import beside, can_run
+from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import text_file
 from mta_viz.ui.shell.widgets import caption, plain
 from mta_viz.ui.shell.work import Work, time_text
 
+COUNTS, PERCENTS, SAMPLES = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
+FILE = "needle-sweep.json"  # what results are called when they are saved
+MEGABYTES = 20
+ALL, CHART_PX = "all together", 440
+MOST_VALUES = 40  # lengths, and depths: more have no room on a chart
+NEEDLES, LENGTHS = Setting[Any]("sweep needles", [2, 4]), Setting[Any]("sweep lengths", [256])
+DEPTHS, MANY = Setting[Any]("sweep depths", [0, 25, 50, 75, 100]), Setting("sweep samples", 20)
+MODELS, OPENED = Setting[Any]("sweep models", []), Setting[Any]("opened models", [])
+
+MAP_OF = {key: Setting[Any](f"{key} map of", ALL) for key in ("sweep", "opened")}
+Models = Mapping[str, ModelResults]  # by their names on the page
+
 
 @dataclass
-class Kept:
-    """The results of a session's sweeps, by the names the page gives its models; safe between threads."""
+class Sweeps:
+    """What this session measured last, to go on with; and the model the choice of models was made for."""
 
-    results: SweepResults
-    names: dict[str, ModelResults] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def put(self, name: str, model: ModelResults) -> None:
-        """Take a model's results so far."""
-        with self._lock:
-            self.results = self.results.with_model(model)
-            self.names = {**self.names, name: model}
-
-    def samples(self, sweep: Sweep) -> dict[str, tuple[SampleResult, ...]]:
-        """What there is of a sweep, by model."""
-        wanted, names = set(sweep.keys), self.names
-        found = {
-            name: tuple(one for one in model.samples if one.key in wanted) for name, model in names.items()
-        }
-        return {name: samples for name, samples in found.items() if samples}
+    results: SweepResults | None = None
+    models_of: str = ""
 
 
-def kept_for(sweep: Sweep, before: Kept | None) -> Kept:
-    """The results to go on with: those so far where the wording is the same, else none."""
-    if before is not None and before.results.wording == sweep.wording:
-        return before
-    return Kept(empty_results(sweep))
-
-
-def measure(models: dict[str, ModelKey], sweep: Sweep, kept: Kept, stores: Stores, work: Work) -> None:
-    """Every model's missing samples into `kept`."""
-    for at, (name, key) in enumerate(models.items()):
-        model = model_of(key, stores, work)
-        work.begin(f"{name}, model {at + 1} of {len(models)}" if len(models) > 1 else name)
-        weights = sha256(locate(Path(key.path), key.step).folder)
-        tokens = vocabulary(model.tokenizer) if model.tokenizer else ""
-        known = ModelResults(name, weights, tokens, kept.results.of(weights, tokens))
-        kept.put(name, known)
-        _measure_one(model, sweep, known, kept, work)
-
-
-def _measure_one(model: HookedMTA, sweep: Sweep, known: ModelResults, kept: Kept, work: Work) -> None:
-    """One model's missing samples; samples of other sweeps stay."""
-    wanted = set(sweep.keys)
-    others = tuple(one for one in known.samples if one.key not in wanted)
-
-    def keep(samples: tuple[SampleResult, ...]) -> None:
-        kept.put(known.name, replace(known, samples=others + samples))
-
-    keep(run_sweep(model, sweep, known.samples, keep=keep, progress=work.report))
-
-
-NEEDLES, DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100)
-MOST_MODELS = 4
-
-
-def draw_sweep(page: Page, form: Form) -> None:
+def draw_sweep(page: Page, form: Needles) -> None:
     """Fields, then the results with the work's bar while it runs. The wording is the form's."""
-    sweep, models = _draw_fields(page, form)
-    if sweep is None:
-        return
-    check_sweep(page.model, sweep)
-    kept = kept_for(sweep, state.get("sweep kept"))
-    state.put("sweep kept", kept)
-    key = (sweep, tuple(models.items()))
-    work = jobs.running("sweep", key)
-    _draw_buttons(page, sweep, models, kept, work)
-    jobs.say_failure(jobs.current("sweep", key))
-    st.fragment(_draw_live, run_every=1.0 if work else None)(sweep, kept, work)
-
-
-def _draw_fields(page: Page, form: Form) -> tuple[Sweep | None, dict[str, ModelKey]]:
-    n_ctx = page.model.config.n_ctx
-    lengths = sorted({128, 256, 512, 1024, 2048, 4096, n_ctx // 2, n_ctx, form.task.length})
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        needles = st.multiselect(
-            "Needles", NEEDLES, width=170, **state.kept("sweep needles", [2, 4], NEEDLES)
-        )
-        length = st.multiselect(
-            "Lengths", lengths, width=200, **state.kept("sweep lengths", [min(256, n_ctx)], lengths)
-        )
-        depths = st.multiselect(
-            "Depths in %", DEPTHS, width=250, **state.kept("sweep depths", [0, 25, 50, 75, 100], DEPTHS)
-        )
-        samples = st.number_input(
-            "Samples of each", 1, 100_000, width=140, **state.kept("sweep samples", 20, within=(1, 100_000))
-        )
-        models = _pick_models(page)
-    if not (needles and length and depths and models):
+    figure, keys = _draw_fields(page, form)
+    if figure is None:
         st.info("Choose at least one of each: needles, lengths, depths, models.")
-        return None, models
-    task = form.task
-    sweep = Sweep(
-        tuple(sorted(needles)), tuple(sorted(length)), tuple(sorted(depths)), int(samples), form.seed,
-        task.needle, task.question, task.haystack,
-    )  # fmt: skip
-    return sweep, models
+        return
+    sweep, kept = figure.sweep(page.model), state.part(Sweeps)
+    check_sweep(page.model, sweep)
+    if kept.results is None or kept.results.wording != sweep.wording:
+        kept.results = empty_results(sweep)
+    done = sum(len(model.samples) for model in _measured(sweep, keys, kept.results).values())
+    draw = partial(_draw_sweep, page, figure, keys, kept)
+    if done >= len(sweep.keys) * len(keys):
+        draw(None, False)
+        return
+    draw_measured(
+        Measurement(
+            "sweep",
+            ("sweep", sweep, tuple(keys.items())),
+            "Go on" if done else "Run the sweep",
+            partial(_measure, keys, sweep, kept, cache.stores()),
+            _expectation(page, sweep, len(keys), done),
+        ),
+        draw,
+    )
+
+
+def _measured(sweep: Sweep, names: Iterable[str], results: SweepResults) -> dict[str, ModelResults]:
+    """What there is of a sweep, by the models' names."""
+    models = {model.name: model.only(sweep) for model in results.models}
+    return {name: models[name] for name in names if name in models and models[name].samples}
+
+
+def _draw_fields(page: Page, form: Needles) -> tuple[OfSweep | None, dict[str, ModelKey]]:
+    n_ctx, length = page.model.config.n_ctx, form.task(page.model).length
+    lengths = sorted({128, 256, 512, 1024, 2048, 4096, n_ctx // 2, n_ctx, length})
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        needles = st.multiselect("Needles", COUNTS, width=170, **NEEDLES.widget(COUNTS))
+        usual = [min(256, n_ctx)]
+        chosen = st.multiselect("Lengths", lengths, width=200, **LENGTHS.widget(lengths, default=usual))
+        depths = st.multiselect("Depths in %", PERCENTS, width=250, **DEPTHS.widget(PERCENTS))
+        samples = st.number_input("Samples of each", *SAMPLES, width=140, **MANY.widget(within=SAMPLES))
+        keys = _pick_models(page)
+    if not (needles and chosen and depths and keys):
+        return None, keys
+    values = (tuple(sorted(needles)), tuple(sorted(chosen)), tuple(sorted(depths)))
+    wording = (form.needle, form.question, form.haystack)
+    return OfSweep(*values, int(samples), form.seed, *wording), keys
 
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
     """This page's model, and others that can run, on the same samples."""
-    if page.model_key is None:
+    own, kept = page.model_key, state.part(Sweeps)
+    if own is None:
         raise RuntimeError("this page was opened without its model's key")
-    own = page.model_key
     paths = _paths()
     here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:
         here, paths = "this model", {"this model": own.path, **paths}
     twin = registry.twin_of(here, list(paths))
-    default = [here] if twin is None else [here, twin]
-    if state.get("sweep models of", own.path) != own.path:  # another model was chosen at the left
-        state.put("sweep models", default)
-    state.put("sweep models of", own.path)
-    kept = state.kept("sweep models", default, list(paths))
-    chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **kept)
-    return {name: own if paths[name] == own.path else beside(own, paths[name]) for name in chosen}
+    usual = [here] if twin is None else [here, twin]
+    if kept.models_of not in ("", own.path):  # another model was chosen at the left
+        MODELS.put(usual)
+    kept.models_of = own.path
+    widget = MODELS.widget(list(paths), default=usual)
+    chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **widget)
+    return {name: own if paths[name] == own.path else registry.beside(own, paths[name]) for name in chosen}
 
 
 def _paths() -> dict[str, str]:
     """The models that may read English, by name; where two are alike, by path."""
     found = [
-        one
-        for one in cache.discovery(tuple(map(str, registry.roots()))).found
-        if can_run(one) and one.summary is not None and one.summary.config.vocab_size != VOCAB_SIZE
+        model
+        for model in cache.discovery(tuple(map(str, registry.roots()))).found
+        if registry.can_run(model)
+        and model.summary is not None
+        and model.summary.config.vocab_size != VOCAB_SIZE
     ]
-    names = [one.name for one in found]
-    return {registry.identity(one, names): str(one.path) for one in found}
-
-
-def _draw_buttons(
-    page: Page, sweep: Sweep, models: dict[str, ModelKey], kept: Kept, work: Work | None
-) -> None:
-    total = len(sweep.keys) * len(models)
-    there = kept.samples(sweep)
-    done = sum(len(there.get(name, ())) for name in models)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if work is not None:
-            st.button("Stop", key="sweep.stop", icon=":material/stop:", on_click=work.stop)
-            caption("Results so far are kept.")
-            return
-        if done < total:
-            st.button(
-                "Go on" if done else "Run the sweep",
-                type="primary",
-                key="sweep.run",
-                on_click=_start,
-                args=(sweep, models, kept),
-            )
-            caption(_expectation(page, sweep, len(models), done))
-        if kept.names:
-            st.download_button(
-                "Results (JSON)",
-                data=lambda: sweep_text(kept.results),
-                file_name="needle-sweep.json",
-                mime="application/json",
-                key="sweep.save",
-                on_click="ignore",
-            )
+    names = [model.name for model in found]
+    return {registry.identity(model, names): str(model.path) for model in found}
 
 
 def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
     total = len(sweep.keys) * n_models
-    each = {setting[1]: estimate_seconds(page.model, setting[1]) for setting in sweep.settings}
-    seconds = n_models * sweep.samples * sum(each[setting[1]] for setting in sweep.settings)
+    seconds = n_models * sweep.samples * sum(estimate_seconds(page.model, at[1]) for at in sweep.settings)
     low, high = wilson_interval(round(sweep.samples / 2), sweep.samples)
     return (
         f"{done:,} of {total:,} samples are there; the rest takes about "
@@ -215,89 +159,104 @@ def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
     )
 
 
-def _start(sweep: Sweep, models: dict[str, ModelKey], kept: Kept) -> None:
-    work = partial(measure, models, sweep, kept, cache.stores())
-    jobs.start("sweep", (sweep, tuple(models.items())), work)
+def _measure(
+    keys: Mapping[str, ModelKey], sweep: Sweep, kept: Sweeps, stores: Stores, running: Work, keep: Keep
+) -> SweepResults:
+    """Every model's missing samples; those of other sweeps stay."""
+    results = kept.results or empty_results(sweep)
+
+    def take(model: ModelResults) -> None:
+        nonlocal results
+        results = kept.results = results.with_model(model)
+        keep(results)
+
+    for at, (name, key) in enumerate(keys.items()):
+        model = model_of(key, stores, running)
+        running.begin(f"{name}, model {at + 1} of {len(keys)}" if len(keys) > 1 else name)
+        take(
+            measure_missing(
+                model, sweep, results_of(model, name, results), keep=take, progress=running.report
+            )
+        )
+    return results
 
 
-def _draw_live(sweep: Sweep, kept: Kept, work: Work | None) -> None:
-    """The bar and what there is so far."""
-    if work is not None:
-        jobs.watch(work)
-    samples = kept.samples(sweep)
-    if samples:
-        axes = Axes(sweep.needles, sweep.lengths, sweep.depths)
-        draw_results(axes, {name: one.vocabulary for name, one in kept.names.items()}, samples, "sweep")
-    elif work is None:
-        st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
+def _draw_sweep(
+    page: Page,
+    figure: OfSweep,
+    keys: Mapping[str, ModelKey],
+    kept: Sweeps,
+    results: SweepResults | None,
+    running: bool,
+) -> None:
+    """What there is so far: of this measurement, or of those before it."""
+    results = results or kept.results
+    models = {} if results is None else _measured(figure.sweep(page.model), keys, results)
+    if results is None or not models:
+        if not running:
+            st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
+        return
+    if not running:
+        st.download_button(
+            "Results (JSON)",
+            data=partial(sweep_text, results),
+            file_name=FILE,
+            mime="application/json",
+            key="sweep.save",
+            on_click="ignore",
+        )
+    source, remade = _beside(page, keys)
+    draw_results(source, figure if remade else replace(figure, file=FILE), models, "sweep")
 
 
-MEGABYTES = 20
-MOST_VALUES = 40  # lengths, and depths: more have no room on a chart
+def _beside(page: Page, keys: Mapping[str, ModelKey]) -> tuple[Source, bool]:
+    """The page's model, with the other one where it is still there; whether these are all of the sweep's."""
+    own, *others = keys.values()
+    there = [cache.stores().models.get(key) for key in others]
+    if own != page.model_key or len(others) > 1 or None in there:
+        return source_of(page), False
+    return source_of(page, *map(Source, filter(None, there))), True
 
 
-def draw_opened() -> None:
-    """The place for the file, and what it holds."""
-    file = text_file(
-        "sweep file",
-        "Results (JSON), saved above or written by the command needle",
-        ["json"],
-        MEGABYTES,
-        "Close the file",
-    )
+def draw_opened(page: Page) -> None:
+    """The place for a file of results, and what it holds. No model is run."""
+    label = "Results (JSON), saved above or written by the command needle"
+    file = text_file("sweep file", label, ["json"], MEGABYTES, "Close the file")
     if file is None:
         caption("The charts of a file appear here from the file alone; nothing is run.")
         return
+    name, text = file
     try:
-        results: SweepResults = remember(
-            lambda: parse_sweep(file[1], file[0]), "sweep file", _digest(file[1])
-        )
-        _draw(results, file[0])
+        _draw_file(page, remember(lambda: parse_sweep(text, name), "sweep file", text), name)
     except MtaVizError as error:
         st.error(plain(str(error)))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _draw(results: SweepResults, name: str) -> None:
-    models = {words: one for words, one in named(results).items() if one.samples}
-    if not models:
+def _draw_file(page: Page, results: SweepResults, name: str) -> None:
+    named = named_apart([model for model in results.models if model.samples])
+    if not named:
         st.info(plain(f"{name} holds no sample yet: the sweep that writes it has only begun."))
         return
-    chosen = _pick(list(models))
-    samples = {words: one.samples for words, one in models.items() if words in chosen}
-    if not samples:
+    chosen = _pick_opened(list(named))
+    if not chosen:
         st.info("Choose at least one model of the file.")
         return
-    _check_room(samples, name)
-    every = (sample for found in samples.values() for sample in found)
-    vocabularies = {words: one.vocabulary for words, one in models.items()}
-    draw_results(axes_of(every), vocabularies, samples, "opened")
-    _draw_origin(results, models)
+    figure = OfSweep(file=name, models=tuple(list(named).index(model) for model in chosen))
+    _check_room([named[model] for model in chosen], name)
+    draw_results(source_of(page), figure, named, "opened")
+    _draw_origin(results, named)
 
 
-def named(results: SweepResults) -> dict[str, ModelResults]:
-    """The models by name; where two have one name, with the beginning of their sha256 or their place."""
-    names = [one.name for one in results.models]
-    found: dict[str, ModelResults] = {}
-    for place, one in enumerate(results.models):
-        words = one.name if names.count(one.name) == 1 else f"{one.name} {one.sha256[:8]}"
-        found[words if words and words not in found else f"{words} ({place + 1})"] = one
-    return found
-
-
-def _pick(names: list[str]) -> list[str]:
+def _pick_opened(names: list[str]) -> list[str]:
     """At most as many as a chart has lines for."""
     if len(names) <= MOST_MODELS:
         return names
-    kept = state.kept("opened models", names[:MOST_MODELS], names)
-    return st.multiselect("Models of the file", names, max_selections=MOST_MODELS, **kept)
+    widget = OPENED.widget(names, default=names[:MOST_MODELS])
+    return st.multiselect("Models of the file", names, max_selections=MOST_MODELS, **widget)
 
 
-def _check_room(samples: dict[str, tuple[SampleResult, ...]], name: str) -> None:
-    axes = axes_of(sample for found in samples.values() for sample in found)
+def _check_room(chosen: Sequence[ModelResults], name: str) -> None:
+    axes = axes_of(sample for model in chosen for sample in model.samples)
     for words, values in (("lengths", axes.lengths), ("depths", axes.depths)):
         if len(values) > MOST_VALUES:
             raise MtaVizError(
@@ -306,24 +265,106 @@ def _check_room(samples: dict[str, tuple[SampleResult, ...]], name: str) -> None
             )
 
 
-def _draw_origin(results: SweepResults, models: dict[str, ModelResults]) -> None:
+def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> None:
     """What the file says it was measured on."""
     st.markdown("**Measured on**")
-    st.dataframe(
-        [
-            {
-                "checkpoint": words,
-                "samples": len(one.samples),
-                "sha256 of its weights": one.sha256,
-                "tokenizer": one.vocabulary,
-            }
-            for words, one in models.items()
-        ],
-        hide_index=True,
-        key="opened.origin",
-    )
+    rows = [
+        {
+            "checkpoint": name,
+            "samples": len(model.samples),
+            "sha256 of its weights": model.sha256,
+            "tokenizer": model.vocabulary,
+        }
+        for name, model in named.items()
+    ]
+    st.dataframe(rows, hide_index=True, key="opened.origin")
     question = results.question or "the needle up to its value"
     caption(
         f"Needle: {results.needle} Question: {question}. Digest of templates, haystack: {results.wording}; "
         "models with equal tokenizers got the same samples."
+    )
+
+
+def draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
+    """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
+    shown = figure.shown(models)
+    needles = _pick_needles(figure.axes(source, models).needles, key)
+    parameters = asdict(figure)
+    with st.container(horizontal=True):
+        with st.container(width=CHART_PX):
+            show.show(source, SweepLines(**parameters), result=models, widget=f"{key}.lines")
+        for place, name in enumerate(shown):
+            with st.container(width=CHART_PX):
+                chart = SweepMap(**parameters, of_needles=needles, model=place)
+                show.show(source, chart, result=models, widget=f"{key}.map.{name}")
+    _draw_pairs(shown)
+    _draw_table(shown, key)
+    for name, model in shown.items():
+        caption(f"{name}: {bias_words(by_place(model.samples))} {misses_words(misses(model.samples))}")
+
+
+def _pick_needles(counts: tuple[int, ...], key: str) -> int | None:
+    """Which number of needles the maps are of."""
+    if len(counts) == 1:
+        return counts[0]
+    options: list[Any] = [ALL, *counts]
+    chosen = st.selectbox("Maps of needles", options, width=160, **MAP_OF[key].widget(options))
+    return chosen if isinstance(chosen, int) else None
+
+
+def _draw_pairs(models: Models) -> None:
+    """Each later model against the first, on the samples both have."""
+    first, *others = models
+    for name in others:
+        if models[name].vocabulary != models[first].vocabulary:
+            caption(f"{first} and {name} have different tokenizers, so their samples differ: no pairs.")
+            continue
+        try:
+            difference = paired_difference(models[first].samples, models[name].samples)
+        except PromptError as error:
+            caption(str(error))
+            continue
+        words = difference_words(difference)
+        st.markdown(plain(f"{name} minus {first} on the same {difference.n:,} samples: {words}."))
+
+
+def difference_words(difference: Difference) -> str:
+    """`−0.52 [−0.60, −0.43]`, and whether that is more than chance."""
+    low, high = difference.interval
+    beyond = "" if low <= 0 <= high else ", more than chance"
+    text = f"{difference.value:+.2f} [{low:+.2f}, {high:+.2f}]"
+    return f"{text.replace('-', '−')} (95 % interval){beyond}"
+
+
+def _draw_table(models: Models, key: str) -> None:
+    """One line a setting, a column a model."""
+    scores = {name: by_setting(model.samples) for name, model in models.items()}
+    settings = sorted({setting for own in scores.values() for setting in own})
+    rows = [
+        dict(zip(("needles", "tokens", "depth in %"), setting, strict=True))
+        | {name: score_words(own[setting]) if setting in own else "-" for name, own in scores.items()}
+        for setting in settings
+    ]
+    with st.expander("All numbers"):
+        st.dataframe(rows, hide_index=True, key=f"{key}.table")
+
+
+def bias_words(places: Mapping[str, NeedleScore]) -> str:
+    """Whether the first or the last needle of a prompt is found more often."""
+    if not places:
+        return "With one needle there is no first and last."
+    shares = ", ".join(f"{place} {score_words(score)}" for place, score in places.items())
+    return f"Asked needle by its place among the needles: {shares}."
+
+
+def misses_words(wrong: Misses) -> str:
+    """What the wrong answers were."""
+    if not wrong.wrong:
+        return "No wrong answer."
+    words = f"{wrong.wrong:,} wrong answers, {wrong.named:,} of them another needle's number"
+    if not wrong.named:
+        return f"{words}."
+    return (
+        f"{words}: the first one's {wrong.first:,} times ({wrong.by_chance_first:.1f} by chance), "
+        f"the last one's {wrong.last:,} times ({wrong.by_chance_last:.1f} by chance)."
     )

@@ -7,6 +7,7 @@ from mta_viz.ui.labs import blocks, conjunction, needle, questions, text
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 
 LABS = {
@@ -18,12 +19,15 @@ LABS = {
 }
 
 
+LAB = Setting("lab", "Needle")
+
+
 def draw_labs(page: Page) -> None:
     """The page's body: only the chosen lab is computed. At first the one this model has a vocabulary for."""
     names = list(LABS)
     first = "Blocks" if blocks.writes_blocks(page) else "Needle"
     chosen = st.segmented_control(
-        "Lab", names, required=True, label_visibility="collapsed", **state.kept("lab", first, names)
+        "Lab", names, required=True, label_visibility="collapsed", **LAB.widget(names, default=first)
     )
     draw_address(f"{state.selection().checkpoint} · {chosen} lab")
     try:

@@ -20,7 +20,7 @@ from mta_viz.model.stages import Stage, model_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.files import SavedRun, read_run, trace_bytes, trace_size
-from mta_viz.run.stored import StoredTrace
+from mta_viz.run.trace import StoredTrace
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import plan as plan_state
 from mta_viz.ui.shell import state

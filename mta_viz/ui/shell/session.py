@@ -162,7 +162,7 @@ def open_session(session: Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
     places = list(state.part(TextFiles).at)
     work.stop_all("page", "model")
-    state.begin_anew()
+    state.begin_anew(session.view)
     if session.prompt is not None:
         state.part(Box).ask(session.prompt if isinstance(session.prompt, str) else tuple(session.prompt))
     for carried in session.carried:

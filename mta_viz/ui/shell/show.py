@@ -39,9 +39,12 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
     return Source(page.model, page.trace, beside, page.numbering, keep, keep_with_run)
 
 
-def draw(source: Source, spec: NamedFigure[Any]) -> Drawn:
-    """The figure, which from now on counts as shown; its picture is put on the page by the caller."""
-    figure = drawn(spec, source)
+def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
+    """The figure, which from now on counts as shown; its picture is put on the page by the caller.
+
+    `result`: of a measurement of the page, through or as far as it came.
+    """
+    figure = drawn(spec, source, result)
     state.part(OnPage).drawn[spec] = figure
     return figure
 
@@ -51,16 +54,17 @@ def show(
     spec: NamedFigure[Any],
     then: Callable[[str], None] | None = None,
     *,
+    result: Any = None,
     widget: str | None = None,
     words: str | None = None,
     **look: Any,
 ) -> Drawn:
     """The figure's chart with caption and Save. `then(widget key)` runs after a choice on it.
 
-    `widget` keys the chart, where one figure's choice must not be taken for one on the next; `words` stand
-    for the caption; `look` goes to `chart`.
+    `result`: of a measurement of the page. `widget` keys the chart, where one figure's choice must not be
+    taken for one on the next; `words` stand for the caption; `look` goes to `chart`.
     """
-    figure = draw(source, spec)
+    figure = draw(source, spec, result)
     if figure.figure is not None:
         chart(figure.figure, widget or spec.name, then, alt=figure.caption, **look)
     save_line(figure, words)

@@ -142,10 +142,11 @@ def part(kind: type[P]) -> P:
     return session().parts.setdefault(kind, kind())
 
 
-def begin_anew() -> None:
-    """Forget everything this visitor chose, half-typed text included; the address is read again."""
-    for name in [name for name in st.session_state if str(name).startswith("widget.") or name == _KEY]:
+def begin_anew(parameters: dict[str, str]) -> None:
+    """Forget everything this visitor chose, half-typed text included; begin as at this address."""
+    for name in [name for name in st.session_state if str(name).startswith("widget.")]:
         del st.session_state[name]
+    st.session_state[_KEY] = Session(selection_from_url(parameters))
 
 
 def selection() -> Selection:

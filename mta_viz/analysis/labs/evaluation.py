@@ -1,0 +1,181 @@
+"""How well a model finds needles, and its perplexity: what model cards and `evaluate` say."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from mta_viz.analysis.labs.blocks import LogitsOf
+from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, judge, needle_score, with_answers
+from mta_viz.errors import ConfigError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import tracing
+from mta_viz.run.cost import multiply_adds
+from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
+from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
+from mta_viz.tokenizers.base import Tokenizer
+
+Progress = Callable[[float], None]
+CELLS_AT_ONCE = 2**14  # tokens scored in one go, so that logits stay below about 256 MB
+
+
+@dataclass(frozen=True)
+class NeedlePlan:
+    """Which samples: `samples` for each (needles, length, depth) of `settings`, numbered from `seed`.
+
+    A depth is per cent, or None for anywhere.
+    """
+
+    settings: tuple[tuple[int, int, float | int | None], ...]
+    samples: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or not self.settings:
+            raise ConfigError(
+                [f"{self.samples} samples of {len(self.settings)} settings; expected at least 1 of each"],
+                subject="The needle evaluation",
+            )
+
+
+@dataclass(frozen=True)
+class NeedleCell:
+    """The scores of one setting: all, known (city and number), held_out_city, held_out_number."""
+
+    n_needles: int
+    length: int
+    depth: float | int | None
+    scores: dict[str, NeedleScore]
+
+
+@dataclass(frozen=True)
+class NeedleEvaluation:
+    """One cell per setting, and the sums over all of them in `total`."""
+
+    seed: int
+    cells: tuple[NeedleCell, ...]
+    total: dict[str, NeedleScore]
+
+
+def full_plan(samples: int, lengths: Sequence[int] = (512, 1024), seed: int = 0) -> NeedlePlan:
+    """1, 2, 4, 6 needles anywhere, and 4 with the asked one at each of five depths, at every length."""
+    by_number = [(n, length, None) for length in lengths for n in (1, 2, 4, 6)]
+    by_depth = [(4, length, depth) for length in lengths for depth in (0, 25, 50, 75, 100)]
+    return NeedlePlan((*by_number, *by_depth), samples, seed)
+
+
+def evaluate_needles(
+    model: HookedMTA | LogitsOf,
+    tokenizer: Tokenizer,
+    plan: NeedlePlan,
+    *,
+    progress: Progress | None = None,
+) -> NeedleEvaluation:
+    """Measure `model` on samples in the grammar's held-out paragraphs.
+
+    The greedy answer up to the first non-digit must equal the number. One pass over prompt and gold
+    answer decides it: while all digits so far are right, greedy decoding would feed back the same
+    ids, and at the first wrong one both say "wrong". Raises `PromptError` when the task does not
+    fit the model's vocabulary or the samples' length, before anything is scored. `progress` gets
+    the share of the work done: a sequence twice as long is more than twice the work.
+    """
+    logits_of = _scorer(model, tokenizer)
+    for n_needles, length, depth in plan.settings:
+        make_needle_sample(tokenizer, NeedleTask(n_needles, length, depth), plan.seed)
+    work = {length: _work(model, length) for _, length, _ in plan.settings}
+    total = plan.samples * sum(work[length] for _, length, _ in plan.settings)
+    outcomes, done = [], 0.0
+    for setting in plan.settings:
+        pairs: list[tuple[NeedleSample, bool]] = []
+        for samples in _batches(tokenizer, setting, plan):
+            pairs += list(zip(samples, right_answers(logits_of, tokenizer, samples), strict=True))
+            done += len(samples) * work[setting[1]]
+            if progress is not None:
+                progress(done / total)
+        outcomes.append(pairs)
+    cells = tuple(
+        NeedleCell(*setting, _groups(pairs)) for setting, pairs in zip(plan.settings, outcomes, strict=True)
+    )
+    return NeedleEvaluation(plan.seed, cells, _groups(list(itertools.chain.from_iterable(outcomes))))
+
+
+def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:
+    """Whether each sample is answered right. The prompts of all samples have one length."""
+    ids = with_answers(samples)
+    greedy = logits_of(ids)[:, len(samples[0].tokens) - 1 :].argmax(-1)
+    return judge(greedy, tokenizer, samples)
+
+
+def perplexity(
+    model: HookedMTA | LogitsOf,
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    window: int = 512,
+    progress: Progress | None = None,
+) -> float:
+    """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
+
+    Every window begins with BOS where the tokenizer has one. Raises `PromptError` for less than
+    one window of text.
+    """
+    logits_of = _scorer(model, tokenizer)
+    bos = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+    ids = torch.tensor(tokenizer.encode(text).ids[len(bos) :])
+    size = window - len(bos)
+    n_windows = len(ids) // size
+    if n_windows == 0:
+        raise PromptError(
+            f"The text has {len(ids)} tokens; perplexity needs at least {size}. Give a longer text."
+        )
+    windows = torch.cat(
+        [torch.tensor(bos).long().expand(n_windows, -1), ids[: n_windows * size].unflatten(0, (-1, size))],
+        dim=1,
+    )
+    total, batch = 0.0, max(1, CELLS_AT_ONCE // window)
+    for start in range(0, n_windows, batch):
+        chunk = windows[start : start + batch]
+        logits = logits_of(chunk)[:, :-1].float()
+        losses = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), chunk[:, 1:].flatten().to(logits.device), reduction="sum"
+        )
+        total += float(losses)
+        if progress is not None:
+            progress(min(start + batch, n_windows) / n_windows)
+    return math.exp(total / (n_windows * (window - 1)))
+
+
+def _batches(
+    tokenizer: Tokenizer, setting: tuple[int, int, float | int | None], plan: NeedlePlan
+) -> Iterator[list[NeedleSample]]:
+    size = max(1, CELLS_AT_ONCE // setting[1])
+    for start in range(0, plan.samples, size):
+        seeds = range(plan.seed + start, plan.seed + min(start + size, plan.samples))
+        yield [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
+
+
+def _scorer(model: HookedMTA | LogitsOf, tokenizer: Tokenizer) -> LogitsOf:
+    if not isinstance(model, HookedMTA):
+        return model
+    check_vocabulary(model, tokenizer)
+    return partial(tracing.score, model)
+
+
+def _work(model: HookedMTA | LogitsOf, length: int) -> float:
+    return multiply_adds(model.config, length) if isinstance(model, HookedMTA) else float(length)
+
+
+def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:
+    city = [sample.city in HELD_OUT_CITIES for sample, _ in pairs]
+    number = [is_held_out(int(sample.answer)) for sample, _ in pairs]
+    known = [not (c or n) for c, n in zip(city, number, strict=True)]
+    right = [ok for _, ok in pairs]
+    return {
+        "all": needle_score(right),
+        "known": needle_score(itertools.compress(right, known)),
+        "held_out_city": needle_score(itertools.compress(right, city)),
+        "held_out_number": needle_score(itertools.compress(right, number)),
+    }

@@ -1,0 +1,213 @@
+"""The one door that opens a user's files: regular ones only, of a size known before any memory, read once.
+
+Owns what may be opened and the sentences about what may not; what is in a file is its reader's. A message
+names the file, what it is, what was expected and what to do, and never quotes what the file holds.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader, BytesIO
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from mta_viz.errors import FileError
+from mta_viz.printed import printable, size_text
+
+if TYPE_CHECKING:
+    import torch
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+SETTINGS = MIB  # params.json, a model card, a recipe, the README beside a model
+RESULTS = 256 * MIB  # tables this program wrote: a line a sample, or an effect
+TEXT = 256 * MIB  # a book, a haystack, a rank file
+TENSOR_NAMES = 4 * MIB  # the header of a safetensors file, about 100 bytes a tensor
+_OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe does not wait
+
+
+@contextmanager
+def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
+    """The file, to be read in parts; closed at the end. `limit`: the most bytes it may have.
+
+    Raises FileError for what is no regular file, is larger, or cannot be opened.
+    """
+    with _reasons(path):
+        descriptor = os.open(path, _OPENING)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise _problem(path, f"is no regular file but {_kind(status.st_mode)}", "give a file")
+            if limit is not None and status.st_size > limit:
+                raise _too_large(path, status.st_size, limit)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def size(path: Path, limit: int | None = None) -> int:
+    """Bytes of a file that can be opened. Raises as `opened`."""
+    with opened(path, limit) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name, a dangling link too; False where nobody may look."""
+    with suppress(OSError, ValueError):
+        return os.path.lexists(path)
+    return False
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes. Raises as `opened`."""
+    with opened(path, limit) as file, _reasons(path):
+        n_bytes = os.fstat(file.fileno()).st_size
+        content = file.read(n_bytes + 1)
+    if len(content) != n_bytes:
+        raise _problem(path, "changes while it is read", "try again when it is whole")
+    return content
+
+
+def read_text(path: Path, limit: int = TEXT) -> str:
+    """The same of a UTF-8 text, without the mark some programs put before it. Raises as `opened`."""
+    try:
+        return read_bytes(path, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _problem(path, f"is not UTF-8 text (byte {error.start:,})", "save it as UTF-8") from None
+
+
+def read_json(path: Path, limit: int = SETTINGS) -> Any:
+    """What a JSON file holds. Raises as `opened`."""
+    return parsed(path, limit, json.loads, "JSON")
+
+
+def read_toml(path: Path, limit: int = SETTINGS) -> dict[str, Any]:
+    """What a TOML file holds. Raises as `opened`."""
+    import tomllib
+
+    return parsed(path, limit, tomllib.loads, "TOML")
+
+
+def parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> Any:
+    """A text file's content as `parse` understands it; ValueError there is a FileError here."""
+    text = read_text(path, limit)
+    try:
+        return parse(text)
+    except RecursionError:
+        raise _problem(path, f"is not {what} but nested too deep", "write it again") from None
+    except ValueError as error:  # of JSON and TOML: the place in the text, nothing of it
+        at = f" (line {error.lineno})" if hasattr(error, "lineno") else ""
+        raise _problem(path, f"is not {what}{at}", "copy it or write it again") from None
+
+
+@contextmanager
+def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
+    """A safetensors file, memory-mapped, as `safetensors.safe_open` gives it.
+
+    `names`: the most bytes that its header, with the names of all tensors, may have. Raises as `opened`, and
+    FileError for a damaged file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with opened(path) as file:
+        header = int.from_bytes(file.read(8), "little")
+        there = os.fstat(file.fileno()).st_size
+    if names < header <= there:
+        raise _problem(
+            path, f"lists its tensors in {size_text(header)}, more than {size_text(names)}", "give another"
+        )
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            yield tensors
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except SafetensorError:
+        raise _problem(path, "is cut short, damaged or no safetensors file", "copy it again") from None
+
+
+def load_torch(file: Path | bytes, device: "str | torch.device" = "cpu") -> Any:
+    """What `torch.save` wrote: tensors and plain values alone, mapped into memory where the format allows.
+
+    Raises as `opened` and `torch.load`, and `pickles.TooLargeError`; a file that names code is refused unrun.
+    """
+    import torch
+
+    from mta_viz.checkpoint.pickles import check_torch_file
+
+    if isinstance(file, bytes):
+        check_torch_file(BytesIO(file))
+        return torch.load(BytesIO(file), map_location=device, weights_only=True)
+    with opened(file) as content:
+        mapped = check_torch_file(content)
+        source: Any = file if mapped else content  # torch maps by name only
+        return torch.load(source, map_location=device, weights_only=True, mmap=mapped)
+
+
+def inside(folder: Path, written: str) -> Path:
+    """The path that a file in `folder` names, which must lie there, whatever system it was written on.
+
+    Raises FileError for a path elsewhere, one with `..`, and one through a link that leads out. A link in
+    place of the file itself may lead anywhere: whoever made the folder chose it.
+    """
+    parts = PureWindowsPath(written) if "\\" in written else PurePosixPath(written)
+    own = Path(written).is_absolute() and Path(written).is_relative_to(folder.absolute())
+    if ".." in parts.parts or (not own and (parts.is_absolute() or parts.drive)):
+        raise _problem(Path(written), f"lies outside {printable(folder)}", "copy it there")
+    place = folder.joinpath(*parts.parts)
+    with _reasons(place):
+        if not place.parent.resolve().is_relative_to(folder.resolve()):
+            raise _problem(place, "leads out of its folder through a link", "copy the file there instead")
+    return place
+
+
+def base_name(written: str) -> str:
+    """The last part of a path, by the separators of either kind of system."""
+    return PureWindowsPath(written).name
+
+
+def own_file(folder: Path, name: str, limit: int) -> bytes | None:
+    """What a file holds that lies in `folder` itself and is no link out of it; None where there is none."""
+    file = folder / name
+    with suppress(FileError, OSError, RuntimeError, ValueError):
+        if file.resolve().is_relative_to(folder.resolve()):
+            return read_bytes(file, limit)
+    return None
+
+
+def _too_large(path: Path, n_bytes: int, limit: int) -> FileError:
+    return _problem(path, f"has {size_text(n_bytes)}, more than {size_text(limit)}", "give another")
+
+
+def _problem(path: Path, reason: str, remedy: str, *, missing: bool = False) -> FileError:
+    return FileError(printable(path), reason, remedy, missing=missing)
+
+
+@contextmanager
+def _reasons(path: Path) -> Iterator[None]:
+    """Whatever the system refuses, as a FileError."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        reason = "is a link to something that is not there" if is_there(path) else "is missing"
+        raise _problem(path, reason, "check the path", missing=True) from error
+    except (OSError, ValueError, RuntimeError) as error:  # NUL in a name; links in a circle
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> FileError:
+    reason = getattr(error, "strerror", None) or "its name is none of a file"
+    return _problem(path, f"cannot be read: {reason}", "check its name and its rights")
+
+
+_KINDS: Mapping[str, Callable[[int], bool]] = {
+    "a folder": stat.S_ISDIR,
+    "a pipe": stat.S_ISFIFO,
+    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
+
+
+def _kind(mode: int) -> str:
+    return next((word for word, test in _KINDS.items() if test(mode)), "something else")

@@ -1,0 +1,138 @@
+"""The one check of the project's own files: a JSON or TOML object against a dataclass, all problems at once.
+
+The dataclass's annotations are the format: types are strict (true is no number, 1.0 no whole number), ranges
+stand in `Annotated`. Owns the sentences, `field is VALUE; expected ...`; files are opened by `door`.
+"""
+
+import json
+import math
+from codecs import BOM_UTF8
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic_core import ErrorDetails, from_json
+
+from mta_viz.errors import ConfigError, first_problems
+from mta_viz.printed import short_repr
+
+T = TypeVar("T")
+
+
+def _finite(value: float) -> float:
+    if math.isinf(value):
+        raise ValueError("is infinite; expected a finite number")
+    return value
+
+
+# A measured number, written as null where it is not finite: JSON has no NaN.
+Measured = Annotated[
+    float, BeforeValidator(lambda value: math.nan if value is None else value), AfterValidator(_finite)
+]
+
+
+def from_text(kind: type[T], text: str | bytes, subject: str, *, file_format: str, remedy: str = "") -> T:
+    """The dataclass that a JSON text describes, whose field `format` says `file_format`.
+
+    Raises ConfigError listing every field that is missing, of another kind or out of range, with `remedy`
+    after them. Fields that `kind` has not are passed over. The text may come from anywhere; nothing is run.
+    """
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    content = content.removeprefix(BOM_UTF8)
+    try:
+        data = from_json(content, allow_inf_nan=False)
+    except ValueError as error:  # it tells the place in the text, nothing of what stands there
+        raise ConfigError([f"it is no JSON ({error})"], subject, remedy) from None
+    named = data.get("format") if isinstance(data, dict) else None
+    if named != file_format:
+        problem = f"its format is {short_repr(named)}; this version reads {file_format!r}"
+        raise ConfigError([problem], subject, remedy)
+    return _checked(kind, content, subject, remedy, "ignore")
+
+
+def from_data(kind: type[T], data: Mapping[str, Any], subject: str) -> T:
+    """The same of values a TOML file or a command line gave; a field that `kind` has not is a problem."""
+    try:
+        text = json.dumps(data, default=str).encode()
+    except ValueError:  # Python writes no number of thousands of digits
+        raise ConfigError(["it holds a number of thousands of digits"], subject) from None
+    return _checked(kind, text, subject, "", "forbid")
+
+
+def _checked(
+    kind: type[T], text: bytes, subject: str, remedy: str, unknown: Literal["ignore", "forbid"]
+) -> T:
+    try:
+        return _adapter(cast(Any, kind)).validate_json(text, strict=True, extra=unknown)
+    except ValidationError as error:
+        raise ConfigError(_problems(error, kind), subject, remedy) from None
+
+
+def value_problems(kind: type, values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with values for the fields of a dataclass: missing, unknown, of another kind."""
+    try:
+        _fields_model(kind).model_validate(dict(values))
+    except ValidationError as error:
+        return _problems(error, kind)
+    return []
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    return TypeAdapter(kind)
+
+
+@cache
+def _fields_model(kind: Any) -> Any:
+    """Of the fields alone: a dataclass that checks itself when it is made would check itself for ever."""
+    hints = get_type_hints(kind, include_extras=True)
+    made: Any = {
+        field.name: (hints[field.name], ... if field.default is MISSING else field.default)
+        for field in fields(kind)
+    }
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **made)
+
+
+def _problems(error: ValidationError, kind: type) -> list[str]:
+    problems = [text for each in error.errors(include_url=False) for text in _sentences(each, kind)]
+    return first_problems(list(dict.fromkeys(problems)), "problems")
+
+
+def _sentences(error: ErrorDetails, kind: type) -> Sequence[str]:
+    name, came = _place(error["loc"]), short_repr(error["input"])
+    match error["type"]:
+        case "missing":
+            return [f"{name!r} is missing"]
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            known = ", ".join(field.name for field in fields(kind))
+            return [f"unknown field {name!r}; known are {known}"]
+        case "value_error":
+            own = error["ctx"]["error"]
+            if not isinstance(own, ConfigError):  # what a validator says of its field
+                return [f"{name or 'it'} {own}"]
+            return [f"{name}: {problem}" if name else problem for problem in own.problems]
+    expected = error["msg"].removeprefix("Input should be ")
+    for pydantic, ours in _WORDS.items():
+        expected = expected.replace(pydantic, ours)
+    return [f"{name or 'it'} is {came}; expected {expected[:1].lower()}{expected[1:]}"]
+
+
+_WORDS = {
+    "a valid integer": "a whole number",
+    "a valid string": "a text",
+    "String should have": "a text of",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """`models[0].samples[2].depth`; the kinds a union tries are left out."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if not _is_kind(part)]
+    return cast(str, "".join(parts)).removeprefix(".")
+
+
+def _is_kind(part: int | str) -> bool:
+    return isinstance(part, str) and (part in ("str", "int", "float") or "[" in part or "-" in part)

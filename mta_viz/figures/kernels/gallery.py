@@ -1,0 +1,362 @@
+"""All kernels of a model at once: the gallery's mosaics, the kernel table, what each kernel is worth."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mta_viz.analysis.attention.heads import Score
+from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
+from mta_viz.analysis.cause.effects import kernel_of as kernel_of_effect
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MADE_BY,
+    MIXING,
+    SHORT,
+    WHERE,
+    KernelId,
+    LayerKernelSet,
+    MixPlace,
+    Place,
+    layer_kernels,
+)
+from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
+from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
+from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
+from mta_viz.errors import MtaVizError
+from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.plots.attention.heads import value_map
+from mta_viz.plots.kernels.gallery import (
+    NUMBERS_FROM_PX,
+    Look,
+    Sheet,
+    Target,
+    Tile,
+    common_limit,
+    gallery,
+    numbers_fit,
+    with_frame,
+)
+from mta_viz.plots.kernels.mosaic import Scale
+from mta_viz.plots.kernels.paper import full_matrix
+from mta_viz.tables import Table
+
+MARKS = {
+    **{"diagonal": "D", "negative diagonal": "D", "induction": "I", "negative induction": "I"},
+    **{"anti-diagonal": "A", "negative anti-diagonal": "A", "priming": "P", "inhibition of return": "P"},
+    **{"smoothing": "B", "sharpening": "B", "edge-first": "F", "edge-last": "L", "both edges": "FL"},
+    **{"KV shift": "S", "key shift": "S", "single tap": "T", "contrast": "C", "averaging": "M"},
+    **{"swap": "X", "permutation": "X", IDENTITY: "=", NONE: "·", ALL_ZERO: "0", NOT_FINITE: "!"},
+}
+KINDS: dict[Place | MixPlace, str] = {
+    "pre": "key-query kernels before the softmax",
+    "head_pre": "rows of the head mixing before the softmax",
+    "post": "key-query kernels after the softmax",
+    "head_post": "rows of the head mixing after the softmax",
+}
+MAP_PX = 420
+PARTS = {"layer": "L", "head": "H", "where": "", "step": "step"}
+KEY_QUERY_WORDS = (
+    "Key-query kernels: in a tile, earlier queries above, the current one at the bottom; earlier keys left."
+)
+MIXING_WORDS = (
+    "Head mixing: rows of a tile are target heads and what each receives, columns its source heads. "
+    "Click a row to open it."
+)
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class KernelFigure(NamedFigure[R]):
+    """What figures of kernels share; `words` are the caption where it is always the same."""
+
+    words: ClassVar[str] = ""
+
+    def table(self, source: Source, result: R) -> Table:
+        """The result's own rows."""
+        rows: Table = result.table()  # type: ignore[attr-defined]
+        return rows
+
+    def caption(self, source: Source, result: R) -> str:
+        """How it is read."""
+        return self.words
+
+    def file_parts(self) -> tuple[object, ...]:
+        """The figure's name, layer, head and place, as far as they are given."""
+        given = ((sign, getattr(self, name, None)) for name, sign in PARTS.items())
+        return self.name, *(f"{sign}{part}" for sign, part in given if part is not None)
+
+
+def kernel_rows(source: Source) -> tuple[Row, ...]:
+    """The kernel table of the source's model."""
+    return source.remember(
+        lambda: kernel_table(source.model.state_dict(), source.model.config), "kernel table"
+    )
+
+
+def model_layers(source: Source) -> tuple[LayerKernelSet, ...]:
+    """Every layer's kernels."""
+    weights, config = source.model.state_dict(), source.model.config
+    return source.remember(
+        lambda: tuple(layer_kernels(weights, config, layer) for layer in range(config.n_layers)),
+        "all kernels",
+    )
+
+
+@named("kernel-table")
+@dataclass(frozen=True)
+class KernelTable(KernelFigure[tuple[Row, ...]]):
+    """The kernels that satisfy `query`, the largest of the column `sort` first, one a row."""
+
+    query: str = ""
+    sort: str = NO_SORT
+    places: tuple[Place | MixPlace, ...] = PLACES
+
+    def result(self, source: Source) -> tuple[Row, ...]:
+        """Rows of `kernel_table`. Raises QueryError."""
+        return select_rows(kernel_rows(source), self.query, self.sort, self.places)
+
+    def table(self, source: Source, result: tuple[Row, ...]) -> Table:
+        """All columns, those too that mean nothing for the rows shown."""
+        return as_table(result)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The rows shown, in their order, all rows of the model, and the numbers behind them by layer.
+
+    `reordered`: the tiles stand in the order of the rows instead of layers down and heads across.
+    """
+
+    shown: tuple[Row, ...]
+    rows: tuple[Row, ...]
+    layers: tuple[LayerKernelSet, ...]
+    reordered: bool
+
+    def sheet(self, numbering: int) -> Sheet:
+        """The tiles and where they lie."""
+        if self.reordered:
+            return Sheet.reading(tuple(self._tile(row, numbering) for row in self.shown))
+        if self.shown[0]["where"] in MIXING:
+            return Sheet.reading(tuple(self._matrix_tiles(numbering)))
+        by_row: dict[str, list[Tile | None]] = {}
+        for row in self.shown:
+            name = f"L{row['layer'] + numbering} {SHORT[kernel_of(row).where]}"
+            by_row.setdefault(name, []).append(self._tile(row, numbering))
+        heads = [f"H{head + numbering}" for head in range(max(map(len, by_row.values())))]
+        return Sheet(list(by_row.values()), list(by_row), heads)
+
+    def _tile(self, row: Row, numbering: int) -> Tile:
+        """A key-query kernel, or a single row of a matrix."""
+        kernel, layer = kernel_of(row), self.layers[row["layer"]]
+        if kernel.where in KEY_QUERY:
+            where: Place = "pre" if kernel.where == "pre" else "post"
+            taps, offsets = layer.taps(where), layer.offsets(where)
+            if taps is None or offsets is None:
+                raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
+            values, own = taps[kernel.head].numpy(), offsets.own
+        else:
+            values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
+        target = Target(target_id(kernel), _hover(row, numbering), 0, len(values) - 1)
+        return Tile(kernel.name(numbering), values, (own,), _mark(row), _note(values), (target,))
+
+    def _matrix_tiles(self, numbering: int) -> Iterator[Tile]:
+        """A tile for each mixing matrix, [target, source]; each of its rows is a target of its own."""
+        rows = {kernel_of(row): row for row in self.rows}
+        for at in dict.fromkeys((row["layer"], row["where"]) for row in self.shown):
+            values = _matrix(self.layers[at[0]], at[1])
+            kernels = [KernelId(at[0], head, at[1]) for head in range(len(values))]
+            targets = tuple(
+                Target(target_id(kernel), _hover(rows[kernel], numbering), kernel.head, kernel.head)
+                for kernel in kernels
+            )
+            own = tuple((head, head) for head in range(len(values)))
+            name = f"L{at[0] + numbering} {SHORT[at[1]]}"
+            yield Tile(name, values, own, "", _note(values), targets)
+
+
+@named("kernel-gallery")
+@dataclass(frozen=True)
+class KernelGallery(KernelFigure[Gallery]):
+    """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
+
+    `layer`, `head` and `where` frame one of them.
+    """
+
+    places: tuple[Place | MixPlace, ...] = KEY_QUERY
+    query: str = ""
+    sort: str = NO_SORT
+    hide_own: bool = True
+    scale: Scale = "shared"
+    numbers: bool = False
+    layer: int | None = None
+    head: int | None = None
+    where: Place | MixPlace | None = None
+
+    def result(self, source: Source) -> Gallery:
+        """The rows and all layers. Raises MtaVizError where no kernel is left, or kinds are mixed."""
+        if set(self.places) & set(KEY_QUERY) and set(self.places) & set(MIXING):
+            raise MtaVizError("a gallery shows key-query kernels (pre, post) or head mixing, not both")
+        rows = kernel_rows(source)
+        shown = select_rows(rows, self.query, self.sort, self.places)
+        if not shown:
+            raise MtaVizError(f"no kernel {' or '.join(self.places)} of this model is left by the query")
+        reordered = bool(self.query.strip()) or self.sort != NO_SORT
+        return Gallery(shown, rows, model_layers(source), reordered)
+
+    def draw(self, source: Source, result: Gallery) -> go.Figure:
+        """The mosaic; a frame is put on a copy, so that another costs little."""
+        look = Look(self.hide_own, self.scale == "own", self.numbers)
+        sheet, limit = self._sheet(source, result)
+        figure = source.remember(
+            lambda: gallery(sheet, look, limit), "gallery", self._unframed(), source.numbering
+        )
+        if self.layer is None or self.head is None or self.where is None:
+            return figure
+        return with_frame(figure, sheet.box(target_id(KernelId(self.layer, self.head, self.where))))
+
+    def _unframed(self) -> "KernelGallery":
+        return replace(self, layer=None, head=None, where=None)
+
+    def _sheet(self, source: Source, result: Gallery) -> tuple[Sheet, float]:
+        """The sheet with the colour limit of all its tiles."""
+        shown = replace(self._unframed(), hide_own=True, scale="shared", numbers=False)
+
+        def make() -> tuple[Sheet, float]:
+            sheet = result.sheet(source.numbering)
+            return sheet, common_limit(sheet.tiles)
+
+        return source.remember(make, "gallery sheet", shown, source.numbering)
+
+    def table(self, source: Source, result: Gallery) -> Table:
+        """A row a cell of a tile."""
+        rows = (
+            (tile.name, *cell, float(value))
+            for tile in self._sheet(source, result)[0].tiles
+            for cell, value in np.ndenumerate(tile.values)
+        )
+        return Table.of(("kernel", "row", "column", "value"), rows)
+
+    def caption(self, source: Source, result: Gallery) -> str:
+        """How a tile is read, the scale, what is hidden, and why there are no numbers."""
+        sheet, limit = self._sheet(source, result)
+        words = MIXING_WORDS if result.shown[0]["where"] in MIXING else KEY_QUERY_WORDS
+        words += " Colour: " + (
+            "each tile on its own scale." if self.scale == "own" else f"one scale to ±{limit:g}."
+        )
+        if self.hide_own:
+            words += " Hatched: own taps and own weights, hidden."
+        if self.numbers and not numbers_fit(sheet):
+            words += (
+                f" Numbers need cells of {NUMBERS_FROM_PX} px, here they have {sheet.cell_px:.0f}: "
+                "filter to a few kernels."
+            )
+        return words
+
+    def file_parts(self) -> tuple[object, ...]:
+        """With the first place shown."""
+        return "kernels", self.places[0]
+
+
+def target_id(kernel: KernelId) -> str:
+    """What a click on the kernel's tile brings back."""
+    return f"{kernel.where} {kernel.layer} {kernel.head}"
+
+
+def _matrix(layer: LayerKernelSet, place: str) -> np.ndarray:
+    mixing = layer.mixing("head_post" if place == "head_post" else "head_pre")
+    if mixing is None:
+        raise RuntimeError(f"the table has {place} mixing where the layer has none")
+    return full_matrix(mixing.numpy())
+
+
+def _mark(row: Row) -> str:
+    """One letter for the shape, small where the shape is faint."""
+    mark = MARKS.get(row["shape"], "?")
+    return mark.lower() if row["faint"] else mark
+
+
+def _note(values: np.ndarray) -> str:
+    bad = int((~np.isfinite(values)).sum())
+    if bad:
+        return f"NaN/inf: {bad}"
+    return "" if values.any() else "all taps 0"
+
+
+def _hover(row: Row, numbering: int) -> str:
+    kernel, off = kernel_of(row), row["energy_off_identity"]
+    energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
+    kind = "head mixing " if kernel.where in MIXING else ""
+    name = f"L{kernel.layer + numbering} H{kernel.head + numbering}, {kind}{WHERE[kernel.where]}"
+    return f"{name}<br>{row['verdict']}{energy}"
+
+
+def measured_effects(source: Source) -> Effects | Absent:
+    """The measured effects of the checkpoint's kernels, read and checked once."""
+    if source.model.source is None:
+        return Absent("This model is not from a file, so no effects belong to it.")
+    return source.remember(partial(find_effects, source.model.source.path), "effects")
+
+
+@named("kernel-effects")
+@dataclass(frozen=True)
+class KernelEffects(KernelFigure[Effects]):
+    """What the right answer loses when a kernel is the identity: all kernels of the kind of one, framed."""
+
+    layer: int
+    head: int
+    where: Place | MixPlace = "pre"
+
+    def result(self, source: Source) -> Effects:
+        """The measured effects. Raises MtaVizError where nothing is measured."""
+        effects = measured_effects(source)
+        if isinstance(effects, Absent):
+            raise MtaVizError(effects.reason)
+        return effects
+
+    def draw(self, source: Source, result: Effects) -> go.Figure:
+        """Layers down and heads across, on one scale for all kinds."""
+        sizes = [abs(effect.log_probability_change.value) for effect in result.of_each().values()]
+        name = f"Answer's log-probability without it, {WHERE[self.where]}"
+        config, values = source.model.config, result.of_each(self.where)
+        changes = np.full((config.n_layers, config.n_heads), np.nan)
+        for kernel, effect in values.items():
+            changes[kernel.layer, kernel.head] = effect.log_probability_change.value
+        return value_map(
+            Score("effect", name, "nats", "", MADE_BY[self.where]),
+            changes.round(3) + 0.0,  # more digits do not fit a tile; no -0.0
+            limit=round_up(max((size for size in sizes if math.isfinite(size)), default=1.0)),
+            numbering_from=source.numbering,
+            selected=(self.layer, self.head),
+            width=MAP_PX,
+        )
+
+    def table(self, source: Source, result: Effects) -> Table:
+        """A row a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
+        measured = ("accuracy_change", "log_probability_change")
+        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
+        rows = []
+        for effect in result.effects:
+            kernel, changes = (
+                kernel_of_effect(effect),
+                (effect.accuracy_change, effect.log_probability_change),
+            )
+            if kernel is not None:
+                ends = [end for change in changes for end in (change.value, change.low, change.high)]
+                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
+        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
+
+    def caption(self, source: Source, result: Effects) -> str:
+        """What was measured, and the colours."""
+        return (
+            f"All {KINDS[self.where]}: how the log-probability of the right answer changes when that one "
+            "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click "
+            "one to open it. Hatched: not measured."
+        )

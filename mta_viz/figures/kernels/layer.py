@@ -1,0 +1,226 @@
+"""One layer's kernels: all heads side by side, their head mixing, and how both came about in training."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import plotly.graph_objects as go
+
+from mta_viz.analysis.kernels.kernels import (
+    WHERE,
+    LayerKernelSet,
+    MixPlace,
+    Place,
+    check_layer,
+    kernel_places,
+    layer_kernels,
+)
+from mta_viz.analysis.kernels.table import FROM_START, KernelCurves, kernel_curves
+from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
+from mta_viz.errors import MtaVizError
+from mta_viz.figures.base import Source, named
+from mta_viz.figures.kernels.gallery import KernelFigure, model_layers
+from mta_viz.plots.kernels.mosaic import Scale, kernel_grid, tap_limit, training_curves
+from mta_viz.plots.kernels.paper import head_mixing
+from mta_viz.tables import Table
+
+READING = (
+    "Each kernel reads the cells around the one it is read for: rows are earlier queries (0 = now), columns "
+    "are keys to its left and right. The own tap is framed."
+)
+NO_HISTORY = (
+    f"This checkpoint came without {HISTORY_FILE} and is no step of a run with several, so nothing is known "
+    "of its kernels earlier in training. Open a run folder (checkpoints/0000010000/ and so on), or train "
+    "with `python -m mta_viz train`, which writes that file beside the weights."
+)
+FOREIGN = (
+    f"{HISTORY_FILE} does not hold this model's kernels: it belongs to another checkpoint, or these "
+    "weights were trained on. It is not drawn."
+)
+MATRIX_PX = 440
+
+
+@named("layer-kernels")
+@dataclass(frozen=True)
+class LayerKernels(KernelFigure[LayerKernelSet]):
+    """The key-query kernels of a layer, a panel a head, for the screen; "kernels" is the printed one.
+
+    `scale`: "shared" by all heads, or each its "own".
+    """
+
+    layer: int
+    where: Place = "pre"
+    scale: Scale = "shared"
+
+    def result(self, source: Source) -> LayerKernelSet:
+        """All kernels of the layer. Raises MtaVizError where it has none at that place."""
+        check_layer(source.model.config, self.layer, self.where)
+        return model_layers(source)[self.layer]
+
+    def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:
+        """The panels."""
+        return kernel_grid(
+            result, self.where, scale=self.scale, layer=self.layer, numbering_from=source.numbering
+        )
+
+    def caption(self, source: Source, result: LayerKernelSet) -> str:
+        """How many there are, of which size, and how they are read."""
+        taps = result.taps(self.where)
+        count, c_q, c_k = (0, 0, 0) if taps is None else taps.shape
+        return f"{count} kernels of {c_q} queries x {c_k} keys. {READING}"
+
+
+@named("layer-mixing")
+@dataclass(frozen=True)
+class LayerMixing(KernelFigure[LayerKernelSet]):
+    """The head-mixing matrix of a layer; groups of heads are blocks."""
+
+    words: ClassVar[str] = "Rows: what this target head receives; columns: the source heads it takes from."
+    layer: int
+    where: MixPlace = "head_pre"
+
+    def result(self, source: Source) -> LayerKernelSet:
+        """All kernels of the layer. Raises MtaVizError where it mixes no heads at that place."""
+        check_layer(source.model.config, self.layer, self.where)
+        return model_layers(source)[self.layer]
+
+    def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:
+        """Target heads down, source heads across."""
+        size = (MATRIX_PX, MATRIX_PX)
+        return head_mixing(result, self.where, self.layer, numbering_from=source.numbering, size=size)
+
+
+class NoHistory(MtaVizError):
+    """Nothing is known of the kernels earlier in training."""
+
+
+def training_history(source: Source) -> KernelHistory:
+    """The file beside the weights, else the steps of the run they are one of. Raises NoHistory."""
+    origin, config = source.model.source, source.model.config
+    if origin is None:
+        raise NoHistory(NO_HISTORY)
+
+    def read() -> KernelHistory | None:
+        history = read_history(origin.path, config)
+        return history or read_run_history(origin.path, config, source.progress)
+
+    history = source.remember(read, "history")
+    if history is None:
+        raise NoHistory(NO_HISTORY)
+    if not source.remember(lambda: history.holds(source.model.state_dict()), "history fits"):
+        raise NoHistory(FOREIGN)
+    return history
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A layer's kernels at a step, those at `where` drawn; `limit` is the colour limit of all steps."""
+
+    where: Place
+    kernels: LayerKernelSet
+    step: int
+    limit: float
+
+    def table(self) -> Table:
+        """All kernels of the layer at that step."""
+        return self.kernels.table()
+
+
+@named("training-kernels")
+@dataclass(frozen=True)
+class TrainingKernels(KernelFigure[Snapshot]):
+    """A layer's kernels at one step of their training (None: the last), colours alike at every step."""
+
+    layer: int
+    where: Place | None = None  # before the softmax, where the model has kernels there
+    step: int | None = None
+
+    def result(self, source: Source) -> Snapshot:
+        """The snapshot. Raises NoHistory, and MtaVizError for a step or kernels that are not there."""
+        history = training_history(source)
+        at, config = snapshot_of(history, self.step), source.model.config
+        where = self.where or kernel_places(config)[0]
+        check_layer(config, self.layer, where)
+        kernels = layer_kernels(history.at(at), config, self.layer)
+        offsets = kernels.offsets(where)
+        if offsets is None:
+            raise MtaVizError(f"the history holds no kernel {WHERE[where]} of layer {self.layer}")
+        every = history.kernels[f"blocks.{self.layer}.attn.kernel_{where}"]
+        limit = tap_limit(every.flatten(0, 1).numpy(), offsets.own)
+        return Snapshot(where, kernels, history.steps[at], limit)
+
+    def draw(self, source: Source, result: Snapshot) -> go.Figure:
+        """A panel a head."""
+        return kernel_grid(
+            result.kernels,
+            result.where,
+            layer=self.layer,
+            numbering_from=source.numbering,
+            limit=result.limit,
+        )
+
+    def caption(self, source: Source, result: Snapshot) -> str:
+        """Which step."""
+        return (
+            f"The kernels {WHERE[result.where]} after {result.step:,} training steps. "
+            "The colours mean the same at every step."
+        )
+
+
+@named("training-curves")
+@dataclass(frozen=True)
+class TrainingCurves(KernelFigure[KernelCurves]):
+    """A score of a layer's kernels over training, one line a head; `head` is thick, `step` dotted."""
+
+    layer: int
+    where: Place | None = None  # as of "training-kernels"
+    score: str = "distance_from_identity"
+    head: int = 0
+    step: int | None = None
+
+    def result(self, source: Source) -> KernelCurves:
+        """All scores. Raises NoHistory, and MtaVizError for a score or kernels that are not there."""
+        history, config = training_history(source), source.model.config
+        where = self.where or kernel_places(config)[0]
+        curves = source.remember(
+            lambda: kernel_curves(history, config, self.layer, where), "curves", self.layer, where
+        )
+        if curves is None:
+            raise MtaVizError(f"the history holds no kernel {WHERE[where]} of layer {self.layer}")
+        if self.score not in curves.values:
+            raise MtaVizError(f"there is no score {self.score!r}; there are {', '.join(curves.values)}")
+        return curves
+
+    def draw(self, source: Source, result: KernelCurves) -> go.Figure:
+        """The lines."""
+        return training_curves(
+            result,
+            self.score,
+            head=self.head,
+            snapshot=snapshot_of(training_history(source), self.step),
+            title=f"L{self.layer + source.numbering}: {self.score.replace('_', ' ')}",
+            numbering_from=source.numbering,
+        )
+
+    def caption(self, source: Source, result: KernelCurves) -> str:
+        """How it is read."""
+        return (
+            f"One line a head, H{self.head + source.numbering} thick; hover names the others, a click "
+            "chooses head and step. Dotted: the step chosen above. A line has a gap where the score means "
+            "nothing."
+        )
+
+
+def snapshot_of(history: KernelHistory, step: int | None) -> int:
+    """The place of a step among the snapshots, None: the last. Raises MtaVizError listing the steps."""
+    if step is None:
+        return len(history.steps) - 1
+    if step not in history.steps:
+        steps = ", ".join(map(str, history.steps))
+        raise MtaVizError(f"no kernels are known of step {step}; there are the steps {steps}")
+    return history.steps.index(step)
+
+
+TRAINING_SCORES = (
+    *("distance_from_identity", FROM_START, "energy_off_identity", "diagonal", "induction", "anti_diagonal"),
+    *("priming", "smoothing", "edge_first", "edge_last", "dominant_share"),
+)

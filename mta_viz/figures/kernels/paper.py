@@ -1,0 +1,297 @@
+"""The paper's figures of kernels, as they are printed: `width` is one column of two, or the page."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mta_viz.analysis.attention.kernel_map import (
+    KernelBesideMap,
+    asked_span,
+    kernel_beside_map,
+    question_span,
+    strongest_head,
+)
+from mta_viz.analysis.attention.maps import shared_limit
+from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MIXING,
+    WHERE,
+    KernelId,
+    LayerPicture,
+    MixPlace,
+    Place,
+    kernel_places,
+    layer_picture,
+    layers_having,
+    mixing_places,
+)
+from mta_viz.analysis.kernels.mixing import (
+    MixingByLayer,
+    MixingMeans,
+    MixingOverLayers,
+    mixing_by_layer,
+    mixing_over_layers,
+)
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.kernels.gallery import KernelFigure
+from mta_viz.plots.kernels.gallery import common_limit
+from mta_viz.plots.kernels.mosaic import tap_limit
+from mta_viz.plots.kernels.paper import (
+    Bars,
+    Width,
+    bar_values,
+    bars_figure,
+    kernel_map_figure,
+    layer_figure,
+    matrix_tile,
+    mixing_figure,
+)
+from mta_viz.plots.theme import limit_text, score_text
+
+Tokens = tuple[int, int]  # the first, and the one after the last
+OWN_BEYOND = "from what is not framed; beyond them the end colours"
+R = TypeVar("R", LayerPicture, KernelBesideMap, MixingOverLayers, MixingByLayer)
+
+
+@dataclass(frozen=True)
+class PaperFigure(KernelFigure[R]):
+    """What the paper's figures share."""
+
+    def look(self, source: Source) -> dict[str, Any]:
+        """How wide it is, and how it counts."""
+        return {"width": self.parameters()["width"], "numbering_from": source.numbering}
+
+
+@named("kernels")
+@dataclass(frozen=True)
+class Kernels(PaperFigure[LayerPicture]):
+    """The key-query kernels of a layer, a panel a head."""
+
+    layer: int
+    where: Place | None = None  # before the softmax, where the model has kernels there
+    width: Width = "page"
+
+    def result(self, source: Source) -> LayerPicture:
+        """The taps. Raises MtaVizError where there are none, naming the layers that have some."""
+        where = self.where or kernel_places(source.model.config)[0]
+        return layer_picture(source.model.state_dict(), source.model.config, self.layer, where)
+
+    def draw(self, source: Source, result: LayerPicture) -> go.Figure:
+        """Ready to print."""
+        return layer_figure(result, **self.look(source))
+
+    def caption(self, source: Source, result: LayerPicture) -> str:
+        """What is drawn, on which scale, and what could not be drawn."""
+        (n_heads, c_q, c_k), start = result.taps.shape, source.numbering
+        own = result.taps[:, result.offsets.own[0], result.offsets.own[1]]
+        own = own[np.isfinite(own)]
+        framed = f", {score_text(float(own.min()))} to {score_text(float(own.max()))}" if own.size else ""
+        limit = limit_text(tap_limit(result.taps, result.offsets.own))
+        return (
+            f"Key-query kernels {WHERE[result.where]} of {source.name}, layer {result.layer + start}: "
+            f"{_count(n_heads, 'head')}, {c_q} queries x {c_k} keys. Rows: query offset, 0 (now) at the "
+            f"bottom; columns: key offset. Framed: the own tap{framed}. Colour limits ±{limit}, {OWN_BEYOND}."
+            f"{_broken(result.taps, [f'head {head + start}' for head in range(n_heads)])}{_counting(start)}"
+        )
+
+
+@named("kernel-map")
+@dataclass(frozen=True)
+class KernelMap(PaperFigure[KernelBesideMap]):
+    """A kernel beside the map it makes of a prompt, cut to the queries `rows` and the keys `keys`.
+
+    Without them the question and the needle it asks for, as far as the prompt has them; without a layer and
+    head those that attend most to the keys. `where` None: before the softmax, where the model has kernels.
+    """
+
+    layer: int | None = None
+    head: int | None = None
+    where: Place | None = None
+    rows: Tokens | None = None
+    keys: Tokens | None = None
+    width: Width = "page"
+
+    def result(self, source: Source) -> KernelBesideMap:
+        """Kernel and map. Raises MtaVizError for what the model or the prompt has not."""
+        trace, where = source.trace, self.where or kernel_places(source.model.config)[0]
+        rows, keys = self._spans(source)
+        if (self.layer is None) != (self.head is None):
+            raise MtaVizError("a layer and a head go together: give both, or neither for the strongest")
+        layer, head = self.layer, self.head
+        if layer is None or head is None:
+            layer, head = source.remember(
+                lambda: strongest_head(trace, rows, keys, where), "strongest head", rows, keys, where
+            )
+        if not 0 <= head < source.model.config.n_heads:
+            raise MtaVizError(
+                f"there is no head {head}; the model has heads 0 to {source.model.config.n_heads - 1}"
+            )
+        return kernel_beside_map(trace, KernelId(layer, head, where), rows, keys)
+
+    def _spans(self, source: Source) -> tuple[Span, Span]:
+        tokens, mta = source.trace.tokens, source.model.config.mta
+        named_spans = needle_spans(tokens)
+        asked = asked_span(named_spans) if self.keys is None else _span(self.keys, "A")
+        if asked is None:
+            raise PromptError("the prompt asks for no needle; name the keys to show")
+        if self.rows is not None:
+            return _span(self.rows, "B"), asked
+        kernel = mta.pre_kernel or mta.post_kernel or (1, 1)
+        return question_span(named_spans, len(tokens), kernel[0]), asked
+
+    def draw(self, source: Source, result: KernelBesideMap) -> go.Figure:
+        """Side by side, in one column one under the other."""
+        return kernel_map_figure(result, **self.look(source))
+
+    def caption(self, source: Source, result: KernelBesideMap) -> str:
+        """Which kernel and which tokens, on which scales, and what is no number."""
+        kernel, stage, start = result.kernel, result.attention.stage.value, source.numbering
+        taps_limit = limit_text(tap_limit(result.taps[None], result.offsets.own))
+        map_limit = limit_text(shared_limit([result.attention]))
+        bad = _broken(result.taps[None], [f"head {kernel.head + start}"])
+        if result.attention.n_bad:
+            bad += f" Crosses: {_count(result.attention.n_bad, 'cell')} of the map not a number."
+        return (
+            f"Kernel of layer {kernel.layer + start}, head {kernel.head + start} of {source.name}, "
+            f"{WHERE[kernel.where]}, and the map it makes: {stage.long} ({stage.unit}), "
+            f"rows: “{_text(result, result.rows)}”, columns: “{_text(result, result.keys)}”, "
+            f"in a prompt of {len(result.tokens)} tokens. Colour limits ±{taps_limit} for the taps "
+            f"({OWN_BEYOND}), ±{map_limit} for the map.{bad}{_counting(start)}"
+        )
+
+
+@named("head-kernels")
+@dataclass(frozen=True)
+class HeadKernels(PaperFigure[MixingOverLayers]):
+    """The head-mixing matrices of these layers (none named: all), a panel a layer."""
+
+    where: MixPlace | None = None  # before the softmax, where the model mixes heads there
+    layers: tuple[int, ...] = ()
+    width: Width = "page"
+
+    def result(self, source: Source) -> MixingOverLayers:
+        """The matrices. Raises MtaVizError where heads are not mixed."""
+        weights, config = source.model.state_dict(), source.model.config
+        where = self.where or mixing_places(config)[0]
+        return mixing_over_layers(weights, config, where, self.layers or None)
+
+    def draw(self, source: Source, result: MixingOverLayers) -> go.Figure:
+        """Ready to print."""
+        return mixing_figure(result, **self.look(source))
+
+    def caption(self, source: Source, result: MixingOverLayers) -> str:
+        """How it is read, the scale, and what is broken."""
+        _, n_groups, size, _ = result.matrices.shape
+        panels = "a layer" if n_groups == 1 else f"a layer (down) and group of {size} heads (across)"
+        tiles = [matrix_tile("", matrix) for groups in result.matrices for matrix in groups]
+        names = [f"layer {layer + source.numbering}" for layer in result.layers]
+        return (
+            f"Head-mixing kernels {WHERE[result.where]} of {source.name}: one panel {panels}. Rows: target "
+            "heads, columns: the source heads they take from; framed: a head's weight on itself. "
+            f"Colour limits ±{limit_text(common_limit(tiles))}, {OWN_BEYOND}."
+            f"{_broken(result.matrices, names)}{_counting(source.numbering)}"
+        )
+
+
+@dataclass(frozen=True)
+class _MixingBars(PaperFigure[MixingByLayer]):
+    """A bar a layer, a plot for each place that mixes heads."""
+
+    what: ClassVar[Bars] = "diagonal"
+    shown: ClassVar[str] = ""
+    width: Width = "page"
+
+    def result(self, source: Source) -> MixingByLayer:
+        """Means by layer. Raises MtaVizError where heads are not mixed."""
+        weights, config = source.model.state_dict(), source.model.config
+        return mixing_by_layer(weights, config, off_diagonal=self.what == "ratio")
+
+    def draw(self, source: Source, result: MixingByLayer) -> go.Figure:
+        """Ready to print."""
+        return bars_figure(result, self.what, **self.look(source))
+
+    def caption(self, source: Source, result: MixingByLayer) -> str:
+        """What the bars are, and the layers without one."""
+        marked = " Orange: layers with key-query kernels." if any(result.key_query) else ""
+        places = " and ".join(WHERE[means.where] for means in result.places)
+        bad = "".join(self._missing(means, source.numbering) for means in result.places)
+        of = f"of the head-mixing kernels of {source.name} by layer"
+        return f"{self.shown} {of}, {places}.{marked}{bad}{_counting(source.numbering)}"
+
+    def _missing(self, means: MixingMeans, numbering: int) -> str:
+        bad = np.flatnonzero(~np.isfinite(bar_values(means, self.what))).tolist()
+        reasons = [
+            f"layer {layer + numbering} "
+            + (
+                f"(NaN in {_count(means.n_bad[layer], 'weight')})"
+                if means.n_bad[layer]
+                else "(diagonal is 0)"
+            )
+            for layer in bad
+        ]
+        return f" Without a number {WHERE[means.where]}: {', '.join(reasons)}." if reasons else ""
+
+
+@named("head-diagonal")
+@dataclass(frozen=True)
+class HeadDiagonal(_MixingBars):
+    """How much of itself a head keeps, by layer."""
+
+    shown: ClassVar[str] = "Mean size |w| of the diagonal"
+
+
+@named("head-ratio")
+@dataclass(frozen=True)
+class HeadRatio(_MixingBars):
+    """How much a head takes of others, against what it keeps, by layer."""
+
+    what: ClassVar[Bars] = "ratio"
+    shown: ClassVar[str] = "Mean size |w| of the off-diagonal over the mean size of the diagonal"
+
+
+PAPER: tuple[type[PaperFigure[Any]], ...] = (Kernels, KernelMap, HeadKernels, HeadDiagonal, HeadRatio)
+
+
+def every_kernel(config: ModelConfig, width: Width = "page") -> Iterator[NamedFigure[Any]]:
+    """All a model's kernels: a figure a layer and place, then one of each kind of head mixing over layers."""
+    for place in KEY_QUERY:
+        for layer in layers_having(config, place):
+            yield Kernels(layer, place, width)
+    for mixing in MIXING:
+        if layers_having(config, mixing):
+            yield HeadKernels(mixing, width=width)
+
+
+def _span(tokens: Tokens, letter: str) -> Span:
+    return Span(f"tokens {tokens[0]}–{tokens[1] - 1}", letter, *tokens)
+
+
+def _text(result: KernelBesideMap, span: Span) -> str:
+    tokens = result.tokens
+    if tokens.text is None:
+        return " ".join(tokens.pieces[at] for at in span.positions)
+    return tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]].strip()
+
+
+def _broken(stack: np.ndarray, names: Sequence[str]) -> str:
+    """Which parts of a stack, along its first axis, hold NaN, or nothing but 0."""
+    counts = (~np.isfinite(stack)).reshape(len(stack), -1).sum(1)
+    bad = [f"{name} ({_count(int(n), 'value')})" for name, n in zip(names, counts, strict=True) if n]
+    zero = [name for name, part in zip(names, stack, strict=True) if not part.any()]
+    return (f" Crosses: NaN or infinite in {', '.join(bad)}." if bad else "") + (
+        f" All 0: {', '.join(zero)}." if zero else ""
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def _counting(numbering_from: int) -> str:
+    return f" Layers and heads count from {numbering_from}."

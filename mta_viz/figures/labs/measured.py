@@ -1,0 +1,383 @@
+"""What the labs measure over many samples: sweeps of needles, conjunctions, answers, losses of texts."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from mta_viz.analysis.labs.conjunction import (
+    DEFINITIONS,
+    Conjunction,
+    Measure,
+    at_identity,
+    heads_table,
+    measure_there,
+    score_of,
+    tested,
+)
+from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, example, words_of, written_prompts
+from mta_viz.analysis.labs.questions import QuestionScore, answers_table, evaluate_questions
+from mta_viz.analysis.labs.sweep import SampleResult, Sweep
+from mta_viz.analysis.labs.sweep_file import (
+    Axes,
+    ModelResults,
+    accuracy_table,
+    axes_of,
+    by_depth_and_length,
+    by_needles,
+    by_setting,
+    empty_results,
+    measure_missing,
+    read_sweep,
+    results_of,
+)
+from mta_viz.analysis.labs.text import PassageScores, TextLosses, score_passages, text_losses
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.labs.samples import Questions
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.labs import (
+    accuracy_lines,
+    accuracy_map,
+    interaction_map,
+    loss_text,
+    shared_interaction_limit,
+)
+from mta_viz.plots.theme import Figure
+from mta_viz.tables import Table
+from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.needles import PAPER_NEEDLE
+
+R = TypeVar("R")
+Results = Mapping[str, ModelResults]  # of a sweep, by the models' names
+MOST_MODELS = 4  # a chart has lines for
+ITSELF = "the same model, kernels at identity"
+CHART_PX, MAP_PX, TEXT_PX = 440, 452, 900
+PART = 1_500  # tokens of a text drawn at once
+
+
+@dataclass(frozen=True)
+class OfSweep(NamedFigure[Results]):
+    """A figure of a needle sweep: measured on the model and what stands beside it, or read from a `file`.
+
+    The parameters are those of `Sweep`; `lengths`: none for 256, or what the model was trained on. `models`:
+    which of them are drawn, by their place, none for the first four.
+    """
+
+    needles: tuple[int, ...] = (2, 4)
+    lengths: tuple[int, ...] = ()
+    depths: tuple[float | int, ...] = (0, 25, 50, 75, 100)
+    samples: int = 20
+    seed: int = 0
+    needle: str = PAPER_NEEDLE
+    question: str | None = None
+    haystack: str | None = None
+    file: str | None = None
+    models: tuple[int, ...] = ()
+
+    def sweep(self, model: HookedMTA) -> Sweep:
+        """What is measured."""
+        lengths = self.lengths or (min(256, model.config.n_ctx),)
+        wording = (self.needle, self.question, self.haystack)
+        return Sweep(self.needles, lengths, self.depths, self.samples, self.seed, *wording)
+
+    def result(self, source: Source) -> Results:
+        """Every model's samples. Raises MtaVizError for a file that is no sweep's."""
+        if self.file is not None:
+            models = read_sweep(Path(self.file)).models
+            return named_apart([model for model in models if model.samples])
+        sweep, results = self.sweep(source.model), dict[str, ModelResults]()
+        for place, at in enumerate([source] if source.beside is None else [source, source.beside]):
+            name = at.name if at.name not in results else f"{at.name} ({place + 1})"
+            known = results_of(at.model, name, empty_results(sweep))
+            results[name] = measure_missing(at.model, sweep, known, progress=source.progress)
+        return results
+
+    def shown(self, results: Results) -> Results:
+        """Those that are drawn. Raises MtaVizError for a place where no model is."""
+        names = list(results)
+        if not names or max(self.models, default=0) >= len(names):
+            raise MtaVizError(f"there are the results of {len(names)} models, counted from 0")
+        return {
+            names[place]: results[names[place]] for place in self.models or range(len(names[:MOST_MODELS]))
+        }
+
+    def axes(self, source: Source, results: Results) -> Axes:
+        """What the charts have room for: the sweep's values, or those in the file."""
+        if self.file is not None:
+            return axes_of(sample for model in self.shown(results).values() for sample in model.samples)
+        sweep = self.sweep(source.model)
+        return Axes(tuple(sorted(sweep.needles)), tuple(sorted(sweep.lengths)), tuple(sorted(sweep.depths)))
+
+
+def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
+    """By name; where two have one name, with the beginning of their sha256 or their place."""
+    models = list(models)
+    names, apart = [model.name for model in models], dict[str, ModelResults]()
+    for place, model in enumerate(models):
+        name = model.name if names.count(model.name) == 1 else f"{model.name} {model.sha256[:8]}"
+        apart[name if name and name not in apart else f"{name} ({place + 1})"] = model
+    return apart
+
+
+@named("sweep-lines")
+@dataclass(frozen=True)
+class SweepLines(OfSweep):
+    """Accuracy by the number of needles, a line a model."""
+
+    def draw(self, source: Source, result: Results) -> Figure:
+        """With bands for the intervals."""
+        lines = {name: by_needles(model.samples) for name, model in self.shown(result).items()}
+        ticks = self.axes(source, result).needles
+        return accuracy_lines(lines, ticks, "By number of needles", width=CHART_PX)
+
+    def table(self, source: Source, result: Results) -> Table:
+        """A row a model and setting."""
+        return accuracy_table({name: by_setting(model.samples) for name, model in self.shown(result).items()})
+
+    def caption(self, source: Source, result: Results) -> str:
+        """Over what is averaged."""
+        return "Averaged over lengths and depths. Bands: 95 % intervals."
+
+
+@named("sweep-map")
+@dataclass(frozen=True)
+class SweepMap(OfSweep):
+    """One model's accuracy by depth and length: of `of_needles` needles (None: all numbers together).
+
+    `model` is its place among those that are drawn.
+    """
+
+    of_needles: int | None = None
+    model: int = 0
+
+    def drawn_model(self, results: Results) -> tuple[str, tuple[SampleResult, ...]]:
+        """The model's name and its samples. Raises MtaVizError for a place where none is."""
+        shown = list(self.shown(results).items())
+        if not 0 <= self.model < len(shown):
+            raise MtaVizError(f"model {self.model} is not drawn; there are {len(shown)}, counted from 0")
+        name, model = shown[self.model]
+        return name, model.samples
+
+    def draw(self, source: Source, result: Results) -> Figure:
+        """Depths down, lengths across."""
+        name, samples = self.drawn_model(result)
+        axes, n = self.axes(source, result), self.of_needles
+        which = "all numbers of needles" if n is None else f"{n} needle{'s' if n > 1 else ''}"
+        scores = by_depth_and_length(samples, n)
+        return accuracy_map(scores, axes.depths, axes.lengths, f"{name}, {which}", width=CHART_PX)
+
+    def table(self, source: Source, result: Results) -> Table:
+        """A row a setting."""
+        name, samples = self.drawn_model(result)
+        return accuracy_table({name: by_setting(samples)})
+
+    def caption(self, source: Source, result: Results) -> str:
+        """What a cell says."""
+        return "Share of right answers, its 95 % interval, samples. Hatched: none yet."
+
+    def file_parts(self) -> tuple[object, ...]:
+        """With the model's place."""
+        return ("sweep", f"model{self.model}")
+
+
+@dataclass(frozen=True)
+class OfConjunction(NamedFigure[dict[str, Conjunction]]):
+    """A conjunction test: I of every head, of the model or of what ran `beside` it on the same samples.
+
+    `beside` may be the model with its kernels at "identity", the "other" source, or "nothing". `stage`: its
+    key, "" for the last the model has. The head `marked` (layer, head) is framed.
+    """
+
+    beside: Literal["nothing", "identity", "other"] = "nothing"
+    measure: Literal["share", "odds"] = "share"
+    stage: str = ""
+    of: Literal["model", "beside"] = "model"
+    marked: tuple[int, int] | None = None
+
+    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+        """The four prompts of every sample. Raises PromptError and ConfigError for what cannot be one."""
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def n(self) -> int:
+        """How many samples."""
+        raise NotImplementedError(type(self).__name__)
+
+    def result(self, source: Source) -> dict[str, Conjunction]:
+        """Each model's, by name."""
+        return tested(self.models(source), self.samples_of(source.model), progress=source.progress)
+
+    def models(self, source: Source) -> dict[str, HookedMTA]:
+        """The model and what stands beside it. Raises MtaVizError where that is not there."""
+        models = {source.name: source.model}
+        if self.beside == "identity":
+            plain = at_identity(source.model)
+            if plain is None:
+                raise PromptError("this model has no kernels, so nothing can be put to identity")
+            models[ITSELF] = plain
+        elif self.beside == "other":
+            name = source.other.name
+            models[name if name not in models else f"{name}, the other"] = source.other.model
+        return models
+
+    def what(self, results: Mapping[str, Conjunction]) -> Measure:
+        """The measure and its stage."""
+        names = next(iter(results.values())).values
+        stages = [stage for name, stage in names if name == self.measure]
+        return self.measure, Stage.from_key(self.stage) if self.stage else stages[-1]
+
+    def drawn_model(self, results: Mapping[str, Conjunction]) -> tuple[str, Conjunction]:
+        """The name and the test of what is drawn. Raises MtaVizError where nothing ran beside the model."""
+        place = ("model", "beside").index(self.of)
+        if place >= len(results):
+            raise MtaVizError("nothing ran beside the model; say what is beside it")
+        return list(results.items())[place]
+
+    def draw(self, source: Source, result: dict[str, Conjunction]) -> Figure:
+        """Layers down, heads across; both models on one scale."""
+        measure = self.what(result)
+        return interaction_map(
+            self.drawn_model(result)[1],
+            measure,
+            limit=shared_interaction_limit(result.values(), measure),
+            numbering_from=source.numbering,
+            selected=self.marked,
+            width=MAP_PX,
+        )
+
+    def table(self, source: Source, result: dict[str, Conjunction]) -> Table:
+        """Every measure, stage and head of all models."""
+        return heads_table(result)
+
+    def caption(self, source: Source, result: dict[str, Conjunction]) -> str:
+        """What I is, and which model's."""
+        (name, test), measure = self.drawn_model(result), self.what(result)
+        score = score_of(measure_there(test, measure))
+        return (
+            f"{score.name} ({score.unit}), {name}, {test.n:,} sample{'s' if test.n > 1 else ''}. "
+            f"Layers down, heads across. Dot: the 95 % interval covers 0. f, {DEFINITIONS[self.measure]}"
+        )
+
+    def file_parts(self) -> tuple[object, ...]:
+        """With the measure and its stage."""
+        return tuple(part for part in ("conjunction", self.of, self.measure, self.stage) if part)
+
+
+@named("block-conjunction")
+@dataclass(frozen=True)
+class BlockConjunction(OfConjunction):
+    """On `samples` sequences of the block task."""
+
+    letters: int = 5
+    blocks: int = 52
+    samples: int = 20
+    seed: int = 0
+
+    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+        """Sequences of the evaluation stream `seed`."""
+        return block_prompts(BlockTask(self.letters, 2, self.blocks), self.samples, self.seed)
+
+    @property
+    def n(self) -> int:
+        """How many samples."""
+        return self.samples
+
+
+@named("text-conjunction")
+@dataclass(frozen=True)
+class TextConjunction(OfConjunction):
+    """On a text, its span and a line of four words a sample; without a text on an example."""
+
+    text: str = ""
+    span: str = ""
+    lines: str = ""
+
+    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+        """A sample a line."""
+        if model.tokenizer is None:
+            raise PromptError("this checkpoint came without its tokenizer, and a text needs it")
+        text, span, lines = (self.text, self.span, self.lines) if self.text else example(model)
+        return written_prompts(model.tokenizer, text, span, words_of(lines))
+
+    @property
+    def n(self) -> int:
+        """How many samples the lines are."""
+        return len(words_of(self.lines))
+
+
+@named("question-answers")
+@dataclass(frozen=True)
+class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
+    """Every answer to `samples` questions from `seed` on; a table."""
+
+    samples: int = 20
+
+    def result(self, source: Source) -> QuestionScore:
+        """The answers and their accuracy."""
+        task = self.question_task(source.model)
+        return evaluate_questions(
+            source.model, task, n=self.samples, seed=self.seed, progress=source.progress
+        )
+
+    def table(self, source: Source, result: QuestionScore) -> Table:
+        """A row an answer."""
+        return answers_table([result])
+
+
+@named("last-words")
+@dataclass(frozen=True)
+class LastWords(NamedFigure[PassageScores]):
+    """How well the last word of each passage is predicted; a table."""
+
+    passages: tuple[str, ...]
+
+    def result(self, source: Source) -> PassageScores:
+        """A score a passage."""
+        return score_passages(source.model, self.passages, progress=source.progress)
+
+    def table(self, source: Source, result: PassageScores) -> Table:
+        """A row a passage."""
+        return result.table()
+
+
+@named("text-losses")
+@dataclass(frozen=True)
+class LossText(NamedFigure[TextLosses]):
+    """A text on the losses of its tokens; of a long one a `part` of 1,500 tokens, counted from 1."""
+
+    text: str
+    part: int = 1
+
+    def result(self, source: Source) -> TextLosses:
+        """The loss of every token."""
+        return text_losses(source.model, self.text, progress=source.progress)
+
+    def tokens(self, n_tokens: int) -> range:
+        """Those drawn. Raises PromptError for a part the text has not."""
+        parts = math.ceil(n_tokens / PART)
+        if not 1 <= self.part <= parts:
+            raise PromptError(f"the text has {parts} parts of {PART:,} tokens; there is no part {self.part}")
+        return range((self.part - 1) * PART, min(self.part * PART, n_tokens))
+
+    def limit(self, source: Source) -> float:
+        """The scale's end in nats: about a guess among all tokens."""
+        return float(math.ceil(math.log(source.model.config.vocab_size)))
+
+    def draw(self, source: Source, result: TextLosses) -> Figure:
+        """Light: expected. Dark: a surprise."""
+        return loss_text(result, self.tokens(len(result.tokens)), limit=self.limit(source), width=TEXT_PX)
+
+    def table(self, source: Source, result: TextLosses) -> Table:
+        """A row a token, of the whole text."""
+        return result.table()
+
+    def caption(self, source: Source, result: TextLosses) -> str:
+        """How to read it."""
+        return (
+            f"Light: expected. Dark: a surprise; {self.limit(source):g} nats, the scale's end, is about a "
+            f"guess among all {source.model.config.vocab_size:,} tokens. Hatched: nothing predicts it. Point "
+            "at a token to read its probability, its rank, and what was likeliest instead."
+        )

@@ -1,0 +1,371 @@
+"""The paper's figures of kernels, ready to print: on white, at their true size, no text below 7 pt.
+
+Beside them the mixing matrix of one layer as the screen shows it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.kernel_map import KernelBesideMap
+from mta_viz.analysis.attention.maps import round_up, shared_limit
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture, MixPlace
+from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingMeans, MixingOverLayers
+from mta_viz.plots import cells, theme
+from mta_viz.plots.kernels.card import add_crosses, add_frames, tap_cells
+from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery
+from mta_viz.plots.kernels.mosaic import LIMIT_FLOOR, Mosaic, Room, key_title, offset_ticks
+from mta_viz.plots.parts import Parts
+
+Width = Literal["column", "page"]
+Bars = Literal["diagonal", "ratio"]
+WIDTH_MM: dict[Width, int] = {"column": 84, "page": 174}  # one column of two, and both
+PX_PER_MM = 96 / 25.4
+SANS = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
+WITH_KERNELS, WITHOUT_KERNELS = "#E69F00", "#0072B2"
+_PRINT = Room(
+    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 26.0), columns=4, bar=190, told=False
+)
+_TITLE_PX, _AXIS_PX, _BAR_TOP, _SHORTEST_BAR_PX = 11, 10, 46, 130
+_MIX_CELL_PX, _MIX_WORDS_PX = (8.0, 24.0), 18
+_MAX_SIDE_PX = 480
+_NUMBER_PX = 30  # of a cell that has room for its number
+_MATRIX_LEFT, _MATRIX_RIGHT, _MATRIX_TOP, _MATRIX_BOTTOM = 64, 14, 64, 50
+
+
+@dataclass(frozen=True)
+class _Box:
+    """Where a plot lies on a figure without margins, in pixels from the top left."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def add_to(self, parts: Parts, suffix: str, x: dict[str, object], y: dict[str, object]) -> None:
+        """Lay the axes `x{suffix}` and `y{suffix}` there."""
+        wide, high = parts.size
+        across = (self.left / wide, (self.left + self.width) / wide)
+        down = (1 - (self.top + self.height) / high, 1 - self.top / high)
+        parts.layout |= {
+            f"xaxis{suffix}": theme.axis(domain=across, anchor=f"y{suffix}", fixedrange=True) | x,
+            f"yaxis{suffix}": theme.axis(domain=down, anchor=f"x{suffix}", fixedrange=True) | y,
+        }
+
+    def bar(self, size: tuple[int, int]) -> dict[str, object]:
+        """A colour bar's place over it."""
+        corner = {"x": self.left / size[0], "xanchor": "left", "xpad": 16, "y": 1 - self.top / size[1]}
+        length = max(round(0.8 * self.width), _SHORTEST_BAR_PX)
+        return corner | {"len": length, "lenmode": "pixels", "ypad": 4}
+
+
+def width_px(width: Width) -> int:
+    """The figure's width in CSS pixels, 96 to the inch."""
+    return round(WIDTH_MM[width] * PX_PER_MM)
+
+
+def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
+    """The kernels of one layer, a panel a head, on one colour scale."""
+    headings = [
+        f"L{picture.layer + numbering_from} H{head + numbering_from}{_broken(taps)}"
+        for head, taps in enumerate(picture.taps)
+    ]
+    mosaic = Mosaic(
+        picture.taps,
+        picture.offsets,
+        own_scale=False,
+        width=width_px(width),
+        numbering_from=numbering_from,
+        headings=headings,
+        room=_PRINT,
+    )
+    return _for_print(mosaic.figure(""))
+
+
+def kernel_map_figure(found: KernelBesideMap, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
+    """The kernel, and beside it (under it in one column) its map over the chosen queries and keys."""
+    wide = width_px(width)
+    kernel, attention, size = _placed(found, wide, stacked=width == "column")
+    parts = Parts(size, {"l": 0, "r": 0, "t": 0, "b": 0})
+    _add_kernel(parts, found, kernel)
+    _add_map(parts, found, attention)
+    head = f"L{found.kernel.layer + numbering_from} H{found.kernel.head + numbering_from}"
+    stage = found.attention.stage.value
+    _add_text(parts, f"<b>{head}</b> kernel", kernel.left, kernel.top - _BAR_TOP)
+    _add_text(parts, f"<b>{head}</b> {stage.long} ({stage.unit})", attention.left, attention.top - _BAR_TOP)
+    return _for_print(parts.figure())
+
+
+def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
+    """The head-mixing matrices, a panel a layer, or a row of panels where heads are mixed in groups."""
+    n_groups, size = stack.matrices.shape[1], stack.matrices.shape[2]
+    rows = [
+        [matrix_tile(f"L{layer + numbering_from}", matrix) for matrix in groups]
+        for layer, groups in zip(stack.layers, stack.matrices, strict=True)
+    ]
+    if n_groups == 1:
+        sheet = Sheet.reading([row[0] for row in rows], width=width_px(width))
+    else:
+        names = [_heads(group * size + numbering_from, size) for group in range(n_groups)]
+        layers = [row[0].name for row in rows]
+        sheet = Sheet(rows, layers, names, width=width_px(width), cell_range=_MIX_CELL_PX)
+    heads = _heads(numbering_from, size) if n_groups == 1 else "of the group"
+    figure = gallery(sheet, Look(hide_own=False), common_limit(sheet.tiles))
+    figure.update_layout(
+        height=figure.layout.height + _MIX_WORDS_PX, margin_b=figure.layout.margin.b + _MIX_WORDS_PX
+    )
+    figure.add_annotation(
+        text=f"rows: target heads {heads}, columns: source heads", showarrow=False, font_size=_AXIS_PX,
+        xref="paper", yref="paper", x=0, y=0, xanchor="left", yanchor="top", yshift=-2,
+    )  # fmt: skip
+    return _for_print(figure)
+
+
+def bars_figure(
+    found: MixingByLayer, what: Bars, *, width: Width = "page", numbering_from: int = 0
+) -> go.Figure:
+    """A bar a layer, a plot for each place that mixes heads; layers with key-query kernels stand out."""
+    wide, stacked = width_px(width), width == "column"
+    across, down = (1, len(found.places)) if stacked else (len(found.places), 1)
+    plot, high = wide / across - 58, 120
+    parts = Parts((wide, down * (high + 62) + 20), {"l": 0, "r": 0, "t": 0, "b": 0})
+    for place, means in enumerate(found.places):
+        row, column = (place, 0) if stacked else (0, place)
+        box = _Box(50 + column * wide / across, 42.0 + row * (high + 62), plot, float(high))
+        suffix = str(place + 1) if place else ""
+        _add_bars(parts, found, means, what, suffix, numbering_from)
+        _add_bar_axes(parts, box, suffix, len(found.key_query), numbering_from)
+        _add_text(parts, f"<b>{WHERE[means.where]}</b>", box.left, box.top - 18)
+        title = "mean |diagonal|" if what == "diagonal" else "|off-diagonal| / |diagonal|"
+        _add_text(parts, title, box.left - 48, box.top + high / 2, textangle=-90, yanchor="middle")
+    legend = {"orientation": "h", "x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
+    parts.layout |= {"showlegend": True, "bargap": 0.25, "barmode": "overlay"}
+    parts.layout["legend"] = legend | {"font": {"size": _AXIS_PX}, "bgcolor": "rgba(0,0,0,0)"}
+    return _for_print(parts.figure())
+
+
+def _for_print(figure: go.Figure) -> go.Figure:
+    return figure.update_layout(paper_bgcolor="white", font={"family": SANS, "color": theme.INK})
+
+
+def _broken(values: np.ndarray) -> str:
+    n_bad = int((~np.isfinite(values)).sum())
+    if n_bad:
+        return f" NaN x {n_bad}"
+    return "" if values.any() else " all 0"
+
+
+def _add_text(parts: Parts, text: str, left: float, top: float, **more: object) -> None:
+    """Words whose top left corner is that many pixels from the figure's."""
+    corner = {"x": left / parts.size[0], "y": 1 - top / parts.size[1], "xanchor": "left", "yanchor": "top"}
+    paper = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": _TITLE_PX}}
+    parts.annotations.append({"text": text, **paper, **corner, **more})
+
+
+def _placed(found: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, _Box, tuple[int, int]]:
+    """The boxes of kernel and map, and the figure's size."""
+    (c_q, c_k), (rows, columns) = found.taps.shape, found.attention.values.shape
+    kernel_room = wide - 56 if stacked else 0.36 * wide - 50
+    tap = min(kernel_room / c_k, _MAX_SIDE_PX / c_q, 22.0)
+    kernel = _Box(46.0, _BAR_TOP + 4.0, c_k * tap, c_q * tap)
+    labels = 12.0 + max(theme.text_px(_labels(found, span).values()) for span in (found.rows, found.keys))
+    left = labels if stacked else 0.36 * wide + labels
+    top = kernel.top + kernel.height + 46 + _BAR_TOP if stacked else kernel.top
+    cell = min((wide - left - 8) / columns, _MAX_SIDE_PX / rows, 22.0)
+    attention = _Box(left, top, columns * cell, rows * cell)
+    bottom = 4 + max(kernel.top + kernel.height + 46, attention.top + attention.height + labels)
+    return kernel, attention, (wide, round(bottom))
+
+
+def _add_kernel(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
+    offsets, (c_q, c_k) = found.offsets, found.taps.shape
+    trace = tap_cells(found.taps, offsets, numbers=False)
+    parts.traces.append(trace.update(colorbar=box.bar(parts.size), textfont=None))
+    add_crosses(parts, found.taps, offsets)
+    add_frames(parts, offsets)
+    keys, queries = offset_ticks(offsets, box.width / c_k, box.height / c_q)
+    names = {query: "0" if query == 0 else name for query, name in queries.items()}
+    x = {"range": (offsets.key[0] - 0.5, offsets.key[-1] + 0.5)}
+    y = {"range": (0.5, offsets.query[0] - 0.5)}
+    box.add_to(parts, "", x | _ticks(keys), y | _ticks(names))
+    below = {"font": {"size": _AXIS_PX}}
+    _add_text(parts, key_title(offsets), box.left, box.top + box.height + 20, **below)
+    middle = box.top + box.height / 2
+    _add_text(parts, "query offset", 2.0, middle, textangle=-90, yanchor="middle", **below)
+
+
+def _add_map(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
+    attention = found.attention
+    limit = shared_limit([attention])
+    below, above = cells.beyond(attention, limit)
+    bar = theme.color_bar(limit, signed=not attention.distribution, above=above, below=below)
+    axes, rows = {"xaxis": "x2", "yaxis": "y2"}, attention.values.shape[0]
+    where = "query %{y}, key %{x}<br>%{z:+.4g}<extra></extra>"
+    parts.traces.append(
+        cells.heatmap(attention, limit, colorbar=bar | box.bar(parts.size), hovertemplate=where, **axes)
+    )
+    marks = (cells.future(attention, **axes), cells.bad_cells(attention, box.height / rows))
+    parts.traces += [mark.update(**axes) for mark in marks if mark is not None]
+    sides = []
+    for span, px in ((found.keys, box.width), (found.rows, box.height)):
+        shown = theme.tick_positions(span.start, span.stop, round(px))
+        named = _labels(found, span)
+        sides.append({"range": (span.start - 0.5, span.stop - 0.5)} | _ticks({at: named[at] for at in shown}))
+    sides[0]["tickangle"] = -90
+    sides[1]["range"] = (found.rows.stop - 0.5, found.rows.start - 0.5)
+    box.add_to(parts, "2", *sides)
+
+
+def _labels(found: KernelBesideMap, span: Span) -> dict[int, str]:
+    return {at: theme.tick_label(at, found.tokens.pieces[at]) for at in span.positions}
+
+
+def _ticks(names: dict[int, str]) -> dict[str, object]:
+    return {"tickvals": list(names), "ticktext": list(names.values())}
+
+
+def matrix_tile(name: str, matrix: np.ndarray) -> Tile:
+    """A mixing matrix [target, source] as a panel, own weights framed, with what is broken in it."""
+    own = tuple((head, head) for head in range(len(matrix)))
+    return Tile(name + _broken(matrix), matrix, own, "", "", ())
+
+
+def _heads(first: int, size: int) -> str:
+    return f"H{first}" if size == 1 else f"H{first}–{first + size - 1}"
+
+
+def bar_values(means: MixingMeans, what: Bars) -> np.ndarray:
+    """What the bars show: sizes, whatever the signs."""
+    return means.diagonal_size if what == "diagonal" else means.ratio
+
+
+def _add_bars(
+    parts: Parts, found: MixingByLayer, means: MixingMeans, what: Bars, suffix: str, numbering_from: int
+) -> None:
+    values, on = bar_values(means, what), {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+    kinds = ((True, WITH_KERNELS, "layer with key-query kernels"), (False, WITHOUT_KERNELS, "without"))
+    for has, color, name in kinds:
+        layers = [layer for layer, there in enumerate(found.key_query) if there is has]
+        if layers:
+            marker = {"color": color, "line": {"color": theme.INK, "width": 0.75}}
+            hover = [f"L{layer + numbering_from}: {values[layer]:.4g}" for layer in layers]
+            parts.traces.append(
+                go.Bar(
+                    x=layers, y=values[layers], name=name, showlegend=not suffix, marker=marker,
+                    hovertext=hover, hovertemplate="%{hovertext}<extra></extra>", **on,
+                )
+            )  # fmt: skip
+    bad = np.flatnonzero(~np.isfinite(values)).tolist()
+    if bad:
+        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
+        shown = {"name": "not a number", "showlegend": not suffix, "hoverinfo": "skip", "cliponaxis": False}
+        parts.traces.append(go.Scatter(x=bad, y=[0] * len(bad), mode="markers", marker=cross, **shown, **on))
+
+
+def _add_bar_axes(parts: Parts, box: _Box, suffix: str, n_layers: int, numbering_from: int) -> None:
+    shown = theme.tick_positions(0, n_layers, round(box.width / 2))
+    names = {layer: f"L{layer + numbering_from}" for layer in shown}
+    x = {"range": (-0.6, n_layers - 0.4)} | _ticks(names)
+    box.add_to(parts, suffix, x, {"rangemode": "tozero", "nticks": 6})
+
+
+def head_mixing(
+    kernels: LayerKernelSet,
+    where: MixPlace,
+    layer: int,
+    *,
+    numbering_from: int = 0,
+    size: tuple[int, int] = (460, 460),
+) -> go.Figure:
+    """The mixing matrix: rows are target heads, columns source heads; groups are blocks.
+
+    The colour limit comes from the weights on other heads; own weights (framed) may lie beyond.
+    """
+    mixing, name = kernels.mixing(where), f"L{layer + numbering_from}"
+    if mixing is None:
+        return cells.empty_slot(f"{name} has no head mixing {WHERE[where]}", size[0])
+    weights, n_groups = full_matrix(mixing.numpy()), mixing.shape[0]
+    parts = Parts(size, {"l": _MATRIX_LEFT, "r": _MATRIX_RIGHT, "t": _MATRIX_TOP, "b": _MATRIX_BOTTOM})
+    cell_px = (size[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
+    parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_PX))
+    _add_groups(parts, weights, n_groups)
+    _add_head_axes(parts, len(weights), numbering_from)
+    parts.add_title(f"{name} head mixing {WHERE[where]}")
+    return parts.figure()
+
+
+def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
+    """One matrix over all heads, 0 between groups."""
+    groups, size, _ = mixing.shape
+    full = np.zeros((groups * size, groups * size), np.float32)
+    for group in range(groups):
+        block = slice(group * size, (group + 1) * size)
+        full[block, block] = mixing[group]
+    return full
+
+
+def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, numbers: bool) -> go.Heatmap:
+    heads = range(len(weights))
+    finite = np.where(np.isfinite(weights), weights, 0.0)
+    others = np.abs(finite * (1 - np.eye(len(weights)))).max()
+    limit = round_up(max(float(others), LIMIT_FLOOR * float(np.abs(finite).max())))
+    above, below = bool((finite > limit).any()), bool((finite < -limit).any())
+    return go.Heatmap(
+        z=np.where(np.isfinite(weights), weights, np.nan),
+        zmin=-limit,
+        zmax=limit,
+        colorscale=theme.SIGNED_SCALE,
+        colorbar=theme.color_bar(limit, signed=True, above=above, below=below),
+        texttemplate="%{z:+.2f}" if numbers else None,
+        textfont={"size": 10},
+        hovertext=[[_mix_hover(weights, t, s, numbering_from) for s in heads] for t in heads],
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+
+
+def _mix_hover(weights: np.ndarray, target: int, source: int, numbering_from: int) -> str:
+    own, weight = float(weights[target, target]), float(weights[target, source])
+    t, s = target + numbering_from, source + numbering_from
+    if target == source:
+        return f"target head {t} keeps {own:+.4g} x itself"
+    return f"target head {t} takes {weight:+.4g} x source head {s}<br>own weight {own:+.4g}"
+
+
+def _add_groups(parts: Parts, weights: np.ndarray, n_groups: int) -> None:
+    """Hatch what is not mixed, frame groups and own weights, cross out NaN."""
+    heads, step = len(weights), len(weights) // n_groups
+    starts = range(0, heads, step)
+    sides = [(start, *side) for start in starts for side in ((0, start), (start + step, heads))]
+    x = [v - 0.5 for _, left, right in sides if left < right for v in (left, right, right, left, np.nan)]
+    y = [
+        v - 0.5
+        for start, left, right in sides
+        if left < right
+        for v in (start, start, start + step, start + step, np.nan)
+    ]
+    if x:
+        parts.traces.append(cells.hatched(x, y))
+    for start in starts:
+        parts.add_box((start, start), (step, step), color=theme.FRAME, width=1)
+    for head in range(heads):
+        parts.add_box((head, head), (1, 1), color=theme.INK, width=2)
+    rows, columns = np.nonzero(~np.isfinite(weights))
+    if rows.size:
+        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
+        parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
+
+
+def _add_head_axes(parts: Parts, heads: int, numbering_from: int) -> None:
+    ticks = {
+        "tickvals": list(range(heads)),
+        "ticktext": [f"H{head + numbering_from}" for head in range(heads)],
+    }
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, heads - 0.5), **ticks),
+        "yaxis": theme.axis(range=(heads - 0.5, -0.5), **ticks),
+    }
+    parts.add_axis_titles("source head", "target head (what it receives)")

@@ -1,0 +1,40 @@
+"""Where a run is computed and on how many threads: devices by name, and torch's threads by the work."""
+
+import re
+from functools import cache
+
+import torch
+
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.run.cost import multiply_adds
+
+SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
+_DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
+
+
+def checked_device(name: str) -> torch.device:
+    """The device of that name: cpu, cuda or mps. Raises `MtaVizError` that says which there are."""
+    cuda = "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
+    if not _DEVICES.fullmatch(name):  # torch knows more, such as meta, on which nothing can be run
+        raise MtaVizError(f"device {name!r} cannot be used; there is: cpu{cuda}")
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch asserts without CUDA
+        reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
+        raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
+    return torch.device(name)
+
+
+@cache
+def all_threads() -> int:
+    """torch's own choice, read before anything here changes it."""
+    return torch.get_num_threads()
+
+
+def set_threads(config: ModelConfig, n_tokens: int, batch: int = 1) -> None:
+    """Tiny runs are 25 to 50 times slower on several threads than on one; choose by size."""
+    most = all_threads()  # asked first, always: after a small run torch would answer 1
+    wanted = 1 if batch * multiply_adds(config, n_tokens) < SMALL_RUN else most
+    if torch.get_num_threads() != wanted:
+        torch.set_num_threads(wanted)

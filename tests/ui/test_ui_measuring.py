@@ -1,0 +1,99 @@
+"""A measurement beside the page: started, stopped with what it had, gone on with, through."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from mta_viz.errors import MtaVizError
+
+
+@dataclass
+class Gate:
+    """What the measurement of the page waits for, and how often it was started."""
+
+    open: bool = False
+    starts: int = 0
+    failure: Exception | None = None
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate
+    gate.open = True
+
+
+def _page(key, gate) -> None:
+    import time
+
+    import streamlit as st
+
+    from mta_viz.ui.shell.measuring import Measurement, measured
+
+    def count(work, keep):
+        gate.starts += 1
+        if gate.failure:
+            raise gate.failure
+        keep("half")
+        while not gate.open:
+            work.report(0.5)
+            time.sleep(0.01)
+        return "whole"
+
+    st.text(f"result: {measured(Measurement('count', ('counted', key), 'Count', count, 'A few numbers.'))}")
+
+
+def _opened(key: str, gate: Gate) -> AppTest:
+    return AppTest.from_function(_page, args=(key, gate), default_timeout=20).run()
+
+
+def _until(app: AppTest, holds: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if holds():
+            return
+        time.sleep(0.05)
+        app.run()
+    raise AssertionError([text.value for text in app.text])
+
+
+def _labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def _result(app: AppTest) -> str:
+    return app.text[-1].value
+
+
+def test_nothing_runs_unasked_and_stop_keeps_what_there_is(gate):
+    app = _opened("stop", gate)
+    assert _labels(app) == ["Count"] and _result(app) == "result: None" and gate.starts == 0
+    app.button[0].click().run()
+    assert _labels(app) == ["Stop"] and _result(app) == "result: None"
+    app.button[0].click().run()
+    _until(app, lambda: _labels(app) == ["Count"])
+    assert _result(app) == "result: half"
+    assert "This is what it had so far" in app.caption[-1].value
+
+
+def test_a_whole_result_is_shown_without_a_button_and_another_session_finds_it(gate):
+    gate.open = True
+    app = _opened("whole", gate)
+    app.button[0].click().run()
+    _until(app, lambda: _result(app) == "result: whole")
+    assert _labels(app) == []
+    again = _opened("whole", gate)
+    assert _result(again) == "result: whole" and gate.starts == 1
+
+
+def test_what_goes_wrong_is_said_and_can_be_tried_again(gate):
+    gate.failure = MtaVizError("no such number")
+    app = _opened("failure", gate)
+    app.button[0].click().run()
+    _until(app, lambda: len(app.error) == 1)
+    assert "no such number" in app.error[0].value and _labels(app) == ["Count"]
+    gate.failure = ValueError("a bug")
+    app.button[0].click().run()
+    _until(app, lambda: len(app.exception) == 1)

@@ -96,7 +96,7 @@ def attribution_text(
         ~np.isnan(values),
         Coloring(theme.DIFFERENCE_SCALE, limit),
         title=title,
-        told=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
+        hovers=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
         spans=spans,
         width=width,
     )

@@ -298,8 +298,8 @@ def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:
             rows.setdefault(stage, []).append(_statistics(stage, values, first))
         for change in changes:
             change.add(maps[change.before], maps[change.after], first)
-    found = {stage: _joined(stage, rows[stage]) for stage in Stage if stage in rows}
-    return HeadStatistics(layer, head, found, tuple(change.result() for change in changes))
+    statistics = {stage: _joined(stage, rows[stage]) for stage in Stage if stage in rows}
+    return HeadStatistics(layer, head, statistics, tuple(change.result() for change in changes))
 
 
 def _statistics(stage: Stage, values: Float[Tensor, "query key"], first: int) -> StageStatistics:

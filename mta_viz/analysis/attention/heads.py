@@ -71,7 +71,7 @@ class Ranking(PrintedRows):
         return f"{len(self)} heads by {self.by}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
-        return ("head", "value"), [(f"L{one.layer} H{one.head}", number(one.value)) for one in self]
+        return ("head", "value"), [(f"L{head.layer} H{head.head}", number(head.value)) for head in self]
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,8 +97,10 @@ class HeadScores(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """A row for each score: the head with most of it. All of them are ranked by `ranking`."""
-        best = [(score, ranking(self, score.key)[0]) for score in self.scores]
-        rows = [(one.key, f"L{at.layer} H{at.head}", number(at.value), one.unit) for one, at in best]
+        rows = []
+        for score in self.scores:
+            most = ranking(self, score.key)[0]
+            rows.append((score.key, f"L{most.layer} H{most.head}", number(most.value), score.unit))
         return ("score", "head", "value", "unit"), rows
 
     def as_data(self, key: str | None = None) -> dict[str, Any]:
@@ -109,18 +111,18 @@ class HeadScores(Printed):
         shape = self.rows_left_out.shape
         heads = [(layer, head) for layer in range(shape[0]) for head in range(shape[1])]
         if key is not None:
-            heads = [(one.layer, one.head) for one in ranking(self, key)]
-        told = [score for score in self.scores if key in (None, score.key)]
+            heads = [(head.layer, head.head) for head in ranking(self, key)]
+        shown = [score for score in self.scores if key in (None, score.key)]
         return {
             "query": self.query,
             "span": self.span and asdict(self.span),
             "scores": [
-                {"key": one.key, "name": one.name, "unit": one.unit, "definition": one.definition}
-                for one in told
+                {"key": score.key, "name": score.name, "unit": score.unit, "definition": score.definition}
+                for score in shown
             ],
             "heads": [
                 {"layer": layer, "head": head}
-                | {one.key: float(self.values[one.key][layer, head]) for one in told}
+                | {score.key: float(self.values[score.key][layer, head]) for score in shown}
                 for layer, head in heads
             ],
         }
@@ -165,14 +167,14 @@ def head_scores(
         raise PromptError(f"query {query} is not in the prompt; it has 0..{n_tokens - 1}")
     if span is not None:
         check_span(span, query)
-    rivals = tuple(one for one in needles if one.start <= query) if span in needles else ()
+    rivals = tuple(needle for needle in needles if needle.start <= query) if span in needles else ()
     keys = [score.key for score in SCORES if _measured(score, span, rivals)]
     values = {key: torch.full((config.n_layers, config.n_heads), torch.nan) for key in keys}
     counts = []
     for layer in range(config.n_layers):
-        found, sums = _layer(trace, layer, (span, rivals), query, progress)
+        results, sums = _layer(trace, layer, (span, rivals), query, progress)
         counts.append(sums)
-        for key, per_head in found.items():
+        for key, per_head in results.items():
             values[key][layer] = per_head.float().cpu()
     counted = counts[0].non_empty
     left_out = torch.stack([sums.left_out for sums in counts]).long().cpu()
@@ -196,10 +198,10 @@ def ranking(scores: HeadScores, key: str) -> Ranking:
         for layer, per_head in enumerate(scores.values[key].tolist())
         for head, value in enumerate(per_head)
     ]
-    found = Ranking(sorted(rows, key=lambda row: (row.value != row.value, -row.value)))
+    ranked = Ranking(sorted(rows, key=lambda row: (row.value != row.value, -row.value)))
     score = next(score for score in scores.scores if score.key == key)
-    found.by = f"{score.name} ({score.unit})"
-    return found
+    ranked.by = f"{score.name} ({score.unit})"
+    return ranked
 
 
 def _measured(score: Score, span: Span | None, rivals: Sequence[Span]) -> bool:
@@ -222,7 +224,7 @@ def _layer(
     steps, device = difference_steps(config.kernels(layer)), trace.residuals.device
     ids = torch.tensor(trace.tokens.ids, device=device)
     pattern, changes = PatternSums(config.n_heads, device), [_Change(*step) for step in steps]
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     for first, slabs in trace.stage_slabs(layer):
         rows = range(first, first + slabs[Stage.PATTERN].shape[1])
         pattern.add(slabs[Stage.PATTERN], target_sets(ids, rows))
@@ -230,14 +232,14 @@ def _layer(
             change.add(slabs)
         if query in rows:
             row = {stage: slab[:, query - first, : query + 1] for stage, slab in slabs.items()}
-            found["keys"] = effective_keys(row[Stage.PATTERN])
-            found |= span_results(row, span, steps) if span else {}
+            results["keys"] = effective_keys(row[Stage.PATTERN])
+            results |= span_results(row, span, steps) if span else {}
             if span and len(rivals) > 1:
-                found["selectivity"] = selectivity(row[Stage.PATTERN], span, rivals)
+                results["selectivity"] = selectivity(row[Stage.PATTERN], span, rivals)
         if progress:
             progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
-    found |= {f"change.{change.after.value.key}": change.result() for change in changes}
-    return found | pattern.results(), pattern
+    results |= {f"change.{change.after.value.key}": change.result() for change in changes}
+    return results | pattern.results(), pattern
 
 
 class _Change:
@@ -278,7 +280,7 @@ def most_changed_head(trace: Trace) -> tuple[int, int] | None:
     """
     last = len(trace.tokens) - 1
     rows = slice(last, last + 1)
-    best, found = 0.0, None
+    best, where = 0.0, None
     for layer in range(trace.model.config.n_layers):
         if not trace.model.config.kernels(layer).pre:
             continue
@@ -288,5 +290,5 @@ def most_changed_head(trace: Trace) -> tuple[int, int] | None:
         change = (after - before).norm(dim=1) / before.norm(dim=1).clamp_min(1e-9)
         size, head = torch.where(change.isfinite(), change, 0.0).max(dim=0)
         if float(size) > best:
-            best, found = float(size), (layer, int(head))
-    return found
+            best, where = float(size), (layer, int(head))
+    return where

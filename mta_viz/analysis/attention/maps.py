@@ -300,7 +300,7 @@ def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> flo
     scale. 1 if all is 0.
     """
     maps = tuple(maps)
-    counted = [_counted(one, first_token) for one in maps]
+    counted = [_counted(attention, first_token) for attention in maps]
     if not any(used.any() for _, used in counted):
         return 1.0 if first_token else shared_limit(maps, first_token=True)
     cells = np.concatenate([sizes[used] for sizes, used in counted])

@@ -86,7 +86,7 @@ def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, AttentionMa
 
 def unit_limit(maps: Mapping[Stage, AttentionMap], unit: Unit, first_token: bool) -> float:
     """One colour limit for a head's stages of a unit."""
-    return shared_limit([one for stage, one in maps.items() if stage.value.unit == unit], first_token)
+    return shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)
 
 
 def labelled(source: Source, layer: int, head: int) -> str:

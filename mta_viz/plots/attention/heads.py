@@ -88,12 +88,12 @@ class _Tiles:
 def _cells(tiles: _Tiles, limits: list[float], own_scale: bool) -> go.Heatmap:
     z = np.full((tiles.rows, tiles.columns), np.nan, np.float32)
     below = above = False
-    for one, limit in zip(tiles.thumbnails.maps(), limits, strict=True):
-        row, column = tiles.origin(one.layer, one.head)
-        z[row : row + tiles.shape[0], column : column + tiles.shape[1]] = cells.drawn_values(one) / (
+    for tile, limit in zip(tiles.thumbnails.maps(), limits, strict=True):
+        row, column = tiles.origin(tile.layer, tile.head)
+        z[row : row + tiles.shape[0], column : column + tiles.shape[1]] = cells.drawn_values(tile) / (
             limit if own_scale else 1.0
         )
-        under, over = cells.beyond(one, limit)
+        under, over = cells.beyond(tile, limit)
         below, above = below or under, above or over
     end = 1.0 if own_scale or not limits else limits[0]
     signed = not tiles.thumbnails.distribution
@@ -152,7 +152,7 @@ def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go
     places = [(layer, head) for layer in tiles.layers for head in range(tiles.n_heads)]
     middle = np.array([tiles.center(*place) for place in places], np.float32)
     drawn = zip(tiles.thumbnails.maps(), limits, strict=True)
-    facts = {(one.layer, one.head): _tile_facts(one, limit) for one, limit in drawn}
+    facts = {(tile.layer, tile.head): _tile_facts(tile, limit) for tile, limit in drawn}
     texts = [
         f"L{layer + numbering_from} H{head + numbering_from}<br>"
         f"{facts.get((layer, head), 'this layer has no such stage')}"
@@ -162,9 +162,9 @@ def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go
     return cells.targets(middle[:, 1], middle[:, 0], 9.0, "%{text}<br>click to open", data).update(text=texts)
 
 
-def _tile_facts(one: AttentionMap, limit: float) -> str:
-    unit, n_bad = one.stage.value.unit, int(one.bad.sum())
-    sizes = one.values[~one.bad].abs()
+def _tile_facts(tile: AttentionMap, limit: float) -> str:
+    unit, n_bad = tile.stage.value.unit, int(tile.bad.sum())
+    sizes = tile.values[~tile.bad].abs()
     peak = float(sizes.max()) if len(sizes) else 0.0
     value = theme.weight_text(peak) if unit == "weight" else f"{peak:.3g}"
     broken = f"<br>NaN or inf in {n_bad} blocks" if n_bad else ""

@@ -99,8 +99,8 @@ def attention_map(
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
     by_cell = clickable and attention.block == 1  # blocks take no clicks: half of the targets spared
-    told = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
-    layers = (cells.future(attention, **told), cells.bad_cells(attention, cell_px))
+    masked = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
+    layers = (cells.future(attention, **masked), cells.bad_cells(attention, cell_px))
     parts.traces += [
         _colored_cells(attention, limit, look),
         *(layer for layer in layers if layer is not None),
@@ -195,9 +195,9 @@ def _label_axis(
 
 
 def _targets(
-    attention: AttentionMap, told: tuple[str, np.ndarray], masked_text: str, cell_px: float
+    attention: AttentionMap, hover: tuple[str, np.ndarray], masked_text: str, cell_px: float
 ) -> list[go.Scatter]:
-    text, numbers = told
+    text, numbers = hover
     kind = _position_type(attention)
     x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)

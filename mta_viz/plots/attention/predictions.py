@@ -23,7 +23,7 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
 
     Bars lie at ranks, not at tokens: two tokens may read the same.
     """
-    labels = [theme.escape(theme.cut(one.piece, 16)) for one in predictions]
+    labels = [theme.escape(theme.cut(token.piece, 16)) for token in predictions]
     size = (width, _ROW_PX * max(len(predictions), 1) + _TOP + _BOTTOM)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _TOP, "b": _BOTTOM})
     ranks = list(range(len(predictions)))
@@ -98,8 +98,8 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
 
 def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
     """The most probable tokens of every depth: a row for each depth, the probability as colour."""
-    z = np.array([[one.probability for one in row] for row in lens.top], np.float32)
-    labels = [[theme.escape(theme.cut(one.piece)) for one in row] for row in lens.top]
+    z = np.array([[token.probability for token in row] for row in lens.top], np.float32)
+    labels = [[theme.escape(theme.cut(token.piece)) for token in row] for row in lens.top]
     parts = Parts((width, 24 * len(z) + 100), {"l": _LEFT, "r": 12, "t": 60, "b": 40})
     parts.traces.append(
         go.Heatmap(
@@ -113,9 +113,9 @@ def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -
             textfont={"family": theme.MONO, "size": theme.LABEL_PX},
             hovertext=[
                 [
-                    f'"{theme.escape(one.piece)}" (token {one.id})<br>'
-                    f"probability {theme.probability_text(one.probability)}"
-                    for one in row
+                    f'"{theme.escape(token.piece)}" (token {token.id})<br>'
+                    f"probability {theme.probability_text(token.probability)}"
+                    for token in row
                 ]
                 for row in lens.top
             ],

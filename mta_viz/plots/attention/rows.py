@@ -77,7 +77,7 @@ def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, 
     suffix = "" if index == 0 else str(index + 1)
     on = {"xaxis": "x", "yaxis": f"y{suffix}"}
     values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)
-    same_unit = [row for one, row in section.values.items() if one.value.unit == stage.value.unit]
+    same_unit = [row for other, row in section.values.items() if other.value.unit == stage.value.unit]
     signed = any(bool((row < 0).any()) for row in same_unit)
     traces = [*bars(x, values, limit), *beyond_and_bad(x, values, limit), _targets(section, stage, signed)]
     parts.traces += [trace.update(on) for trace in traces]

@@ -38,30 +38,30 @@ class _Tile:
     hatch: bool
 
 
-def convolution_window(found: Convolved, tokens: Tokens, *, width: int = 556) -> go.Figure:
+def convolution_window(convolved: Convolved, tokens: Tokens, *, width: int = 556) -> go.Figure:
     """Kernel, values and products of one cell; height follows from the kernel's shape.
 
     Cells outside the prompt and future cells, both read as 0, are hatched each in its own
     direction, and counted. Every cell takes clicks: the event's x and y are key and query offset,
     so its source is (query + y, key + x).
     """
-    return _Figure(found, tokens, width).figure()
+    return _Figure(convolved, tokens, width).figure()
 
 
 class _Figure:
     """Where the tiles lie in pixels, and what is drawn on each."""
 
-    def __init__(self, found: Convolved, tokens: Tokens, width: int) -> None:
-        self.found, self.window, self.tokens = found, found.window, tokens
-        self.offsets = found.window.offsets
-        self.c_q, self.c_k = found.window.kernel.shape
+    def __init__(self, convolved: Convolved, tokens: Tokens, width: int) -> None:
+        self.convolved, self.window, self.tokens = convolved, convolved.window, tokens
+        self.offsets = convolved.window.offsets
+        self.c_q, self.c_k = convolved.window.kernel.shape
         self.plot_px = width - _LEFT - _RIGHT
         self.tile_px = (self.plot_px - 2 * _GAP) / 3
         self.cell_px = self.tile_px / self.c_k
         self.row_px = min(max(self.cell_px, _MIN_CELL_PX), _MAX_CELL_PX)
         self.masks = {
-            "outside": found.window.outside.numpy(),
-            "future": found.window.future.numpy(),
+            "outside": convolved.window.outside.numpy(),
+            "future": convolved.window.future.numpy(),
         }
         bottom = _BOTTOM + _CAPTION * any(mask.any() for mask in self.masks.values())
         height = round(self.c_q * self.row_px) + _TOP + bottom
@@ -82,7 +82,7 @@ class _Figure:
             part.numpy() for part in (self.window.kernel, self.window.sources, self.window.products)
         )
         tap, source, product = tap_limit(kernel[None], self.offsets.own), _limit(sources), _limit(products)
-        mass = self.found.stage_before is Stage.SOFTMAX
+        mass = self.convolved.stage_before is Stage.SOFTMAX
         name = "softmax here" if mass else "raw scores here"
         shown, scale = (f"0..{source:g}", theme.MASS_SCALE) if mass else (f"±{source:g}", theme.SIGNED_SCALE)
         return [
@@ -169,7 +169,7 @@ class _Figure:
             self.parts.traces.append(cells.crosses(x, y, 8.0, **on))
 
     def _targets(self, on: dict[str, str]) -> go.Scatter:
-        terms = sorted(self.found.terms, key=lambda term: (term.query, term.key))
+        terms = sorted(self.convolved.terms, key=lambda term: (term.query, term.key))
         x, y = np.meshgrid(*(np.array(part, np.int16) for part in (self.offsets.key, self.offsets.query)))
         hovers = [_hover(term, self.tokens) for term in terms]
         return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
@@ -180,9 +180,10 @@ class _Figure:
         captioned = _CAPTION if self.parts.margin["b"] > _BOTTOM else 0
         self.parts.add_axis_titles("key offset", "query offset", above_px=captioned)
         n_outside, n_future = (int(mask.sum()) for mask in self.masks.values())
-        told = [f"{n_outside} outside the prompt"] * bool(n_outside) + [f"{n_future} future"] * bool(n_future)
-        if told:
-            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(told)}", below_px=_BOTTOM)
+        counts = [f"{n_outside} outside the prompt"] * bool(n_outside)
+        counts += [f"{n_future} future"] * bool(n_future)
+        if counts:
+            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(counts)}", below_px=_BOTTOM)
 
 
 def _limit(values: Float[np.ndarray, "c_q c_k"]) -> float:
@@ -216,13 +217,13 @@ def _hover(term: Term, tokens: Tokens) -> str:
 _ROW_PX, _BARS_TOP, _ROOM = 22, 30, 0.3
 
 
-def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
+def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
     """Bars over source heads in their order, weight and value in front, product at the end.
 
     A click's y is the source head, counted from 0. Raised is red, lowered blue, as in the maps.
     """
-    terms = sorted(found.terms, key=lambda term: term.head)
-    labels = [_label(term, found.head, numbering_from) for term in terms]
+    terms = sorted(mixed.terms, key=lambda term: term.head)
+    labels = [_label(term, mixed.head, numbering_from) for term in terms]
     size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
     parts = Parts(
         size,
@@ -236,8 +237,8 @@ def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
             range=(heads[-1] + 0.5, heads[0] - 0.5), tickvals=heads, ticktext=labels, fixedrange=True
         ),
     }
-    unit = found.stage.value.unit
-    parts.add_title(f"{_number(found.value)} = sum over {len(terms)} source heads")
+    unit = mixed.stage.value.unit
+    parts.add_title(f"{_number(mixed.value)} = sum over {len(terms)} source heads")
     parts.add_axis_titles(f"mixing weight × value = product ({unit})")
     return parts.figure()
 

@@ -13,7 +13,7 @@ from mta_viz.analysis.kernels.kernels import layer_kernels
 from mta_viz.exporting.data import kernels_csv
 from mta_viz.plots.attention.maps import attention_map
 from mta_viz.plots.attention.predictions import next_tokens
-from mta_viz.plots.attention.strip import stage_strip
+from mta_viz.plots.attention.stages import stage_strip
 from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.kernels import head_mixing, kernel_grid
 from mta_viz.run.tracing import capture, load

@@ -18,7 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.heads import head_tiles, score_map, value_text
 from mta_viz.plots.attention.predictions import depth_names, lens_lines, lens_tokens
-from mta_viz.plots.attention.rows import MAX_BARS, section_bars, section_limits
+from mta_viz.plots.attention.stages import MAX_BARS, section_bars, section_limits
 from mta_viz.plots.spans import COLORS
 from mta_viz.tokenizers.base import Tokens
 

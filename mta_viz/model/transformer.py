@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
-from transformer_lens.HookedRootModule import HookedRootModule
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig

@@ -195,6 +195,8 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
         (wrong_direction, "mta_viz/tracing/x.py", '"""Doc."""\nimport mta_viz.ui\n'),
         (wrong_direction, "mta_viz/tokenizers/char.py", '"""Doc."""\nimport mta_viz.checkpoint.types\n'),
         (wrong_direction, "pages/attention.py", '"""Doc."""\nimport mta_viz.training.blocks\n'),
+        (wrong_direction, "app.py", '"""Doc."""\nfrom mta_viz import training\n'),
+        (wrong_direction, "mta_viz/analysis/x.py", '"""Doc."""\nimport mta_viz.training.settings\n'),
         (wrong_direction, "mta_viz/helpers.py", '"""Doc."""\n'),
         (wrong_direction, "mta_viz/ui/shell/x.py", '"""Doc."""\nimport mta_viz.training.blocks\n'),
         (wrong_direction, "mta_viz/cli/figure.py", '"""Doc."""\nfrom mta_viz.ui.shell import state\n'),

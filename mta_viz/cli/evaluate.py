@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
+from mta_viz.checkpoint.validate import from_data
 from mta_viz.cli.flags import add_model, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import FileError, MtaVizError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.training.blocks_settings import BlocksConfig
-from mta_viz.training.settings import override
+from mta_viz.training.settings import BlocksConfig
 
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
@@ -63,7 +63,7 @@ def _blocks(model: "HookedMTA", folder: Path, samples: int) -> dict[str, Any]:
 
 def _needle(model: "HookedMTA", tokenizer: Tokenizer, samples: int) -> dict[str, Any]:
     """Needles at half of and at the whole trained length, `samples` for each setting."""
-    from mta_viz.training.needle_evaluation import evaluate_needles, full_plan
+    from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan
 
     plan = full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
     lengths = [length for _, length, _ in plan.settings] * samples
@@ -75,8 +75,8 @@ def _needle(model: "HookedMTA", tokenizer: Tokenizer, samples: int) -> dict[str,
 
 def _text(model: "HookedMTA", tokenizer: Tokenizer, books: "tuple[Book, ...]") -> dict[str, Any]:
     """Perplexity on the grammar's held-out paragraphs, and on the held-out ends of the books."""
+    from mta_viz.analysis.labs.evaluation import perplexity
     from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, grammar_paragraphs
-    from mta_viz.training.needle_evaluation import perplexity
 
     texts = {"grammar": flowing_text(grammar_paragraphs(SENTENCES, HELD_OUT_STREAM))}
     if books:
@@ -104,4 +104,4 @@ def recipe_of(folder: Path) -> BlocksConfig:
     config = card.get("config") if isinstance(card, dict) else None
     if not isinstance(config, dict):
         raise MtaVizError(f"{folder / CARD} is no model card; restore it or move it away")
-    return override(BlocksConfig(), config, f"The model card {folder / CARD}")
+    return from_data(BlocksConfig, asdict(BlocksConfig()) | config, f"The model card {folder / CARD}")

@@ -84,6 +84,8 @@ def test_others_are_compared_up_to_the_first_token_that_differs():
     assert nothing.n == 0 and nothing.why.endswith("there is nothing to subtract.")
     half = agreement(tokens("abcd"), tokens("axyz"), same_ids=True)  # 3 of 5 differ
     assert half.n == 2 and half.unlike == ()
+    half = agreement(tokens("abc"), tokens("axy"), same_ids=True)
+    assert (half.n, half.unlike) == (2, ())
 
 
 def test_ids_mean_the_same_only_in_one_vocabulary(model):

@@ -63,6 +63,7 @@ def test_rows_of_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(soft.effective_keys.nanmedian()) == 2 and soft.median_effective_share == pytest.approx(1)
     assert soft.entropy is not None
     assert soft.entropy.tolist() == pytest.approx([0, math.log(2), 1.5 * math.log(2)])
+    assert soft.median_entropy_share == pytest.approx(1.5 * math.log(2) / math.log(3))  # the lower of two
     assert (soft.negative_share, soft.cancelled_share, soft.n_empty_rows) == (0, 0, 0)
     assert final.row_sums.tolist() == [0, 0.5, 3] and final.row_sum_range == (0, 0.5, 3)
     assert final.effective_keys.tolist()[1:] == pytest.approx([1 / 0.625, 9 / 6.375], abs=1e-6)

@@ -277,3 +277,6 @@ def test_everything_to_identity_names_each_kernel_and_matrix_once():
         KernelToIdentity(1, 1, "pre"),
         MixingToIdentity(1, "head_pre"),
     )
+    after = replace(CONFIG, n_layers=1, mta=MTAOptions(post_kernel=(2, 3), head_post_group=2))
+    kernels = KernelToIdentity(0, 0, "post"), KernelToIdentity(0, 1, "post")
+    assert everything_to_identity(after) == (*kernels, MixingToIdentity(0, "head_post"))

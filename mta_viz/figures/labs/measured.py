@@ -141,10 +141,6 @@ class SweepLines(OfSweep):
         """Over what is averaged."""
         return "Averaged over lengths and depths. Bands: 95 % intervals."
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Of a sweep."""
-        return ("sweep", "needles")
-
 
 @named("sweep-map")
 @dataclass(frozen=True)
@@ -329,10 +325,6 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
     def table(self, source: Source, result: QuestionScore) -> Table:
         """A row an answer."""
         return answers_table([result])
-
-    def file_parts(self) -> tuple[object, ...]:
-        """The task and the distraction."""
-        return (self.task, "answers")
 
 
 @named("last-words")

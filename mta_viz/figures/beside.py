@@ -18,8 +18,9 @@ from mta_viz.analysis.compare.maps import ComparedMap, agreement, compared_map, 
 from mta_viz.analysis.compare.pairs import same_weights
 from mta_viz.checkpoint.locate import locate
 from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures.attention.maps import stage_of
 from mta_viz.figures.base import NamedFigure, Source, beside, named
-from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
 from mta_viz.plots.compare import compared_caption, compared_figure
 from mta_viz.plots.theme import Figure, limit_text
@@ -37,6 +38,14 @@ ROUNDING = 1e-3  # of the maps' own limit
 def name_of(source: Source, place: Head) -> str:
     """`L2 H1`, counted as the visitor wants."""
     return f"L{place[0] + source.numbering} H{place[1] + source.numbering}"
+
+
+def check_head(source: Source, place: Head) -> None:
+    """Raises PromptError for a head the model has not."""
+    config = source.model.config
+    if not (0 <= place[0] < config.n_layers and 0 <= place[1] < config.n_heads):
+        last = f"L{config.n_layers - 1} H{config.n_heads - 1}"
+        raise PromptError(f"{source.name} has no head L{place[0]} H{place[1]}; they are L0 H0 to {last}")
 
 
 @dataclass(frozen=True)
@@ -86,16 +95,8 @@ class MapBeside(ScaledMap):
 
     def stage_in(self, source: Source) -> Stage:
         """The stage. Raises PromptError where A has no such layer, head or stage."""
-        config = source.model.config
-        if not (0 <= self.layer < config.n_layers and 0 <= self.head < config.n_heads):
-            raise PromptError(
-                f"there is no head {self.place}: layers 0 to {config.n_layers - 1}, heads 0 to "
-                f"{config.n_heads - 1}"
-            )
-        stages = {stage.value.key: stage for stage in layer_stages(config.kernels(self.layer))}
-        if self.stage not in stages:
-            raise PromptError(f"layer {self.layer} has no stage {self.stage!r}; it has {', '.join(stages)}")
-        return stages[self.stage]
+        check_head(source, self.place)
+        return stage_of(source, self.layer, self.stage)
 
     def whole(self, source: Source, run: Trace, place: Head, stage: Stage) -> AttentionMap:
         """A head's whole map in one of the runs."""
@@ -169,6 +170,7 @@ class ComparedMaps(MapBeside):
         """Raises PromptError for what is not there, a difference of prompts that begin otherwise included."""
         a, b, other = source.trace, source.other.trace, self.other or self.place
         stage = self.stage_in(source)
+        check_head(source.other, other)
         first = self.whole(source, a, self.place, stage)
         second = self.whole(source, b, other, stage_beside(b.model.config, other[0], stage))
         limit = shared_limit([first, second], self.first_token)

@@ -18,7 +18,16 @@ from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_wei
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
-from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head, name_of, older_cell, older_pair, older_spans
+from mta_viz.figures.beside import (
+    MAP_PX,
+    ComparedMaps,
+    Head,
+    check_head,
+    name_of,
+    older_cell,
+    older_pair,
+    older_spans,
+)
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_map
@@ -148,6 +157,7 @@ class ComparedShareMap(OfShares):
             return sweep_map("A − B, paired heads", values, unit="share", selected=framed, **look)
         limit = round_up(float(np.nanmax([np.nanmax(needle.a), np.nanmax(needle.b)])))
         if self.side == "b" and framed is not None:
+            check_head(source, framed)
             framed = result.pairs.of(*framed)
         score = Score("share", f"share in {self.side.upper()}", "share", "", Stage.PATTERN, signed=False)
         return value_map(score, getattr(needle, self.side), limit=limit, selected=framed, **look)

@@ -25,9 +25,9 @@ from mta_viz.analysis.cause.attributed_prompt import (
 from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
 from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, responsibilities
 from mta_viz.config import ModelConfig
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
-from mta_viz.figures.beside import Head, MapOnScale, ScaledMap
+from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.attention.maps import SMALL, VALUES, attention_map
@@ -163,9 +163,12 @@ class OfMaps(OfAnswer[R]):
         layers: tuple[int, ...] | None = None,
         keep: Callable[[AttributedHeads], None] | None = None,
     ) -> AttributedHeads:
-        """The heads of these layers, None for all that have the stage."""
+        """The heads of these layers, None for all that have the stage. Raises PromptError for no stage."""
+        stages = {stage.value.key: stage for stage in Stage}
+        if self.stage not in stages:
+            raise PromptError(f"there is no stage {self.stage!r}; stages are {', '.join(stages)}")
         return attribute_heads(
-            source.model, source.trace.tokens, Stage.from_key(self.stage), **self.asked(), layers=layers,
+            source.model, source.trace.tokens, stages[self.stage], **self.asked(), layers=layers,
             max_seconds=self.max_seconds, progress=source.progress, keep=keep,
         )  # fmt: skip
 
@@ -239,6 +242,7 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for a stage the layer has not."""
+        check_head(source, (self.layer, self.head))
         measure = source.remember_with_run(lambda: self.measure(source, (self.layer,)), *self.key, self.layer)
         return self.shown(source, measure)
 
@@ -317,6 +321,7 @@ class ResponsibleCells(OfHead):
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""
+        check_head(source, (self.layer, self.head))
         prompt = responsible(source, self, self.token)
         layer = prompt.layers[self.layer]
         cells = self._cells(source, prompt, layer)

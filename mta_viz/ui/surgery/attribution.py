@@ -12,6 +12,7 @@ from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bo
 from mta_viz.analysis.cause.attribution_path import MOST_STEPS
 from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, largest_cells
 from mta_viz.errors import PromptError
+from mta_viz.figures.base import Source
 from mta_viz.figures.cause.attribution import (
     CELL_KINDS,
     MAP_PX,
@@ -28,6 +29,7 @@ from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.tasks.haystack import encode_piece
 from mta_viz.ui.attention.spans import spans_of
 from mta_viz.ui.shell import state, work
+from mta_viz.ui.shell.measuring import Keep
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
 from mta_viz.ui.shell.plan import key_of
@@ -163,36 +165,37 @@ def _pick_token(page: Page, label: str) -> int:
 
 @dataclass
 class Latest:
-    """The values of the tokens measured last, and of which question they are."""
+    """The tokens' values measured last for a question, and how far work that was stopped since had come."""
 
     question: Hashable = None
     result: AttributedPrompt | None = None
-
-    def of(self, question: Hashable) -> AttributedPrompt | None:
-        """The values, if they are of this question."""
-        return self.result if self.question == question else None
+    so_far: AttributedPrompt | None = None
 
 
 def _measured(page: Page, spec: TokenValues) -> AttributedPrompt | None:
     """What is there so far; gradients that are not complete go on from there at another press."""
     question, latest = (page.key, *spec.key), state.part(Latest)
-    last = latest.of(question)
+    if latest.question != question:
+        latest.question, latest.result, latest.so_far = question, None, None
+    last = latest.result
     if last is not None and not _goes_on(last):
         return last
     label = "Integrate the gradients" if spec.method == "gradients" else "Replace them one after the other"
-    if last is not None:
-        label = f"Go on for at most {spec.max_seconds:g} s more"
+    label = label if last is None else f"Go on for at most {spec.max_seconds:g} s more"
     key = (*spec.key, spec.max_seconds, _steps(last))
-    result: AttributedPrompt | None = measured_beside(
-        page, "attribution", key, label, lambda source, keep: spec.measure(source, keep, latest.of(question))
-    )
-    if result is None:
-        return last
-    latest.question, latest.result = question, result
+
+    def measure(source: Source, keep: Keep) -> AttributedPrompt:
+        return spec.measure(source, keep, latest.so_far or latest.result)
+
+    result: AttributedPrompt | None = measured_beside(page, "attribution", key, label, measure)
     made = work.current("attribution", (page.key, *key))
-    if _goes_on(result) and _steps(result) > _steps(last) and not (made is not None and made.stopped):
-        st.rerun()  # with the button that goes on
-    return result
+    if made is not None and made.stopped:
+        latest.so_far = result
+    elif result is not None:
+        latest.result, latest.so_far = result, None
+        if _goes_on(result) and _steps(result) > _steps(last):
+            st.rerun()  # with the button that goes on
+    return last if result is None else result
 
 
 def _steps(result: AttributedPrompt | None) -> int:
@@ -213,15 +216,14 @@ def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> Non
     show(source_of(page), text, on_token("query"), result=result, widget=f"attribution.text.{which}")
     with st.expander("The ten largest"):
         rows = [{**_group_words(result, group), "nats": nats} for group, nats in result.largest()[:10]]
-        nats = st.column_config.NumberColumn(format="%+.3f")
-        st.dataframe(rows, hide_index=True, column_config={"nats": nats})
+        shown = {"nats": st.column_config.NumberColumn(format="%+.3f")}
+        st.dataframe(rows, hide_index=True, column_config=shown)
         if result.of == "tokens":
             caption(f"Sum of all: {score_text(float(result.found.values.sum()))} nats.")
 
 
 def _group_words(result: AttributedPrompt, group: Sequence[int]) -> dict[str, str]:
-    first, last = group[0], group[-1]
-    places = str(first) if first == last else f"{first} to {last}"
+    places = str(group[0]) if len(group) == 1 else f"{group[0]} to {group[-1]}"
     return {"position": places, "token": cut("".join(result.tokens.pieces[place] for place in group), 60)}
 
 
@@ -348,8 +350,7 @@ def _pick_token_of(page: Page, asked: Asked) -> int:
     ids = asked.answer.ids
     if len(ids) == 1:
         return 0
-    tokenizer = page.model.tokenizer
-    pieces = tokenizer.pieces(ids) if tokenizer else tuple(map(str, ids))
+    pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
     return st.segmented_control(
         "Token of the answer",
         range(len(ids)),

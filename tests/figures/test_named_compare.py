@@ -21,7 +21,7 @@ from mta_viz.exporting.provenance import Provenance, RunOf, from_text, provenanc
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, beside
 from mta_viz.figures.compare import OLDER, side_names
-from mta_viz.model.interventions import KernelToIdentity
+from mta_viz.model.interventions import KernelToIdentity, PatchHead
 from mta_viz.model.plans import plan_as_data
 from mta_viz.run.trace import Trace
 from tests.tiny_models import config, random_weights, write_models
@@ -112,7 +112,7 @@ def test_the_sides_are_called_what_they_are(a, twin, models):
 
 
 def test_a_plan_is_found_in_the_edited_run_and_its_answer_measured_under_it(a):
-    plan = (KernelToIdentity(1, 2, "pre"),)
+    plan = (PatchHead(1, 2, "z", ROME),)  # fits this prompt's length, not that with the answer after it
     found = compare_runs(a, rerun(a, plan), answer=" 88")
     board = mta_viz.ablate(a.model, a.tokens, plan, answer=" 88").board
     assert (found.answers[0].a, found.answers[0].b) == (board.before, board.after)

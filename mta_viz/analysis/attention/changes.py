@@ -129,25 +129,6 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
     return {after: subtract(maps[after], maps[before]) for before, after in steps}
 
 
-def changed_map(
-    before: Trace, after: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512
-) -> DifferenceMap:
-    """A head's map in the run `after` minus that in `before`, runs of one prompt by two models.
-
-    Exact when the prompt fits `max_cells`, else pooled slab by slab.
-    """
-    block = -(-len(before.tokens) // max_cells)
-    if block <= 1:
-        return subtract(exact_map(after, layer, stage, head), exact_map(before, layer, stage, head))
-    pooler, facts = Pooler(block, len(before.tokens)), Facts()
-    slabs = (run.slabs(layer, stage) for run in (after, before))
-    for (row, edited), (_, original) in zip(*slabs, strict=True):
-        values = (edited[head] - original[head]).cpu()
-        pooler.add(values)
-        facts.add(values, row, 0)
-    return _drawn(layer, head, stage, stage, pooler, facts, block)
-
-
 def _pooled(
     trace: Trace, layer: int, head: int, steps: Sequence[tuple[Stage, Stage]], block: int
 ) -> dict[Stage, DifferenceMap]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
-from mta_viz.analysis.cause.answers import Answer, AnswerMeter, answer_after, rerun
+from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
 from mta_viz.analysis.compare.maps import Agreement, Spans, agreement, asked_spans, same_vocabulary
 from mta_viz.analysis.compare.pairs import (
     FEWEST,
@@ -40,8 +40,6 @@ from mta_viz.run.tracing import Progress, Prompt, Trace, capture
 from mta_viz.tables import Row as TableRow
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-
-TOP = 5
 
 
 @dataclass(frozen=True)
@@ -105,21 +103,11 @@ def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
 
     Raises MtaVizError where a run's logits are NaN.
     """
+    if same_ids:
+        return tuple(TokenPair(piece, *p) for _, piece, *p in likeliest(a, b))
     first, second = (top_tokens(run, len(run.tokens) - 1, TOP) for run in (a, b))
-    if not same_ids:
-        return (
-            *(TokenPair(token.piece, token.probability, None) for token in first),
-            *(TokenPair(token.piece, None, token.probability) for token in second),
-        )
-    pieces = {token.id: token.piece for token in (*second, *first)}
-    ids = list(dict.fromkeys(token.id for token in (*first, *second)))
-    p_a, p_b = (_probabilities(run, ids) for run in (a, b))
-    return tuple(TokenPair(pieces[at], *p) for at, *p in zip(ids, p_a, p_b, strict=True))
-
-
-def _probabilities(run: Trace, ids: Sequence[int]) -> list[float]:
-    last = len(run.tokens) - 1
-    return run.logits(slice(last, last + 1))[0].softmax(0)[list(ids)].tolist()
+    own = tuple(TokenPair(token.piece, token.probability, None) for token in first)
+    return (*own, *(TokenPair(token.piece, None, token.probability) for token in second))
 
 
 def _in(run: Trace, answer: Answer, text: str | None, same_ids: bool) -> float:

@@ -27,7 +27,6 @@ from mta_viz.analysis.compare.pairs import (
     pairs_by_index,
     pairs_by_needle,
     pairs_by_similarity,
-    same_weights,
 )
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.errors import MtaVizError, PromptError
@@ -80,22 +79,14 @@ def answer_pairs(a: Trace, b: Trace, text: str | None, *, same_ids: bool) -> tup
 
     `text`: the answer; None as in `answer_after`. Raises PromptError for an answer that cannot be written.
     """
-    own, plan = answer_after(a, text), plan_between(a, b)
-    meter = AnswerMeter(a, own)
-    after = meter.log_probability(plan) if plan else _in(b, own, _words(a, own), same_ids)
-    pairs = [AnswerPair("A", own.text, own.source, meter.before, after)]
-    other = None if plan or text else answer_after(b)
+    own = answer_after(a, text)
+    log_p = _in(b, own, _words(a, own), same_ids)
+    pairs = [AnswerPair("A", own.text, own.source, AnswerMeter(a, own).before, log_p)]
+    other = None if text else answer_after(b)
     if other is not None and other.source == "needle" and other.text != own.text:
         log_p = _in(a, other, _words(b, other), same_ids)
         pairs.append(AnswerPair("B", other.text, other.source, log_p, AnswerMeter(b, other).before))
     return tuple(pairs)
-
-
-def plan_between(a: Trace, b: Trace) -> Plan:
-    """What was done to A's model to get B's run of the same prompt; empty where B is no edited A."""
-    before, after = a.model.plan, b.model.plan
-    edited = same_weights(a.model, b.model) and a.tokens.ids == b.tokens.ids
-    return after[len(before) :] if edited and after[: len(before)] == before else ()
 
 
 def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:

@@ -150,7 +150,7 @@ def page(tmp_path_factory):
         try:
             chromium = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
         except Error as error:
-            server.terminate()
+            server.kill()
             pytest.fail(f"{HOW_TO} {error}", pytrace=False)
         wait_for(f"http://127.0.0.1:{port}", server)
         page = chromium.new_page(viewport={"width": 1280, "height": 1000})
@@ -159,8 +159,8 @@ def page(tmp_path_factory):
         page.locator(".st-key-word .js-plotly-plot").wait_for()
         yield page
         chromium.close()
-    server.terminate()
-    server.wait(20)
+    server.kill()
+    server.wait()
 
 
 @pytest.mark.browser

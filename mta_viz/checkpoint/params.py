@@ -237,18 +237,6 @@ class Parsed:
     dtype: str | None = None
 
 
-def config_from_params(params: object, *, vocab_size: int | None) -> tuple[ModelConfig, tuple[str, ...]]:
-    """The model that params.json describes, and notes for the user.
-
-    `vocab_size` (the tokenizer's size) is used where the file says -1 or nothing.
-    Raises ConfigError listing every field at fault.
-    """
-    parsed = parse_params(params, vocab_size=vocab_size)
-    if parsed.config is None or parsed.problems:
-        raise ConfigError(parsed.problems, "params.json")
-    return parsed.config, parsed.notes
-
-
 def parse_params(
     params: object, *, vocab_size: int | None, stand_ins: Mapping[str, Any] | None = None
 ) -> Parsed:

@@ -16,7 +16,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import maps
 from mta_viz.plots.attention.heads import value_map
-from mta_viz.plots.attention.rows import add_token_axes, bars, beyond_and_bad
+from mta_viz.plots.attention.stages import add_token_axes, bars, beyond_and_bad
 from mta_viz.plots.attention.text import Coloring, colored_text
 from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import BAR_PX, add_spans_across
@@ -96,7 +96,7 @@ def attribution_text(
         ~np.isnan(values),
         Coloring(theme.DIFFERENCE_SCALE, limit),
         title=title,
-        told=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
+        hovers=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
         spans=spans,
         width=width,
     )

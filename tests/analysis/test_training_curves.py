@@ -6,8 +6,7 @@ import torch
 from mta_viz.analysis.kernels.table import FROM_START, kernel_curves
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.exporting.data import curves_csv
-from mta_viz.plots.kernels.kernels import training_curves
+from mta_viz.plots.kernels.mosaic import training_curves
 
 CONFIG = ModelConfig(
     d_model=4, n_layers=1, n_heads=2, n_kv_heads=2, d_head=2, d_mlp=4, vocab_size=8, tied=True,
@@ -53,6 +52,6 @@ def test_the_figure_and_the_table_hold_the_curves():
     assert targets.customdata.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert targets.text[3] == "H2 · step 10<br>+4<br>click to choose"
     assert figure.layout.shapes[0].x0 == 1 and list(figure.layout.xaxis.ticktext) == ["0", "10"]
-    lines = curves_csv(curves).splitlines()
+    lines = curves.table().csv().splitlines()
     assert lines[0].startswith("head,step,") and len(lines) == 5
     assert lines[2].split(",")[lines[0].split(",").index(FROM_START)] == "3"

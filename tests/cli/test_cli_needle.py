@@ -88,5 +88,9 @@ def test_other_measurements_and_bad_input_are_refused(run, two, folder, tmp_path
     assert_refused(run("needle", one, *short, "--out", other), "tokens too short")
     assert_refused(run("needle", folder, "--out", other), "has no token for")  # a model of single letters
     (tmp_path / "mine.json").write_text(json.dumps([1]))
-    assert_refused(run("needle", one, "--out", tmp_path / "mine.json"), "no needle sweep")
+    assert_refused(
+        run("needle", one, "--out", tmp_path / "mine.json"),
+        "a needle sweep cannot be used",
+        "its format is None",
+    )
     assert not other.exists()

@@ -14,7 +14,6 @@ from mta_viz.analysis.attention.maps import AttentionMap, Pooler, stages_table
 from mta_viz.analysis.attention.predictions import Prediction, Predictions
 from mta_viz.analysis.attention.terms import Decomposition, Mixed, Scored, Softmaxed, Term
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
-from mta_viz.exporting.data import kernels_csv
 from mta_viz.exporting.saved import file_name
 from mta_viz.model.stages import Stage
 from mta_viz.tables import Table
@@ -73,7 +72,8 @@ def test_stages_follow_each_other_in_one_table() -> None:
 def test_kernels_give_taps_by_offset_and_mixing_by_head() -> None:
     taps = torch.arange(6.0).reshape(1, 2, 3)
     mixing = torch.tensor([[[1.0]], [[2.0]]])
-    rows = read(kernels_csv(LayerKernelSet(taps, None, None, mixing, Offsets((-1, 0), (-1, 0, 1)), None)))
+    kernels = LayerKernelSet(taps, None, None, mixing, Offsets((-1, 0), (-1, 0, 1)), None)
+    rows = read(kernels.table().csv())
     assert len(rows) == 8
     first = rows[2]
     assert (first["kind"], first["query_offset"], first["key_offset"], first["value"]) == (

@@ -10,12 +10,12 @@ from mta_viz.analysis.attention.health import health
 from mta_viz.analysis.attention.maps import head_map, head_maps, shared_limit, stages_table
 from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.kernels.kernels import layer_kernels
-from mta_viz.exporting.data import kernels_csv
 from mta_viz.plots.attention.maps import attention_map
 from mta_viz.plots.attention.predictions import next_tokens
-from mta_viz.plots.attention.strip import stage_strip
+from mta_viz.plots.attention.stages import stage_strip
 from mta_viz.plots.cells import TARGETS
-from mta_viz.plots.kernels.kernels import head_mixing, kernel_grid
+from mta_viz.plots.kernels.mosaic import kernel_grid
+from mta_viz.plots.kernels.paper import head_mixing
 from mta_viz.run.tracing import capture, load
 
 CHECKPOINTS = ["baseline", "mta_full", "mta_headgroups2", "mta_toy", "talking_heads"]
@@ -46,7 +46,7 @@ def test_figures_of_a_golden_checkpoint(golden: Path, name: str) -> None:
         for where in ("pre", "post"):
             assert kernel_grid(kernels, where, layer=layer).to_json()
             assert head_mixing(kernels, f"head_{where}", layer).to_json()
-        assert kernels_csv(kernels).startswith("kind,")
+        assert kernels.table().csv().startswith("kind,")
     assert next_tokens(top_tokens(trace, LENGTH - 1)).to_json()
     found = health(model, trace)
     assert found.n_nan == found.n_inf == 0 and found.self_check.logits_error < 1e-4

@@ -8,8 +8,8 @@ from mta_viz.analysis.attention.predictions import Prediction
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
 from mta_viz.plots import theme
 from mta_viz.plots.attention.predictions import next_tokens
-from mta_viz.plots.kernels.kernels import head_mixing, kernel_grid
-from mta_viz.plots.kernels.mosaic import tap_limit
+from mta_viz.plots.kernels.mosaic import kernel_grid, tap_limit
+from mta_viz.plots.kernels.paper import head_mixing
 
 BOTH, LEFT = Offsets((-1, 0), (-1, 0, 1)), Offsets((-1, 0), (-2, -1, 0))
 

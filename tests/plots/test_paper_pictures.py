@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from mta_viz.analysis.attention.kernel_map import kernel_beside_map
-from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.kernels import KernelId, layer_picture
-from mta_viz.analysis.kernels.mixing import mixing_by_layer, mixing_over_layers
-from mta_viz.exporting.paper import PaperFigure, paper_figure
-from mta_viz.plots.kernels.figures import WITH_KERNELS, WITHOUT_KERNELS
+from mta_viz.analysis.kernels.mixing import mixing_by_layer
+from mta_viz.config import ModelConfig
+from mta_viz.figures import figure
+from mta_viz.figures.base import Drawn
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.kernels.paper import WITH_KERNELS, WITHOUT_KERNELS
 from tests.tiny_models import FULL, config, random_weights, two_head_trace
 
 SHAPES = config(FULL, 258)
@@ -30,18 +30,18 @@ def weights(broken: bool = False):
     return found
 
 
-def made(preset: str, *, broken: bool = False, width: str = "page", numbering_from: int = 0) -> PaperFigure:
-    taken = weights(broken)
-    results = {
-        "kernels": lambda: layer_picture(taken, SHAPES, 1, "pre"),
-        "kernel-map": lambda: kernel_beside_map(
-            two_head_trace(), KernelId(0, 1, "pre"), Span("q", "?", 2, 6), Span("k", "A", 1, 5)
-        ),
-        "head-kernels": lambda: mixing_over_layers(taken, SHAPES, "head_pre"),
-        "head-diagonal": lambda: mixing_by_layer(taken, SHAPES),
-        "head-ratio": lambda: mixing_by_layer(taken, SHAPES, off_diagonal=True),
-    }
-    return paper_figure(preset, results[preset](), "tiny", width=width, numbering_from=numbering_from)
+def model(shapes: ModelConfig, taken: dict[str, torch.Tensor]) -> HookedMTA:
+    loaded = HookedMTA(shapes)
+    loaded.load_state_dict(taken)
+    return loaded
+
+
+def made(name: str, *, broken: bool = False, numbering: int = 0, **look: str) -> Drawn:
+    if name == "kernel-map":
+        place = {"layer": 0, "head": 1, "where": "pre", "rows": (2, 6), "keys": (1, 5)}
+        return figure(name, two_head_trace(), numbering=numbering, **place, **look)
+    layer = {"layer": 1} if name == "kernels" else {}
+    return figure(name, model(SHAPES, weights(broken)), numbering=numbering, **layer, **look)
 
 
 def words(figure: go.Figure) -> str:
@@ -51,8 +51,8 @@ def words(figure: go.Figure) -> str:
     return " | ".join([*(note.text for note in figure.layout.annotations), *map(str, traces)])
 
 
-def rows(figure: PaperFigure) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(figure.csv)))
+def rows(figure: Drawn) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(figure.table.csv())))
 
 
 def sizes(value: object, name: str = "") -> list[float]:
@@ -69,18 +69,18 @@ PRESETS = ("kernels", "kernel-map", "head-kernels", "head-diagonal", "head-ratio
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("width", "px"), [("column", 317), ("page", 658)])
 def test_every_figure_has_its_width_white_paper_and_no_small_text(preset, width, px):
-    figure = made(preset, width=width).figure
-    assert figure.layout.width == px  # 84 and 174 mm at 96 pixels to the inch
-    assert figure.layout.height < 247 * 96 / 25.4  # a page's text is that high
-    assert figure.layout.paper_bgcolor == "white" and figure.layout.font.color
-    found = sizes(figure.to_plotly_json())
+    drawn = made(preset, width=width).figure
+    assert drawn.layout.width == px  # 84 and 174 mm at 96 pixels to the inch
+    assert drawn.layout.height < 247 * 96 / 25.4  # a page's text is that high
+    assert drawn.layout.paper_bgcolor == "white" and drawn.layout.font.color
+    found = sizes(drawn.to_plotly_json())
     assert found and min(found) >= SMALLEST_PX
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_captions_name_the_model_and_count_as_asked(preset):
-    caption = made(preset, numbering_from=1).caption
-    assert "tiny" in caption and caption.endswith("Layers and heads count from 1.")
+    caption = made(preset, numbering=1).caption
+    assert " of model" in caption and caption.endswith("Layers and heads count from 1.")
 
 
 def test_panels_are_named_by_layer_and_head_and_broken_kernels_named():
@@ -107,13 +107,13 @@ def test_the_csv_holds_every_tap():
 
 
 def test_kernel_and_map_share_a_figure_and_a_csv():
-    figure = made("kernel-map")
-    assert "<b>L0 H1</b> after key-query conv (score)" in words(figure.figure)
-    heats = [trace for trace in figure.figure.data if isinstance(trace, go.Heatmap)]
+    drawn = made("kernel-map")
+    assert "<b>L0 H1</b> after key-query conv (score)" in words(drawn.figure)
+    heats = [trace for trace in drawn.figure.data if isinstance(trace, go.Heatmap)]
     assert [heat.xaxis for heat in heats] == [None, "x2"]
-    assert list(figure.figure.layout.yaxis2.range) == [5.5, 1.5]  # queries down
-    cells = [row for row in rows(figure) if row["part"] == "map"]
-    assert len(cells) == 16 and len(rows(figure)) == 16 + 6
+    assert list(drawn.figure.layout.yaxis2.range) == [5.5, 1.5]  # queries down
+    cells = [row for row in rows(drawn) if row["part"] == "map"]
+    assert len(cells) == 16 and len(rows(drawn)) == 16 + 6
     masked = [row for row in cells if int(row["key"]) > int(row["query"])]
     assert masked and all(row["masked"] == "1" and row["value"] == "" for row in masked)
 
@@ -121,39 +121,38 @@ def test_kernel_and_map_share_a_figure_and_a_csv():
 def test_head_mixing_shows_a_panel_a_layer_and_a_row_a_layer_in_groups():
     alone = made("head-kernels", broken=True)
     assert "L2 NaN x 1" in words(alone.figure) and "layer 2 (1 value)" in alone.caption
-    pairs = mixing_over_layers(*_paired(), "head_post")
-    figure = paper_figure("head-kernels", pairs, "tiny")
-    assert figure.figure.layout.xaxis.ticktext == ("H0–1", "H2–3")
-    assert figure.figure.layout.yaxis.ticktext == ("L0", "L1", "L2", "L3")
-    assert "group of 2 heads" in figure.caption
-    last = rows(figure)[-1]
+    pairs = figure("head-kernels", _paired())
+    assert pairs.figure.layout.xaxis.ticktext == ("H0–1", "H2–3")
+    assert pairs.figure.layout.yaxis.ticktext == ("L0", "L1", "L2", "L3")
+    assert "group of 2 heads" in pairs.caption
+    last = rows(pairs)[-1]
     assert (last["group"], last["target_head"], last["source_head"]) == ("1", "3", "3")
 
 
-def _paired():
+def _paired() -> HookedMTA:
     shapes = config(FULL.__class__(head_post_group=2), 258)
-    return random_weights(shapes), shapes
+    return model(shapes, random_weights(shapes))
 
 
 def test_bars_mark_layers_with_key_query_kernels():
-    figure = made("head-diagonal").figure
-    bars = {bar.marker.color: list(bar.x) for bar in figure.data if bar.xaxis == "x"}
+    drawn = made("head-diagonal").figure
+    bars = {bar.marker.color: list(bar.x) for bar in drawn.data if bar.xaxis == "x"}
     assert bars == {WITH_KERNELS: [1, 3], WITHOUT_KERNELS: [0, 2]}
-    assert "<b>before the softmax</b>" in words(figure) and "<b>after the softmax</b>" in words(figure)
+    assert "<b>before the softmax</b>" in words(drawn) and "<b>after the softmax</b>" in words(drawn)
 
 
 def test_bars_are_sizes_and_the_csv_has_signed_values_too():
-    found, figure = mixing_by_layer(weights(), SHAPES), made("head-ratio")
-    for bar in figure.figure.data[:2]:
+    found, ratio = mixing_by_layer(weights(), SHAPES), made("head-ratio")
+    for bar in ratio.figure.data[:2]:
         assert bar.y == pytest.approx(found.places[0].ratio[list(bar.x)])
-    first = rows(figure)[0]
+    first = rows(ratio)[0]
     assert float(first["mean_off_diagonal"]) == found.places[0].off_diagonal[0]
     assert float(first["ratio_of_abs"]) == found.places[0].ratio[0]
     assert float(first["ratio_of_signed"]) == found.places[0].signed_ratio[0] != float(first["ratio_of_abs"])
 
 
 def test_a_layer_without_a_number_is_crossed_and_named():
-    broken = made("head-ratio", broken=True, numbering_from=1)
+    broken = made("head-ratio", broken=True, numbering=1)
     cross = next(trace for trace in broken.figure.data if isinstance(trace, go.Scatter))
     assert list(cross.x) == [2]
     assert "Without a number before the softmax: layer 3 (NaN in 1 weight)." in broken.caption

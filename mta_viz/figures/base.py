@@ -90,8 +90,9 @@ class NamedFigure(Generic[R]):
         return None
 
     def table(self, source: Source, result: R) -> Table:
-        """The numbers behind it."""
-        raise NotImplementedError(type(self).__name__)
+        """The numbers behind it: those of the result, unless the figure has others."""
+        own: Any = result
+        return own.table()
 
     def caption(self, source: Source, result: R) -> str:
         """What is shown, on which scale, in words."""
@@ -112,6 +113,27 @@ class NamedFigure(Generic[R]):
     def parameters(self) -> dict[str, Any]:
         """The parameters as plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(NamedFigure[R]):
+    """A figure whose result takes long. Those that share one say its name, and by which parameters."""
+
+    result_of: ClassVar[str] = ""
+    hangs_on: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What the result is kept by."""
+        return (self.result_of or self.name, *(getattr(self, name) for name in self.hangs_on))
+
+    def measure(self, source: Source) -> R:
+        """The result; reports to `source.progress`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def result(self, source: Source) -> R:
+        """Measured once for all figures of it."""
+        return source.remember(lambda: self.measure(source), *self.key)
 
 
 @dataclass(frozen=True)

@@ -129,20 +129,6 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
     return {after: whole.result(row_sums=False) for after, whole in wholes.items()}
 
 
-def changed_map(
-    before: Trace, after: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512
-) -> DifferenceMap:
-    """A head's map in the run `after` minus that in `before`, runs of one prompt by two models.
-
-    Exact when the prompt fits `max_cells`, else pooled slab by slab.
-    """
-    whole = _whole(before, layer, head, (stage, stage), max_cells)
-    slabs = (run.slabs(layer, stage) for run in (after, before))
-    for (first_row, edited), (_, original) in zip(*slabs, strict=True):
-        whole.add(edited[head].float() - original[head].float(), first_row)
-    return whole.result(row_sums=False)
-
-
 def _whole(
     trace: Trace, layer: int, head: int, step: tuple[Stage, Stage], max_cells: int
 ) -> WholeMap[DifferenceMap]:

@@ -11,7 +11,7 @@ from mta_viz.ui.labs.conjunction import ALONE
 from mta_viz.ui.shell.measuring import Results
 from mta_viz.ui.shell.models import twin_of
 from tests.tiny_models import write_models
-from tests.ui.driver import charts, fine, part_of, run_until, said
+from tests.ui.driver import charts, fine, part_of, run_through, said
 
 SMALL = {"lab": "Conjunction", "conjunction blocks": "6", "conjunction samples": "3"}
 LINES = "Alice, rabbit, Clara, weasel\nPeter, donkey, Julia, turtle"
@@ -42,8 +42,9 @@ def open_lab(open_app):
 def run_test(app, words):
     """The page when the test says so."""
     app.button(key="start.conjunction").click().run()
-    app = run_until(app, words)
+    app = run_through(app, "conjunction")
     assert not app.exception, app.exception[0].message
+    assert words in said(app)
     return app
 
 
@@ -93,7 +94,7 @@ def test_a_text_of_ones_own_or_by_how_much_it_does_not_fit(open_lab):
     assert not app.exception and "there are no words" in said(app)
     app.text_area(key="widget.conjunction text").set_value("No slots: <b>*x*</b>").run()
     assert not app.exception and "the text lacks {A?} and {B?}" in said(app)
-    run_test(open_lab("tiny-nan", WORDS), "no head has a share that is a number")
+    run_test(open_lab("tiny-nan", WORDS), "tiny-nan, 2 samples")
 
 
 def test_twins_are_known_by_name():

@@ -15,7 +15,7 @@ from mta_viz.ui.labs.blocks import error_words
 from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.uploads import decoded
-from tests.ui.driver import charts, fine, part_of, run_until, said, session_of, view_of
+from tests.ui.driver import charts, fine, part_of, run_through, run_until, said, session_of, view_of
 
 LABS = "pages/labs.py"
 SMALL = {"needle number": "2", "needle length": "300", "needle depth": "50"}
@@ -80,7 +80,8 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
     assert len(charts(app)) == 7  # the finder's map, three maps for each convolution
     assert "One prompt proves little" in said(app)
     app.button(key="start.gains").click().run()
-    run_until(app, "mean over 3 samples")
+    run_through(app, "gains")
+    assert "mean over 3 samples" in said(app)
     low = app.dataframe[1].value["low"].astype(float).tolist()
     assert len(low) == 16 and low == sorted(low, reverse=True)
     app.button(key="finder.attention").click().run()
@@ -107,7 +108,8 @@ def test_a_sweep_is_kept_goes_on_and_compares_models_in_pairs(open_lab):
     app = open_lab("tiny-mta", SMALL | SWEEP)
     assert "No sample of this sweep yet" in said(app)
     app.button(key="start.sweep").click().run()
-    run_until(app, "With one needle there is no first and last")
+    run_through(app, "sweep")
+    assert "With one needle there is no first and last" in said(app)
     fine(app)
     assert len(charts(app)) == 2
     app.number_input(key="widget.sweep samples").set_value(3).run()
@@ -115,7 +117,8 @@ def test_a_sweep_is_kept_goes_on_and_compares_models_in_pairs(open_lab):
     before = part_of(app, Sweeps).results.models[0].samples
     app.multiselect(key="widget.sweep models").set_value(["tiny-mta", "tiny-plain"]).run()
     app.button(key="start.sweep").click().run()
-    run_until(app, "tiny-plain minus tiny-mta on the same 6 samples")
+    run_through(app, "sweep")
+    assert "tiny-plain minus tiny-mta on the same 6 samples" in said(app)
     fine(app)
     assert len(charts(app)) == 3 and "samples are there" not in said(app)
     own, twin = part_of(app, Sweeps).results.models

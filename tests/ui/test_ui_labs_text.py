@@ -6,7 +6,7 @@ import pytest
 
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.run.tracing import load
-from tests.ui.driver import charts, fine, run_until, said, view_of
+from tests.ui.driver import charts, fine, run_through, said, view_of
 
 ODD = "A 🙂 <b>$x$</b> שלום **two** words"
 EVERY = {"text measure": "every token"}
@@ -25,7 +25,8 @@ def open_text(open_app):
 
 def measured(app, words):
     app.button(key="start.text").click().run()
-    return run_until(app, words)
+    assert words in said(run_through(app, "text"))
+    return app
 
 
 def test_the_last_word_of_a_passage_or_why_there_is_none(open_text):
@@ -65,7 +66,9 @@ def test_a_text_has_the_perplexity_of_the_call_and_a_link_measures_it_again(open
     table = app.dataframe[0].value
     assert len(table) == len(losses.tokens) and math.isnan(table["rank"][0])
     shown = {name: value for name, value in view_of(app.run()).items() if name.startswith("text ")}
-    fine(run_until(open_text(typed=ODD, settings=shown), "Perplexity"))
+    app = run_through(open_text(typed=ODD, settings=shown), "text")
+    fine(app)
+    assert "Perplexity" in said(app)
     assert "Not measured yet" in said(open_text(typed="another text", settings=shown | {"text typed": "x y"}))
 
 

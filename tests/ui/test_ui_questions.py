@@ -3,7 +3,7 @@
 from mta_viz.analysis.labs.questions import NOT_TRAINED, QuestionAnswer, QuestionScore
 from mta_viz.ui.labs.questions import score_words
 from mta_viz.ui.shell.pickers import NamedSpans
-from tests.ui.driver import fine, part_of, run_until, said
+from tests.ui.driver import fine, part_of, run_through, run_until, said
 
 SMALL = {"lab": "Questions", "question task": "qa2", "question distraction": "60", "question n": "2"}
 LABS = "pages/labs.py"
@@ -28,7 +28,8 @@ def test_a_sample_shows_its_facts_and_accuracy_is_measured_beside_chance(open_ap
     for task in ("qa5", "qa2"):
         app.selectbox(key="widget.question task").set_value(task).run()
         app.button(key="start.questions").click().run()
-        run_until(app, "of 2 right: accuracy")
+        run_through(app, "questions")
+        assert "of 2 right: accuracy" in said(app)
         fine(app)
     assert app.dataframe[1].value["sample"].tolist() == [0, 1]
     assert app.dataframe[2].value["task"].tolist() == ["QA5", "QA2"]

@@ -16,6 +16,7 @@ from mta_viz.figures.labs.measured import (
     TextConjunction,
 )
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, NeedleCrop, NeedleFinder, QuestionFinder
+from mta_viz.model.plans import everything_to_identity
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.needles import PAPER_NEEDLE, TEMPLATES
 
@@ -74,12 +75,18 @@ def _crop(place: str, shown: str, view: View, source: Source) -> NamedFigure[Any
     return BlockCrop(**parameters) if lab == "Blocks" else NeedleCrop(**parameters)
 
 
+def _twin(view: View, source: Source) -> str:
+    """What ran beside the model: at first its twin. Raises MtaVizError where that is to be looked for."""
+    usual = ITSELF if everything_to_identity(source.model.config) else "nothing"
+    name = view.get("conjunction beside", "" if source.name.endswith(("-mta", "-transformer")) else usual)
+    if name not in (ITSELF, "nothing"):
+        raise MtaVizError("another model may have run beside this one; draw block-conjunction of both anew")
+    return "identity" if name == ITSELF else "none"
+
+
 def _conjunction(of: str, view: View, source: Source) -> NamedFigure[Any]:
-    beside = {ITSELF: "identity", "nothing": "nothing"}.get(view.get("conjunction beside", ""))
-    if beside is None:
-        raise MtaVizError("the file does not say what stood beside the model; draw the conjunction anew")
     look = _taken(view, {"measure": "conjunction measure", "stage": "conjunction stage"})
-    look |= {"beside": beside, "of": of}
+    look |= {"twin": _twin(view, source), "of": of}
     letters = source.model.config.vocab_size == VOCAB_SIZE
     if letters and view.get("conjunction prompts", "Blocks") == "Blocks":
         return BlockConjunction(**look, **_taken(view, TEST | {"letters": "conjunction letters a block"}))
@@ -109,7 +116,7 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "crop.AttentionMap.kq2": partial(_crop, "post", "after"),
     "crop.DifferenceMap.kq2": partial(_crop, "post", "difference"),
     "conjunction.own": partial(_conjunction, "model"),
-    "conjunction.beside": partial(_conjunction, "beside"),
+    "conjunction.beside": partial(_conjunction, "twin"),
     "sweep.lines": _sweep,
     "opened.lines": _sweep,
     "table.questions": _answers,

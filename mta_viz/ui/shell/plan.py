@@ -17,7 +17,7 @@ from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model.interventions import Intervention
-from mta_viz.model.plans import MAX_CHARACTERS, Listed, Plan, active, from_address, plan_as_data, to_address
+from mta_viz.model.plans import MAX_CHARACTERS, Listed, Plan, active, from_address, to_address
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import stores
@@ -147,7 +147,6 @@ ANSWER = Setting("answer", "")
 def apply_plan(page: Page, *, follows: bool) -> Page:
     """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
     plan = current_plan(page.model.config)
-    state.put("plan as data", [])  # old
     if not plan:
         return page
     can_show = follows and page.trace is not None
@@ -161,7 +160,6 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
         place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
         return page
     place.warning(plain(f"Showing an edited model: {words}"))
-    state.put("plan as data", plan_as_data(plan))  # old
     return edited_page(page, plan)
 
 

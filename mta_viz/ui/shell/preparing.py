@@ -205,9 +205,6 @@ def ready(request: Request) -> Page | None:
         st.info("Stopped. Press Run to see this prompt.")
         return None
     trace = result if request.run else None
-    state.put("page model", request.model)  # old
-    state.put("page run", request.run)  # old
-    state.put("page tokens", list(trace.tokens.pieces) if trace else [])  # old
     computed = request.run.text if request.run else repr(request.model)
     return Page(
         model=trace.model if trace else result,

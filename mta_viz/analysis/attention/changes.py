@@ -153,7 +153,7 @@ class StageStatistics:
     (sum |w|)^2 / sum w^2: 1 for one key, n for n equal ones. At score stages, which a constant per
     row does not change, they are those of the row's softmax, "as if the softmax came here".
     `entropy` in nats, only at the softmax, where rows are probabilities. Effective keys and entropy
-    are NaN in rows with sum |w| below 1e-8 (`n_empty_rows`) and in those that hold NaN or inf.
+    are NaN in rows with sum |w| below 1e-8 and in those that hold NaN or inf.
     """
 
     stage: Stage
@@ -168,11 +168,6 @@ class StageStatistics:
         """Smallest, median and largest row sum."""
         sums = self.row_sums
         return float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
-
-    @property
-    def n_empty_rows(self) -> int:
-        """Rows with sum |w| below 1e-8."""
-        return int((self.absolute_sums < EMPTY_ROW).sum())
 
     @property
     def n_negative_rows(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from mta_viz.checkpoint.files import STEPS
 from mta_viz.errors import MtaVizError
 from mta_viz.tables import Table
 
@@ -68,7 +69,12 @@ class Source:
     def name(self) -> str:
         """The checkpoint's name, as files and captions have it."""
         source = self.model.source
-        return "model" if source is None else source.path.absolute().name
+        if source is None:
+            return "model"
+        path = source.path.absolute()
+        if source.step is not None:  # RUN/checkpoints/0000001000, or RUN/0000001000
+            path = path.parents[1] if path.parent.name == STEPS else path.parent
+        return path.name
 
 
 @dataclass(frozen=True)

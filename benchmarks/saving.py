@@ -43,7 +43,7 @@ def _one_more(page: Page, repeats: int) -> None:
     wait_for_map(page, "L1 H2")
     run_prompt(page, PROMPT[:127])
     settle(page)
-    page.locator(".st-key-save-map button").first.click()
+    page.locator("[class*='st-key-save-attention-map'] button").first.click()
     page.get_by_role("dialog").locator("img").first.wait_for()
     for format in FORMATS:
         page.get_by_role("dialog").get_by_role("radio", name=format).click()

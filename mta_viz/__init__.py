@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.attention.decomposition import decompose
     from mta_viz.analysis.attention.heads import head_scores, ranking
     from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
-    from mta_viz.analysis.cause.attributed_heads import attribute_heads
-    from mta_viz.analysis.cause.attributed_prompt import attribute
+    from mta_viz.analysis.cause.attributed_prompt import attribute, attribute_heads
     from mta_viz.analysis.cause.responsibility import responsibilities
     from mta_viz.analysis.cause.sweeps import ablate
     from mta_viz.analysis.compare.comparing import compare
@@ -58,7 +57,7 @@ _HOME = {
     "Stage": "mta_viz.model.stages",
     "ablate": "mta_viz.analysis.cause.sweeps",
     "attribute": "mta_viz.analysis.cause.attributed_prompt",
-    "attribute_heads": "mta_viz.analysis.cause.attributed_heads",
+    "attribute_heads": "mta_viz.analysis.cause.attributed_prompt",
     "capture": "mta_viz.run.tracing",
     "compare": "mta_viz.analysis.compare.comparing",
     "decompose": "mta_viz.analysis.attention.decomposition",

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from mta_viz.checkpoint.layout import read_parameters, tensor_problems
-from mta_viz.checkpoint.params import config_from_params
+from mta_viz.checkpoint.params import parse_params
 from mta_viz.checkpoint.stored import StoredWeights, stored_in_memory
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.model.transformer import HookedMTA, build_model
@@ -78,7 +78,7 @@ def _random_weight(
 
 def build(block: Mapping[str, Any], state: Mapping[str, np.ndarray], dtype: torch.dtype) -> HookedMTA:
     """The package's model with these weights, read by the package's own field names and layouts."""
-    config, _ = config_from_params({"model": dict(block)}, vocab_size=None)
+    config = parse_params({"model": dict(block)}, vocab_size=None).config
     stored = {name: stored_in_memory(torch.tensor(value)) for name, value in state.items()}
     assert tensor_problems(config, StoredWeights(stored)) == []
     source = Source(Path("made in the test"), "lingua", "float32", 0)

@@ -23,6 +23,7 @@ SHARED = {
     "tasks": {"errors", "printed", "tables", "tokenizers"},
 }
 LIBRARY = {*LAYERS, *SHARED}
+DOOR = "mta_viz.checkpoint.door"  # everybody's: it opens every file of a user, and imports errors alone
 MAY_IMPORT: dict[str, set[str]] = {
     **SHARED,
     **{part: {*LAYERS[:rank], *SHARED} for rank, part in enumerate(LAYERS)},
@@ -82,6 +83,8 @@ def wrong_direction(root: Path) -> list[str]:
             problems.append(f"{name} is in no layer")
             continue
         for line, module in imports(name, tree):
+            if module.startswith(DOOR):
+                continue
             target = module.split(".")[1] if module.startswith("mta_viz.") else part
             if target in MAY_IMPORT and target not in {part, *MAY_IMPORT[part]}:
                 problems.append(f"{name}:{line} {part} may not import {target}")
@@ -186,12 +189,14 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
     ("rule", "name", "text"),
     [
         (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz.run.tracing import load\n'),
-        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz import tracing\n'),
-        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\nfrom ..tracing import load\n'),
+        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz import run\n'),
+        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\nfrom ..run.tracing import load\n'),
         (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\ndef _f():\n    import mta_viz.run.tracing\n'),
         (wrong_direction, "mta_viz/tracing/x.py", '"""Doc."""\nimport mta_viz.ui\n'),
         (wrong_direction, "mta_viz/tokenizers/char.py", '"""Doc."""\nimport mta_viz.checkpoint.types\n'),
         (wrong_direction, "pages/attention.py", '"""Doc."""\nimport mta_viz.training.blocks\n'),
+        (wrong_direction, "app.py", '"""Doc."""\nfrom mta_viz import training\n'),
+        (wrong_direction, "mta_viz/analysis/x.py", '"""Doc."""\nimport mta_viz.training.settings\n'),
         (wrong_direction, "mta_viz/helpers.py", '"""Doc."""\n'),
         (wrong_direction, "mta_viz/ui/shell/x.py", '"""Doc."""\nimport mta_viz.training.blocks\n'),
         (wrong_direction, "mta_viz/cli/figure.py", '"""Doc."""\nfrom mta_viz.ui.shell import state\n'),

@@ -18,14 +18,14 @@ from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, layer_kernels
 from mta_viz.analysis.kernels.measures import energy_off_identity
 from mta_viz.analysis.kernels.naming import IDENTITY, NONE
 from mta_viz.analysis.kernels.table import kernel_table, shape_counts
+from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import Checkpoint, parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.run import tracing
-from mta_viz.training.needle_evaluation import NeedlePlan, evaluate_needles
-from mta_viz.training.needle_settings import NeedleConfig
+from mta_viz.training.settings import NeedleConfig
 from mta_viz.ui.shell.link import fitting
 
 ASSETS = Path(__file__).parents[1] / "assets"

@@ -21,7 +21,7 @@ from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import short_repr
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_RECORDS = frozenset(
+RECORDS = frozenset(
     {
         (_METADATA, name)
         for name in (
@@ -74,7 +74,7 @@ class _Refused(Exception):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _RECORDS:
+        if (module, name) in RECORDS:
             return Record
         if (module, name) in _PATHS:
             return PurePosixPath

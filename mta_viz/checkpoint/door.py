@@ -64,9 +64,10 @@ def is_there(path: Path) -> bool:
 def read_bytes(path: Path, limit: int) -> bytes:
     """The content of a file of at most `limit` bytes. Raises as `opened`."""
     with opened(path, limit) as file, _reasons(path):
-        content = file.read(limit + 1)
-    if len(content) > limit:  # it grew since it was asked for its size
-        raise _too_large(path, len(content), limit)
+        n_bytes = os.fstat(file.fileno()).st_size
+        content = file.read(n_bytes + 1)
+    if len(content) != n_bytes:
+        raise _problem(path, "changes while it is read", "try again when it is whole")
     return content
 
 
@@ -167,12 +168,12 @@ def base_name(written: str) -> str:
     return PureWindowsPath(written).name
 
 
-def own_file(folder: Path, name: str) -> Path | None:
-    """A regular file that lies in `folder` itself and is no link out of it; None where there is none."""
+def own_file(folder: Path, name: str, limit: int) -> bytes | None:
+    """What a file holds that lies in `folder` itself and is no link out of it; None where there is none."""
     file = folder / name
-    with suppress(OSError, RuntimeError, ValueError):
-        if file.is_file() and file.resolve().is_relative_to(folder.resolve()):
-            return file
+    with suppress(FileError, OSError, RuntimeError, ValueError):
+        if file.resolve().is_relative_to(folder.resolve()):
+            return read_bytes(file, limit)
     return None
 
 
@@ -189,7 +190,7 @@ def _reasons(path: Path) -> Iterator[None]:
     """Whatever the system refuses, as a FileError."""
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         reason = "is a link to something that is not there" if is_there(path) else "is missing"
         raise _problem(path, reason, "check the path", missing=True) from error
     except (OSError, ValueError, RuntimeError) as error:  # NUL in a name; links in a circle

@@ -18,7 +18,7 @@ from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import FileError
 
 WEIGHTS = "consolidated.pth"
-_UNSAFE = re.compile(r"GLOBAL ([\w.]+)")
+REFUSED = re.compile(r"GLOBAL ([\w.]+)")  # in torch's message: what a pickle names beside tensors
 
 
 def open_lingua(folder: Path) -> StoredWeights:
@@ -52,7 +52,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    if unsafe := _UNSAFE.search(str(error)):
+    if unsafe := REFUSED.search(str(error)):
         return (
             f"it holds {unsafe[1]}, which is not a tensor; nothing of it was run. "
             'Save {"model": state_dict} with tensors only'

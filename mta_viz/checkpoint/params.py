@@ -1,10 +1,7 @@
 """Lingua's params.json <-> `ModelConfig`: field names, defaults and ranges. Reads no file.
 
-Absent fields take Lingua's defaults. Fields that act in training only are ignored by name; any
-other field inside `model` or `model.mta` that is not known here is a fault.
-
-Typed values out of one block of params.json. Faults are collected, not raised, so all are reported.
-The `model.mta` object of params.json <-> `MTAOptions`: defaults, ranges and what switches what off.
+Absent fields take Lingua's defaults. Fields that act in training only are ignored by name; any other field
+inside `model` or `model.mta` that is not known here is a fault. Faults are collected, so all are reported.
 """
 
 import json
@@ -235,18 +232,6 @@ class Parsed:
     tokenizer_name: str | None = None
     tokenizer_path: str | None = None
     dtype: str | None = None
-
-
-def config_from_params(params: object, *, vocab_size: int | None) -> tuple[ModelConfig, tuple[str, ...]]:
-    """The model that params.json describes, and notes for the user.
-
-    `vocab_size` (the tokenizer's size) is used where the file says -1 or nothing.
-    Raises ConfigError listing every field at fault.
-    """
-    parsed = parse_params(params, vocab_size=vocab_size)
-    if parsed.config is None or parsed.problems:
-        raise ConfigError(parsed.problems, "params.json")
-    return parsed.config, parsed.notes
 
 
 def parse_params(

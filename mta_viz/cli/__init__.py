@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from mta_viz.cli.output import check_output, json_text, write_text
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
     "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "train", "evaluate",
@@ -50,9 +50,8 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    arguments = build_parser().parse_args(argv)
     try:
-        print(_run(arguments), flush=True)
+        print(_run(build_parser().parse_args(argv)), flush=True)
     except MtaVizError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -67,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> str:
     """What is printed. `--out` is checked before any work and, where it is for the answer, written after."""
+    _check_texts(arguments)
     out = arguments.out if arguments.out_is else None
     if out:
         check_output(out, force=arguments.force or arguments.out_is == "results")
@@ -75,6 +75,13 @@ def _run(arguments: argparse.Namespace) -> str:
         write_text(out, json_text(answer) + "\n")
     in_csv = arguments.as_csv and arguments.format == "csv"
     return arguments.as_csv(answer).rstrip("\n") if in_csv else json_text(answer)
+
+
+def _check_texts(arguments: argparse.Namespace) -> None:
+    """Raise PromptError for a text that is no UTF-8, which a command line can hold; paths may be."""
+    for flag, value in vars(arguments).items():
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise PromptError(f"--{flag.replace('_', '-')} is not valid UTF-8 text")
 
 
 def _fail(message: str) -> int:

@@ -3,16 +3,24 @@
 import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import mta_viz
-from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt, read_text
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
-from mta_viz.model.interventions import AblateHead, Intervention
+from mta_viz.model.interventions import (
+    AblateHead,
+    Intervention,
+    KernelToIdentity,
+    MixingPlace,
+    MixingToIdentity,
+)
 
 HELP = "what changed kernels and heads do to a prompt's answer"
-_PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
+KERNELS = ("pre", "post", "head_pre", "head_post")
+PLACE = re.compile(r"\s*L(\d{1,4})\s+H(\d{1,4})(?:\s+(\w+))?\s*", re.IGNORECASE)
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -21,16 +29,24 @@ def add_flags(parser: ArgumentParser) -> None:
     add_prompt(parser)
     add(
         "--kernel",
+        type=kernel_to_identity,
         action="append",
         default=[],
         metavar='"L3 H5 pre"',
         help="to the identity; pre, post, head_pre or head_post; may be repeated",
     )
-    add("--head", action="append", default=[], metavar='"L3 H5"', help="switched off; may be repeated")
+    add(
+        "--head",
+        type=head_off,
+        action="append",
+        default=[],
+        metavar='"L3 H5"',
+        help="switched off; may be repeated",
+    )
     add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first")
     add_answer(parser)
     add("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
-    add("--needed", action="store_true", help="also the smallest set of kernels it needs")
+    add("--needed", action="store_true", help="also a set of kernels it needs, found greedily")
     add_out(parser)
 
 
@@ -38,11 +54,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """The board of the plan, and the sweeps that are asked for."""
     from mta_viz.analysis.cause.sweeps import SWEEPS
 
-    plan = (
-        *plan_of_file(arguments.plan),
-        *map(_to_identity, arguments.kernel),
-        *map(_switched_off, arguments.head),
-    )
+    plan = (*plan_of_file(arguments.plan), *arguments.kernel, *arguments.head)
     model, tokens = open_prompt(arguments)
     with ProgressLine("measuring") as progress:
         board = mta_viz.ablate(
@@ -61,23 +73,23 @@ def plan_of_file(path: Path | None) -> tuple[Intervention, ...]:
     """A file's interventions; without a file none. Raises MtaVizError for what is no list of them."""
     from mta_viz.model.plans import plan_from_text
 
-    return () if path is None else plan_from_text(read_text(path))
+    return () if path is None else plan_from_text(door.read_text(path))
 
 
-def _to_identity(text: str) -> Intervention:
-    """The kernel named. Raises MtaVizError for a text that names none."""
-    from mta_viz.analysis.cause.effects import to_identity
-    from mta_viz.analysis.kernels.kernels import WHERE, KernelId
+def kernel_to_identity(text: str) -> Intervention:
+    """`L3 H5 pre` -> that kernel to the identity. Raises MtaVizError for a text that names no kernel."""
+    place = PLACE.fullmatch(text)
+    if place is None or place[3] not in KERNELS:
+        raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(KERNELS)}')
+    layer, head, where = int(place[1]), int(place[2]), place[3]
+    if where in get_args(MixingPlace):
+        return MixingToIdentity(layer, cast(Any, where), head)
+    return KernelToIdentity(layer, head, cast(Any, where))
 
-    place = _PLACE.fullmatch(text)
-    if place is None or place[3] not in WHERE:
-        raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(WHERE)}')
-    return to_identity(KernelId(int(place[1]), int(place[2]), place[3]))
 
-
-def _switched_off(text: str) -> AblateHead:
-    """The head named. Raises MtaVizError for a text that names none."""
-    place = _PLACE.fullmatch(text)
+def head_off(text: str) -> Intervention:
+    """`L3 H5` -> that head switched off. Raises MtaVizError for a text that names no head."""
+    place = PLACE.fullmatch(text)
     if place is None or place[3] is not None:
         raise MtaVizError(f'{text!r} names no head; write "L3 H5"')
     return AblateHead(int(place[1]), int(place[2]))

@@ -21,10 +21,10 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_question(parser)
     add("--method", choices=("gradients", "ablation"), default="gradients")
-    add("--baseline", metavar="B", help="zero, mean (default), bos or a token's id")
+    add("--baseline", type=baseline, metavar="B", help="zero, mean (default), bos or a token's id")
     add("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
     add("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
-    add("--stage", metavar="NAME", help="for example hook_scores_kq")
+    add("--stage", type=stage_named, metavar="NAME", help="for example hook_scores_kq")
     add("--heads", action="store_true", help="of every head's map at --stage: gradients and ablation")
     add("--seconds", type=positive, default=300, metavar="S", help="most time for gradients (default 300)")
     add_out(parser)
@@ -55,10 +55,10 @@ def _prompt(
         model,
         tokens,
         method=arguments.method,
-        baseline=_baseline(arguments.baseline),
+        baseline=arguments.baseline,
         groups=arguments.spans,
         layer=arguments.layer,
-        stage=None if arguments.stage is None else stage_named(arguments.stage),
+        stage=arguments.stage,
         **question,
     )
     return result.as_data(), result.found.reached
@@ -70,17 +70,18 @@ def _every_head(
     """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
     if arguments.stage is None:
         raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
-    if arguments.spans or arguments.baseline or arguments.method == "ablation":
+    if arguments.spans or arguments.baseline is not None or arguments.method == "ablation":
         raise PromptError(
             "--heads measures whole maps by both methods; leave out --method, --baseline, --spans"
         )
     layers = None if arguments.layer is None else (arguments.layer,)
-    result = mta_viz.attribute_heads(model, tokens, stage_named(arguments.stage), layers=layers, **question)
+    result = mta_viz.attribute_heads(model, tokens, arguments.stage, layers=layers, **question)
     return result.as_data(), result.reached
 
 
-def _baseline(text: str | None) -> Any:
-    if text is None or text in ("zero", "mean", "bos"):
+def baseline(text: str) -> str | int:
+    """A baseline's name, or a token's id. Raises PromptError for anything else."""
+    if text in ("zero", "mean", "bos"):
         return text
     if not text.isdecimal() or len(text) > MAX_DIGITS:
         raise PromptError(f"the baseline is {text[:40]!r}; expected zero, mean, bos, or a token's id")

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_head, add_out, positive, run_prompt, stage_named
+from mta_viz.cli.flags import add_head, add_out, positive, run_prompt
 
 HELP = "the cells of a head's map that stand out"
 
@@ -25,7 +25,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The cells, largest first, with their tokens."""
-    layer, head, stage = arguments.layer, arguments.head, stage_named(arguments.stage)
+    layer, head, stage = arguments.layer, arguments.head, arguments.stage
     trace = run_prompt(arguments)
     pieces = trace.tokens.pieces
     rows = [

@@ -13,7 +13,6 @@ from mta_viz.cli.flags import (
     note_length,
     open_model,
     positive,
-    valid_text,
     whole,
 )  # fmt: skip
 from mta_viz.cli.output import ProgressLine
@@ -39,7 +38,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
     add("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
     add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
-    add("--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before")
+    add(
+        "--text",
+        metavar="TEXT",
+        help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before",
+    )
     add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
     add(
         "--words",
@@ -84,7 +87,7 @@ def _samples(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ..
     if model.tokenizer is None:
         raise PromptError("a text needs the tokenizer; give it with --tokenizer FILE")
     words = words_of("\n".join(arguments.words or ()))
-    return written_prompts(model.tokenizer, valid_text(arguments.text), arguments.span or "", words)
+    return written_prompts(model.tokenizer, arguments.text, arguments.span or "", words)
 
 
 def _models(

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_head, add_out, run_prompt, stage_named
+from mta_viz.cli.flags import add_head, add_out, run_prompt
 
 HELP = "why a cell of a map has its value, as an exact sum"
 
@@ -19,7 +19,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The value and the terms it is the sum of, largest first."""
-    layer, head, stage = arguments.layer, arguments.head, stage_named(arguments.stage)
+    layer, head, stage = arguments.layer, arguments.head, arguments.stage
     trace = run_prompt(arguments)
     query = len(trace.tokens) - 1 if arguments.query is None else arguments.query
     return mta_viz.decompose(trace, layer, stage, head, query, arguments.key).as_data()

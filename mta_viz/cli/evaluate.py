@@ -1,16 +1,17 @@
 """`evaluate PATH --task TASK`: a checkpoint's numbers again, on sequences training never saw."""
 
-import json
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.validate import from_data
 from mta_viz.cli.flags import add_model, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine
-from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.errors import FileError, MtaVizError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
+from mta_viz.training.settings import BlocksConfig
 
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
@@ -62,7 +63,7 @@ def _blocks(model: "HookedMTA", folder: Path, samples: int) -> dict[str, Any]:
 
 def _needle(model: "HookedMTA", tokenizer: Tokenizer, samples: int) -> dict[str, Any]:
     """Needles at half of and at the whole trained length, `samples` for each setting."""
-    from mta_viz.training.needle_evaluation import evaluate_needles, full_plan
+    from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan
 
     plan = full_plan(samples, (model.config.n_ctx // 2, model.config.n_ctx))
     lengths = [length for _, length, _ in plan.settings] * samples
@@ -74,8 +75,8 @@ def _needle(model: "HookedMTA", tokenizer: Tokenizer, samples: int) -> dict[str,
 
 def _text(model: "HookedMTA", tokenizer: Tokenizer, books: "tuple[Book, ...]") -> dict[str, Any]:
     """Perplexity on the grammar's held-out paragraphs, and on the held-out ends of the books."""
+    from mta_viz.analysis.labs.evaluation import perplexity
     from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, grammar_paragraphs
-    from mta_viz.training.needle_evaluation import perplexity
 
     texts = {"grammar": flowing_text(grammar_paragraphs(SENTENCES, HELD_OUT_STREAM))}
     if books:
@@ -95,14 +96,12 @@ def recipe_of(folder: Path) -> BlocksConfig:
     Raises MtaVizError for a file that is no card.
     """
     try:
-        given = json.loads((folder / CARD).read_text("utf-8"))["config"]
-        unknown = set(given) - {field.name for field in fields(BlocksConfig)}
-        if not isinstance(given, dict) or unknown:
-            raise ValueError(f"its config has no use for {', '.join(map(str, sorted(unknown))) or given!r}")
-    except (FileNotFoundError, NotADirectoryError):
-        return BlocksConfig()
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MtaVizError(
-            f"{folder / CARD} is no model card ({error}); restore it or move it away"
-        ) from error
-    return blocks_config(**given)
+        card = door.read_json(folder / CARD)
+    except FileError as error:
+        if error.missing:
+            return BlocksConfig()
+        raise
+    config = card.get("config") if isinstance(card, dict) else None
+    if not isinstance(config, dict):
+        raise MtaVizError(f"{folder / CARD} is no model card; restore it or move it away")
+    return from_data(BlocksConfig, asdict(BlocksConfig()) | config, f"The model card {folder / CARD}")

@@ -3,7 +3,6 @@
 Imports nothing heavy: torch comes with the first model.
 """
 
-import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mta_viz
+from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES
-from mta_viz.errors import MtaVizError, PromptError, TokenizerError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
@@ -84,37 +84,17 @@ def encode(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
     """The tokens of a prompt; says when they are more than the model was trained on."""
     from mta_viz.run.tracing import tokenize
 
-    tokens = tokenize(model, valid_text(prompt) if isinstance(prompt, str) else prompt)
+    tokens = tokenize(model, prompt)
     note_length(model, len(tokens))
     return tokens
 
 
-def valid_text(prompt: str) -> str:
-    """The prompt, which on a command line can hold bytes that are no UTF-8. Raises PromptError then."""
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PromptError("the prompt is not valid UTF-8 text") from error
-    return prompt
-
-
 def _read_ids(path: Path) -> list[int]:
-    """A JSON list of token ids. Raises PromptError for anything else."""
-    try:
-        ids = json.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise PromptError(f"{path} is no JSON ({error}); expected a list of token ids: [0, 17, 4]") from error
+    """A JSON list of token ids. Raises FileError and PromptError for anything else."""
+    ids = door.read_json(path, 16 * door.MIB)
     if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
         raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
     return ids
-
-
-def read_text(path: Path) -> str:
-    """A file's text. Raises MtaVizError for what is none, or not there."""
-    try:
-        return path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MtaVizError(f"{path} cannot be read as UTF-8 text ({error})") from error
 
 
 def note_length(model: "HookedMTA", n_tokens: int) -> None:
@@ -138,7 +118,11 @@ def add_head(command: ArgumentParser) -> None:
     command.add_argument("--layer", type=int, required=True, metavar="L", help="counted from 0")
     command.add_argument("--head", type=int, required=True, metavar="H", help="counted from 0")
     command.add_argument(
-        "--stage", required=True, metavar="NAME", help="for example kq, final, or hook_scores_kq"
+        "--stage",
+        type=stage_named,
+        required=True,
+        metavar="NAME",
+        help="for example kq, final, or hook_scores_kq",
     )
 
 

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
-from mta_viz.cli.flags import add_model, note_length, open_model, positive, valid_text
+from mta_viz.cli.flags import add_model, note_length, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.run.tracing import generate, tokenize
 
     model = open_model(arguments)
-    tokens = tokenize(model, valid_text(arguments.prompt))
+    tokens = tokenize(model, arguments.prompt)
     note_length(model, len(tokens) + arguments.max_new_tokens)
     with ProgressLine("generating") as progress:
         ids = generate(model, tokens, arguments.max_new_tokens, progress=progress)

@@ -16,7 +16,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_prompt(parser)
     add("--score", metavar="KEY", help="this score alone, its heads ranked; for example induction")
-    add("--span", type=span_list, metavar="3:8", help="also what each head gives these positions")
+    add("--span", type=one_span, metavar="3:8", help="also what each head gives these positions")
     add("--query", type=int, metavar="N", help="the row of scores of one row (default: the last)")
     add_out(parser)
 
@@ -27,18 +27,18 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     trace, span = run_prompt(arguments), None
     if arguments.span is not None:
-        start, stop = _ends(arguments.span, len(trace.tokens))
+        start, stop = arguments.span
+        if stop > len(trace.tokens):
+            raise PromptError(f"the span ends at {stop}, the prompt has {len(trace.tokens)} tokens")
         span = Span(f"{start}:{stop}", "S", start, stop)
     with ProgressLine("scoring") as progress:
         scores = mta_viz.head_scores(trace, span, arguments.query, progress=progress)
     return scores.as_data(arguments.score)
 
 
-def _ends(spans: tuple[tuple[int, ...], ...], n_tokens: int) -> tuple[int, int]:
-    """Start and stop of the one span. Raises PromptError for several, or one beyond the prompt."""
+def one_span(text: str) -> tuple[int, int]:
+    """`3:8` -> (3, 8). Raises PromptError for several spans."""
+    spans = span_list(text)
     if len(spans) != 1:
         raise PromptError("--span is one span, such as 3:8; several were given")
-    start, stop = spans[0][0], spans[0][-1] + 1
-    if stop > n_tokens:
-        raise PromptError(f"the span ends at {stop}, the prompt has {n_tokens} tokens")
-    return start, stop
+    return spans[0][0], spans[0][-1] + 1

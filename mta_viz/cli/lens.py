@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import mta_viz
-from mta_viz.cli.flags import add_out, add_prompt, positive, run_prompt, valid_text
+from mta_viz.cli.flags import add_out, add_prompt, positive, run_prompt
 from mta_viz.errors import PromptError
 from mta_viz.tasks.haystack import encode_piece
 
@@ -29,5 +29,5 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.follow is not None:
         if trace.model.tokenizer is None:
             raise PromptError("--follow needs the tokenizer; give it with --tokenizer FILE")
-        followed = encode_piece(trace.model.tokenizer, valid_text(arguments.follow)).ids
+        followed = encode_piece(trace.model.tokenizer, arguments.follow).ids
     return mta_viz.lens_over_layers(trace, position, followed, k=arguments.count).as_data()

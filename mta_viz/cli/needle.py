@@ -7,7 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import add_file, add_running, note_seconds, open_model, positive, read_text
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_running, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.needles import TEMPLATES
@@ -81,7 +82,7 @@ def _sweep(arguments: Namespace) -> "Sweep":
         arguments.seed,
         arguments.needle or needle,
         arguments.question if arguments.question or arguments.needle else question,
-        read_text(arguments.haystack) if arguments.haystack else None,
+        door.read_text(arguments.haystack) if arguments.haystack else None,
     )
 
 
@@ -102,49 +103,40 @@ def _begun(file: Path, sweep: "Sweep", force: bool) -> "SweepResults":
 
 def _known(model: "HookedMTA", path: Path, sweep: "Sweep", results: "SweepResults") -> "ModelResults":
     """What the file has of a checkpoint."""
-    from mta_viz.analysis.labs.sweep import check_sweep, vocabulary
-    from mta_viz.analysis.labs.sweep_file import ModelResults
-    from mta_viz.checkpoint.locate import sha256
+    from mta_viz.analysis.labs.sweep import check_sweep
+    from mta_viz.analysis.labs.sweep_file import results_of
 
-    tokenizer = check_sweep(model, sweep)
+    check_sweep(model, sweep)
     folder = model.source.path if model.source else path
-    name, digests = folder.absolute().name, (sha256(folder), vocabulary(tokenizer))
-    return ModelResults(name, *digests, results.of(*digests))
+    return results_of(model, folder.absolute().name, results)
 
 
 def _measure(
     model: "HookedMTA", sweep: "Sweep", known: "ModelResults", results: "SweepResults", file: Path
 ) -> "SweepResults":
     """The results with this checkpoint's samples; samples of other sweeps in the file stay."""
-    from mta_viz.analysis.labs.sweep import run_sweep
-    from mta_viz.analysis.labs.sweep_file import write_sweep
+    from mta_viz.analysis.labs.sweep_file import measure_missing, write_sweep
 
-    wanted = set(sweep.keys)
-    others = tuple(sample for sample in known.samples if sample.key not in wanted)
-
-    def merged(samples: "tuple[SampleResult, ...]") -> "SweepResults":
-        return results.with_model(replace(known, samples=others + samples))
-
-    lengths = [setting[1] for setting, _ in wanted - {sample.key for sample in known.samples}]
+    missing = set(sweep.keys) - {sample.key for sample in known.samples}
+    lengths = [setting[1] for setting, _ in missing]
     note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
     with ProgressLine(known.name) as progress:
-        samples = run_sweep(
+        measured = measure_missing(
             model,
             sweep,
-            known.samples,
-            keep=lambda measured: write_sweep(file, merged(measured)),
+            known,
+            keep=lambda so_far: write_sweep(file, results.with_model(so_far)),
             progress=progress,
         )
-    write_sweep(file, merged(samples))
-    return merged(samples)
+    write_sweep(file, results.with_model(measured))
+    return results.with_model(measured)
 
 
 def _answer(file: Path, sweep: "Sweep", measured: "list[tuple[Path, ModelResults, int]]") -> dict[str, Any]:
     """Every checkpoint's scores on this sweep's samples, and the difference of each two in a row."""
     from mta_viz.analysis.labs.sweep_file import paired_difference
 
-    wanted = set(sweep.keys)
-    samples = [tuple(sample for sample in model.samples if sample.key in wanted) for _, model, _ in measured]
+    samples = [model.only(sweep).samples for _, model, _ in measured]
     models = [
         {"path": str(path), "run_now": new, **_scores(own)}
         for (path, _, new), own in zip(measured, samples, strict=True)

@@ -16,7 +16,6 @@ from mta_viz.analysis.attention.spans import Span, find, needle_spans
 from mta_viz.analysis.kernels.kernels import kernel_places, layers_having, mixing_places
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import Source as Origin
-from mta_viz.cli.flags import valid_text
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
@@ -119,7 +118,7 @@ def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]
                 f"the needle task does not fit this model ({str(error).rstrip('.')}); {OWN_PROMPT}"
             ) from error
         return sample.tokens, *gold_spans(sample)
-    tokens = tokenize(model, valid_text(arguments.prompt or ""))
+    tokens = tokenize(model, arguments.prompt or "")
     named = needle_spans(tokens)
     keys = asked_span(named) if arguments.keys is None else _place(tokens, arguments.keys, "--keys")
     if keys is None:

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_file, add_model, open_model, read_text, valid_text
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_model, open_model
 from mta_viz.cli.output import ProgressLine, note, write_text
 from mta_viz.errors import PromptError
 from mta_viz.tasks.passages import parse_passages
@@ -32,7 +33,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The numbers of the whole; with `--csv` those of every token or passage in a file."""
-    text = valid_text(arguments.prompt) if arguments.file is None else read_text(arguments.file)
+    text = arguments.prompt if arguments.file is None else door.read_text(arguments.file)
     if arguments.last_word:
         passages = (text,) if arguments.file is None else parse_passages(text, str(arguments.file))
         return _last_words(arguments, passages)
@@ -41,13 +42,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
     from mta_viz.analysis.labs.text import text_losses
-    from mta_viz.exporting.results import losses_csv
 
     model = open_model(arguments)
     with ProgressLine("reading the text") as progress:
         losses = text_losses(model, text, progress=progress)
     if arguments.out:
-        write_text(arguments.out, losses_csv(losses))
+        write_text(arguments.out, losses.table().csv())
     return {
         "tokens": len(losses.tokens),
         "predicted": losses.n,
@@ -60,7 +60,6 @@ def _whole(arguments: Namespace, text: str) -> dict[str, Any]:
 
 def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, Any]:
     from mta_viz.analysis.labs.text import score_passages
-    from mta_viz.exporting.results import words_csv
 
     model = open_model(arguments)
     with ProgressLine("reading the passages") as progress:
@@ -70,7 +69,7 @@ def _last_words(arguments: Namespace, passages: tuple[str, ...]) -> dict[str, An
     for passage in scores.left_out:
         note(f"passage {passage.number} is left out: {passage.reason}")
     if arguments.out:
-        write_text(arguments.out, words_csv(scores))
+        write_text(arguments.out, scores.table().csv())
     answer = {"passages": scores.n, **asdict(scores.accuracy), "perplexity": scores.perplexity}
     if scores.n == 1:
         answer |= {**asdict(scores.words[0]), "probability": scores.words[0].probability}

@@ -4,7 +4,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, positive, read_text, whole
+from mta_viz.checkpoint import door
+from mta_viz.cli.flags import add_file, add_model, note_seconds, open_model, positive, whole
 from mta_viz.cli.output import ProgressLine, note, write_text
 
 if TYPE_CHECKING:
@@ -43,11 +44,10 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Each task's accuracy beside chance; `--out` gets every answer, after Ctrl-C those there are."""
-    from mta_viz.analysis.labs.questions import NOT_TRAINED, trained_for_questions
-    from mta_viz.exporting.results import questions_csv
+    from mta_viz.analysis.labs.questions import NOT_TRAINED, answers_table, trained_for_questions
     from mta_viz.tasks.questions import QuestionTask
 
-    haystack = read_text(arguments.haystack) if arguments.haystack else None
+    haystack = door.read_text(arguments.haystack) if arguments.haystack else None
     tasks = [QuestionTask(name, arguments.length, haystack) for name in arguments.task]
     model = open_model(arguments)
     _note_seconds(model, tasks, arguments)
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             _measure(model, task, arguments, scores)
     finally:
         if arguments.out and scores:
-            write_text(arguments.out, questions_csv(scores.values()))
+            write_text(arguments.out, answers_table(scores.values()).csv())
     answer = {"path": str(arguments.path), "trained_for_questions": trained}
     return answer | {"tasks": [_summary(score) for score in scores.values()]}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import mta_viz
 from mta_viz.checkpoint.files import replacing
-from mta_viz.cli.flags import add_file, add_prompt, layer_list, name_list, open_prompt
+from mta_viz.cli.flags import add_file, add_prompt, layer_list, name_list, open_prompt, stage_named
 from mta_viz.cli.output import note
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
@@ -86,17 +86,10 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
 
 
 def map_stages(names: Sequence[str] | None) -> tuple[Stage, ...]:
-    """The T x T stages of hook names (None: all; `none`: none). Raises MtaVizError for what is no map."""
+    """The T x T stages of hook names (None: all; `none`: none). Raises PromptError for what is no map."""
     if names is None:
         return tuple(Stage)
-    stages = {stage.value.hook: stage for stage in Stage}
-    wanted = [] if tuple(names) == ("none",) else [name.rpartition(".")[2] for name in names]
-    unknown = [name for name in wanted if name not in stages]
-    if unknown:
-        raise MtaVizError(
-            f"a run's file holds maps only, not {', '.join(unknown)}; maps: {', '.join(stages)}"
-        )
-    return tuple(stages[name] for name in wanted)
+    return () if tuple(names) == ("none",) else tuple(stage_named(name.rpartition(".")[2]) for name in names)
 
 
 def select_hooks(

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.cli.flags import output_path
-from mta_viz.training.blocks_settings import blocks_config
-from mta_viz.training.needle_settings import needle_config
+from mta_viz.training.settings import blocks_config, needle_config
 
 HELP = "train a checkpoint like the shipped ones"
 

@@ -42,7 +42,7 @@ def make_again(
     if progress is not None:
         source = replace(source, progress=progress)
     if provenance.page:
-        figure = older_figure(provenance, source)
+        figure, source = older_figure(provenance, source)
     else:
         figure = spec(provenance.figure, provenance.parameters)
     whole = drawn(figure, source)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mta_viz.checkpoint import door
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import MAX_TEXT, Provenance, WhichPage, from_text
 
@@ -61,14 +62,9 @@ def read(path: Path, page: int | None = None) -> Provenance:
 
     `page`, counted from 1, is needed for a PDF of many figures.
 
-    Raises MtaVizError for a file that carries none, is damaged or too large; OSError for none at all.
+    Raises MtaVizError for a file that carries none, is damaged or too large, or is not there.
     """
-    size = path.stat().st_size
-    if not path.is_file():
-        raise MtaVizError(f"{path} is no regular file; name a figure's file or its sidecar")
-    if size > MAX_BYTES:
-        raise MtaVizError(f"{path} is larger than any figure's file ({MAX_BYTES // 2**20} MiB)")
-    content = path.read_bytes()
+    content = door.read_bytes(path, MAX_BYTES)
     try:
         text = _find(content)
         if len(text) > MAX_TEXT:

@@ -12,18 +12,23 @@ from mta_viz.exporting.provenance import Provenance
 from mta_viz.figures import ROOMS
 from mta_viz.figures.base import NamedFigure, Source
 
-Older = Callable[[dict[str, str], Source], NamedFigure[Any]]
+Made = NamedFigure[Any] | tuple[NamedFigure[Any], Source]  # the source where it is another: of two runs
+Older = Callable[[dict[str, str], Source], Made]
 
 
-def older_figure(provenance: Provenance, source: Source) -> NamedFigure[Any]:
-    """The named figure an older file speaks of. Raises MtaVizError where this version has none such."""
+def older_figure(provenance: Provenance, source: Source) -> tuple[NamedFigure[Any], Source]:
+    """The named figure an older file speaks of, and what it is drawn from.
+
+    Raises MtaVizError where this version has none such.
+    """
     make = _tables().get(provenance.figure)
     if make is None:
         raise MtaVizError(
             f"the page {provenance.page} of an older version showed {provenance.figure!r}, which this "
             "version cannot make again; open its checkpoint in the app"
         )
-    return make(provenance.view, source)
+    made = make(provenance.view, source)
+    return made if isinstance(made, tuple) else (made, source)
 
 
 def _tables() -> dict[str, Older]:

@@ -41,7 +41,6 @@ def file_name(*parts: object, suffix: str) -> str:
 Colours = Literal["colour", "greys"]
 COLOURS: tuple[Colours, ...] = ("colour", "greys")
 SCREEN_DPI = 96
-TABLE = "table."  # so begins the name of numbers without a figure
 Files = Mapping[str, bytes]
 
 
@@ -63,16 +62,11 @@ class Saved:
     caption: str
     csv: str
     provenance: Provenance
-    no_picture: bool = False
+    is_table: bool = False  # numbers without a picture
 
     def file(self, suffix: str) -> str:
         """The name of one of its files."""
         return file_name(*self.name, suffix=suffix)
-
-    @property
-    def is_table(self) -> bool:
-        """Whether there are numbers only."""
-        return self.no_picture or self.provenance.figure.startswith(TABLE)
 
 
 def saved(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Saved:
@@ -81,11 +75,6 @@ def saved(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Saved
     origin = provenance_of(figure, digest)
     picture = go.Figure() if figure.figure is None else figure.figure
     return Saved(name, picture, figure.caption, figure.table.csv(), origin, figure.figure is None)
-
-
-def table(name: tuple[object, ...], csv: str, said: Provenance) -> Saved:
-    """Numbers without a figure, `said` calling them `table.` and a name."""
-    return Saved(name, go.Figure(), "", csv, said)
 
 
 def choices_of(found: Provenance, dpi: int = 300) -> Choices:

@@ -230,7 +230,7 @@ class Attention(nn.Module):
     def has_stage_hooks(self) -> bool:
         """Whether anybody listens to a T x T hook point, which then must see the whole map."""
         points = [getattr(self, stage.value.hook) for stage in self.stages]
-        return any(
+        return any(  # torch's own, which no function of it tells: tests/test_undocumented.py
             point._forward_hooks or point._forward_pre_hooks or point._backward_hooks for point in points
         )
 

@@ -89,13 +89,8 @@ def plan_from_data(data: object) -> Plan:
 PlanData = Annotated[Plan, PlainValidator(plan_from_data)]  # a plan as a field of a file
 
 
-def plan_as_text(plan: Sequence[Intervention]) -> str:
-    """One line of JSON without spaces, for an address or a command line."""
-    return json.dumps(plan_as_data(plan), separators=(",", ":"), allow_nan=False)
-
-
 def plan_from_text(text: str) -> Plan:
-    """The plan of `plan_as_text`. Raises ConfigError."""
+    """The plan of `plan_as_data`, as JSON. Raises ConfigError."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
-from transformer_lens.HookedRootModule import HookedRootModule
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
@@ -105,7 +105,7 @@ class Blocks(nn.ModuleList):
         return cast(Iterator[Block], super().__iter__())
 
 
-class HookedMTA(HookedRootModule):
+class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy takes the class for its module
     """A transformer with multi-token attention as a TransformerLens module.
 
     Works with `run_with_cache`, `run_with_hooks` and tools built on them. `lock` is held by every

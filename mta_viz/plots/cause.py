@@ -1,8 +1,6 @@
-"""Attribution in pictures: a value a token as bars and as text, and maps of what single cells bring.
+"""What an answer rests on and what changes it: values of tokens, of cells, of heads, of a set of kernels.
 
 Green is for the answer, brown against it: another hue family than attention has.
-
-What interventions do to an answer: a layer x head map of changes, and one set beside random ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +14,9 @@ from mta_viz.analysis.attention.maps import AttentionMap, round_up
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
-from mta_viz.plots import cells as hover
 from mta_viz.plots.attention import maps
 from mta_viz.plots.attention.heads import value_map
-from mta_viz.plots.attention.rows import add_token_axes, bars, beyond_and_bad
+from mta_viz.plots.attention.stages import add_token_axes, bars, beyond_and_bad
 from mta_viz.plots.attention.text import Coloring, colored_text
 from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import BAR_PX, add_spans_across
@@ -56,11 +53,11 @@ def attribution_bars(
     parts.size = (width, _PLOT_PX + _TOP + parts.margin["b"])
     x = np.flatnonzero(~np.isnan(values)).astype(np.int32)
     known = values[x].astype(np.float32)
-    told = "token %{x}<br>%{customdata:+.4g} nats"
+    hover_text = "token %{x}<br>%{customdata:+.4g} nats"
     parts.traces += [
         *(bars(x, known, limit, _COLORS) if x.size else ()),
         *beyond_and_bad(x, known, limit),
-        cells.targets(x, np.zeros(len(x), np.int8), 9.0, told, known),
+        cells.targets(x, np.zeros(len(x), np.int8), 9.0, hover_text, known),
         go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y", hoverinfo="skip"),
     ]
     add_token_axes(parts, tokens, (0, len(tokens)), "y", (ticks, labels))
@@ -99,7 +96,7 @@ def attribution_text(
         ~np.isnan(values),
         Coloring(theme.DIFFERENCE_SCALE, limit),
         title=title,
-        told=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
+        hovers=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
         spans=spans,
         width=width,
     )
@@ -120,7 +117,7 @@ def _look(name: str, unit: str) -> maps.Look:
     def cell_text(
         drawn: AttentionMap, before: AttentionMap | None
     ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-        return hover.one_value(drawn, value_line(drawn, "customdata[0]"))
+        return cells.one_value(drawn, value_line(drawn, "customdata[0]"))
 
     return maps.Look(title, value_line, cell_text, theme.DIFFERENCE_SCALE)
 
@@ -138,7 +135,7 @@ def sweep_map(
     *,
     unit: str = "nats",
     limit: float | None = None,
-    told: Mapping[Place, str] | None = None,
+    hover: Mapping[Place, str] | None = None,
     unsure: Sequence[Place] = (),
     numbering_from: int = 0,
     selected: Place | None = None,
@@ -146,7 +143,7 @@ def sweep_map(
 ) -> go.Figure:
     """A change for each head: brown where the answer loses, green where it gains.
 
-    `limit` None: the largest size. `told`: more lines for a head's hover. `unsure`: heads whose
+    `limit` None: the largest size. `hover`: more lines for a head's hover. `unsure`: heads whose
     interval covers 0, drawn with a dot. Heads that are NaN are hatched. Clicks as in `value_map`.
     """
     score = Score("sweep", title, unit, "", Stage.PATTERN)
@@ -154,10 +151,10 @@ def sweep_map(
         score, values, limit=limit, numbering_from=numbering_from, selected=selected, width=width
     )
     figure.data[0].colorscale = theme.DIFFERENCE_SCALE
-    if told:
+    if hover:
         places = np.argwhere(np.ones_like(values, bool)).tolist()
         figure.data[-1].text = [
-            f"{text}<br>{told[place]}" if (place := (layer, head)) in told else text
+            f"{text}<br>{hover[place]}" if (place := (layer, head)) in hover else text
             for (layer, head), text in zip(places, figure.data[-1].text, strict=True)
         ]
     if unsure:
@@ -177,19 +174,17 @@ def set_beside_random(change: float, random: Sequence[float], *, width: int = 46
     finite = [value for value in (change, *random) if np.isfinite(value)]
     limit = round_up(max(map(abs, finite), default=1.0))
     parts = Parts((width, 130), {"l": 12, "r": 12, "t": 30, "b": 56})
-    hover = "%{x:+.3g} nats<extra></extra>"
+    nats = "%{x:+.3g} nats<extra></extra>"
     lanes = [0.25 * (at % 5) - 0.5 for at in range(len(random))]  # equal values side by side
     ring = {"symbol": "circle-open", "size": 9, "color": theme.INK}
     parts.traces += [
-        go.Scatter(
-            x=list(random), y=lanes, mode="markers", marker=ring, hovertemplate=f"random set: {hover}"
-        ),
+        go.Scatter(x=list(random), y=lanes, mode="markers", marker=ring, hovertemplate=f"random set: {nats}"),
         go.Scatter(
             x=[change],
             y=[0],
             mode="markers",
             marker={"symbol": "diamond", "size": 14, "color": theme.NEGATIVE_COLOR},
-            hovertemplate=f"the chosen set: {hover}",
+            hovertemplate=f"the chosen set: {nats}",
         ),
     ]
     parts.layout |= {

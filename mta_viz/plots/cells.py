@@ -3,6 +3,8 @@
 Hover texts of attention maps: both tokens with positions, the value, and what it means.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
@@ -96,20 +98,19 @@ def bad_cells(attention: AttentionMap, cell_px: float) -> go.Scatter | go.Scatte
     rows, columns = np.nonzero(attention.bad.numpy())
     if not rows.size:
         return None
+    x = centers(attention.key_start, attention.values.shape[1], attention.block)[columns]
+    y = centers(attention.query_start, attention.values.shape[0], attention.block)[rows]
+    return crosses(x, y, float(np.clip(0.6 * cell_px, 4, 10)))
+
+
+def crosses(
+    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, size: float, **options: object
+) -> go.Scatter | go.Scattergl:
+    """Magenta crosses on values that are NaN or infinite."""
     # Thousands of vector markers freeze a browser; a few draw sharper than the raster layer.
-    trace = go.Scatter if rows.size <= MAX_SVG_MARKERS else go.Scattergl
-    return trace(
-        x=centers(attention.key_start, attention.values.shape[1], attention.block)[columns],
-        y=centers(attention.query_start, attention.values.shape[0], attention.block)[rows],
-        mode="markers",
-        marker={
-            "symbol": "x",
-            "color": theme.BAD_COLOR,
-            "size": float(np.clip(0.6 * cell_px, 4, 10)),
-            "line": {"width": 0},
-        },
-        hoverinfo="skip",
-    )
+    trace = go.Scatter if len(x) <= MAX_SVG_MARKERS else go.Scattergl
+    marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": size, "line": {"width": 0}}
+    return trace(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip", **options)
 
 
 def targets(
@@ -138,9 +139,8 @@ def empty_slot(text: str, width: int) -> go.Figure:
     """A thin hatched bar that says what is not there."""
     parts = Parts((width, 60), {"l": 4, "r": 4, "t": 4, "b": 4})
     parts.traces.append(hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]))
-    middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
-    words = {"font": {"size": 13, "color": theme.INK}, "bgcolor": theme.MASKED_FILL}
-    parts.annotations.append({"text": text, **middle, **words})
+    font = {"size": 13, "color": theme.INK}
+    parts.add_words(text, 13, x=0.5, y=0.5, font=font, bgcolor=theme.MASKED_FILL)
     bare = theme.axis(range=(0, 1), showticklabels=False, ticks="", fixedrange=True)
     parts.layout |= {"xaxis": bare, "yaxis": bare}
     return parts.figure()

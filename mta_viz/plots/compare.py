@@ -102,7 +102,7 @@ def kernel_trio(
     width: int = 900,
 ) -> go.Figure:
     """Kernel A, kernel B and A minus B on one scale, with their offsets; own taps are framed."""
-    escaped = [theme.escape(one) for one in headings]
+    escaped = [theme.escape(words) for words in headings]
     taps = np.stack([a, b, a - b]).astype(np.float32)
     mosaic = Mosaic(taps, offsets, own_scale=False, width=width, numbering_from=0, headings=escaped)
     return mosaic.figure(theme.escape(title))
@@ -114,7 +114,7 @@ def _line(
     """One run's line, named at its end."""
     best = np.nan_to_num(values, nan=-1.0).argmax(1)
     largest = values[np.arange(len(values)), best]
-    told = [
+    hover_text = [
         f"{letter}, {theme.escape(name)}: L{layer + numbering} H{head + numbering}"
         f"<br>share {theme.weight_text(share)}"
         for layer, (head, share) in enumerate(zip(best.tolist(), largest.tolist(), strict=True))
@@ -124,7 +124,7 @@ def _line(
         y=largest,
         mode="lines+markers",
         line={"color": color, "dash": dash, "width": 2},
-        text=told,
+        text=hover_text,
         hovertemplate="%{text}<extra></extra>",
     )
     end = go.Scatter(
@@ -156,7 +156,7 @@ def _unlike(difference: ComparedMap) -> go.Scatter:
 def _title(drawn: AttentionMap, numbering_from: int) -> str:
     other = ""
     if isinstance(drawn, ComparedMap):
-        layer, head = (one + numbering_from for one in drawn.other)
+        layer, head = (index + numbering_from for index in drawn.other)
         other = f" − L{layer} H{head}"
     unit = drawn.stage.value.unit
     return f"{maps.where_title(drawn, numbering_from)}{other} ({unit}){maps.blocks_title(drawn)}"

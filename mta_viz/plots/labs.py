@@ -42,9 +42,9 @@ def accuracy_map(
     """
     height = max(_ROW_PX * len(depths), _LEAST_PX) + _TOP + _BOTTOM
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
-    found = [[scores.get((depth, length)) for length in lengths] for depth in depths]
-    parts.traces.append(_map_cells(found))
-    empty = [(y, x) for y, row in enumerate(found) for x, one in enumerate(row) if one is None]
+    rows_of_scores = [[scores.get((depth, length)) for length in lengths] for depth in depths]
+    parts.traces.append(_map_cells(rows_of_scores))
+    empty = [(y, x) for y, row in enumerate(rows_of_scores) for x, score in enumerate(row) if score is None]
     if empty:
         parts.traces.append(_hatched(empty))
     columns, rows = [float(at) for at in range(len(lengths))], [float(at) for at in range(len(depths))]
@@ -62,16 +62,19 @@ def accuracy_map(
     return parts.figure()
 
 
-def score_words(one: NeedleScore) -> str:
+def score_words(score: NeedleScore) -> str:
     """`0.94 [0.88, 0.97] n=120`."""
-    low, high = one.interval
-    return f"{one.accuracy:.2f} [{low:.2f}, {high:.2f}] n={one.n}"
+    low, high = score.interval
+    return f"{score.accuracy:.2f} [{low:.2f}, {high:.2f}] n={score.n}"
 
 
-def _map_cells(found: Sequence[Sequence[NeedleScore | None]]) -> go.Heatmap:
-    words = [["" if one is None else score_words(one).replace(" [", "<br>[") for one in row] for row in found]
+def _map_cells(scores: Sequence[Sequence[NeedleScore | None]]) -> go.Heatmap:
+    words = [
+        ["" if score is None else score_words(score).replace(" [", "<br>[") for score in row]
+        for row in scores
+    ]
     return go.Heatmap(
-        z=[[None if one is None else one.accuracy for one in row] for row in found],
+        z=[[None if score is None else score.accuracy for score in row] for row in scores],
         zmin=0.0,
         zmax=1.0,
         colorscale=theme.MASS_SCALE,
@@ -126,24 +129,24 @@ def accuracy_lines(
 def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -> go.Scatter:
     return go.Scatter(
         x=list(scores),
-        y=[one.accuracy for one in scores.values()],
+        y=[score.accuracy for score in scores.values()],
         name=theme.escape(name),
         mode="lines+markers",
         line={"color": color, "width": 2, "dash": dash},
         marker={"size": 7},
         error_y={
-            "array": [one.interval[1] - one.accuracy for one in scores.values()],
-            "arrayminus": [one.accuracy - one.interval[0] for one in scores.values()],
+            "array": [score.interval[1] - score.accuracy for score in scores.values()],
+            "arrayminus": [score.accuracy - score.interval[0] for score in scores.values()],
             "thickness": 1,
             "width": 4,
         },
-        text=[f"{theme.escape(name)}<br>{score_words(one)}" for one in scores.values()],
+        text=[f"{theme.escape(name)}<br>{score_words(score)}" for score in scores.values()],
         hovertemplate="%{text}<extra></extra>",
     )
 
 
 def _band(scores: Mapping[int, NeedleScore], color: str) -> go.Scatter:
-    ends = [one.interval for one in scores.values()]
+    ends = [score.interval for score in scores.values()]
     return go.Scatter(
         x=[*scores, *reversed(list(scores))],
         y=[*(low for low, _ in ends), *(high for _, high in reversed(ends))],
@@ -162,7 +165,7 @@ _LEAST = 0.1  # the end of the smallest scale: noise is not painted at full stre
 
 
 def interaction_map(
-    found: Conjunction,
+    test: Conjunction,
     measure: Measure,
     *,
     limit: float | None = None,
@@ -175,25 +178,25 @@ def interaction_map(
     A stage the whole model lacks is the last one before it. With one sample there is no interval and no
     dot. `limit` as of `shared_interaction_limit`; clicks as in `value_map`.
     """
-    there = measure_there(found, measure)
-    score, effects = score_of(there), found.effects(there)
+    there = measure_there(test, measure)
+    score, effects = score_of(there), test.effects(there)
     values = effects.interaction.mean.numpy()
     return sweep_map(
         score.name,
         values.round(3) + 0.0,  # no -0.0
         unit=score.unit,
-        limit=shared_interaction_limit([found], measure) if limit is None else limit,
-        told={place: _told(score, effects, found.n, place) for place in np.ndindex(values.shape)},
-        unsure=_unsure(effects) if found.n > 1 else (),
+        limit=shared_interaction_limit([test], measure) if limit is None else limit,
+        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(values.shape)},
+        unsure=_unsure(effects) if test.n > 1 else (),
         numbering_from=numbering_from,
         selected=selected,
         width=width,
     )
 
 
-def shared_interaction_limit(found: Iterable[Conjunction], measure: Measure) -> float:
+def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> float:
     """The end of a colour scale for several models: the largest |I|, at least 0.1."""
-    sizes = [one.effects(measure_there(one, measure)).interaction.mean.abs().numpy() for one in found]
+    sizes = [test.effects(measure_there(test, measure)).interaction.mean.abs().numpy() for test in tests]
     largest = [float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes]
     return round_up(max([_LEAST, *largest]))
 
@@ -204,31 +207,31 @@ def _unsure(effects: Effects) -> list[Place]:
     return [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
 
 
-def _told(score: Score, effects: Effects, n: int, place: Place) -> str:
+def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:
     parts = [value_text(score, float(values[place])) for values in effects.means]
-    said = "both {}, A only {}, B only {}, neither {}".format(*parts)
+    words = "both {}, A only {}, B only {}, neither {}".format(*parts)
     low, high = (float(end[place]) for end in (effects.interaction.low, effects.interaction.high))
     if math.isnan(low):
-        return f"{said}<br>one sample, no interval" if n < 2 else said
+        return f"{words}<br>one sample, no interval" if n < 2 else words
     ends = f"{value_text(score, low)} to {value_text(score, high)}"
-    return f"{said}<br>95 % interval of I {ends}, {n:,} samples"
+    return f"{words}<br>95 % interval of I {ends}, {n:,} samples"
 
 
-def loss_text(found: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:
+def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:
     """The tokens `shown` in monospaced lines on their losses in nats, 0 light to `limit` dark.
 
     Hatched: nothing predicts the token. The hover tells its probability, rank and loss, and which token
     was the likeliest instead. Numbers at the left are the first token of each line.
     """
     part = slice(shown.start, shown.stop)
-    pieces, ranks = found.tokens.pieces[part], found.ranks[part].tolist()
-    losses = found.losses[part].numpy().astype(np.float32)
+    pieces, ranks = result.tokens.pieces[part], result.ranks[part].tolist()
+    losses = result.losses[part].numpy().astype(np.float32)
     text, parts = text_cells.written(pieces, losses, width)
     hidden = np.array(ranks)[text.token] == 0
     text_cells.add_cells(parts, text, Coloring(theme.MASS_SCALE, limit, signed=False), hidden)
     names = text_cells.hover_names(text, pieces, shown.start)
-    told = map(_loss_text_told, losses.tolist(), ranks, found.expected[part])
-    words = [f"{name}<br>{line}" for name, line in zip(names, told, strict=True)]
+    hovers = map(_loss_hover, losses.tolist(), ranks, result.expected[part])
+    words = [f"{name}<br>{line}" for name, line in zip(names, hovers, strict=True)]
     data = np.stack([shown.start + text.token, np.nan_to_num(text.values)], 1)
     parts.traces.append(text_cells.targets(text, np.ones(len(text.glyphs), bool), words, "%{text}", data))
     text_cells.add_axes(parts, text, theme.FRAME, shown.start)
@@ -236,7 +239,7 @@ def loss_text(found: TextLosses, shown: range, *, limit: float, width: int = 900
     return parts.figure()
 
 
-def _loss_text_told(loss: float, rank: int, expected: str) -> str:
+def _loss_hover(loss: float, rank: int, expected: str) -> str:
     if not rank:
         return "nothing predicts it"
     line = f"probability {theme.probability_text(math.exp(-loss))} · rank {rank:,}<br>loss {loss:.3f} nats"

@@ -32,7 +32,7 @@ def draw_map(
     """
     whole = queries == keys == EVERYTHING and len(trace.tokens) > WHOLE_UP_TO
     if whole:
-        found = head_map(trace, layer, stage, head, WHOLE_UP_TO)
+        attention = head_map(trace, layer, stage, head, WHOLE_UP_TO)
     else:
-        found = exact_map(trace, layer, stage, head, queries, keys)
-    return attention_map(found, trace.tokens, limit=shared_limit([found]), size=(size, size))
+        attention = exact_map(trace, layer, stage, head, queries, keys)
+    return attention_map(attention, trace.tokens, limit=shared_limit([attention]), size=(size, size))

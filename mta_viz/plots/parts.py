@@ -3,8 +3,10 @@
 Plotly checks a whole figure at every change, so a figure is collected here and made at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.basedatatypes import BaseTraceType
 
@@ -36,7 +38,7 @@ class Parts:
         """A small heading in the top left corner of the figure, beside nothing else."""
         corner = {"x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
         shift = {"xshift": 6 - self.margin["l"], "yshift": self.margin["t"] - 2}
-        self._add_words(text, 13, **corner, **shift)
+        self.add_words(text, 13, **corner, **shift)
 
     def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:
         """Axis titles at the edges of the figure, the lower one `above_px` over the edge.
@@ -44,16 +46,17 @@ class Parts:
         Plotly's own meet the labels, and to place them it measures every label, which is slow.
         """
         below = {"x": 0.5, "y": 0, "xanchor": "center", "yanchor": "bottom"}
-        self._add_words(x, 12, **below, yshift=1 - self.margin["b"] + above_px)
+        self.add_words(x, 12, **below, yshift=1 - self.margin["b"] + above_px)
         if y:
             beside = {"x": 0, "y": 0.5, "xanchor": "left", "yanchor": "middle", "textangle": -90}
-            self._add_words(y, 12, **beside, xshift=1 - self.margin["l"])
+            self.add_words(y, 12, **beside, xshift=1 - self.margin["l"])
 
     def add_caption(self, text: str, below_px: int) -> None:
         """One line of words `below_px` under the plotting area."""
-        self._add_words(text, 11, x=0, y=0, xanchor="left", yanchor="top", yshift=-below_px)
+        self.add_words(text, 11, x=0, y=0, xanchor="left", yanchor="top", yshift=-below_px)
 
-    def _add_words(self, text: str, size: int, **where: object) -> None:
+    def add_words(self, text: str, size: int, **where: object) -> None:
+        """Words at a place on the figure, counted in plotting areas unless `where` says otherwise."""
         paper = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": size}}
         self.annotations.append({"text": text, **paper, **where})
 
@@ -69,6 +72,28 @@ class Parts:
         (row, column), (rows, columns) = top_left, shape
         corners = {"x0": column - 0.5, "x1": column + columns - 0.5, "y0": row - 0.5, "y1": row + rows - 0.5}
         self.shapes.append({"type": "rect", **corners, "line": {"color": color, "width": width}})
+
+
+def lying_bars(
+    lengths: Sequence[float],
+    places: Sequence[int],
+    texts: Sequence[str],
+    hovers: Sequence[str],
+    color: str | list[str],
+) -> go.Bar:
+    """Bars to the right of their places, with their numbers at the ends."""
+    return go.Bar(
+        x=np.asarray(lengths),
+        y=places,
+        orientation="h",
+        marker={"color": color},
+        text=texts,
+        textposition="outside",
+        cliponaxis=False,
+        textfont={"color": theme.INK, "size": 11},
+        hovertext=hovers,
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
 
 
 def nothing_yet(height: int) -> go.Figure:

@@ -1,82 +1,55 @@
-"""Batches for the needle model, put together from tables of encoded sentences.
+"""What a needle model reads: books and grammar, its own tokenizer, and the batches made of them.
 
-A batch depends on the configuration's data fields, the seed and the step alone, so a resumed run and
-the twin see the same sequences. needle_text.py owns the text, needle_names.py the cities.
-
-Which cities a training sequence names: known ones and made-up ones, sometimes easily confused.
-The text a needle model is trained and tested on: books given by the user, and the grammar.
+The tokenizer is byte-level BPE in which digits and sentence ends stand alone. A space after a
+sentence end is a token of its own, so a sentence has the same tokens wherever it stands, and tables
+of encoded sentences can be put together freely. A batch depends on the settings of the data, the
+seed and the step alone, so a resumed run and the twin see the same sequences.
 """
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Library
 
+from mta_viz.checkpoint import door
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, KNOWN_CITIES, KNOWN_NUMBERS, is_held_out, made_up_cities
 from mta_viz.tasks.haystack import split_sentences
-from mta_viz.tasks.needles import PAPER_NEEDLE
+from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE
 from mta_viz.tasks.seeding import stream_seed
-from mta_viz.training.needle_settings import NeedleConfig, most_needles
-from mta_viz.training.needle_tokenizer import BOS
+from mta_viz.tokenizers.hf_json import JsonTokenizer
+from mta_viz.training.settings import NeedleConfig
 from mta_viz.training.trainer import Batch
 
-ALIKE = 0.3  # share of sequences in which at least two cities begin or end with the same token
-
-
-class CityNames:
-    """All names with their tokens, and the draw of those for one sequence.
-
-    `ids[c]` are the tokens of city c with the space before it, which do not depend on its
-    neighbours; the first len(KNOWN_CITIES) are real.
-    """
-
-    def __init__(self, library: Library, config: NeedleConfig) -> None:
-        names = KNOWN_CITIES + made_up_cities(config.made_up_cities)
-        encodings = library.encode_batch([f" {name}" for name in names], add_special_tokens=False)
-        self.names = names
-        self.ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        self._n_made_up = config.made_up_cities
-        self._share = config.made_up_share if config.made_up_cities else 0.0
-        self._groups = _alike(self.ids)
-
-    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Indices of `count` different cities."""
-        n_made_up = int(rng.binomial(count, self._share))
-        known = rng.choice(len(KNOWN_CITIES), count - n_made_up, replace=False)
-        made_up = len(KNOWN_CITIES) + rng.choice(self._n_made_up, n_made_up, replace=False)
-        cities = rng.permutation(np.concatenate([known, made_up]))
-        if count == 1 or not self._groups or rng.random() >= ALIKE:
-            return cities
-        group = self._groups[rng.integers(len(self._groups))]
-        alike = rng.choice(group, min(len(group), int(rng.integers(2, count + 1))), replace=False)
-        return np.concatenate([alike, cities[~np.isin(cities, alike)]])[:count]
-
-
-def _alike(ids: list[np.ndarray]) -> list[np.ndarray]:
-    """Groups of cities with the same first or the same last token, in the order of the cities."""
-    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for city, tokens in enumerate(ids):
-        groups["first", int(tokens[0])].append(city)
-        groups["last", int(tokens[-1])].append(city)
-    return [np.array(group) for group in groups.values() if len(group) > 1]
-
-
+BOS, EOS = "<BOS>", "<EOS>"
 HELD_OUT_SHARE = 0.05  # the end of each book
-LONGEST = 128  # tokens
+LONGEST = 128  # tokens of a sentence
+ALIKE = 0.3  # share of sequences in which at least two cities begin or end with the same token
+AT_THE_END = 0.1  # share of samples with the asked needle first of all, and as many with it last
+CANDIDATES = 512  # places looked at for whole sentences of a given total length
 TRAINING_STREAM, HELD_OUT_STREAM = "needle training", "needle held out"
+_PATTERN = (
+    r"(?<=[.!?]|[.!?][\"')]) "  # the space between two sentences
+    r"| ?[0-9]"  # digits one by one, the first with its space
+    r"| ?[\p{L}\p{M}]+"
+    r"|'[\p{L}\p{M}]+"
+    r"| ?[^\s\p{L}\p{M}0-9]"
+    r"|\n| +(?= )|\s"
+)
 _HELD_OUT_CITY = re.compile(r"\b(?:" + "|".join(map(re.escape, HELD_OUT_CITIES)) + r")\b")
 _NUMBER = re.compile(r"\d+")
 
 Paragraph = tuple[str, ...]
+Row = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -114,7 +87,7 @@ def read_books(folder: Path) -> tuple[Book, ...]:
 
 
 def _read_book(file: Path) -> Book:
-    data = file.read_bytes()
+    data = door.read_bytes(file, door.TEXT)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -132,12 +105,9 @@ def _read_book(file: Path) -> Book:
 def _held_out_start(paragraphs: list[Paragraph]) -> int:
     """First of the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one."""
     sizes = [sum(map(len, paragraph)) for paragraph in paragraphs]
-    limit, done = (1 - HELD_OUT_SHARE) * sum(sizes), 0
-    for index, size in enumerate(sizes):
-        done += size
-        if done > limit:
-            return max(1, index)
-    return len(sizes) - 1
+    limit = (1 - HELD_OUT_SHARE) * sum(sizes)
+    over = (index for index, done in enumerate(accumulate(sizes)) if done > limit)
+    return max(1, next(over, len(sizes) - 1))
 
 
 def grammar_paragraphs(n_sentences: int, stream: str = TRAINING_STREAM) -> list[Paragraph]:
@@ -180,7 +150,7 @@ def sentence_table(
         if 0 < len(encoding) <= LONGEST
     ]
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    ids = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32, count=int(starts[-1]))
+    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(starts[-1]))
     is_start = np.zeros(len(ids) + 1, dtype=bool)
     is_start[starts] = True
     return SentenceTable(ids, starts, is_start)
@@ -191,9 +161,73 @@ def flowing_text(paragraphs: Iterable[Paragraph]) -> str:
     return "\n".join(" ".join(paragraph) for paragraph in paragraphs)
 
 
-AT_THE_END = 0.1  # share of samples with the asked needle first of all, and as many with it last
-CANDIDATES = 512  # places looked at for whole sentences of a given total length
-Row = tuple[np.ndarray, np.ndarray]
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Library:
+    """A tokenizer trained on `texts`; every byte has a token, so any text encodes.
+
+    Deterministic: the same texts in the same order give the same file.
+    """
+    library = Library(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[AddedToken(BOS, special=True), AddedToken(EOS, special=True)],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    library.train_from_iterator(texts, trainer)
+    library.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, library.token_to_id(BOS))]
+    )
+    return library
+
+
+def as_tokenizer(library: Library) -> JsonTokenizer:
+    """The trained tokenizer as the rest of the project reads it from its file."""
+    return JsonTokenizer(library.to_str().encode())
+
+
+class CityNames:
+    """All names with their tokens, and the draw of those for one sequence.
+
+    `ids[c]` are the tokens of city c with the space before it, which do not depend on its
+    neighbours; the first len(KNOWN_CITIES) are real.
+    """
+
+    def __init__(self, library: Library, config: NeedleConfig) -> None:
+        names = KNOWN_CITIES + made_up_cities(config.made_up_cities)
+        encodings = library.encode_batch([f" {name}" for name in names], add_special_tokens=False)
+        self.names = names
+        self.ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        self._n_made_up = config.made_up_cities
+        self._share = config.made_up_share if config.made_up_cities else 0.0
+        self._groups = _alike(self.ids)
+
+    def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Indices of `count` different cities."""
+        n_made_up = int(rng.binomial(count, self._share))
+        known = rng.choice(len(KNOWN_CITIES), count - n_made_up, replace=False)
+        made_up = len(KNOWN_CITIES) + rng.choice(self._n_made_up, n_made_up, replace=False)
+        cities = rng.permutation(np.concatenate([known, made_up]))
+        if count == 1 or not self._groups or rng.random() >= ALIKE:
+            return cities
+        group = self._groups[rng.integers(len(self._groups))]
+        alike = rng.choice(group, min(len(group), int(rng.integers(2, count + 1))), replace=False)
+        return np.concatenate([alike, cities[~np.isin(cities, alike)]])[:count]
+
+
+def _alike(ids: list[np.ndarray]) -> list[np.ndarray]:
+    """Groups of cities with the same first or the same last token, in the order of the cities."""
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for city, tokens in enumerate(ids):
+        groups["first", int(tokens[0])].append(city)
+        groups["last", int(tokens[-1])].append(city)
+    return [np.array(group) for group in groups.values() if len(group) > 1]
 
 
 class NeedleBatches:
@@ -278,6 +312,11 @@ class NeedleBatches:
             text = np.concatenate([self._space, table.ids[first + 1 : first + budget]])
         places = np.flatnonzero(table.is_start[first : first + budget + 1])
         return text, np.union1d(places, [0])
+
+
+def most_needles(length: int) -> int:
+    """How many needles a training sequence of `length` tokens may hold, leaving room for text."""
+    return max(1, min(MAX_NEEDLES, length // 32 - 1))
 
 
 def _too_short(length: int) -> MtaVizError:

@@ -1,11 +1,8 @@
 """The training loop: one model of its own, batches that depend on the step alone, resumable.
 
-Owns the optimizer, the schedule, the loss, the kernel snapshots and the state file's contents; the
-data and what is done with the trained model belong to each recipe. A batch is a function of the
-step and nothing here draws random numbers, so a resumed run and a twin see the same data.
-
-Ctrl-C held back while a value is between two states. Owns the signal for that moment only.
-The weights a run starts from: seeded, the same on every device.
+Owns optimizer, loss, kernel snapshots, Ctrl-C during an update, and the state file's contents; data
+and what is done with the trained model belong to each recipe. A batch is a function of the step and
+nothing here draws random numbers, so a resumed run and a twin see the same data.
 """
 
 import math
@@ -23,11 +20,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.training.settings import TrainerSettings, snapshot_steps
 from mta_viz.training.state import DamagedState, check_state, load_state, save_state
+
+KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
+BETAS = (0.9, 0.98)
+SAVE_SECONDS = 120.0
 
 
 @contextmanager
@@ -48,26 +47,6 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if held:
             before(signal.SIGINT, held[0])
-
-
-def initial_model(config: ModelConfig, seed: int, device: torch.device | str) -> HookedMTA:
-    """A model with truncated-normal matrices of deviation 1/sqrt(input width) and identity kernels.
-
-    Drawn on the CPU and moved, without touching torch's global generator. The embedding, which is
-    also the unembedding of a tied model, has deviation 1/sqrt(d_model). Matrices are drawn in the
-    parameters' order, kernels drawing nothing: a model and its plain twin start from equal ones.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        model = HookedMTA(config)
-    for name, weight in model.named_parameters():
-        if name.endswith(".weight") and weight.ndim == 2:
-            std = weight.shape[1] ** -0.5
-            nn.init.trunc_normal_(weight, 0.0, std, -3 * std, 3 * std, generator=generator)
-    return model.to(device)
-
-
-KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
 
 
 class TrainingError(MtaVizError):
@@ -134,9 +113,9 @@ def kernel_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 class Trainer:
-    """Trains `model`, which must be this trainer's own, on `batches(step)`.
+    """Trains `model`, which must be this trainer's own, on `batches(step)`; bfloat16 autocast on CUDA.
 
-    `state_file`, when given, is rewritten every `save_seconds` and when the run stops before its
+    `state_file`, when given, is rewritten every SAVE_SECONDS and when the run stops before its
     end, be it by the clock, an error or Ctrl-C; `resume()` continues from it as if nothing had
     happened. `identity` is stored with the state: a run with another identity refuses to resume.
     """
@@ -159,6 +138,14 @@ class Trainer:
         self._losses: list[float] = []
         self._pending: list[Tensor] = []
         self._history: list[Snapshot] = [self._snapshot()]
+        self._loss = self._per_step = math.nan  # mean since the last report; seconds a step, of this run
+
+    @property
+    def progress(self) -> TrainingProgress:
+        """How far the run is; the loss and the seconds left are NaN before they are known."""
+        steps = self.settings.steps
+        left = self._per_step * (steps - self._step)
+        return TrainingProgress(self._step, steps, self._loss, self._seconds, left)
 
     def resume(self) -> None:
         """Go back to the saved state. Raises `TrainingError` when it is missing, damaged or another run's."""
@@ -194,41 +181,45 @@ class Trainer:
         Ctrl-C at any time, ends the run after the state is saved. Raises `TrainingError` when
         the loss stops being a number, and when the clock leaves no time for a first step.
         """
-        clock = _Clock(self._seconds, self._step)
         self.model.train()
         try:
-            self._take_steps(clock, max_seconds, report)
+            self._take_steps(math.inf if max_seconds is None else max_seconds, report)
+            self._save()
         except TrainingError:
             raise  # the weights are no numbers any more: the last good state stays
         except BaseException:  # Ctrl-C among them
-            self._save_if_whole()
+            if self._whole:  # else the update itself failed half-way: the last state on disk stays
+                self._save()
             raise
-        self._collect_losses()
-        self._seconds = clock.total()
-        self._save()
         if self._step == 0:
             raise TrainingError(
                 f"The time limit of {max_seconds:g} seconds passed before the first step: nothing was "
                 "trained, and no model is written. Allow more seconds, and resume."
             )
-        return TrainingResult(self._step, tuple(self._losses), self._whole_history(), self._seconds)
+        last = () if self._history[-1].step == self._step else (self._snapshot(),)
+        return TrainingResult(self._step, tuple(self._losses), (*self._history, *last), self._seconds)
 
-    def _take_steps(self, clock: "_Clock", max_seconds: float | None, report: Report | None) -> None:
-        while self._step < self.settings.steps and not clock.over(max_seconds):
+    def _take_steps(self, max_seconds: float, report: Report | None) -> None:
+        start = saved = time.monotonic()
+        seconds_before, step_before = self._seconds, self._step
+        while self._step < self.settings.steps and time.monotonic() - start < max_seconds:
             self._take_step()
-            self._seconds = clock.total()
-            if self._step % self.settings.report_every == 0 or self._step == self.settings.steps:
-                self._report(clock, report)
-            if clock.since_save() > self.settings.save_seconds:
+            due = self._step % self.settings.report_every == 0 or self._step == self.settings.steps
+            if due:
+                self._collect_losses()
+            spent = time.monotonic() - start
+            self._seconds, self._per_step = seconds_before + spent, spent / (self._step - step_before)
+            if due and report is not None:
+                report(self.progress)
+            if time.monotonic() - saved > SAVE_SECONDS:
                 self._save()
-                clock.saved()
+                saved = time.monotonic()
 
     def _take_step(self) -> None:
         factor = self.settings.rate_factor(self._step)
         for group in self._optimizer.param_groups:
             group["lr"] = group["full_rate"] * factor
-        autocast = self.settings.bfloat16 and self._device.type == "cuda"
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=autocast):
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._device.type == "cuda"):
             loss = weighted_loss(self.model, self.batches(self._step))
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -242,35 +233,24 @@ class Trainer:
                 self._history.append(self._snapshot())
             self._whole = True
 
-    def _report(self, clock: "_Clock", report: Report | None) -> None:
-        recent = self._collect_losses()
-        if report is None:
-            return
-        left = clock.per_step(self._step) * (self.settings.steps - self._step)
-        mean = sum(recent) / max(1, len(recent))
-        report(TrainingProgress(self._step, self.settings.steps, mean, self._seconds, left))
-
-    def _collect_losses(self) -> list[float]:
+    def _collect_losses(self) -> None:
         """Move losses off the device (rarely: it waits for the GPU) and check them."""
+        if not self._pending:
+            return
         with uninterrupted():  # or losses would be lost between the two lists
-            recent = torch.stack(self._pending).tolist() if self._pending else []
+            recent = torch.stack(self._pending).tolist()
             self._pending = []
             self._losses += recent
+            self._loss = sum(recent) / len(recent)
         if not all(map(math.isfinite, recent)):
             raise TrainingError(
                 f"The loss stopped being a number before step {self._step}; lower learning_rate."
             )
-        return recent
-
-    def _save_if_whole(self) -> None:
-        """Save unless the update itself failed half-way; then the last state on disk stays."""
-        if self._whole:
-            self._save()
 
     def _save(self) -> None:
+        self._collect_losses()
         if self._state_file is None:
             return
-        self._collect_losses()
         state: dict[str, Any] = {
             "identity": self._identity,
             "model": self.model.state_dict(),
@@ -288,33 +268,6 @@ class Trainer:
             for name, value in kernel_parameters(self.model).items()
         }
         return Snapshot(self._step, kernels)
-
-    def _whole_history(self) -> tuple[Snapshot, ...]:
-        history = tuple(self._history)
-        return history if history[-1].step == self._step else (*history, self._snapshot())
-
-
-class _Clock:
-    """Seconds of one `run` call, on top of those of earlier ones."""
-
-    def __init__(self, seconds_before: float, step_before: int) -> None:
-        self._start = self._last_save = time.monotonic()
-        self._seconds_before, self._step_before = seconds_before, step_before
-
-    def total(self) -> float:
-        return self._seconds_before + time.monotonic() - self._start
-
-    def over(self, max_seconds: float | None) -> bool:
-        return max_seconds is not None and time.monotonic() - self._start >= max_seconds
-
-    def per_step(self, step: int) -> float:
-        return (time.monotonic() - self._start) / max(1, step - self._step_before)
-
-    def since_save(self) -> float:
-        return time.monotonic() - self._last_save
-
-    def saved(self) -> None:
-        self._last_save = time.monotonic()
 
 
 def _optimizer(model: nn.Module, settings: TrainerSettings, *, fused: bool) -> torch.optim.AdamW:
@@ -334,6 +287,6 @@ def _optimizer(model: nn.Module, settings: TrainerSettings, *, fused: bool) -> t
             if params
         ],
         lr=rate,
-        betas=settings.betas,
+        betas=BETAS,
         fused=fused,
     )

@@ -19,18 +19,18 @@ from mta_viz.analysis.cause.sweeps import (
     RANDOM_SETS,
     SweepRow,
     ablate,
+    greedy_set,
     heads_alone,
     heads_patched,
     kernels_alone,
     mixing_alone,
-    needed_kernels,
     sweep,
 )
 from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.model.editing import edited
 from mta_viz.model.interventions import AblateHead, BypassGate, KernelToIdentity, MixingToIdentity, PatchHead
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run import patching
+from mta_viz.run import tracing
 from mta_viz.run.tracing import capture, score
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from tests.tiny_models import FULL, config, random_weights
@@ -125,8 +125,8 @@ def test_a_sweep_of_patches_runs_the_other_prompt_once(model: HookedMTA, meter: 
     tried = heads_patched(model.config, "Hallo, holl")
     assert len(tried) == 16 and {one.stage for one in tried} == {"z"}
     runs: list[object] = []
-    hooks = patching.run_hooks
-    monkeypatch.setattr(patching, "run_hooks", lambda *given: runs.append(given) or hooks(*given))
+    hooks = tracing.run_hooks
+    monkeypatch.setattr(tracing, "run_hooks", lambda *given: runs.append(given) or hooks(*given))
     found = sweep(meter, tried[:3])
     assert len(runs) == 1
     want = [meter.log_probability((one,)) for one in tried[:3]]
@@ -145,7 +145,7 @@ def test_the_needed_set_takes_the_answer_down_and_none_of_it_is_spare(model: Hoo
     alone = sweep(meter, kernels_alone(model.config))
     fall = -1.2 * min(row.change for row in alone)  # more than any of them does alone
     assert fall > 0
-    found = needed_kernels(meter, alone, fall=fall)
+    found = greedy_set(meter, alone, fall=fall)
     assert found.reached and found.change <= -fall and len(found.plan) > 1
     assert meter.log_probability(found.plan) - meter.before == pytest.approx(found.change)
     for one in found.plan:
@@ -177,16 +177,16 @@ def test_what_the_greedy_set_can_do_without_is_taken_out():
         SweepRow(KernelToIdentity(0, head, "pre"), change, change)
         for head, change in enumerate((-2.0, -1.5, -1.4))
     ]
-    found = needed_kernels(told, alone, fall=2.9)  # a, then b, then c; and b and c do it without a
+    found = greedy_set(told, alone, fall=2.9)  # a, then b, then c; and b and c do it without a
     assert found.plan == (KernelToIdentity(0, 1, "pre"), KernelToIdentity(0, 2, "pre"))
     assert (found.change, found.everything) == (-3.0, -3.5) and sorted(found.random) == [-2.4, -2.2]
 
 
 def test_a_set_that_cannot_be_found_is_said(meter: AnswerMeter):
     alone = sweep(meter, kernels_alone(meter.trace.model.config))
-    found = needed_kernels(meter, alone, fall=1e6)
+    found = greedy_set(meter, alone, fall=1e6)
     assert not found.reached and len(found.plan) == 16 and found.random == ()  # no other set of all 16
-    assert needed_kernels(meter, (), fall=1.0).reached is False
+    assert greedy_set(meter, (), fall=1.0).reached is False
 
 
 def test_the_answer_of_a_needle_prompt_is_its_number(model: HookedMTA):

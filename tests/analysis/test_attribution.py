@@ -6,9 +6,8 @@ import math
 import pytest
 import torch
 
-from mta_viz.analysis.cause import attributed_heads, attribution_path
-from mta_viz.analysis.cause.attributed_heads import attribute_heads
-from mta_viz.analysis.cause.attributed_prompt import _check_choices, attribute
+from mta_viz.analysis.cause import attributed_prompt, attribution_path
+from mta_viz.analysis.cause.attributed_prompt import attribute, attribute_heads
 from mta_viz.analysis.cause.attribution import (
     ablate_maps,
     ablate_tokens,
@@ -192,7 +191,7 @@ def test_values_of_groups_and_of_heads_as_they_are_drawn(model):
 
 def test_maps_of_long_prompts_are_pooled_where_they_are_largest(model, monkeypatch):
     tokens = tokenize(model, list(range(9)))
-    monkeypatch.setattr(attributed_heads, "CELLS", 5)
+    monkeypatch.setattr(attributed_prompt, "CELLS", 5)
     pooled = attribute_heads(model, tokens, Stage.KQ, layers=[3]).of(3).maps[1]
     monkeypatch.undo()
     exact = attribute_heads(model, tokens, Stage.KQ, layers=[3]).of(3).maps[1].values
@@ -232,8 +231,6 @@ def test_what_cannot_be_done_is_told(model):
 def test_choices_that_would_have_no_effect_are_refused(model, choices, said):
     with pytest.raises(PromptError, match=said):
         attribute(model, [1, 2, 3], **choices)
-    with pytest.raises(PromptError, match="there is no method 'occlusion'; expected gradients or ablation"):
-        _check_choices("occlusion", None, None, None, None)
 
 
 def test_cancelling_in_the_progress_stops(model):

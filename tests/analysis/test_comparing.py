@@ -9,9 +9,16 @@ import torch
 import mta_viz
 from mta_viz.analysis.attention.spans import Span, share_and_mass
 from mta_viz.analysis.cause.answers import rerun
-from mta_viz.analysis.compare.comparing import asked_spans, compare, compare_runs, identity_plan, spans_beside
-from mta_viz.analysis.compare.kernels import NO_KERNEL, pair_taps
-from mta_viz.analysis.compare.maps import agreement, compared_map, same_vocabulary, stage_beside
+from mta_viz.analysis.compare.comparing import compare, compare_runs, identity_plan
+from mta_viz.analysis.compare.maps import (
+    agreement,
+    asked_spans,
+    compared_map,
+    same_vocabulary,
+    spans_beside,
+    stage_beside,
+)
+from mta_viz.analysis.compare.pairs import NO_KERNEL, pair_taps
 from mta_viz.config import MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.interventions import KernelToIdentity, KernelToZero, MixingToIdentity
@@ -77,6 +84,8 @@ def test_others_are_compared_up_to_the_first_token_that_differs():
     assert nothing.n == 0 and nothing.why.endswith("there is nothing to subtract.")
     half = agreement(tokens("abcd"), tokens("axyz"), same_ids=True)  # 3 of 5 differ
     assert half.n == 2 and half.unlike == ()
+    half = agreement(tokens("abc"), tokens("axy"), same_ids=True)
+    assert (half.n, half.unlike) == (2, ())
 
 
 def test_ids_mean_the_same_only_in_one_vocabulary(model):

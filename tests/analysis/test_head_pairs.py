@@ -23,8 +23,10 @@ from mta_viz.config import MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.editing import edited
 from mta_viz.model.interventions import AblateHead
+from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture, load
+from tests.analysis.planted import planted
 from tests.tiny_models import config, random_weights
 
 APART = Kinship(False, "the models were trained apart (cosine of embeddings 0.10)", 0.1)
@@ -73,6 +75,15 @@ def test_heads_are_not_paired_by_maps_of_a_few_tokens():
     a = capture(model(WEIGHTS), list(PROMPT.encode()))
     with pytest.raises(PromptError, match="7 tokens in common"):
         pairs_by_similarity(a, a, 7, APART)
+
+
+def test_attention_to_the_first_token_makes_no_heads_alike():
+    maps = torch.randn(2, 9, 9, generator=torch.Generator().manual_seed(0))
+    maps[..., 0], swapped = torch.tensor([[9.0], [0.0]]), maps.flip(0)
+    swapped[..., 0] = maps[..., 0]
+    a, b = (planted([{Stage.PATTERN: heads}]) for heads in (maps, swapped))
+    found = pairs_by_similarity(a, b, 9, APART)
+    assert [found.of(0, 0), found.of(0, 1)] == [(0, 1), (0, 0)] and found.r.min() == pytest.approx(1)
 
 
 def test_needle_pairs_go_by_rank():

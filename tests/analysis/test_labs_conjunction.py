@@ -12,6 +12,7 @@ from mta_viz.analysis.labs.conjunction import (
     at_identity,
     check_reads_alike,
     conjunction,
+    heads_table,
     measure_there,
     ranked,
     rows_of,
@@ -20,7 +21,6 @@ from mta_viz.analysis.labs.conjunction import (
 from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, words_of, written_prompts
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError, PromptError
-from mta_viz.exporting.results import conjunction_csv
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
@@ -159,7 +159,7 @@ def test_every_head_and_stage_of_a_whole_model_with_partial_results():
     assert found.effects(("odds", Stage.KQ)).interaction.mean[0].isnan().all()  # layer 0 has none
     rows = rows_of(found)
     assert len(rows) == 9 * 16 and {row["samples"] for row in rows} == {2}
-    csv = conjunction_csv({"tiny": found}).splitlines()
+    csv = heads_table({"tiny": found}).csv().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,measure,stage,layer,head,samples,both")
     kept = [("odds", Stage.RAW), ("share", Stage.RAW), ("share", Stage.SOFTMAX)]
     plain = Conjunction({key: found.values[key] for key in kept})

@@ -13,6 +13,7 @@ from mta_viz.analysis.labs.questions import (
     NEW_TOKENS,
     QuestionAnswer,
     QuestionScore,
+    answers_table,
     evaluate_questions,
     fact_parts,
     fact_spans,
@@ -21,7 +22,6 @@ from mta_viz.analysis.labs.questions import (
     trained_for_questions,
 )
 from mta_viz.errors import Cancelled, ConfigError, PromptError
-from mta_viz.exporting.results import questions_csv
 from mta_viz.run.tracing import generate, score
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tasks.questions import QuestionTask, make_question_sample, score_output
@@ -44,7 +44,7 @@ def test_a_run_has_the_answer_of_generate_judged_and_the_facts_as_parts(model, s
     run = run_question(model, TASK, 1, begin=stages.append)
     assert run.sample == sample and len(stages) == 3
     said = model.tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS))
-    assert run.said == said
+    assert run.continuation == said
     assert run.scored == score_output(said, sample.answer, sample.question.text, sample.labels)
     parts = run.finder.parts
     assert [(one.start, one.stop) for one in parts.all] == [(one.start, one.stop) for one in sample.facts]
@@ -116,7 +116,7 @@ def test_what_cannot_be_asked_is_refused(model):
 def test_answers_as_csv():
     answer = QuestionAnswer(3, "Where is Keiko? Answer:", "pantry", "in the pantry, or the turret",
                             ("pantry", "turret"), False)  # fmt: skip
-    text = questions_csv([QuestionScore("qa1", 64, 1 / 6, (answer,))])
+    text = answers_table([QuestionScore("qa1", 64, 1 / 6, (answer,))]).csv()
     assert text.splitlines() == [
         "task,distraction,sample,question,gold,first_sentence,named,right",
         'qa1,64,3,Where is Keiko? Answer:,pantry,"in the pantry, or the turret",pantry turret,0',

@@ -64,6 +64,12 @@ def test_a_head_map_is_the_exact_map_pooled(trace: Trace) -> None:
     assert shrink(exact, 9) is exact
 
 
+def test_a_block_of_a_crop_is_masked_where_all_its_cells_are(trace: Trace) -> None:
+    crop = exact_map(trace, 0, Stage.RAW, 0, slice(0, 8), slice(1, 9))
+    blocks = crop.masked.unflatten(1, (4, 2)).unflatten(0, (4, 2))
+    assert torch.equal(shrink(crop, 4).masked, blocks.all(3).all(1))
+
+
 def test_bad_cells_are_counted_where_they_are_not_masked(trace: Trace) -> None:
     broken = HookedMTA(TWO_HEADS)
     with torch.no_grad():

@@ -78,7 +78,7 @@ def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit
     wait_for_map(page, "raw scores")
     expect(page).to_have_url(re.compile("l=2.*h=1.*s=raw"))
 
-    page.locator(".st-key-save-map button").first.click()
+    page.locator("[class*='st-key-save-attention-map'] button").first.click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save PNG").click()
     content = download.value.path().read_bytes()

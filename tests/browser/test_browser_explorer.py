@@ -28,7 +28,7 @@ def explorer(visit):
 
 def test_a_click_on_a_bar_selects_its_token(explorer):
     open_tab(explorer, "Row and column")
-    x, y = at(explorer, "[class*='st-key-chart-bars'][class*='keys']", 7, 0)
+    x, y = at(explorer, "[class*='st-key-chart-row-']", 7, 0)
     click(explorer, x, y)
     expect(explorer).to_have_url(re.compile("k=7"))
 
@@ -42,7 +42,7 @@ def test_a_click_on_a_letter_makes_its_token_the_query(explorer):
 
 def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, visit):
     open_tab(explorer, "Heads")
-    click_target(explorer, "[class*='st-key-chart-tiles']", [2, 3])
+    click_target(explorer, "[class*='st-key-chart-head-tiles']", [2, 3])
     wait_for_map(explorer, "L2 H3")
     expect(explorer).to_have_url(re.compile("l=2.*h=3"))
     other = visit("/" + explorer.url.split("/", 3)[3])
@@ -51,14 +51,14 @@ def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, v
 
 def test_a_click_on_a_point_of_the_scatter_opens_that_head(explorer):
     open_tab(explorer, "Heads")
-    click_target(explorer, "[class*='st-key-chart-scatter']", [3, 1])
+    click_target(explorer, "[class*='st-key-chart-heads-scatter']", [3, 1])
     wait_for_map(explorer, "L3 H1")
     expect(explorer).to_have_url(re.compile("l=3.*h=1"))
 
 
 def test_a_click_on_a_cell_of_the_score_map_opens_that_head(explorer):
     open_tab(explorer, "Heads")
-    click_target(explorer, "[class*='st-key-chart-score']", [2, 2])
+    click_target(explorer, "[class*='st-key-chart-head-scores']", [2, 2])
     wait_for_map(explorer, "L2 H2")
     expect(explorer).to_have_url(re.compile("l=2.*h=2"))
 

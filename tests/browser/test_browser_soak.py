@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MAX_BYTES = 2_000_000  # of one view: a figure or a table is one message
 TABS = {
     "Difference": "[class*='st-key-chart-difference']",
-    "Row and column": "[class*='st-key-chart-bars']",
+    "Row and column": "[class*='st-key-chart-row-']",
     "Text": "[class*='st-key-chart-text']",
-    "Heads": "[class*='st-key-chart-tiles']",
+    "Heads": "[class*='st-key-chart-head-tiles']",
     "Cells": "[class*='st-key-cells-']",
     "Next token": "[class*='st-key-chart-next']",
 }

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from mta_viz.checkpoint.layout import file_entries
-from mta_viz.checkpoint.params import config_from_params, params_from_config
+from mta_viz.checkpoint.params import Parsed, params_from_config, parse_params
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
@@ -175,7 +175,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
 
 def config_of(params: object, vocab_size: int | None = None) -> ModelConfig:
     """The configuration a params.json object describes."""
-    return config_from_params(params, vocab_size=vocab_size)[0]
+    return parsed(params, vocab_size).config
 
 
 def params_problems_of(params: object) -> tuple[str, ...]:
@@ -183,3 +183,11 @@ def params_problems_of(params: object) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         config_of(params)
     return caught.value.problems
+
+
+def parsed(params: object, vocab_size: int | None = None) -> Parsed:
+    """What params.json says. Raises ConfigError where it is at fault."""
+    found = parse_params(params, vocab_size=vocab_size)
+    if found.config is None or found.problems:
+        raise ConfigError(found.problems, "params.json")
+    return found

@@ -181,6 +181,10 @@ def test_rows_left_out_and_other_cuts_are_faults(tmp_path: Path) -> None:
     def lose_rows(metadata: object) -> None:
         metadata.state_dict_metadata["model.norm.weight"].chunks.pop()  # type: ignore[attr-defined]
 
+    def repeat_rows(metadata: object) -> None:
+        first, second = metadata.state_dict_metadata["model.norm.weight"].chunks  # type: ignore[attr-defined]
+        second.offsets = first.offsets
+
     def cut_columns(metadata: object) -> None:
         entry = metadata.state_dict_metadata["model.tok_embeddings.weight"]  # type: ignore[attr-defined]
         for chunk in entry.chunks:
@@ -188,6 +192,8 @@ def test_rows_left_out_and_other_cuts_are_faults(tmp_path: Path) -> None:
 
     (problem,) = problems_of(rewritten(write(tmp_path / "a")[0], lose_rows))
     assert "model.norm.weight: its pieces hold 4 rows of 8" in problem
+    (problem,) = problems_of(rewritten(write(tmp_path / "c")[0], repeat_rows))
+    assert "model.norm.weight: its pieces leave out or repeat rows near row 4" in problem
     (problem,) = problems_of(rewritten(write(tmp_path / "b")[0], cut_columns))
     assert "model.tok_embeddings.weight is cut along a dimension other than 0" in problem
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_samples import config_of, configs, params_problems_of, tiny_params
+from checkpoint_samples import config_of, configs, params_problems_of, parsed, tiny_params
 from hypothesis import given, settings
 
-from mta_viz.checkpoint.params import config_from_params, params_from_config
+from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.types import parameter_count, parameter_shapes
 from mta_viz.config import ModelConfig, MTAOptions
 
@@ -78,11 +78,9 @@ def test_either_size_null_switches_the_convolution_off(name: str) -> None:
 
 def test_listed_layers_may_have_spaces_and_those_outside_are_noted() -> None:
     assert mta_of(mta_layers=" 0, 1 ").mta_layers == (0, 1)
-    config, notes = config_from_params(
-        tiny_params(mta={"use_mta": True, "mta_layers": "1,2,-1,1"}), vocab_size=None
-    )
-    assert config.mta.mta_layers == (1,)
-    assert notes == ("model.mta.mta_layers names -1, 2; the model has layers 0 to 1: ignored",)
+    found = parsed(tiny_params(mta={"use_mta": True, "mta_layers": "1,2,-1,1"}))
+    assert found.config.mta.mta_layers == (1,)
+    assert found.notes == ("model.mta.mta_layers names -1, 2; the model has layers 0 to 1: ignored",)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +127,7 @@ def test_training_only_fields_are_ignored_by_name() -> None:
 
 def test_the_shorter_name_of_the_trained_length() -> None:
     assert config_of({"model": {"n_heads": 8, "vocab_size": 9}, "data": {"seq_len": 77}}).n_ctx == 77
-    _, notes = config_from_params(tiny_params(max_seqlen=64), vocab_size=None)
-    assert "data.seq_len 16" in notes[0]
+    assert "data.seq_len 16" in parsed(tiny_params(max_seqlen=64)).notes[0]
 
 
 # The run-time type checks draw random numbers of their own, which hypothesis notices.

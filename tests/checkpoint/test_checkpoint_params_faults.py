@@ -30,6 +30,7 @@ from mta_viz.errors import ConfigError
         ({"norm_eps": float("nan")}, "model.norm_eps is NaN; expected a number above 0"),
         ({"n_heads": None}, "model.n_heads is null; expected a whole number (or model.head_dim)"),
         ({"n_heads": 3}, "model.n_heads is 3; expected a divisor of model.dim 8"),
+        ({"n_heads": 8}, "model.n_heads is 8; expected a divisor of model.dim 8 with an even quotient"),
         ({"n_kv_heads": 3}, "model.n_kv_heads is 3; expected a divisor of n_heads 4"),
         ({"head_dim": 3}, "model.head_dim is 3; expected an even number"),
         ({"ffn_dim_multiplier": 1e300}, "model.ffn_dim_multiplier is 1e+300"),

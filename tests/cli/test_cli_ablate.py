@@ -9,14 +9,14 @@ from cli_support import assert_refused
 
 import mta_viz
 from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToIdentity
-from mta_viz.model.plans import plan_as_text
+from mta_viz.model.plans import plan_as_data
 
 PROMPT = "abc.def#b"
 
 
 def test_the_numbers_are_the_notebooks(run, folder, tmp_path):
     plan = (MixingToIdentity(0, "head_pre"), KernelToIdentity(1, 3, "pre"), AblateHead(0, 2))
-    (tmp_path / "plan.json").write_text(plan_as_text(plan[:1]))
+    (tmp_path / "plan.json").write_text(json.dumps(plan_as_data(plan[:1])))
     answer = run(
         "ablate", folder, "--prompt", PROMPT, "--plan", tmp_path / "plan.json", "--kernel", "L1 H3 pre",
         "--head", "l0 h2", "--answer", "ef", "--sweep", "--needed", "--out", tmp_path / "out.json",
@@ -54,7 +54,7 @@ def test_a_file_there_is_not_overwritten_unasked(run, folder, tmp_path):
     assert_refused(refused, "exists")
     (tmp_path / "plan.json").write_bytes(b"\xff\xfe\x00")
     refused = run("ablate", folder, "--prompt", PROMPT, "--plan", tmp_path / "plan.json")
-    assert_refused(refused, "cannot be read as UTF-8 text")
+    assert_refused(refused, "is not UTF-8 text")
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])

@@ -8,7 +8,7 @@ from cli_support import CONFIG, assert_refused
 import mta_viz
 from mta_viz.checkpoint.native import write_native
 from mta_viz.model.interventions import AblateHead, MixingToIdentity
-from mta_viz.model.plans import plan_as_text
+from mta_viz.model.plans import plan_as_data
 
 PROMPT, OTHER = "abc.def#b", "abc.dgf#b"
 PLAN = (MixingToIdentity(0, "head_pre"), AblateHead(0, 2))
@@ -44,7 +44,7 @@ def test_two_prompts_and_plans_are_the_notebooks(run, folder, tmp_path):
     answer = run("compare", folder, "--prompt", PROMPT, "--prompt-b", OTHER)
     assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT, prompt_b=OTHER))
     assert answer.json["unlike_positions"] == [6] and answer.json["kernels"] == []  # 0 is the beginning
-    (tmp_path / "plan.json").write_text(plan_as_text(PLAN))
+    (tmp_path / "plan.json").write_text(json.dumps(plan_as_data(PLAN)))
     answer = run("compare", folder, "--prompt", PROMPT, "--plan", tmp_path / "plan.json")
     assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT, plan=PLAN))
     answer = run("compare", folder, "--prompt", PROMPT)

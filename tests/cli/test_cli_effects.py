@@ -77,7 +77,7 @@ def test_another_measurement_is_not_mixed_in(run, small, more, word):
 
 def test_a_file_that_is_no_table_is_not_overwritten(run, small, tmp_path):
     (tmp_path / "mine.json").write_text("[1, 2]")
-    assert_refused(measure(run, small, "--out", tmp_path / "mine.json"), "is no table of effects")
+    assert_refused(measure(run, small, "--out", tmp_path / "mine.json"), "effects cannot be used")
     assert_refused(measure(run, small, "--out", tmp_path), "is a folder")
     assert (tmp_path / "mine.json").read_text() == "[1, 2]"
 

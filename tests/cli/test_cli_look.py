@@ -85,3 +85,4 @@ def test_the_lens_follows_tokens_over_the_layers(run, folder, trace):
     assert [one["top"][0]["id"] for one in answer.json["depths"]] == [top[0].id for top in found.top]
     assert run("lens", folder, *PROMPT).json["depths"][-1]["ranks"] == [1, 2, 3, 4, 5]
     assert_refused(run("lens", folder, *PROMPT, "--position", 11), "position 11 is not in the prompt")
+    assert_refused(run("lens", folder, *PROMPT, "--follow", "a\udce9"), "--follow is not valid UTF-8")

@@ -82,11 +82,15 @@ def test_other_measurements_and_bad_input_are_refused(run, two, folder, tmp_path
     assert_refused(run("needle", one, "--needle", "No slots.", "--out", other), "lacks {city}", "{value}")
     assert_refused(run("needle", one, "--depths", "0,x", "--out", other), "not a list of depths")
     assert_refused(run("needle", one, "--depths", "101", "--out", other), "expected 0 to 100")
-    assert_refused(run("needle", one, "--haystack", tmp_path / "none", "--out", other), "cannot be read")
+    assert_refused(run("needle", one, "--haystack", tmp_path / "none", "--out", other), "is missing")
     (tmp_path / "short.txt").write_text("One sentence. Two.")
     short = ("--haystack", tmp_path / "short.txt", "--lengths", 900)
     assert_refused(run("needle", one, *short, "--out", other), "tokens too short")
     assert_refused(run("needle", folder, "--out", other), "has no token for")  # a model of single letters
     (tmp_path / "mine.json").write_text(json.dumps([1]))
-    assert_refused(run("needle", one, "--out", tmp_path / "mine.json"), "no needle sweep")
+    assert_refused(
+        run("needle", one, "--out", tmp_path / "mine.json"),
+        "a needle sweep cannot be used",
+        "its format is None",
+    )
     assert not other.exists()

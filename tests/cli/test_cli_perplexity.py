@@ -45,7 +45,7 @@ def test_last_words_have_the_numbers_of_the_call(run, folder, tmp_path):
 def test_what_cannot_be_read_is_refused(run, folder, tmp_path):
     bad = tmp_path / "bad"
     bad.write_bytes(b"\xff\xfe")
-    assert_refused(run("perplexity", folder, "--file", bad), "cannot be read as UTF-8 text")
+    assert_refused(run("perplexity", folder, "--file", bad), "is not UTF-8 text")
     bad.write_text('{"text": 1}')
     assert_refused(run("perplexity", folder, "--file", bad, "--last-word"), "line 1: expected an object")
     assert_refused(run("perplexity", folder, "--prompt", "abc", "--last-word"), "one word only")

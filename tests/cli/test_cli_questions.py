@@ -5,10 +5,9 @@ import csv
 import pytest
 from cli_support import assert_refused
 
-from mta_viz.analysis.labs.questions import NOT_TRAINED, evaluate_questions
+from mta_viz.analysis.labs.questions import NOT_TRAINED, answers_table, evaluate_questions
 from mta_viz.checkpoint.native import write_native
 from mta_viz.cli import questions
-from mta_viz.exporting.results import questions_csv
 from mta_viz.run.tracing import load
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tasks.stories import TASKS
@@ -39,7 +38,7 @@ def test_the_command_says_what_the_call_says(run, writer, tmp_path):
         assert (told["right"], told["accuracy"]) == (score.right, score.accuracy)
         assert (told["interval"], told["chance"]) == (list(score.interval), score.chance)
         assert told["names_no_label"] == score.silent and told["about"] == TASKS[score.task]
-    assert file.read_text() == questions_csv(scores)
+    assert file.read_text() == answers_table(scores).csv()
     with file.open() as lines:
         assert [row["sample"] for row in csv.DictReader(lines)] == ["5", "6", "5", "6"]
 
@@ -49,7 +48,7 @@ def test_bad_input_is_refused(run, writer, folder, tmp_path):
     assert_refused(run("questions", writer, "--length", "-3"), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--length", 10**6), "whole number from 0 to 100,000")
     assert_refused(run("questions", writer, "--task", "qa1", "--length", 1), "too few for a word")
-    assert_refused(run("questions", writer, "--haystack", tmp_path / "none"), "cannot be read")
+    assert_refused(run("questions", writer, "--haystack", tmp_path / "none"), "is missing")
     (tmp_path / "short.txt").write_text("One sentence. Two.")
     short = ("--haystack", tmp_path / "short.txt", "--length", 900)
     assert_refused(run("questions", writer, *short), "tokens too short")

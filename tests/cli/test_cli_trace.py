@@ -122,8 +122,8 @@ def test_what_does_not_exist_is_refused_with_what_does(run, folder, ids_file, tm
         ("[0, 1.5]", "whole numbers"),
         ("[true]", "whole numbers"),
         ('"abc"', "whole numbers"),
-        ("[0, 1", "no JSON"),
-        pytest.param("[" * 100_000, "no JSON", id="deep"),
+        ("[0, 1", "is not JSON"),
+        pytest.param("[" * 100_000, "is not JSON", id="deep"),
     ],
 )
 def test_a_token_file_is_checked(run, folder, ids_file, tmp_path, text, said):
@@ -252,7 +252,7 @@ def test_a_run_is_saved_to_be_opened_again(run, folder, model, ids_file, tmp_pat
     assert_refused(run(*command), "exists", "--force")
     assert run(*command, "--force", "--stages", "none").json["maps"] == []
     assert len(run(*command, "--force").json["maps"]) == 10
-    assert_refused(run(*command, "--force", "--stages", "hook_z"), "maps only", "hook_scores_mixed")
+    assert_refused(run(*command, "--force", "--stages", "hook_z"), "is no stage", "hook_scores_mixed")
     assert_refused(run(*command, "--force", "--layers", "7"), "no layer 7")
 
 

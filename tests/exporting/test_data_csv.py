@@ -16,6 +16,7 @@ from mta_viz.analysis.attention.terms import Decomposition, Mixed, Scored, Softm
 from mta_viz.analysis.kernels.kernels import LayerKernelSet, Offsets
 from mta_viz.exporting.saved import file_name
 from mta_viz.model.stages import Stage
+from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
 TOKENS = Tokens((0, 1, 2), ('a"b,c', "<s>", "⏎"), ((0, 0),) * 3, None)
@@ -24,6 +25,11 @@ MAP = AttentionMap(2, 1, Stage.KQ, torch.tensor([[0.1, 0, 0], [2, float("nan"), 
 
 def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
+
+
+@given(st.floats(width=32, allow_nan=False))
+def test_a_number_comes_back_bit_for_bit(value: float) -> None:
+    assert torch.tensor(float(read(Table(("value",), ((value,),)).csv())[0]["value"])) == torch.tensor(value)
 
 
 def test_a_map_is_one_line_a_cell_with_tokens_and_masked_cells_empty() -> None:

@@ -6,13 +6,12 @@ import io
 import torch
 
 from mta_viz.analysis.labs.text import LeftOut, PassageScores, TextLosses, WordScore
-from mta_viz.exporting.results import losses_csv, words_csv
 from mta_viz.tokenizers.base import Tokens
 
 
 def test_passages_stand_in_their_order_with_those_left_out():
     word = WordScore(3, 'a,"b', ("␣a", "b"), 7, False, -0.5, "⏎", 4, 6)
-    rows = list(csv.DictReader(io.StringIO(words_csv(PassageScores(3, (word,), (LeftOut(2, "why"),))))))
+    rows = list(csv.DictReader(io.StringIO(PassageScores(3, (word,), (LeftOut(2, "why"),)).table().csv())))
     assert [(row["passage"], row["last_word"], row["left_out"]) for row in rows] == [
         ("2", "", "why"),
         ("3", 'a,"b', ""),
@@ -25,6 +24,6 @@ def test_passages_stand_in_their_order_with_those_left_out():
 def test_the_first_token_has_no_loss():
     tokens = Tokens((9, 5), ("<BOS>", "␣🙂"), ((0, 0), (0, 2)), " 🙂")
     found = TextLosses(tokens, torch.tensor([torch.nan, 0.25]), torch.tensor([0, 2]), ("", "x"), 8)
-    rows = list(csv.DictReader(io.StringIO(losses_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(found.table().csv())))
     assert list(rows[0].values()) == ["0", "9", "<BOS>", "", "", "", ""]
     assert list(rows[1].values()) == ["1", "5", "␣🙂", "0.25", "0.778800783", "2", "x"]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from mta_viz.analysis.labs.needle import needle_score
-from mta_viz.exporting.results import accuracy_csv
+from mta_viz.analysis.labs.sweep_file import accuracy_table
 from mta_viz.plots.labs import accuracy_lines, accuracy_map, score_words
 
 HALF, ALL = needle_score([True, False]), needle_score([True] * 4)
@@ -34,6 +34,6 @@ def test_a_line_goes_through_the_shares_and_its_band_through_the_intervals():
 
 
 def test_the_table_has_a_line_a_model_and_setting():
-    lines = accuracy_csv({"one": {(2, 512, 0): HALF}, "twin": {(2, 512, 12.5): ALL}}).splitlines()
+    lines = accuracy_table({"one": {(2, 512, 0): HALF}, "twin": {(2, 512, 12.5): ALL}}).csv().splitlines()
     assert lines[0] == "model,needles,length,depth,right,n,accuracy,low,high"
     assert lines[1].startswith("one,2,512,0,1,2,0.5,0.094") and lines[2].startswith("twin,2,512,12.5,4,4,1")

@@ -12,7 +12,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.maps import attention_map
-from mta_viz.plots.attention.strip import stage_strip
+from mta_viz.plots.attention.stages import stage_strip
 from mta_viz.tokenizers.base import Tokens
 
 MEGABYTE = 1_000_000

@@ -12,7 +12,7 @@ from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.kernels.kernels import layer_kernels
 from mta_viz.plots.attention.maps import attention_map
 from mta_viz.plots.attention.predictions import next_tokens
-from mta_viz.plots.attention.strip import stage_strip
+from mta_viz.plots.attention.stages import stage_strip
 from mta_viz.plots.cells import TARGETS
 from mta_viz.plots.kernels.mosaic import kernel_grid
 from mta_viz.plots.kernels.paper import head_mixing

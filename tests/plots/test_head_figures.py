@@ -18,7 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.heads import head_tiles, score_map, value_text
 from mta_viz.plots.attention.predictions import depth_names, lens_lines, lens_tokens
-from mta_viz.plots.attention.rows import MAX_BARS, section_bars, section_limits
+from mta_viz.plots.attention.stages import MAX_BARS, section_bars, section_limits
 from mta_viz.plots.spans import COLORS
 from mta_viz.tokenizers.base import Tokens
 
@@ -227,19 +227,16 @@ def lens() -> LogitLens:
 
 
 def test_a_line_a_token_over_the_depths() -> None:
-    figure = lens_lines(lens(), "logit", numbering_from=1)
-    assert [trace.y.tolist() for trace in figure.data] == [[1, 3], [2, -1]]
+    figure = lens_lines(lens(), numbering_from=1)
+    assert [[*map(float, trace.y)] for trace in figure.data] == [
+        [0.5, pytest.approx(0.05)],
+        pytest.approx([0.2, 0.9]),
+    ]
     assert [trace.name for trace in figure.data] == ["&lt;b&gt;", "␣c"] and figure.layout.showlegend
     assert figure.layout.xaxis.ticktext == ("embed", "L1") == tuple(depth_names(lens(), 1))
     assert figure.data[0].text[1] == '"&lt;b&gt;" (token 1)<br>logit +3 · probability 0.050 · rank 200'
     styles = [(trace.line.color, trace.line.dash) for trace in figure.data]
     assert len(set(styles)) == 2
-    assert lens_lines(lens()).data[1].y.tolist() == pytest.approx([0.2, 0.9])
-
-
-def test_ranks_run_down_on_a_logarithmic_axis() -> None:
-    axis = lens_lines(lens(), "rank").layout.yaxis
-    assert axis.type == "log" and axis.range[0] > math.log10(200) and axis.range[1] < 0
 
 
 def test_the_most_probable_tokens_of_every_depth() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mta_viz.analysis.attention.changes import DifferenceMap
-from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.maps import Pooler
 from mta_viz.analysis.attention.terms import Convolved, Mixed, Term, Window
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.model.stages import Stage
@@ -149,15 +149,13 @@ def change(values: torch.Tensor) -> DifferenceMap:
 
 def test_a_difference_has_its_own_colours_and_words() -> None:
     values = torch.tensor([[1.0, 0], [-2, 0.5]])
-    before = AttentionMap(2, 1, Stage.RAW, torch.tensor([[4.0, 0], [5, 6]]), 0, 0)
-    figure = difference_map(change(values), TOKENS, limit=2.0, before=before, numbering_from=1)
+    figure = difference_map(change(values), TOKENS, limit=2.0, numbering_from=1)
     (heat,) = heats(figure)
     assert heat.colorscale[0][1] == "rgb(84,48,5)" and (heat.zmin, heat.zmax) == (-2, 2)
     assert "L3 H2 · after minus before the key-query conv (score)" in words(figure)
     seen = targets(figure)[0]
-    assert seen.customdata[1].tolist() == [-2, 5, 3]
+    assert seen.customdata[1].tolist() == [-2]
     assert "change by the key-query conv: %{customdata[0]:+.4g} (score)" in seen.hovertemplate
-    assert "before: %{customdata[1]:+.4g} · after: %{customdata[2]:+.4g}" in seen.hovertemplate
     said = difference_caption(change(values), 4.0)
     assert said == (
         "Score after minus before the key-query conv, same head. Brown: lowered, green: raised. Limits ±4."

@@ -182,7 +182,7 @@ def test_a_file_too_large_or_no_file_is_refused(file, tmp_path, monkeypatch):
     ):
         open_trace(tmp_path / "none.safetensors")
     monkeypatch.setattr(files, "MAX_BYTES", 100)
-    with pytest.raises(MtaVizError, match="larger than"):
+    with pytest.raises(MtaVizError, match=r"it has .* more than"):
         open_trace(file)
 
 
@@ -213,7 +213,7 @@ CHANGES = {
     "pieces": (lambda d, t: d["pieces"].pop(), "11 tokens and 12 spans"),
     "kinds": (
         lambda d, t: d.update(text=3, spans=[[0]], dtype="F8"),
-        r"(?s)dtype is 'F8'.*text is 3; expected a text.*spans.*missing",
+        r"(?s)dtype is 'F8'.*text is 3.*spans.*missing",
     ),
     "letters": (lambda d, t: d.update(text="\ud800"), "is no JSON"),
     "span": (lambda d, t: d["spans"].__setitem__(0, [-5, 10**30]), r"spans\[0\] is no span"),

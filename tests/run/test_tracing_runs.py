@@ -14,7 +14,8 @@ from transformer_lens.hook_points import HookPoint
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.model.attention import Attention
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Continuation, capture, generate, load, run_hooks, score
+from mta_viz.run.cost import multiply_adds
+from mta_viz.run.tracing import Continuation, capture, estimate_seconds, generate, load, run_hooks, score
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
 
@@ -160,6 +161,13 @@ def test_run_hooks_drops_the_batch_axis() -> None:
         "hook_embed": (8, 16),
     }
     assert {value.dtype for value in found.values()} == {torch.float32}
+
+
+def test_an_estimate_grows_with_the_work() -> None:
+    model, lengths = random_case(GROUPED, seed=5).build(), (1000, 2000)
+    seconds = [estimate_seconds(model, n_tokens) for n_tokens in lengths]
+    work = [multiply_adds(model.config, n_tokens) for n_tokens in lengths]
+    assert seconds[1] / seconds[0] == pytest.approx(work[1] / work[0])
 
 
 def test_progress_rises_to_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from mta_viz.tasks.needles import (
 )
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
-from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
+from mta_viz.training.needle_data import as_tokenizer, train_tokenizer
 
 TOKENIZER = as_tokenizer(train_tokenizer(itertools.islice(grammar.sentences(1, "tests"), 300), 700))
 BOOK = " ".join(itertools.islice(grammar.sentences(2, "tests"), 120)) + " Mr. Pym saw 3 cats! Why?"

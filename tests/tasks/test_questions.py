@@ -15,7 +15,7 @@ from mta_viz.tasks.questions import CUE, QuestionTask, make_question_sample, sco
 from mta_viz.tasks.stories import OBJECTS, PEOPLE, PLACES, TASKS, make_story
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
-from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
+from mta_viz.training.needle_data import as_tokenizer, train_tokenizer
 
 TOKENIZER = as_tokenizer(train_tokenizer(itertools.islice(grammar.sentences(1, "tests"), 300), 700))
 BOOK = " ".join(itertools.islice(grammar.sentences(2, "tests"), 150))

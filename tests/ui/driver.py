@@ -75,6 +75,15 @@ def fine(app: AppTest) -> None:
     assert not app.error, app.error[0].value
 
 
+def run_through(app: AppTest, name: str, seconds: float = 60.0) -> AppTest:
+    """Rerun the page until the work of this name is through: its Stop is gone."""
+    end = time.monotonic() + seconds
+    while any(button.key == f"stop.{name}" for button in app.run().button):
+        assert time.monotonic() < end, f"the work {name} goes on and on: {said(app)[-2000:]}"
+        time.sleep(0.1)
+    return app
+
+
 def run_until(app: AppTest, words: str, seconds: float = 30.0) -> AppTest:
     """Rerun the page, as its fragments do in a browser, until it says `words`."""
     end = time.monotonic() + seconds

@@ -1,40 +1,23 @@
-"""The Compare page: what differs, who stands beside whom, what a link brings back, what is refused."""
+"""The Compare page by its address: what differs, who stands beside whom, what is refused."""
 
 import os
 import re
 
 import pytest
 import torch
-from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.compare.comparing import AnswerPair
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
-from mta_viz.model.interventions import KernelToIdentity
-from mta_viz.model.plans import Listed
-from mta_viz.ui.compare.answers import verdict
-from mta_viz.ui.shell.plan import History
+from mta_viz.ui.compare.view import verdict
+from mta_viz.ui.shell.link import Box
 from tests.tiny_models import config, random_weights
-from tests.ui.conftest import ROOT
+from tests.ui.driver import fine, part_of, said, session_of, view_of
 
 COMPARE = "pages/compare.py"
 FACTS = "The magic number of Oslo is 88. Rain. The magic number of Rome is 17."
 NEEDLES = f"{FACTS} The magic number of Oslo is"
 IDENTITY = "same model, kernels at identity"
-
-
-def said(app: AppTest) -> str:
-    kinds = ("info", "caption", "text", "markdown", "warning", "success", "error")
-    return "\n".join(element.value for kind in kinds for element in app.get(kind)).replace("\\", "")
-
-
-def settings(app: AppTest, **values) -> AppTest:
-    for name, value in values.items():
-        app.session_state[f"kept.{name.replace('_', ' ')}"] = value
-    app.run()
-    assert not app.exception, app.exception[0].message
-    assert "The page failed" not in said(app), said(app)
-    return app
 
 
 @pytest.fixture(scope="session")
@@ -50,18 +33,21 @@ def apart(tmp_path_factory):
 
 @pytest.fixture
 def page(open_app, models_folder, apart, monkeypatch):
+    """`page(NEEDLES, {"b": "tiny-apart"}, layer=1)`."""
+
     monkeypatch.setenv("MTA_VIZ_MODELS", f"{models_folder}{os.pathsep}{apart}")
 
-    def start(prompt=NEEDLES, checkpoint="tiny-mta", **view):
-        app = open_app(checkpoint, prompt, COMPARE, **view)
+    def start(prompt=NEEDLES, settings=None, checkpoint="tiny-mta", **view):
+        app = open_app(checkpoint, prompt, COMPARE, settings, **view)
         assert not app.exception and "The page failed" not in said(app), said(app)
         return app
 
     return start
 
 
-def test_a_model_without_a_twin_stands_beside_itself(page):
+def test_a_model_without_a_twin_stands_beside_itself_and_kin_are_paired_by_index(page):
     app = page()
+    fine(app)
     words = said(app)
     assert app.selectbox(key="widget.b").value == IDENTITY
     assert "A: tiny-mta" in words and "B: kernels at identity" in words
@@ -71,92 +57,69 @@ def test_a_model_without_a_twin_stands_beside_itself(page):
     assert "Share of “Oslo (asked)” in the final weights" in words
     assert "Distance of each of A's kernels" in words
     assert app.button(key="compare.swap").disabled
+    app.selectbox(key="widget.b").set_value("tiny-plain").run()
+    assert "Heads paired by index: the cosine of their embeddings is 1.000, above 0.9." in said(app)
+    assert "Hatched: neither has one." in said(app) and "B: tiny-plain" in said(app)
 
 
 def test_two_models_trained_apart_are_paired_by_their_maps_and_swapped(page):
-    app = settings(page(layer=1, head=2, stage="kq"), b="tiny-apart")
+    app = page(settings={"b": "tiny-apart"}, layer=1, head=2, stage="kq")
     words = said(app)
     assert "B: tiny-apart" in words and "L1 H2 stands B's L" in words
     assert "B's layer has no “after key-query conv”" in words
     assert ("clear: r = " in words) or ("unsure: r = " in words)
-    settings(app, pair_by="needle share")
+    app.segmented_control(key="widget.pair by").set_value("needle share").run()
     assert "A's best finder beside B's best" in said(app)
     app.button(key="compare.swap").click().run()
-    assert app.session_state["view"].checkpoint == "tiny-apart"
+    assert session_of(app).selection.checkpoint == "tiny-apart"
     assert app.selectbox(key="widget.b").value == "tiny-mta" and "B: tiny-mta" in said(app)
-    app.selectbox(key="compare.a").set_value("tiny-nan").run()
-    assert app.session_state["view"].checkpoint == "tiny-nan"
+    app.selectbox(key="widget.compare.a").set_value("tiny-nan").run()
+    assert session_of(app).selection.checkpoint == "tiny-nan"
     assert "hold NaN or inf" in said(app)
 
 
-def test_kin_are_paired_by_index(page):
-    words = said(settings(page("Hello, hello"), b="tiny-plain"))
-    assert "Heads paired by index: the cosine of their embeddings is 1.000, above 0.9." in words
-    assert "Hatched: neither has one." in words
-
-
-def test_two_prompts_begin_as_a_minimal_pair(page):
-    app = settings(page(), mode="two prompts")
-    box = next(one for one in app.text_area if one.label == "Prompt B")
+def test_two_prompts_begin_as_a_minimal_pair_and_a_link_brings_them_back(page):
+    app = page(settings={"mode": "two prompts"})
+    box = app.text_area(key="widget.b prompt")
     assert box.value == f"{FACTS} The magic number of Rome is"
     words = said(app)
     assert "Tokens differ at " in words and "Rows and columns of these positions are hatched" in words
     assert "“Oslo (asked)” in A, “Rome (asked)” in B" in words
     assert "A and B are one model here: their kernels are equal." in words
     box.set_value("The magic").run()
-    assert "Tokens differ" not in said(app) and "agree while both last: compared up to position 9" in said(
-        app
-    )
-    assert "no token sees what comes after it" in said(app)
-    assert "B's prompt has no such part" in said(app)
+    words = said(app)
+    assert "Tokens differ" not in words and "agree while both last: compared up to position 9" in words
+    assert "no token sees what comes after it" in words and "B's prompt has no such part" in words
     app.button(key="compare.swap").click().run()
-    assert app.session_state["kept.run"] == "The magic" and app.session_state["kept.b prompt"] == NEEDLES
+    assert part_of(app, Box).run == "The magic" and app.text_area(key="widget.b prompt").value == NEEDLES
+    address = {"mode": "two prompts", "b prompt": "Hello, jello"}
+    linked = page("Hello, hello", address, layer=1, head=3)
+    assert 'Tokens differ at 1 position of 13: 8 ("h" / "j")' in said(linked)
+    assert address.items() <= view_of(linked).items() and "could not be restored" not in said(linked)
 
 
 def test_with_and_without_edits(page):
-    app = settings(page("Hello, hello", layer=1, head=2, stage="kq"), mode="with / without edits")
+    app = page("Hello, hello", {"mode": "with / without edits"}, layer=1, head=2, stage="kq")
     assert "Nothing is edited. Make a plan on the Surgery page" in said(app)
-    app.session_state["kept.plans"] = {"tiny-mta": History((Listed(KernelToIdentity(1, 2, "pre")),))}
-    app.run()
+    plan = {"mode": "with / without edits", "e": "i.1.2.pre"}
+    app = page("Hello, hello", plan, layer=1, head=2, stage="kq")
     words = said(app)
     assert "B is edited: L1 H2 pre -> identity." in words and "A: original" in words and "B: edited" in words
     assert "No needle and no named span" in words
     assert "This head's kernel after the softmax is the same in A and B" in words
-    settings(app, mode="two models")
+    app.segmented_control(key="widget.mode").set_value("two models").run()
     assert "A plan is active. Here A is the original model" in said(app)
 
 
 def test_what_cannot_be_compared_is_said(page):
-    app = settings(page(), b="tiny-blocks")
+    app = page(settings={"b": "tiny-blocks"})
     assert "B (tiny-blocks) cannot run this prompt, so nothing is compared." in said(app)
-    app = page("Hello", "tiny-plain")
+    app = page("Hello", checkpoint="tiny-plain")
     assert "no kernels and no head mixing" in said(app) and "choose a second model" in said(app)
-    app = settings(page("Hi", "tiny-mta"), b="tiny-apart")
-    words = said(app)
-    assert (
-        "Heads are not paired: the models were trained apart" in words and "have 3 tokens in common" in words
-    )
-    assert "Nothing in B stands beside this head" in words and "so no kernels are compared" in words
-    assert "gives it p = " in words
-
-
-def test_a_link_brings_the_comparison_back(open_app):
-    open_app("tiny-mta", "Hello", COMPARE)  # for the models' folder
-    fresh = AppTest.from_file(ROOT / "app.py", default_timeout=120).switch_page(COMPARE)
-    address = {
-        "ck": "tiny-mta",
-        "p": "Hello, hello",
-        "l": "1",
-        "h": "3",
-        "mode": "two prompts",
-        "b prompt": "Hello, jello",
-    }
-    for name, value in address.items():
-        fresh.query_params[name] = value
-    fresh.run()
-    assert 'Tokens differ at 1 position of 13: 8 ("h" / "j")' in said(fresh)
-    assert {name: fresh.query_params[name] for name in address} == address
-    assert "could not be restored" not in said(fresh)
+    words = said(page("Hi", {"b": "tiny-apart"}))
+    assert "Heads are not paired: the models were trained apart" in words
+    assert "have 3 tokens in common" in words and "so no kernels are compared" in words
+    assert "Nothing in B stands beside this head" in words and "gives it p = " in words
 
 
 def test_the_verdict_is_one_sentence():

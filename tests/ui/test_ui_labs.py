@@ -1,214 +1,227 @@
 """The Labs page without a browser: a sample, its heads, sweeps that stop and go on, blocks, wrong models."""
 
-import time
+import dataclasses
+import json
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.labs.blocks import BlocksEvaluation
-from mta_viz.analysis.labs.sweep_file import Difference, Misses
+from mta_viz.analysis.labs.sweep import SampleResult, Sweep
+from mta_viz.analysis.labs.sweep_file import Difference, Misses, ModelResults, empty_results, sweep_text
+from mta_viz.errors import PromptError
+from mta_viz.figures.labs.measured import named_apart
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.ui.labs import sweep as sweep_job
 from mta_viz.ui.labs.blocks import error_words
-from mta_viz.ui.labs.sweep_charts import bias_words, difference_words, misses_words
-from mta_viz.ui.shell.state import View
+from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
+from mta_viz.ui.shell.pickers import NamedSpans
+from mta_viz.ui.shell.uploads import decoded
+from tests.ui.driver import charts, fine, part_of, run_through, run_until, said, session_of, view_of
 
 LABS = "pages/labs.py"
-SMALL = {"needle number": 2, "needle length": 300, "needle depth": 50}
+SMALL = {"needle number": "2", "needle length": "300", "needle depth": "50"}
 SWEEP = {
-    "needle seed": 7,
-    "sweep needles": [1],
-    "sweep lengths": [256],
-    "sweep depths": [0, 100],
-    "sweep samples": 2,
+    **{"needle seed": "7", "sweep needles": "1", "sweep lengths": "256", "sweep depths": "0,100"},
+    **{"sweep samples": "2", "sweep models": "tiny-mta"},
 }
-
-
-def said(app) -> str:
-    kinds = ("error", "warning", "info", "success", "caption", "text", "markdown")
-    return "\n".join(one.value for kind in kinds for one in app.get(kind)).replace("\\", "")
-
-
-def fine(app) -> None:
-    assert not app.exception, app.exception[0].message
-    assert not app.error, app.error[0].value
+ROWS = tuple(
+    SampleResult(needles, 256, depth, seed, "right" if seed else "other", 0, None, -0.5)
+    for needles in (1, 2)
+    for depth in (0, 100)
+    for seed in (0, 1)
+)
+MODELS = (
+    ModelResults("first <b>$x$</b>", "a" * 64, "v", ROWS),
+    ModelResults("same", "b" * 64, "v", ROWS),
+    ModelResults("same", "c" * 64, "w", ROWS[:4]),
+)
+RESULTS = dataclasses.replace(empty_results(Sweep()), models=MODELS)
 
 
 @pytest.fixture
-def open_lab(models_folder, monkeypatch):
-    """`open_lab("tiny-mta", **kept values)`: the Labs page."""
-    monkeypatch.setenv("MTA_VIZ_MODELS", str(models_folder))
+def open_lab(open_app):
+    """`open_lab("tiny-mta", {settings by their names}, layer=1)`: the Labs page."""
 
-    def start(checkpoint, **kept):
-        from tests.ui.conftest import ROOT
-
-        app = AppTest.from_file(ROOT / "app.py", default_timeout=120)
-        app.switch_page(LABS)
-        app.session_state["view"] = View(checkpoint=checkpoint)
-        for name, value in kept.items():
-            app.session_state[f"kept.{name.replace('_', ' ')}"] = value
-        return app.run()
+    def start(checkpoint, settings=None, **selection):
+        return open_app(checkpoint, page=LABS, settings=settings, **selection)
 
     return start
 
 
-def done(app):
-    """The page when its job is through."""
-    for _ in range(300):
-        names = ("kept.job.sweep", "kept.job.error", "kept.job.gains")
-        jobs = [app.session_state[name] for name in names if name in app.session_state]
-        if all(job[1].wait(0.0) for job in jobs):
-            return app.run()
-        time.sleep(0.1)
-    raise AssertionError("the job does not end")
-
-
 def test_a_sample_is_run_when_asked_and_its_heads_are_ranked(open_lab):
-    app = open_lab("tiny-mta", **SMALL)
+    app = open_lab("tiny-mta", SMALL)
     fine(app)
     assert "No sample yet" in said(app) and not app.dataframe
-    app.button(key="needle.run").click().run()
+    app.button(key="start.needle").click().run()
+    run_until(app, "Gold: ")
     fine(app)
     words = said(app)
-    assert "Asked: " in words and "Gold: " in words and "p(gold)" in words
+    assert "Asked: " in words and "p(gold)" in words
     assert "300 tokens." in words and "(asked) at token" in words
     table = app.dataframe[0].value
     assert len(table) == 16 and {"head", "raw", "kq", "mix", "sm", "kq'", "final", "p"} <= set(table.columns)
-    first = app.session_state["view"]
+    first = session_of(app).selection
     assert table["head"][0] == f"L{first.layer} H{first.head}"
-    assert len(app.get("plotly_chart")) == 1
-
-
-def test_new_sample_is_another_one(open_lab):
-    app = open_lab("tiny-mta", **SMALL)
+    assert len(charts(app)) == 1 and view_of(app)["needle shown"] == "true"
+    before = words
     app.button(key="needle.new").click().run()
+    assert view_of(app)["needle seed"] == "1"
+    run_until(app, "Gold: ")
     fine(app)
-    assert app.session_state["kept.needle seed"] == 1 and app.dataframe
+    assert said(app) != before
 
 
-def test_the_chosen_head_opens_in_attention_with_the_needles_named(open_lab):
-    long = {"needle length": 700, "needle template": "RULER's", "sweep lengths": [1024]}
-    app = open_lab("tiny-mta", **SMALL | long)
-    app.button(key="needle.run").click().run()
-    app.selectbox(key="widget.finder score").set_value("gain.kq").run()
+def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open_lab):
+    settings = SMALL | {"needle seed": "3", "gains n": "3", "crop shown": "true"}
+    app = open_lab("tiny-mta", settings, layer=1, head=2)
+    app.button(key="start.needle").click().run()
+    run_until(app, "Gold: ")
     fine(app)
-    chosen = app.session_state["view"]
+    assert app.toggle(key="widget.crop shown").label == "Maps of L1 H2: question x asked needle"
+    assert len(charts(app)) == 7  # the finder's map, three maps for each convolution
+    assert "One prompt proves little" in said(app)
+    app.button(key="start.gains").click().run()
+    run_through(app, "gains")
+    assert "mean over 3 samples" in said(app)
+    low = app.dataframe[1].value["low"].astype(float).tolist()
+    assert len(low) == 16 and low == sorted(low, reverse=True)
     app.button(key="finder.attention").click().run()
     fine(app)
-    view = app.session_state["view"]
-    assert (view.layer, view.head, view.query) == (chosen.layer, chosen.head, 699)
-    assert "special magic number" in app.text_area[0].value
-    spans = app.session_state["kept.spans"][1]
-    assert [span.letter for span in spans] == ["A", "B", "?"]
-    assert app.session_state["kept.span"].endswith("(asked)")
-
-
-def test_the_finder_is_repeated_and_heads_are_ranked_by_their_lower_end(open_lab):
-    app = open_lab("tiny-mta", **SMALL | {"gains n": 3})
-    app.button(key="needle.run").click().run()
-    assert "One prompt proves little" in said(app)
-    app.button(key="gains.run").click().run()
-    app = done(app)
-    fine(app)
-    assert "mean over 3 samples" in said(app)
-    table = app.dataframe[1].value
-    low = table["low"].astype(float).tolist()
-    assert len(table) == 16 and low == sorted(low, reverse=True)
+    selected, spans = session_of(app).selection, part_of(app, NamedSpans).spans
+    assert (selected.layer, selected.head, selected.query) == (1, 2, 299)
+    assert "magic number" in app.text_area[0].value and [span.letter for span in spans] == ["A", "B", "?"]
 
 
 def test_what_does_not_fit_is_said_with_by_how_much(open_lab):
-    app = open_lab("tiny-mta", **SMALL | {"needle length": 80})
-    app.button(key="needle.run").click().run()
+    app = open_lab("tiny-mta", SMALL | {"needle length": "80"})
+    app.button(key="start.needle").click().run()
+    run_until(app, "more than the length 80")
     assert not app.exception
-    assert "more than the length 80" in app.error[0].value
-    app = open_lab("tiny-mta", **{"needle template": "my own", "needle needle": "No slots."})
-    assert "lacks {city}" in app.error[0].value.replace("\\", "")
-
-
-def test_a_sweep_is_kept_when_stopped_and_goes_on(open_lab, monkeypatch):
-    counted = []
-    run = sweep_job.run_sweep
-
-    def counting(model, sweep, known, **calls):
-        counted.append(len(known))
-        return run(model, sweep, known, **calls)
-
-    monkeypatch.setattr(sweep_job, "run_sweep", counting)
-    app = open_lab("tiny-mta", **SMALL | SWEEP)
-    assert "No sample of this sweep yet" in said(app)
-    app.button(key="sweep.run").click().run()
-    app = done(app)
-    fine(app)
-    words = said(app)
-    assert "With one needle there is no first and last" in words
-    assert len(app.get("plotly_chart")) == 2
-    assert len(app.session_state["kept.sweep kept"].names["tiny-mta"].samples) == 4
-    app.number_input(key="widget.sweep samples").set_value(3).run()
-    assert "4 of 6 samples are there" in said(app)
-    app.button(key="sweep.run").click().run()
-    app = done(app)
-    fine(app)
-    assert counted == [0, 4] and "samples are there" not in said(app)
-
-
-def test_two_models_are_compared_in_pairs(open_lab):
-    app = open_lab("tiny-mta", **SMALL | SWEEP)
-    app.multiselect(key="widget.sweep models").set_value(["tiny-mta", "tiny-plain"]).run()
-    app.button(key="sweep.run").click().run()
-    app = done(app)
-    fine(app)
-    assert "tiny-plain minus tiny-mta on the same 4 samples" in said(app)
-    assert len(app.get("plotly_chart")) == 3
-
-
-def test_a_sweep_without_a_choice_says_what_to_choose(open_lab):
-    app = open_lab("tiny-mta", **SMALL | SWEEP | {"sweep depths": []})
+    app = open_lab("tiny-mta", {"needle template": "my own", "needle needle": "No slots."})
+    assert "lacks {city}" in said(app)
+    app = open_lab("tiny-mta", SMALL | SWEEP)
+    app.multiselect(key="widget.sweep depths").set_value([]).run()
     fine(app)
     assert "Choose at least one of each" in said(app)
 
 
+def test_a_sweep_is_kept_goes_on_and_compares_models_in_pairs(open_lab):
+    app = open_lab("tiny-mta", SMALL | SWEEP)
+    assert "No sample of this sweep yet" in said(app)
+    app.button(key="start.sweep").click().run()
+    run_through(app, "sweep")
+    assert "With one needle there is no first and last" in said(app)
+    fine(app)
+    assert len(charts(app)) == 2
+    app.number_input(key="widget.sweep samples").set_value(3).run()
+    assert "4 of 6 samples are there" in said(app) and len(charts(app)) == 2
+    before = part_of(app, Sweeps).results.models[0].samples
+    app.multiselect(key="widget.sweep models").set_value(["tiny-mta", "tiny-plain"]).run()
+    app.button(key="start.sweep").click().run()
+    run_through(app, "sweep")
+    assert "tiny-plain minus tiny-mta on the same 6 samples" in said(app)
+    fine(app)
+    assert len(charts(app)) == 3 and "samples are there" not in said(app)
+    own, twin = part_of(app, Sweeps).results.models
+    assert set(before) <= set(own.samples) and len(own.samples) == len(twin.samples) == 6
+
+
 def test_a_model_of_letters_opens_the_block_lab(open_lab):
-    app = open_lab("tiny-blocks", **{"block count": 6, "block n": 12})
+    app = open_lab("tiny-blocks", {"block count": "6", "block n": "12"})
     fine(app)
     words = said(app)
     assert "Asked: the block with" in words and "A random block: 83.3% wrong" in words
     assert "Not measured yet" in words and len(app.dataframe[0].value) == 16
-    app.button(key="error.run").click().run()
-    app = done(app)
+    before = len(charts(app))
+    app.toggle(key="widget.crop shown").set_value(True).run()
     fine(app)
-    assert "of 12 wrong: error" in said(app)
+    assert len(charts(app)) == before + 3 and "in the last query's row alone" in said(app)
+    app.button(key="start.error").click().run()
+    run_until(app, "of 12 wrong: error")
     app.button(key="blocks.new").click().run()
     fine(app)
-    assert app.session_state["kept.block sample"] == 1
+    assert view_of(app)["block sample"] == "1"
+    app.number_input(key="widget.block letters").set_value(2).run()
+    assert not app.exception and "n_query is 2" in said(app)
 
 
 def test_a_model_that_cannot_do_a_task_is_told_which_can(open_lab):
-    app = open_lab("tiny-mta", lab="Blocks")
+    app = open_lab("tiny-mta", {"lab": "Blocks"})
     fine(app)
     assert "needs the character vocabulary of 32" in said(app) and "tab Needle" in said(app)
-    app = open_lab("tiny-blocks", lab="Needle")
+    app = open_lab("tiny-blocks", {"lab": "Needle"})
     fine(app)
     assert "Needles are sentences of English" in said(app) and "tab Blocks" in said(app)
-    app = open_lab("no-tokenizer", lab="Needle")
-    assert not app.exception and "without its tokenizer" in app.error[0].value
+    app.button_group(key="widget.lab").set_value("Questions").run()
+    assert "Questions are sentences of English" in said(app)
+    app = open_lab("no-tokenizer", {"lab": "Needle"})
+    for lab in ("Needle", "Text", "Conjunction"):
+        app.button_group(key="widget.lab").set_value(lab).run()
+        assert not app.exception and "without its tokenizer" in app.error[0].value
 
 
-def test_a_block_task_that_makes_no_sense_is_refused(open_lab):
-    app = open_lab("tiny-blocks", **{"block letters": 3, "block query": 3})
-    assert not app.exception and "n_query is 3" in app.error[0].value.replace("\\", "")
+def _opened(app, results: str):
+    app.file_uploader[0].set_value(("r.json", results.encode(), "application/json")).run()
+    return app
+
+
+def test_a_results_file_is_drawn_whatever_the_model_or_refused_with_the_reason(open_lab):
+    app = open_lab("tiny-blocks", {"lab": "Needle"})
+    app = _opened(app, sweep_text(RESULTS))
+    fine(app)
+    words = said(app)
+    assert "same bbbbbbbb minus first <b>$x$</b> on the same 8 samples: +0.00" in words
+    assert "have different tokenizers, so their samples differ" in words
+    assert len(charts(app)) == 4
+    origin = app.dataframe[-1].value
+    assert origin["sha256 of its weights"].tolist() == [letter * 64 for letter in "abc"]
+    assert origin["samples"].tolist() == [8, 8, 4] and "Needle: The magic number of" in words
+    many = tuple(ModelResults(f"m{n}", f"{n}" * 64, "v", ROWS) for n in range(6))
+    app = _opened(app, sweep_text(dataclasses.replace(RESULTS, models=many)))
+    assert len(charts(app)) == 5
+    app.multiselect(key="widget.opened models").set_value(["m5"]).run()
+    assert len(charts(app)) == 2
+    wide = tuple(dataclasses.replace(ROWS[0], length=length) for length in range(1, 50))
+    wide = dataclasses.replace(RESULTS, models=(ModelResults("m", "a", "v", wide),))
+    assert json.loads(sweep_text(RESULTS))["models"][0]["samples"][0]["place"] == 0
+    refused = {
+        "[1]": "needle sweep",
+        sweep_text(RESULTS)[:-30]: "needle sweep",
+        sweep_text(RESULTS).replace('"place": 0', '"place": 7', 1): "place",
+        sweep_text(wide): "49 lengths",
+    }
+    for text, reason in refused.items():
+        app = _opened(app, text)
+        assert not app.exception and reason in app.error[0].value.replace("\\", ""), reason
+    app = _opened(app, sweep_text(empty_results(Sweep())))
+    assert "holds no sample yet" in said(app)
+    app.button(key="forget.sweep file").click().run()
+    assert not charts(app) and "nothing is run" in said(app)
+
+
+def test_a_file_that_is_too_large_or_no_text_is_refused():
+    assert decoded("f", "\ufeffa\u2028ש".encode(), 1) == "a\u2028ש"
+    with pytest.raises(PromptError, match=r"f has 1\.0 MB; at most 1 MB"):
+        decoded("f", b" " * (2**20 + 1), 1)
+    with pytest.raises(PromptError, match="f is not UTF-8 text"):
+        decoded("f", b"\xff\xfea", 1)
+
+
+def test_names_are_told_apart():
+    twins = tuple(ModelResults(name, sha, "v", ()) for name, sha in (("m", "a"), ("m", "a"), ("", "c")))
+    assert list(named_apart(twins)) == ["m a", "m a (2)", " (3)"]
 
 
 def test_what_results_are_called():
-    found = difference_words(Difference(10, -0.5, (-0.7, -0.1)))
-    assert found == "−0.50 [−0.70, −0.10] (95 % interval), more than chance"
+    words = difference_words(Difference(10, -0.5, (-0.7, -0.1)))
+    assert words == "−0.50 [−0.70, −0.10] (95 % interval), more than chance"
     assert difference_words(Difference(10, 0.1, (-0.1, 0.3))) == "+0.10 [−0.10, +0.30] (95 % interval)"
     assert misses_words(Misses(0, 0, 0, 0, 0.0, 0.0)) == "No wrong answer."
     assert "2 of them another needle's number: the first one's 1 times (0.3 by chance)" in misses_words(
         Misses(3, 2, 1, 1, 1 / 3, 4 / 3)
     )
     assert "no first and last" in bias_words({})
-    found = BlocksEvaluation(20, 0, 5, 0.25, (0.1, 0.5), (1.0,))
-    assert error_words(found, BlockTask(n_blocks=4, output="last")) == (
+    result = BlocksEvaluation(20, 0, 5, 0.25, (0.1, 0.5), (1.0,))
+    assert error_words(result, BlockTask(n_blocks=4, output="last")) == (
         "5 of 20 wrong: error 25.0%, 95 % interval 10.0% to 50.0%. Right answers of the last letter, each "
         "after the right ones before it: 1.000. A random block: 75.0% wrong."
     )

@@ -1,114 +1,83 @@
 """The text lab without a browser: last words and whole texts, typed and from files, odd, empty and wrong."""
 
 import math
-import time
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.run.tracing import load
-from mta_viz.ui.labs import text as losses_view
-from mta_viz.ui.labs.text import Given
-from mta_viz.ui.shell.state import View
-from tests.ui.conftest import ROOT
+from tests.ui.driver import charts, fine, run_through, said, view_of
 
 ODD = "A 🙂 <b>$x$</b> שלום **two** words"
-
-
-def said(app) -> str:
-    kinds = ("error", "warning", "info", "success", "caption", "text", "markdown")
-    return "\n".join(one.value for kind in kinds for one in app.get(kind)).replace("\\", "")
+EVERY = {"text measure": "every token"}
 
 
 @pytest.fixture
-def open_text(models_folder, monkeypatch):
-    """`open_text("tiny-mta", **kept values)`: the text lab."""
-    monkeypatch.setenv("MTA_VIZ_MODELS", str(models_folder))
+def open_text(open_app):
+    """`open_text("tiny-mta", typed, {settings})`: the text lab."""
 
-    def start(checkpoint="tiny-mta", **kept):
-        app = AppTest.from_file(ROOT / "app.py", default_timeout=120)
-        app.switch_page("pages/labs.py")
-        app.session_state["view"] = View(checkpoint=checkpoint)
-        app.session_state["kept.lab"] = "Text"
-        for name, value in kept.items():
-            app.session_state[f"kept.{name.replace('_', ' ')}"] = value
-        return app.run()
+    def start(checkpoint="tiny-mta", typed="", settings=None):
+        address = {"lab": "Text", "text typed": typed} | (settings or {})
+        return open_app(checkpoint, page="pages/labs.py", settings=address)
 
     return start
 
 
-def measured(app):
-    app.button(key="text.run").click().run()
-    for _ in range(1200):
-        if app.session_state["kept.job.text"][1].wait(0.0):
-            return app.run()
-        time.sleep(0.05)
-    raise AssertionError("the job does not end")
+def measured(app, words):
+    app.button(key="start.text").click().run()
+    assert words in said(run_through(app, "text"))
+    return app
 
 
-def test_the_last_word_of_a_passage(open_text):
-    app = open_text(text_typed=ODD)
-    assert not app.exception and "Not measured yet" in said(app)
-    words = said(measured(app))
+def test_the_last_word_of_a_passage_or_why_there_is_none(open_text):
+    app = open_text(typed=ODD)
+    fine(app)
+    assert "Not measured yet" in said(app)
+    words = said(measured(app, "Last word: "))
     assert "Last word: “words” ✗ (5 tokens: w o r d s)" in words and "of 258" in words
-
-
-def test_one_word_and_no_text_say_what_to_do(open_text):
-    app = open_text(text_typed="Hello.")
-    assert "This passage cannot be asked: it has one word only" in said(measured(app))
-    app = open_text(text_typed="  ")
+    app.text_area(key="widget.text typed").set_value("Hello.").run()
+    measured(app, "This passage cannot be asked: it has one word only")
+    app.text_area(key="widget.text typed").set_value("  ").run()
     assert not app.error and "There is no text yet" in said(app)
 
 
-def test_a_file_of_passages_has_accuracy_and_a_table(open_text):
+def test_a_file_of_passages_has_accuracy_and_a_table_or_says_what_is_wrong(open_text):
+    app = open_text()
     lines = "\n".join(f'{{"text": "passage {n} is {word}"}}' for n, word in enumerate(("one", "$two$", "x")))
-    app = measured(open_text(**{"text file the last word": ("p.jsonl", lines + '\n{"text": "alone"}')}))
-    assert not app.exception and not app.error
-    words = said(app)
+    app.file_uploader[0].set_value(("p.jsonl", (lines + '\n{"text": "alone"}').encode(), "text/plain")).run()
+    words = said(measured(app, "last words right"))
+    fine(app)
     assert "0 of 3 last words right: accuracy 0.0%, 95 % interval 0.0% to 56.1%" in words
     assert "Left out: 1. Passage 4: it has one word only" in words
     assert app.dataframe[0].value["last word"].tolist() == ["one", "two", "x"]
     app.button(key="forget.text file the last word").click().run()
-    assert app.session_state["kept.text file the last word"] is None
+    assert "There is no text yet" in said(app)
+    app.file_uploader[0].set_value(("p.jsonl", b'{"text": "a b"}\nno', "text/plain")).run()
+    measured(app, "p.jsonl, line 2: no JSON")
+    assert not app.exception
 
 
-def test_a_file_that_is_wrong_says_where(open_text):
-    app = measured(open_text(**{"text file the last word": ("p.jsonl", '{"text": "a b"}\nno')}))
-    assert not app.exception and "p.jsonl, line 2: no JSON" in app.error[0].value.replace("\\", "")
-
-
-def test_a_text_has_the_perplexity_of_the_call(open_text, models_folder):
-    app = measured(open_text(text_measure="every token", text_typed=ODD))
-    assert not app.exception and not app.error
-    found = text_losses(load(models_folder / "tiny-mta"), ODD)
-    assert f"exp of {found.loss:.4f} nats, the mean over {found.n} predicted tokens" in said(app)
-    assert len(app.get("plotly_chart")) == 1
+def test_a_text_has_the_perplexity_of_the_call_and_a_link_measures_it_again(open_text, models_folder):
+    app = measured(open_text(typed=ODD, settings=EVERY), "Perplexity")
+    fine(app)
+    losses = text_losses(load(models_folder / "tiny-mta"), ODD)
+    assert f"exp of {losses.loss:.4f} nats, the mean over {losses.n} predicted tokens" in said(app)
+    assert len(charts(app)) == 1
     table = app.dataframe[0].value
-    assert len(table) == len(found.tokens) and math.isnan(table["rank"][0])
+    assert len(table) == len(losses.tokens) and math.isnan(table["rank"][0])
+    shown = {name: value for name, value in view_of(app.run()).items() if name.startswith("text ")}
+    app = run_through(open_text(typed=ODD, settings=shown), "text")
+    fine(app)
+    assert "Perplexity" in said(app)
+    assert "Not measured yet" in said(open_text(typed="another text", settings=shown | {"text typed": "x y"}))
 
 
-def test_a_link_of_a_page_that_showed_a_result_measures_its_text_and_no_other(open_text):
-    digest = Given("every token", ODD, None).digest
-    asked = {"text shown": digest, "waits for all": True}
-    app = open_text(text_measure="every token", text_typed=ODD, **asked)
-    assert not app.exception and "Perplexity" in said(app) and len(app.get("plotly_chart")) == 1
-    app = open_text(text_measure="every token", text_typed="another text", **asked)
-    assert "Not measured yet" in said(app)
-
-
-def test_a_long_text_is_drawn_in_parts(open_text, monkeypatch):
-    monkeypatch.setattr(losses_view, "PART", 1000)
-    text = {"text file every token": ("t.txt", "ab cd " * 200)}
-    app = measured(open_text(text_measure="every token", **text))
-    assert not app.exception and "in 2 windows" in said(app)
-    assert app.dataframe[0].value["position"].tolist() == list(range(1000))
+def test_a_long_text_is_drawn_in_parts_and_what_fails_is_told(open_text):
+    app = open_text(settings=EVERY)
+    app.file_uploader[0].set_value(("t.txt", ("ab cd " * 300).encode(), "text/plain")).run()
+    measured(app, "in 3 windows")
+    assert not app.exception
+    assert app.dataframe[0].value["position"].tolist() == list(range(1500))
     app.number_input(key="widget.text part").set_value(2).run()
-    assert app.dataframe[0].value["position"].tolist() == list(range(1000, 1201))
-
-
-def test_a_model_that_cannot_is_told(open_text):
-    assert "without its tokenizer" in open_text("no-tokenizer").error[0].value
-    app = measured(open_text("tiny-blocks", text_measure="every token", text_typed="ABC ü"))
-    assert not app.exception and "It stopped" in app.error[0].value
-    assert "NaN or inf" in measured(open_text("tiny-nan", text_typed=ODD)).error[0].value
+    assert app.dataframe[0].value["position"].tolist() == list(range(1500, 1801))
+    measured(open_text("tiny-nan", typed=ODD), "NaN or inf")

@@ -1,55 +1,72 @@
-"""The Surgery page, the plan's list with undo and its place in the address, and what other pages say."""
+"""The Surgery page by its address: the plan and its list, taps, sweeps, patches, what an answer rests on."""
 
-import re
+import time
+from collections.abc import Callable
 
+import numpy as np
 import pytest
-import torch
 from streamlit.testing.v1 import AppTest
 
+import mta_viz
+from mta_viz.figures.cause import attribution
 from mta_viz.model.interventions import (
     AblateHead,
-    BypassGate,
-    BypassGroupNorm,
     KernelToIdentity,
+    MixingToIdentity,
     PatchHead,
     ReplaceKernel,
     ScaleTowardsIdentity,
 )
 from mta_viz.model.plans import Listed, to_address
-from mta_viz.ui.attention.view import TABS
-from mta_viz.ui.shell.plan import History
-from tests.tiny_models import FULL, config, random_weights
-from tests.ui.conftest import ROOT
+from mta_viz.model.stages import Stage
+from mta_viz.plots.theme import score_text
+from mta_viz.ui.shell.plan import Plans
+from mta_viz.ui.shell.show import OnPage
+from tests.ui.driver import fine, part_of, run_until, view_of
+from tests.ui.driver import said as messages
 
+PROMPT = "Hello, hello"
 SURGERY, ATTENTION, KERNELS = (f"pages/{name}.py" for name in ("surgery", "attention", "kernels"))
 PLAN = (Listed(KernelToIdentity(1, 2, "pre")), Listed(ScaleTowardsIdentity(1, 0, "post", 0.5), on=False))
 
 
 def said(app: AppTest) -> str:
-    kinds = ("info", "caption", "text", "markdown", "warning", "success", "error")
-    words = [element.value for kind in kinds for element in app.get(kind)]
-    return "\n".join([*words, *(one.label for one in app.toggle)]).replace("\\", "")
+    """Also what is well, and what the plan's switches are about."""
+    words = [*(element.value for element in app.success), *(toggle.label for toggle in app.toggle)]
+    return "\n".join([messages(app), *words]).replace("\\", "")
 
 
-def cell(app: AppTest, stage: str) -> str:
-    """The selected cell's value at a stage, as Attention writes it."""
-    return re.search(rf"^. {stage} +(\S+) score$", said(app), re.MULTILINE)[1]
-
-
-def now(app: AppTest) -> tuple[Listed, ...]:
+def listed(app: AppTest) -> tuple[Listed, ...]:
     """The list of the page's checkpoint."""
-    return app.session_state["kept.plans"]["tiny-mta"].now
+    (history,) = part_of(app, Plans).of.values() or (None,)
+    return () if history is None else history.now
+
+
+def until(app: AppTest, holds: Callable[[], bool], seconds: float = 60.0) -> AppTest:
+    """Rerun the page, as its fragments do in a browser."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, said(app)
+        time.sleep(0.1)
+        app.run()
+    return app
+
+
+def metric(app: AppTest, label: str) -> str:
+    return next(number.value for number in app.metric if number.label == label)
+
+
+def has(app: AppTest, key: str) -> bool:
+    return any(button.key == key for button in app.button)
 
 
 @pytest.fixture
 def surgery(open_app):
-    """`surgery(PLAN)`: the page on a short prompt with a plan."""
+    """`surgery(PLAN, {"surgery tab": "Sweep"})`: the page on a short prompt with a plan."""
 
-    def start(plan=(), page=SURGERY, checkpoint="tiny-mta", prompt="Hello, hello", **view):
-        app = open_app(checkpoint, prompt, page, **({"layer": 1, "head": 2, "stage": "kq"} | view))
-        if plan:
-            app.session_state["kept.plans"] = {checkpoint: History(plan)}
-            app.run()
+    def start(plan=(), settings=None, *, page=SURGERY, checkpoint="tiny-mta", prompt=PROMPT, stage="kq"):
+        settings = (settings or {}) | ({"e": to_address(plan)} if plan else {})
+        app = open_app(checkpoint, prompt, page, settings, layer=1, head=2, stage=stage)
         assert not app.exception, app.exception[0].message
         assert "The page failed" not in said(app)
         return app
@@ -57,202 +74,218 @@ def surgery(open_app):
     return start
 
 
-def test_without_a_plan_the_output_is_the_originals_and_says_so(surgery):
+def test_a_plan_is_started_listed_switched_weakened_and_undone(surgery):
     app = surgery()
     words = said(app)
     assert "Empty plan: output identical to the original ✓" in words
     assert "Nothing is edited. Add an intervention, or start from the strongest kernel: L1 H2 pre." in words
-    assert "No cell of this map changed." in words
-    original, edited, change = app.metric
-    assert original.value == edited.value and change.value == "+0 nats"
+    assert "No cell of this map changed." in words and metric(app, "Change of log-odds") == "+0 nats"
     app.button(key="plan.start").click().run()
-    assert now(app) == (Listed(KernelToIdentity(1, 2, "pre")),)
-    assert "Empty plan" not in said(app) and app.metric[2].value != "+0 nats"
-    assert "No cell of this map changed." not in said(app)
-
-
-def test_the_list_is_switched_weakened_removed_and_undone(surgery):
+    assert listed(app) == (Listed(KernelToIdentity(1, 2, "pre")),) and view_of(app)["e"] == "i.1.2.pre"
+    assert "Empty plan" not in said(app) and "No cell of this map changed." not in said(app)
+    assert metric(app, "Change of log-odds") != "+0 nats"
     app = surgery(PLAN)
+    assert listed(app) == PLAN and view_of(app)["e"] == to_address(PLAN)
     assert "L1 H2 pre -> identity" in said(app) and "L1 H0 post -> 50% towards identity" in said(app)
     app.slider[0].set_value(25).run()
     weaker = Listed(ScaleTowardsIdentity(1, 0, "post", 0.25), on=False)
-    assert now(app) == (PLAN[0], weaker)
-    next(one for one in app.toggle if one.key.startswith("plan.list.0")).set_value(False).run()
-    assert now(app) == (Listed(PLAN[0].intervention, on=False), weaker)
+    assert listed(app) == (PLAN[0], weaker)
+    next(toggle for toggle in app.toggle if toggle.key.startswith("plan.list.0")).set_value(False).run()
+    assert listed(app) == (Listed(PLAN[0].intervention, on=False), weaker)
     assert "Empty plan" in said(app)  # nothing acts
     app.button(key="plan.x.0").click().run()
-    assert now(app) == (weaker,)
     app.button(key="plan.undo").click().run()
     app.button(key="plan.undo").click().run()
-    assert now(app) == (PLAN[0], weaker)
+    assert listed(app) == (PLAN[0], weaker)
     app.button(key="plan.redo").click().run()
-    assert now(app)[0].on is False
+    assert listed(app)[0].on is False
     app.button(key="plan.clear").click().run()
-    assert now(app) == ()
+    assert listed(app) == () and "e" not in view_of(app)
 
 
-def test_every_action_for_a_head_can_be_added(surgery):
+def test_actions_are_added_and_taps_mirrored_rounded_and_reset(surgery, models_folder):
     app = surgery()
     (actions,) = (box for box in app.selectbox if box.label.startswith("Add"))
     kernels, mixing = 2 * (5 + 3), 2 * 2  # each place: five shapes and three other heads; a row and the layer
     assert len(actions.options) == kernels + mixing + 3  # and head, norm, gate
-    chosen = next(one for one in actions.options if "before the softmax: mirrored" in one)
-    actions.set_value(chosen).run()
+    row = next(name for name in actions.options if "head mixing before the softmax: this head's row" in name)
+    actions.set_value(row).run()
     app.button(key="plan.add").click().run()
-    assert to_address(now(app)) == "m.1.2.pre"
-
-
-def test_the_taps_are_mirrored_rounded_and_reset(surgery):
-    app = surgery()
+    assert listed(app) == (Listed(MixingToIdentity(1, "head_pre", 2)),)
+    app.button(key="plan.undo").click().run()
     app.button(key="taps.mirror").click().run()
-    (one,) = now(app)
-    learned = random_weights(config(FULL, 258))["blocks.1.attn.kernel_pre"][2]
-    assert isinstance(one.intervention, ReplaceKernel)
-    assert torch.equal(torch.tensor(one.intervention.taps), learned.flip(-1))
+    (mirrored,) = listed(app)
+    state = mta_viz.load(models_folder / "tiny-mta").state_dict()
+    learned = state["blocks.1.attn.kernel_pre"][2].numpy()
+    assert isinstance(mirrored.intervention, ReplaceKernel)
+    assert np.array_equal(np.float32(mirrored.intervention.taps), learned[:, ::-1])
     app.button(key="taps.mirror").click().run()
-    assert app.metric[2].value == "+0 nats"  # twice mirrored is as learned
+    assert metric(app, "Change of log-odds") == "+0 nats"  # twice mirrored is as learned
     app.button(key="taps.round").click().run()
-    assert len(now(app)) == 1
+    assert len(listed(app)) == 1
     app.button(key="taps.reset").click().run()
-    assert now(app) == ()
+    assert listed(app) == ()
 
 
-def test_an_address_brings_its_plan_and_keeps_it(open_app):
-    open_app("tiny-mta", "Hello", SURGERY)  # for the models' folder
-    fresh = AppTest.from_file(ROOT / "app.py", default_timeout=120).switch_page(SURGERY)
-    for name, value in {"ck": "tiny-mta", "p": "Hello", "e": "h.2.1~I.1.0.pre"}.items():
-        fresh.query_params[name] = value
-    fresh.run()
-    assert now(fresh) == (Listed(AblateHead(2, 1)), Listed(KernelToIdentity(1, 0, "pre"), on=False))
-    assert fresh.query_params["e"] == "h.2.1~I.1.0.pre"
-    fresh.button(key="plan.clear").click().run()
-    assert "e" not in fresh.query_params
-
-
-def test_an_address_with_a_broken_plan_says_so(open_app):
-    open_app("tiny-mta", "Hello", SURGERY)
-    fresh = AppTest.from_file(ROOT / "app.py", default_timeout=120).switch_page(SURGERY)
-    for name, value in {"ck": "tiny-mta", "p": "Hello", "e": "h.2"}.items():
-        fresh.query_params[name] = value
-    assert "The link's plan was left out. The plan in the address cannot be used" in said(fresh.run())
-
-
-def test_a_plan_the_model_cannot_follow_is_said_and_not_done(surgery):
+def test_what_cannot_be_done_is_said_in_its_place(surgery):
+    words = said(surgery(settings={"e": "h.2"}))
+    assert "The link's plan was left out. The plan in the address cannot be used" in words
     app = surgery((Listed(KernelToIdentity(0, 0, "pre")), PLAN[0]))
     assert "Not done: layer 0 has no pre kernel; layers with one: 1, 3." in said(app)
-    assert app.metric[2].value != "+0 nats"
-
-
-def test_attention_shows_the_edited_run_and_the_other_pages_say_what_they_show(surgery):
-    app = surgery(PLAN, ATTENTION)
-    assert "Showing an edited model: L1 H2 pre -> identity" in said(app)
-    assert any("1 of 2 active" in one.label for one in app.expander)
-    assert cell(app, "kq") == cell(app, "raw")  # what an identity kernel leaves
-    app.segmented_control(key="widget.plan shown").set_value("original model").run()
-    assert "A plan is active (L1 H2 pre -> identity), this shows the original model." in said(app)
-    assert cell(app, "kq") != cell(app, "raw")
-    app.button(key="strip.clear").click().run()
-    assert "A plan is active" not in said(app) and now(app) == ()
-    kernels = surgery(PLAN, KERNELS)
-    assert "The Surgery and Attention pages show the edited one." in said(kernels)
-
-
-def test_every_part_of_attention_draws_an_edited_run(surgery):
-    kinds = (BypassGroupNorm(1), BypassGate(1), PatchHead(1, 2, "sm", "Hallo, hallo"), AblateHead(3, 0))
-    app = surgery(tuple(map(Listed, kinds)), ATTENTION)
-    for tab in TABS:
-        app.segmented_control(key="widget.tab").set_value(tab).run()
-        assert "Showing an edited model: L1 -> no group norm, L1 -> gate open and 2 more" in said(app)
-        assert "The page failed" not in said(app) and not app.exception
-        for toggle in app.toggle:
-            if toggle.label in ("Gate of this layer", "Logit lens"):
-                toggle.set_value(True)
-        assert "The page failed" not in said(app.run())
-
-
-def test_the_kernels_own_panels_lead_here(surgery):
-    app = surgery(page=ATTENTION)
-    button = app.button(key="why.test")
-    assert button.label == "Test: set this kernel to identity"
-    button.click().run()
-    assert now(app) == (Listed(KernelToIdentity(1, 2, "pre")),)
-    card = surgery(page=KERNELS, where="head_pre")
-    assert card.button(key="card.test").label == "Test: set this row of head mixing to identity"
-
-
-def waited(app: AppTest, words: str) -> AppTest:
-    for _ in range(60):
-        if words in said(app):
-            return app
-        app.run()
-    raise AssertionError(said(app))
-
-
-def test_the_sweep_runs_beside_the_page_and_offers_the_worst(surgery):
-    app = surgery()
-    app.segmented_control(key="widget.surgery tab").set_value("Sweep").run()
-    assert "python -m mta_viz effects" in said(app)
-    app.button(key="start.sweep").click().run()
-    for _ in range(60):
-        if any(one.key == "sweep.add" for one in app.button):
-            break
-        app.run()
-    app.button(key="sweep.add").click().run()
-    shown = app.session_state["shown"]  # the maps are of the plan, the sweep is of the original model
-    assert shown["sweep.pre"].interventions == ()
-    assert {len(one.interventions) for key, one in shown.items() if key.startswith("edit.")} == {1}
-    assert isinstance(now(app)[0].intervention, KernelToIdentity)
-
-
-def test_the_smallest_set_is_said_with_its_criterion(surgery):
-    app = surgery()
-    app.segmented_control(key="widget.surgery tab").set_value("Minimal set").run()
-    assert "probability falls to a tenth" in said(app)
-    app.button(key="start.needed").click().run()
-    waited(app, "All kernels at")
-
-
-def test_patching_asks_for_as_many_tokens_and_then_patches(surgery):
-    app = surgery()
-    app.segmented_control(key="widget.surgery tab").set_value("Patch").run()
-    assert "This is the prompt itself" in said(app)
-    box = next(one for one in app.text_area if one.label == "Other prompt")
-    box.set_value("Hallo").run()
-    assert "has 6 tokens, this one 13" in said(app)
-    next(one for one in app.text_area if one.label == "Other prompt").set_value("Hallo, hello").run()
-    app.button(key="patch.add").click().run()
-    assert to_address(now(app)).startswith("p.1.2.z.t")
-    assert app.metric[2].value != "+0 nats"
-
-
-def test_a_patch_of_another_length_is_said_in_its_place(surgery):
+    assert metric(app, "Change of log-odds") != "+0 nats"
     app = surgery((Listed(PatchHead(1, 2, "z", "abc")),))
     assert "has 4 tokens, this one 13" in said(app)
     assert "L1 H2 z -> as in “abc”" in said(app)  # and can be taken out
+    for tab in ("One kernel", "Attribution", "Responsibility"):
+        broken = surgery(settings={"surgery tab": tab}, checkpoint="tiny-nan")
+        assert "the logits after position 12 hold NaN or inf" in said(broken)
+        assert has(broken, "taps.mirror") == (tab == "One kernel")
+    plain = surgery(checkpoint="tiny-plain", stage="final")
+    assert "This model has no kernels: add a head to switch off." in said(plain)
+    assert "This layer has no key-query kernel." in said(plain)
+    plain.button(key="plan.add").click().run()
+    assert listed(plain) == (Listed(AblateHead(1, 2)),)
+    plain.segmented_control(key="widget.surgery tab").set_value("Minimal set").run()
+    assert "This model has no key-query kernels, so no answer of it needs one." in said(plain)
 
 
-def test_a_broken_models_answer_is_refused_in_words_and_its_kernels_stay_editable(surgery):
-    app = surgery(checkpoint="tiny-nan")
-    assert "the logits after position 12 hold NaN or inf" in said(app)
-    assert any(one.key == "taps.mirror" for one in app.button)
+def test_other_pages_say_what_they_show_and_lead_here(surgery):
+    app = surgery(PLAN, page=ATTENTION)
+    assert "Showing an edited model: L1 H2 pre -> identity" in said(app)
+    assert any("1 of 2 active" in part.label for part in app.expander)
+    app.segmented_control(key="widget.plan shown").set_value("original model").run()
+    assert "A plan is active (L1 H2 pre -> identity), this shows the original model." in said(app)
+    app.button(key="strip.clear").click().run()
+    assert "A plan is active" not in said(app) and listed(app) == ()
+    assert app.button(key="why.test").label == "Test: set this kernel to identity"
+    app.button(key="why.test").click().run()
+    assert listed(app) == (Listed(KernelToIdentity(1, 2, "pre")),)
+    assert "The Surgery and Attention pages show the edited one." in said(surgery(PLAN, page=KERNELS))
 
 
-def test_token_ids_are_operated_on_and_patched_from_ids(open_app):
-    app = open_app("no-tokenizer", None, SURGERY, layer=1, head=2, stage="kq")
-    app.text_area[0].set_value("256, 72, 105").run()
-    app.button(key="run").click().run()
-    assert "Empty plan: output identical" in said(app)
-    app.segmented_control(key="widget.surgery tab").set_value("Patch").run()
-    next(one for one in app.text_area if one.label == "Other prompt").set_value("256, 72, 106").run()
+def test_the_sweep_and_the_greedy_set_are_measured_beside_the_page(surgery):
+    app = surgery(settings={"surgery tab": "Sweep"})
+    assert "python -m mta_viz effects" in said(app)
+    app.button(key="start.sweep").click().run()
+    until(app, lambda: has(app, "sweep.add"))
+    assert not has(app, "start.sweep")
+    app.button(key="sweep.add").click().run()
+    shown = part_of(app, OnPage).drawn  # the maps are of the plan, the sweep is of the original model
+    plans = {figure.spec.name: figure.source.model.plan for figure in shown.values()}
+    beside = {figure.spec.name: figure.source.beside for figure in shown.values()}
+    assert plans == {"edited-map": (), "sweep": ()} and beside["sweep"] is None
+    assert beside["edited-map"].model.plan == (listed(app)[0].intervention,)
+    tab = app.segmented_control(key="widget.surgery tab")
+    assert tab.options[2] == "Greedy set"
+    tab.set_value("Minimal set").run()
+    assert view_of(app)["surgery tab"] == "Minimal set"  # as links have it
+    assert "probability falls to a tenth" in said(app) and "There may be smaller sets" in said(app)
+    app.button(key="start.needed").click().run()
+    run_until(app, "All kernels at")
+    fine(app)
+
+
+def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
+    app = surgery(settings={"surgery tab": "Patch"})
+    assert "This is the prompt itself" in said(app)
+    app.text_area(key="widget.other prompt").set_value("Hallo").run()
+    assert "has 6 tokens, this one 13" in said(app)
+    app.text_area(key="widget.other prompt").set_value("Hallo, hello").run()
+    app.button(key="start.patched").click().run()
+    until(app, lambda: not has(app, "start.patched") and "output patched alone" in said(app))
     app.button(key="patch.add").click().run()
-    assert to_address(app.session_state["kept.plans"]["no-tokenizer"].now) == "p.1.2.z.i256-72-106"
-    app.text_input[0].set_value("x").run()
-    assert "an answer in words needs the model's tokenizer" in said(app)
+    assert to_address(listed(app)).startswith("p.1.2.z.t")
+    assert metric(app, "Change of log-odds") != "+0 nats"
+    ids = open_app(
+        "no-tokenizer", (256, 72, 105), SURGERY, {"surgery tab": "Patch"}, layer=1, head=2, stage="kq"
+    )
+    assert "Empty plan: output identical" in said(ids)
+    ids.text_area(key="widget.other prompt").set_value("256, 72, 106").run()
+    ids.button(key="patch.add").click().run()
+    assert to_address(listed(ids)) == "p.1.2.z.i256-72-106"
+    ids.text_input(key="widget.answer").set_value("x").run()
+    assert "an answer in words needs the model's tokenizer" in said(ids)
 
 
-def test_a_plain_model_has_heads_to_switch_off(surgery):
-    app = surgery(checkpoint="tiny-plain", stage="final")
-    assert "This model has no kernels: add a head to switch off." in said(app)
-    assert "This layer has no key-query kernel." in said(app)
-    app.button(key="plan.add").click().run()
-    assert to_address(app.session_state["kept.plans"]["tiny-plain"].now) == "h.1.2"
+def test_gradients_are_stopped_with_what_they_had_and_go_on_from_there(surgery, monkeypatch):
+    """One press that is stopped, one of too little time, one of enough."""
+    asked = []
+
+    def in_parts(*prompt, after, keep, max_seconds, progress, **named):
+        asked.append(after)
+        seconds = 30.0 if len(asked) == 3 else 1e-9
+        result = mta_viz.attribute(*prompt, **named | {"after": after, "max_seconds": seconds, "keep": keep})
+        while len(asked) == 1:
+            progress(0.5)
+            time.sleep(0.05)
+        return result
+
+    monkeypatch.setattr(attribution, "attribute", in_parts)
+    prompt = "In pieces, one after the other"
+    app = surgery(settings={"surgery tab": "Attribution"}, prompt=prompt)
+    app.button(key="start.attribution").click().run()
+    app.button(key="stop.attribution").click().run()
+    run_until(app, "Stopped. This is what it had so far.")
+    assert metric(app, "Steps") == "3"  # the least that is a result
+    assert "Not complete: the error is" in said(app)
+    app.button(key="start.attribution").click().run()
+    until(
+        app,
+        lambda: (
+            [button.label for button in app.button if button.key == "start.attribution"]
+            == ["Go on for at most 30 s more"]
+            and "Go on with the button above" in said(app)
+            and len(asked) == 2
+        ),
+    )
+    app.button(key="start.attribution").click().run()
+    until(
+        app, lambda: len(asked) == 3 and "Not complete" not in said(app) and not has(app, "start.attribution")
+    )
+    assert [0 if after is None else after.found.steps for after in asked] == [0, 3, 9]
+    assert float(metric(app, "Completeness error").rstrip("%")) <= 1 and int(metric(app, "Steps")) > 9
+
+
+def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
+    model = mta_viz.load(models_folder / "tiny-mta")
+    app = surgery(settings={"surgery tab": "Attribution"})
+    assert "After token 12 “o”: the answer" in said(app) and "the plan above plays no part" in said(app)
+    app.number_input(key="widget.asked position").set_value(3).run()
+    app.text_input(key="widget.asked answer").set_value("lo").run()
+    assert "After token 3 “l”: the answer “lo” (as typed)" in said(app)
+    app.button(key="start.attribution").click().run()
+    until(app, lambda: any(number.label == "Completeness error" for number in app.metric))
+    values = mta_viz.attribute(model, PROMPT, answer="lo", position=3).found
+    assert (
+        metric(app, "Completeness error") == f"{values.error:.2%}"
+        and metric(app, "Steps") == f"{values.steps:,}"
+    )
+    assert f"Sum of all: {score_text(float(values.values.sum()))} nats." in said(app)
+    table = app.dataframe[-1].value
+    assert len(table) == 4 and np.isclose(table["nats"][0], values.values[values.values.abs().argmax()])
+    heads = app.button(key="start.heads")  # kq is in layers 1 and 3
+    assert heads.label == "Measure the heads of 2 layers, gradients for at most 30 s a layer"
+    heads.click().run()
+    run_until(app, "This head: sum of its cells")
+    layer = mta_viz.attribute_heads(model, PROMPT, Stage.KQ, answer="lo", position=3, layers=[1]).of(1)
+    assert f"sum of its cells {score_text(float(layer.sums[2]))} nats" in said(app)
+    assert f"lost without its map {score_text(float(layer.ablated[2]))} nats" in said(app)
+    app.segmented_control(key="widget.attribution method").set_value("ablation").run()
+    app.selectbox(key="widget.attribution replacement").set_value("token").run()
+    app.text_input(key="widget.baseline token").set_value("ab").run()
+    assert "Token: 'ab' is 2 tokens of this model; type a text of one token" in said(app)
+    app.text_input(key="widget.baseline token").set_value("a").run()
+    app.button(key="start.attribution").click().run()
+    until(app, lambda: any(number.label == "Largest loss" for number in app.metric))
+    assert "becomes token 97" in said(app)
+    app.segmented_control(key="widget.surgery tab").set_value("Responsibility").run()
+    exact = mta_viz.responsibilities(model, PROMPT, answer="lo", position=3)
+    assert metric(app, "Logit") == score_text(exact.logit)
+    assert metric(app, "L1 H2, as source") == score_text(float(exact.layers[1].sources[2]))
+    assert f"its heads' outputs add {exact.layers[1].total:+.6g} to the logit" in said(app)
+    assert len(app.dataframe[-1].value) == 20
+    app.segmented_control(key="widget.answer token").set_value(1).run()
+    second = mta_viz.responsibilities(model, PROMPT, answer="lo", position=3, place=1)
+    assert metric(app, "Logit") == score_text(second.logit)
+    app.text_input(key="widget.asked answer").set_value("x" * 40).run()
+    assert "has 40 tokens; expected 1 to 32" in said(app)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention.maps import AttentionMap, Facts, Pooler, exact_map, head_maps
+from mta_viz.analysis.attention.maps import AttentionMap, Facts, WholeMap, exact_map
 from mta_viz.config import LayerKernels
 from mta_viz.errors import PromptError
 from mta_viz.model.ops import future_cells
@@ -122,50 +122,19 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
     Exact when the prompt fits `max_cells`, else pooled slab by slab: memory grows with T.
     """
     steps = difference_steps(trace.model.config.kernels(layer))
-    block = -(-len(trace.tokens) // max_cells)
-    if block > 1:
-        return _pooled(trace, layer, head, steps, block)
-    maps = head_maps(trace, layer, head, max_cells)
-    return {after: subtract(maps[after], maps[before]) for before, after in steps}
-
-
-def changed_map(
-    before: Trace, after: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512
-) -> DifferenceMap:
-    """A head's map in the run `after` minus that in `before`, runs of one prompt by two models.
-
-    Exact when the prompt fits `max_cells`, else pooled slab by slab.
-    """
-    block = -(-len(before.tokens) // max_cells)
-    if block <= 1:
-        return subtract(exact_map(after, layer, stage, head), exact_map(before, layer, stage, head))
-    pooler, facts = Pooler(block, len(before.tokens)), Facts()
-    slabs = (run.slabs(layer, stage) for run in (after, before))
-    for (row, edited), (_, original) in zip(*slabs, strict=True):
-        values = (edited[head] - original[head]).cpu()
-        pooler.add(values)
-        facts.add(values, row, 0)
-    return _drawn(layer, head, stage, stage, pooler, facts, block)
-
-
-def _pooled(
-    trace: Trace, layer: int, head: int, steps: Sequence[tuple[Stage, Stage]], block: int
-) -> dict[Stage, DifferenceMap]:
-    passing = {after: (before, Pooler(block, len(trace.tokens)), Facts()) for before, after in steps}
+    wholes = {after: _whole(trace, layer, head, (before, after), max_cells) for before, after in steps}
     for first_row, slabs in trace.stage_slabs(layer):
-        for after, (before, pooler, facts) in passing.items():
-            values = (slabs[after][head] - slabs[before][head]).cpu()
-            pooler.add(values)
-            facts.add(values, first_row, 0)
-    return {after: _drawn(layer, head, after, *made, block) for after, made in passing.items()}
+        for before, after in steps:
+            wholes[after].add(slabs[after][head].float() - slabs[before][head].float(), first_row)
+    return {after: whole.result(row_sums=False) for after, whole in wholes.items()}
 
 
-def _drawn(
-    layer: int, head: int, after: Stage, before: Stage, pooler: Pooler, facts: Facts, block: int
-) -> DifferenceMap:
-    pooled = pooler.result()
-    drawn = DifferenceMap(layer, head, after, pooled.values, 0, 0, block, pooled=pooled, before=before)
-    return facts.on(drawn, whole_rows=False)
+def _whole(
+    trace: Trace, layer: int, head: int, step: tuple[Stage, Stage], max_cells: int
+) -> WholeMap[DifferenceMap]:
+    before, after = step
+    empty = DifferenceMap(layer, head, after, torch.zeros(0, 0), 0, 0, before=before)
+    return WholeMap(empty, len(trace.tokens), max_cells)
 
 
 def _place(attention: AttentionMap) -> tuple[object, ...]:
@@ -173,7 +142,7 @@ def _place(attention: AttentionMap) -> tuple[object, ...]:
     return attention.layer, attention.head, attention.query_start, attention.key_start, shape
 
 
-EMPTY_ROW = 1e-8
+EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
 
 
 @dataclass(frozen=True)
@@ -184,7 +153,7 @@ class StageStatistics:
     (sum |w|)^2 / sum w^2: 1 for one key, n for n equal ones. At score stages, which a constant per
     row does not change, they are those of the row's softmax, "as if the softmax came here".
     `entropy` in nats, only at the softmax, where rows are probabilities. Effective keys and entropy
-    are NaN in rows with sum |w| below 1e-8 (`n_empty_rows`) and in those that hold NaN or inf.
+    are NaN in rows with sum |w| below 1e-8 and in those that hold NaN or inf.
     """
 
     stage: Stage
@@ -199,11 +168,6 @@ class StageStatistics:
         """Smallest, median and largest row sum."""
         sums = self.row_sums
         return float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
-
-    @property
-    def n_empty_rows(self) -> int:
-        """Rows with sum |w| below 1e-8."""
-        return int((self.absolute_sums < EMPTY_ROW).sum())
 
     @property
     def n_negative_rows(self) -> int:
@@ -315,8 +279,8 @@ def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:
             rows.setdefault(stage, []).append(_statistics(stage, values, first))
         for change in changes:
             change.add(maps[change.before], maps[change.after], first)
-    found = {stage: _joined(stage, rows[stage]) for stage in Stage if stage in rows}
-    return HeadStatistics(layer, head, found, tuple(change.result() for change in changes))
+    statistics = {stage: _joined(stage, rows[stage]) for stage in Stage if stage in rows}
+    return HeadStatistics(layer, head, statistics, tuple(change.result() for change in changes))
 
 
 def _statistics(stage: Stage, values: Float[Tensor, "query key"], first: int) -> StageStatistics:
@@ -365,7 +329,7 @@ class _Changing:
         if float(sizes[query, key]) > _size(self._largest):
             self._largest, self._cell = float(change[query, key]), (query + first, key)
         if self.before.value.unit == "score":
-            change, before = (_centred(part, future) for part in (change, before))
+            change, before = (centred(part, future) for part in (change, before))
         self._changed += float(change.square().sum())
         self._norm += float(before.square().sum())
 
@@ -374,8 +338,8 @@ class _Changing:
         return Change(self.before, self.after, size, self._largest, *self._cell)
 
 
-def _centred(values: Tensor, future: Tensor) -> Tensor:
-    """Each row less its mean over keys <= query; the others 0."""
+def centred(values: Tensor, future: Tensor) -> Tensor:
+    """Each row less its mean over the keys that are not `future`; the others 0."""
     means = values.sum(-1, keepdim=True) / (~future).sum(-1, keepdim=True)
     return (values - means).masked_fill(future, 0.0)
 

@@ -90,10 +90,10 @@ class _Cell:
             Stage.SOFTMAX_KQ: attention.kernel_post,
             Stage.PATTERN: attention.head_post,
         }
-        found = parameters.get(self.step.after)
-        if found is None:
+        weights = parameters.get(self.step.after)
+        if weights is None:
             return torch.ones(1)
-        return found.detach().to(self.trace.model.dtype).float().cpu()
+        return weights.detach().to(self.trace.model.dtype).float().cpu()
 
     def decompose(self) -> Decomposition:
         """The decomposition that fits the step."""
@@ -201,7 +201,7 @@ class _Cell:
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:
     """Every stage of some rows over keys 0..last row, from one pass: what was read, and what it gave."""
-    parts = [found for _, found in trace.stage_slabs(layer, queries)]
+    parts = [slabs for _, slabs in trace.stage_slabs(layer, queries)]
     return {
         stage: torch.cat(
             [pad(part[stage], (0, queries.stop - part[stage].shape[2])) for part in parts], dim=1
@@ -243,8 +243,8 @@ def _checked_step(trace: Trace, layer: int, stage: Stage, head: int, query: int,
 
 
 def _absent(config: ModelConfig, layer: int, stage: Stage) -> str:
-    found = [str(at) for at in range(config.n_layers) if _has(config.kernels(at), stage)]
-    where = f"Layers with one: {', '.join(found)}." if found else "No layer of this model has one."
+    having = [str(at) for at in range(config.n_layers) if _has(config.kernels(at), stage)]
+    where = f"Layers with one: {', '.join(having)}." if having else "No layer of this model has one."
     return f"Layer {layer} has {_LACKS[stage]}; {_INSTEAD[stage]}. {where}"
 
 

@@ -6,7 +6,7 @@ largest size, sign kept; only causal cells (key <= query) count.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -186,7 +186,7 @@ def stages_table(maps: Mapping[Stage, AttentionMap], tokens: Tokens) -> Table:
     """The rows of several stages of a head, in the order they are computed; all exact or all pooled."""
     ordered = [maps[stage] for stage in Stage if stage in maps]
     columns = _EXACT if ordered[0].pooled is None else _POOLED
-    rows = (row for attention in ordered for row in attention.rows(tokens))
+    rows = (row for head_map in ordered for row in head_map.rows(tokens))
     return Table.of(("layer", "head", "stage", *columns, "masked"), rows)
 
 
@@ -219,9 +219,9 @@ def exact_map(
 
 def head_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
     """The whole map: exact when the prompt fits `max_cells`, else pooled slab by slab."""
-    whole = _Whole(trace, layer, stage, head, max_cells)
+    whole = _whole(trace, layer, stage, head, max_cells)
     for first_row, slab in trace.slabs(layer, stage):
-        whole.add(slab, first_row)
+        whole.add(slab[head], first_row)
     return whole.result()
 
 
@@ -234,39 +234,48 @@ def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict
     held = [stage for stage in stages if trace.has(layer, stage)]
     if len(held) < len(stages):
         return {stage: head_map(trace, layer, stage, head, max_cells) for stage in held}
-    wholes = {stage: _Whole(trace, layer, stage, head, max_cells) for stage in stages}
+    wholes = {stage: _whole(trace, layer, stage, head, max_cells) for stage in stages}
     for first_row, slabs in trace.stage_slabs(layer):
         for stage, slab in slabs.items():
-            wholes[stage].add(slab, first_row)
+            wholes[stage].add(slab[head], first_row)
     return {stage: whole.result() for stage, whole in wholes.items()}
 
 
-class _Whole:
-    """One head's whole map while its slabs pass by: pooled, or kept as it is."""
+def _whole(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) -> "WholeMap[AttentionMap]":
+    distribution = is_distribution(stage, trace.model.config.kernels(layer))
+    empty = AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0, distribution=distribution)
+    return WholeMap(empty, len(trace.tokens), max_cells)
 
-    def __init__(self, trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) -> None:
-        block = -(-len(trace.tokens) // max_cells)
-        distribution = is_distribution(stage, trace.model.config.kernels(layer))
-        self._empty = AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0, block, distribution)
-        self._n_tokens, self._rows = len(trace.tokens), list[Tensor]()
-        self._pooler = Pooler(block, self._n_tokens) if block > 1 else None
-        self._facts = Facts()
 
-    def add(self, slab: Float[Tensor, "head query key"], first_row: int) -> None:
-        values = slab[self._empty.head].detach().float().cpu()
+class WholeMap(Generic[Map]):
+    """A head's whole map while its rows pass by: pooled, or kept as they are where they fit `max_cells`.
+
+    `empty` is the map without its cells.
+    """
+
+    def __init__(self, empty: Map, n_tokens: int, max_cells: int) -> None:
+        block = -(-n_tokens // max_cells)
+        self._empty, self._n_tokens = replace(empty, block=block), n_tokens
+        self._pooler = Pooler(block, n_tokens) if block > 1 else None
+        self._rows, self._facts = list[Tensor](), Facts()
+
+    def add(self, values: Float[Tensor, "query key"], first_row: int) -> None:
+        """Take the next rows, over keys 0..last row."""
+        values = values.detach().float().cpu()
         self._facts.add(values, first_row, 0)
         if self._pooler is None:
             self._rows.append(pad(values, (0, self._n_tokens - values.shape[1])))
         else:
             self._pooler.add(values)
 
-    def result(self) -> AttentionMap:
+    def result(self, *, row_sums: bool = True) -> Map:
+        """The map of all rows; `row_sums`: whether they mean anything."""
         if self._pooler is None:
             drawn = replace(self._empty, values=torch.cat(self._rows))
         else:
             pooled = self._pooler.result()
             drawn = replace(self._empty, values=pooled.values, pooled=pooled)
-        return self._facts.on(drawn, whole_rows=True)
+        return self._facts.on(drawn, whole_rows=row_sums)
 
 
 def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:
@@ -291,7 +300,7 @@ def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> flo
     scale. 1 if all is 0.
     """
     maps = tuple(maps)
-    counted = [_counted(one, first_token) for one in maps]
+    counted = [_counted(attention, first_token) for attention in maps]
     if not any(used.any() for _, used in counted):
         return 1.0 if first_token else shared_limit(maps, first_token=True)
     cells = np.concatenate([sizes[used] for sizes, used in counted])

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mta_viz.analysis.attention.changes import EMPTY_ROW
 from mta_viz.analysis.attention.maps import AttentionMap, Pooler
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.run.tracing import Progress, Trace
 from mta_viz.tables import Table
 
-EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
 TARGETS = ("previous", "duplicate", "induction", "sink", "self")
 
 
@@ -104,13 +104,13 @@ class PatternSums:
 
         NaN where no row counts; z also where no order of the keys would change anything.
         """
-        score, chance, size = (one / self.counted for one in (self.score, self.chance, self.on_size))
+        score, chance, size = (total / self.counted for total in (self.score, self.chance, self.on_size))
         varies = self.variance > 1e-12 * self.counted  # less is what rounding leaves of an even row
         z = (self.score - self.chance) / torch.where(varies, self.variance, torch.nan).sqrt()
-        found = {"distance": self.distance / self.rows, "even": self.even / self.rows}
-        found["negative"] = self.negative / self.size
+        results = {"distance": self.distance / self.rows, "even": self.even / self.rows}
+        results["negative"] = self.negative / self.size
         for row, name in enumerate(TARGETS):
-            found |= {
+            results |= {
                 name: score[row],
                 f"{name}.chance": chance[row],
                 f"{name}.lift": score[row] - chance[row],
@@ -118,7 +118,7 @@ class PatternSums:
                 f"{name}.positive": (size[row] + score[row]) / 2,
                 f"{name}.negative": (size[row] - score[row]) / 2,
             }
-        return found
+        return results
 
 
 def effective_keys(row: Float[Tensor, "head key"]) -> Float[Tensor, " head"]:
@@ -206,8 +206,8 @@ def all_thumbnails(
     there = tuple(layer for layer in all_layers if stage in trace.model.blocks[layer].attn.stages)
 
     def pooled(place: int, layer: int) -> Tensor:
-        told = None if progress is None else lambda share: progress((place + share) / len(there))
-        return _pooled(trace, layer, stage, block, len(trace.tokens), told)
+        share_done = None if progress is None else lambda share: progress((place + share) / len(there))
+        return _pooled(trace, layer, stage, block, len(trace.tokens), share_done)
 
     parts = [pooled(place, layer) for place, layer in enumerate(there)]
     side = -(-len(trace.tokens) // block)

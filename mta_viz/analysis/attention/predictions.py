@@ -85,14 +85,14 @@ class LogitLens(Printed):
         """Plain values: what every depth would predict, and the tokens chosen at every depth."""
         return {
             "position": self.position,
-            "tokens": [{"id": one, "piece": piece} for one, piece in zip(self.ids, self.pieces, strict=True)],
+            "tokens": [{"id": id, "piece": piece} for id, piece in zip(self.ids, self.pieces, strict=True)],
             "depths": [
                 {
                     "depth": depth,
                     "logits": self.logits[depth].tolist(),
                     "probabilities": self.probabilities[depth].tolist(),
                     "ranks": self.ranks[depth].tolist(),
-                    "top": [asdict(one) for one in top],
+                    "top": [asdict(token) for token in top],
                 }
                 for depth, top in enumerate(self.top)
             ],
@@ -130,7 +130,7 @@ def lens_over_layers(
         raise PromptError(f"token ids are 0 to {vocab - 1}; given: {', '.join(map(str, wrong))}")
     every = torch.stack([_logits(trace, depth, position) for depth in depths])
     top = tuple(_top(trace, logits, k) for logits in every)
-    ids = token_ids or tuple(one.id for one in top[-1])
+    ids = token_ids or tuple(token.id for token in top[-1])
     chosen = every[:, list(ids)]
     return LogitLens(
         position,
@@ -157,10 +157,10 @@ def _logits(trace: Trace, depth: int, position: int) -> Float[Tensor, " vocab"]:
 
 def _top(trace: Trace, logits: Float[Tensor, " vocab"], k: int) -> Predictions:
     probabilities, ids = logits.softmax(0).topk(min(k, len(logits)))
-    found = tuple(int(index) for index in ids)
+    tokens = tuple(int(index) for index in ids)
     return Predictions(
         Prediction(index, piece, float(probability))
-        for index, piece, probability in zip(found, _pieces(trace, found), probabilities, strict=True)
+        for index, piece, probability in zip(tokens, _pieces(trace, tokens), probabilities, strict=True)
     )
 
 

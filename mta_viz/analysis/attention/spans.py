@@ -101,8 +101,8 @@ def _pattern_places(text: str, pattern: str) -> list[tuple[int, int]]:
             f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are searched"
         )
     try:
-        found = regex.finditer(pattern, text, timeout=SECONDS, concurrent=True)
-        return [match.span() for match in found if match.end() > match.start()]
+        matches = regex.finditer(pattern, text, timeout=SECONDS, concurrent=True)
+        return [match.span() for match in matches if match.end() > match.start()]
     except regex.error as error:
         where = "" if error.pos is None else f" at character {error.pos}"
         raise PromptError(
@@ -135,16 +135,16 @@ def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
     if not needles or tokens.text is None:
         return ()
     question = _QUESTION.search(tokens.text)
-    found: list[Span] = []
+    spans: list[Span] = []
     for needle, place in zip(
-        needles, _token_ranges(tokens.spans, (one.span() for one in needles)), strict=True
+        needles, _token_ranges(tokens.spans, (match.span() for match in needles)), strict=True
     ):
         asked = " (asked)" if question and question["city"] == needle["city"] else ""
-        found.append(Span(needle["city"] + asked, next_letter(found), place.start, place.stop))
+        spans.append(Span(needle["city"] + asked, next_letter(spans), place.start, place.stop))
     if question:
         (place,) = _token_ranges(tokens.spans, [question.span()])
-        found.append(Span("question", QUESTION, place.start, place.stop))
-    return tuple(found)
+        spans.append(Span("question", QUESTION, place.start, place.stop))
+    return tuple(spans)
 
 
 def check_span(span: Span, query: int) -> None:
@@ -196,16 +196,16 @@ def span_results(
 
     `rows`: one query's row over the keys it sees, at every stage of the layer.
     """
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     for stage, row in rows.items():
         if stage.value.unit == "score":
-            found[f"span.{stage.value.key}"] = log_odds(row, span)
+            results[f"span.{stage.value.key}"] = log_odds(row, span)
         else:
-            found[f"span.{stage.value.key}"], found[f"mass.{stage.value.key}"] = share_and_mass(row, span)
+            results[f"span.{stage.value.key}"], results[f"mass.{stage.value.key}"] = share_and_mass(row, span)
     for before, after in steps:
-        gain = found[f"span.{after.value.key}"] - found[f"span.{before.value.key}"]
-        found[f"gain.{after.value.key}"] = gain
-    return found
+        gain = results[f"span.{after.value.key}"] - results[f"span.{before.value.key}"]
+        results[f"gain.{after.value.key}"] = gain
+    return results
 
 
 def _inside(row: Tensor, span: Span) -> Tensor:

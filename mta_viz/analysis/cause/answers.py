@@ -40,6 +40,10 @@ class Answer:
     text: str
     source: Literal["given", "needle", "likeliest"]
 
+    def as_data(self) -> dict[str, object]:
+        """As JSON-ready values."""
+        return vars(self) | {"ids": list(self.ids)}
+
 
 def answer_after(trace: Trace, text: str | None = None) -> Answer:
     """The answer of a text; of None the needle's number in a needle prompt, else the likeliest token.
@@ -60,8 +64,8 @@ def asked_value(tokens: Tokens) -> str | None:
     for span in needle_spans(tokens):
         if span.name.endswith("(asked)") and tokens.text is not None:
             needle = tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]]
-            found = _VALUE.search(needle)
-            return found[1] if found else None
+            value = _VALUE.search(needle)
+            return value[1] if value else None
     return None
 
 
@@ -106,7 +110,7 @@ class AnswerMeter:
 
 def first_layer(plan: Sequence[Intervention], n_layers: int) -> int:
     """The first layer a plan changes; `n_layers` for an empty one."""
-    return min((one.layer for one in plan), default=n_layers)
+    return min((intervention.layer for intervention in plan), default=n_layers)
 
 
 def log_odds(log_probability: float) -> float:
@@ -171,22 +175,23 @@ def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None 
 
 def answer_board(meter: AnswerMeter, edited_run: Trace, plan: Sequence[Intervention]) -> Board:
     """Both runs' answers. Raises MtaVizError where a run's logits are NaN."""
-    found = meter.log_probability(plan)
-    return Board(tuple(plan), meter.answer, meter.before, found, _top(meter.trace, edited_run))
+    after = meter.log_probability(plan)
+    top = tuple(TokenChange(*token) for token in likeliest(meter.trace, edited_run))
+    return Board(tuple(plan), meter.answer, meter.before, after, top)
 
 
-def _top(original: Trace, edited_run: Trace) -> tuple[TokenChange, ...]:
-    last = len(original.tokens) - 1
+def likeliest(a: Trace, b: Trace) -> list[tuple[int, str, float, float]]:
+    """A's five likeliest next tokens, then those of B's five that are not among them.
+
+    Id, label, probability in A and in B; the ids mean the same in both. Raises MtaVizError where a run's
+    logits are NaN.
+    """
     pieces: dict[int, str] = {}
-    for run in (original, edited_run):
-        pieces |= {one.id: one.piece for one in top_tokens(run, last, TOP) if one.id not in pieces}
-    before, after = (
-        run.logits(slice(last, last + 1))[0].softmax(0)[list(pieces)].tolist()
-        for run in (original, edited_run)
-    )
-    return tuple(
-        TokenChange(*pieces_of, *p) for pieces_of, *p in zip(pieces.items(), before, after, strict=True)
-    )
+    for run in (a, b):
+        tokens = top_tokens(run, len(run.tokens) - 1, TOP)
+        pieces |= {token.id: token.piece for token in tokens if token.id not in pieces}
+    before, after = (run.logits(slice(-1, None))[0].softmax(0)[list(pieces)].tolist() for run in (a, b))
+    return [(*token, *p) for token, *p in zip(pieces.items(), before, after, strict=True)]
 
 
 def unchanged_without_a_plan(trace: Trace) -> bool:

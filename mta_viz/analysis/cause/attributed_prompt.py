@@ -1,4 +1,8 @@
-"""Attribution in one call: from a prompt and an answer to what the answer rests on, as values and as data."""
+"""Attribution in one call: from a prompt and an answer to what the answer rests on.
+
+`attribute` asks about the prompt's tokens, or one layer's maps; `attribute_heads` about every head's map at
+one stage, by integrated gradients and by ablation. How a value is measured is `attribution`'s.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,13 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.analysis.attention.maps import AttentionMap, WholeMap
 from mta_viz.analysis.cause.answers import Answer, answer_after
 from mta_viz.analysis.cause.attribution import (
     MOST_TOKENS,
     SECONDS,
     Attribution,
     Baseline,
-    Keep,
     ablate_maps,
     ablate_tokens,
     integrated_gradients,
@@ -22,15 +26,17 @@ from mta_viz.analysis.cause.attribution import (
     largest_tokens,
 )
 from mta_viz.errors import PromptError
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.scoring import Question
-from mta_viz.run.tracing import Trace, capture, tokenize
+from mta_viz.run.tracing import Progress, Trace, capture, tokenize
+from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
 Method = Literal["gradients", "ablation"]
 Groups = Sequence[Sequence[int]]
+CELLS = 256
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,33 +63,41 @@ class AttributedPrompt(Printed):
             values = values.index_fill(0, torch.tensor(list(group)), float(value))
         return values
 
+    def table(self) -> Table:
+        """A line a token: what it brings in nats, NaN where that was not measured."""
+        rows = zip(range(len(self.tokens)), self.tokens.pieces, self.by_token().tolist(), strict=True)
+        return Table.of(("position", "token", "value"), rows)
+
+    def largest(self) -> list[tuple[Sequence[int], float]]:
+        """Positions with what they bring in nats, largest |value| first; none of maps."""
+        if self.found.values.ndim != 1:
+            return []
+        places = self.groups if self.of == "groups" else [(at,) for at in range(len(self.tokens))]
+        return sorted(zip(places, self.found.values.tolist(), strict=True), key=lambda row: -abs(row[1]))
+
     def _title(self) -> str:
-        found = self.found
-        return (
-            f"log p({self.answer.text!r}) = {found.score:.3f} nats: {found.method} of {self.of}"
-            f"{completeness(found.error, found.reached)}"
-        )
+        values, answer = self.found, self.answer.text
+        rough = completeness(values.error, values.reached)
+        return f"log p({answer!r}) = {values.score:.3f} nats: {values.method} of {self.of}{rough}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Tokens or groups, largest |value| first; no table of maps."""
-        if self.found.values.ndim != 1:
-            return (), []
-        places = self.groups if self.of == "groups" else [(at,) for at in range(len(self.tokens))]
-        rows = sorted(zip(self.found.values.tolist(), places, strict=True), key=lambda row: -abs(row[0]))
-        pieces = self.tokens.pieces
-        told = [(", ".join(map(str, at)), "".join(pieces[i] for i in at), number(nats)) for nats, at in rows]
-        return ("position", "token", "nats"), told
+        pieces, largest = self.tokens.pieces, self.largest()
+        rows = [
+            (", ".join(map(str, at)), "".join(pieces[i] for i in at), number(nats)) for at, nats in largest
+        ]
+        return (("position", "token", "nats") if rows else ()), rows
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them."""
-        found = vars(self.found) | {"values": self.found.values.tolist()}
-        del found["integral"]
+        facts = vars(self.found) | {"values": self.found.values.tolist()}
+        del facts["integral"]
         return {
             "tokens": list(self.tokens.pieces),
-            "answer": vars(self.answer) | {"ids": list(self.answer.ids)},
+            "answer": self.answer.as_data(),
             "of": self.of,
             **({"groups": [list(group) for group in self.groups]} if self.of == "groups" else {}),
-            **found,
+            **facts,
         }
 
 
@@ -105,7 +119,7 @@ def attribute(
     layer: int | None = None,
     stage: Stage | None = None,
     max_seconds: float = SECONDS,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
     keep: Callable[[AttributedPrompt], None] | None = None,
     after: AttributedPrompt | None = None,
 ) -> AttributedPrompt:
@@ -124,18 +138,19 @@ def attribute(
     _check_choices(method, baseline, groups, layer, stage)
     asked = ask(model, prompt, answer, position)
     if layer is not None and stage is not None:
-        found = _of_maps(asked, layer, stage, method, max_seconds, progress)
-        return asked.told("maps" if method == "gradients" else "heads", found)
+        return asked.of_maps(layer, stage, method, max_seconds, progress)
     if method == "gradients":
-        start = "mean" if baseline is None else baseline
-        kept = None if keep is None else lambda so_far: keep(asked.told("tokens", so_far))
-        earlier = None if after is None else after.found
-        return asked.told("tokens", _gradients(asked, start, max_seconds, progress, kept, earlier))
+        kept = None if keep is None else lambda so_far: keep(asked.result("tokens", so_far))
+        gradients = integrated_gradients(
+            model, asked.question, baseline="mean" if baseline is None else baseline, max_seconds=max_seconds,
+            progress=progress, keep=kept, after=None if after is None else after.found,
+        )  # fmt: skip
+        return asked.result("tokens", gradients)
     first, then = _two_parts(progress, bool(groups) or asked.is_short)
-    groups = groups or _candidates(asked, max_seconds, first)
+    groups = groups or asked.candidates(max_seconds, first)
     token = None if baseline is None else int(baseline)
     ablated = ablate_tokens(model, asked.question, groups, baseline=token, progress=then)
-    return asked.told("groups", ablated, groups)
+    return asked.result("groups", ablated, groups)
 
 
 def _check_choices(
@@ -178,11 +193,31 @@ class Asked:
             return self.trace
         return capture(self.trace.model, (*question.prompt, *question.before))
 
-    def told(
-        self, of: Literal["tokens", "groups", "maps", "heads"], found: Attribution, groups: Groups = ()
+    def candidates(self, max_seconds: float, progress: Progress | None) -> Groups:
+        """Every token where they are few; else those the integrated gradients single out."""
+        if self.is_short:
+            return tuple((position,) for position in range(len(self.trace.tokens)))
+        model = self.trace.model
+        return largest_tokens(
+            integrated_gradients(model, self.question, max_seconds=max_seconds, progress=progress)
+        )
+
+    def of_maps(
+        self, layer: int, stage: Stage, method: Method, max_seconds: float, progress: Progress | None
+    ) -> AttributedPrompt:
+        """One layer's maps: cells by gradients, heads by ablation."""
+        if method == "ablation":
+            return self.result("heads", ablate_maps(self.whole(), layer, stage, self.question))
+        cells = integrated_gradients_of_maps(
+            self.whole(), layer, stage, self.question, max_seconds=max_seconds, progress=progress
+        )
+        return self.result("maps", cells)
+
+    def result(
+        self, of: Literal["tokens", "groups", "maps", "heads"], values: Attribution, groups: Groups = ()
     ) -> AttributedPrompt:
         """With what it rests on."""
-        return AttributedPrompt(self.trace.tokens, self.answer, of, groups, found)
+        return AttributedPrompt(self.trace.tokens, self.answer, of, groups, values)
 
 
 def ask(
@@ -204,46 +239,158 @@ def _until(tokens: Tokens, position: int | None) -> Tokens | tuple[int, ...]:
     return tuple(tokens.ids[: position + 1])
 
 
-def _gradients(
-    asked: Asked,
-    baseline: Baseline,
-    max_seconds: float,
-    progress: Callable[[float], None] | None,
-    keep: Keep | None = None,
-    after: Attribution | None = None,
-) -> Attribution:
-    return integrated_gradients(
-        asked.trace.model, asked.question, baseline=baseline, max_seconds=max_seconds, progress=progress,
-        keep=keep, after=after,
-    )  # fmt: skip
+def _part(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """Progress of a part of the work, from `start` on."""
+    return None if progress is None else lambda done: progress(start + share * done)
 
 
-def _two_parts(
-    progress: Callable[[float], None] | None, only_second: bool
-) -> tuple[Callable[[float], None] | None, Callable[[float], None] | None]:
+def _two_parts(progress: Progress | None, only_second: bool) -> tuple[Progress | None, Progress | None]:
     """Progress of two steps, each half of the work, or of the second alone."""
-    if progress is None or only_second:
-        return None, progress
-    return (lambda done: progress(done / 2)), (lambda done: progress((1 + done) / 2))
+    return (None, progress) if only_second else (_part(progress, 0.0, 0.5), _part(progress, 0.5, 0.5))
 
 
-def _candidates(asked: Asked, max_seconds: float, progress: Callable[[float], None] | None) -> Groups:
-    """Every token where they are few; else those the integrated gradients single out."""
-    if asked.is_short:
-        return tuple((position,) for position in range(len(asked.trace.tokens)))
-    return largest_tokens(_gradients(asked, "mean", max_seconds, progress))
+@dataclass(frozen=True)
+class LayerAttribution:
+    """One layer's maps, nats of log p(answer) a head. `maps`: integrated gradients, pooled beyond 256 tokens.
+
+    `sums` and `sizes` [head]: of all cells' values, and of their sizes. `ablated` [head]: what is lost
+    without the head's map. `error`, `reached`, `steps`: of the integral, as in `Attribution`.
+    """
+
+    layer: int
+    maps: tuple[AttentionMap, ...]
+    sums: Float[Tensor, " head"]
+    sizes: Float[Tensor, " head"]
+    ablated: Float[Tensor, " head"]
+    error: float | None
+    reached: bool | None
+    steps: int | None
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values; the maps are left out."""
+        numbers = {name: getattr(self, name).tolist() for name in ("sums", "sizes", "ablated")}
+        return {name: value for name, value in vars(self).items() if name != "maps"} | numbers
 
 
-def _of_maps(
-    asked: Asked,
-    layer: int,
-    stage: Stage,
-    method: Method,
-    max_seconds: float,
-    progress: Callable[[float], None] | None,
-) -> Attribution:
-    if method == "gradients":
-        return integrated_gradients_of_maps(
-            asked.whole(), layer, stage, asked.question, max_seconds=max_seconds, progress=progress
+@dataclass(frozen=True, repr=False)
+class AttributedHeads(Printed):
+    """`layers` in the order asked for. `trace`: of the prompt and the answer's tokens that are read."""
+
+    trace: Trace
+    answer: Answer
+    stage: Stage
+    layers: tuple[LayerAttribution, ...]
+
+    def table(self) -> Table:
+        """A line a head: sum and sum of sizes over its map's cells, what is lost without it, the error."""
+        rows = [
+            (layer.layer, head, self.stage.value.hook, *values, layer.error or 0.0)
+            for layer in self.layers
+            for head, values in enumerate(torch.stack([layer.sums, layer.sizes, layer.ablated], 1).tolist())
+        ]
+        columns = ("layer", "head", "stage", "sum", "sum_of_sizes", "ablated", "completeness_error")
+        return Table.of(columns, rows)
+
+    def _title(self) -> str:
+        error = max((layer.error for layer in self.layers if layer.error is not None), default=None)
+        return (
+            f"log p({self.answer.text!r}): gradients of {self.stage.value.hook}, {len(self.layers)} layers"
+            f"{completeness(error, self.reached)}"
         )
-    return ablate_maps(asked.whole(), layer, stage, asked.question)
+
+    def _table(self) -> tuple[Row, Sequence[Row]]:
+        """Heads by the size of what their maps bring, in nats."""
+        table: Any = self.table().rows
+        heads = sorted(table, key=lambda row: -abs(row[3]))
+        rows = [
+            (f"L{layer} H{head}", number(brings), number(lost))
+            for layer, head, _, brings, _, lost, _ in heads
+        ]
+        return ("head", "nats", "lost without"), rows
+
+    @property
+    def reached(self) -> bool:
+        """Whether the gradients of every layer are as complete as was asked for."""
+        return all(layer.reached for layer in self.layers)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Those of the maps' axes."""
+        return self.trace.tokens
+
+    def of(self, layer: int) -> LayerAttribution | None:
+        """One layer, if it is there."""
+        return next((measured for measured in self.layers if measured.layer == layer), None)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, as the command prints them."""
+        return {
+            "tokens": list(self.tokens.pieces),
+            "answer": self.answer.as_data(),
+            "stage": self.stage.value.hook,
+            "layers": [layer.as_data() for layer in self.layers],
+        }
+
+
+def attribute_heads(
+    model: HookedMTA,
+    prompt: str | Tokens | Sequence[int],
+    stage: Stage,
+    *,
+    answer: str | None = None,
+    position: int | None = None,
+    layers: Sequence[int] | None = None,
+    max_seconds: float = SECONDS,
+    progress: Progress | None = None,
+    keep: Callable[[AttributedHeads], None] | None = None,
+) -> AttributedHeads:
+    """What log p(answer) after `position` rests on in each head's map at `stage`, layer by layer.
+
+    Gradients run from maps of zeros, at most about `max_seconds` a layer; what enters a layer is held as it
+    was. `layers`: None is all that have the stage. `keep` is told the layers so far. Raises PromptError for
+    layers without the stage, and as `attribute` does.
+
+    >>> final = mta_viz.Stage.PATTERN
+    >>> found = mta_viz.attribute_heads(model, trace.tokens, final, layers=[3], max_seconds=1.0)
+    >>> found.of(3).sums.shape
+    torch.Size([2])
+    """
+    there = [at for at in range(model.config.n_layers) if stage in layer_stages(model.config.kernels(at))]
+    wanted = there if layers is None else list(layers)
+    if not wanted or set(wanted) - set(there):
+        raise PromptError(f"the stage {stage.value.hook} exists in the layers {there}; asked for: {wanted}")
+    asked = ask(model, prompt, answer, position)
+    heads = AttributedHeads(asked.whole(), asked.answer, stage, ())
+    work = [model.config.n_layers - layer for layer in wanted]
+    for place, layer in enumerate(wanted):
+        part = _part(progress, sum(work[:place]) / sum(work), work[place] / sum(work))
+        measured = _layer(heads.trace, layer, stage, asked.question, max_seconds, part)
+        heads = AttributedHeads(heads.trace, asked.answer, stage, (*heads.layers, measured))
+        if keep is not None:
+            keep(heads)
+    return heads
+
+
+def _layer(
+    whole: Trace, layer: int, stage: Stage, question: Question, max_seconds: float, progress: Progress | None
+) -> LayerAttribution:
+    gradients = integrated_gradients_of_maps(
+        whole, layer, stage, question, max_seconds=max_seconds, progress=progress
+    )
+    cells = gradients.values.double().flatten(1)
+    return LayerAttribution(
+        layer,
+        tuple(_drawn(layer, head, stage, values) for head, values in enumerate(gradients.values)),
+        cells.sum(1).float(),
+        cells.abs().sum(1).float(),
+        ablate_maps(whole, layer, stage, question).values,
+        gradients.error,
+        gradients.reached,
+        gradients.steps,
+    )
+
+
+def _drawn(layer: int, head: int, stage: Stage, values: Float[Tensor, "query key"]) -> AttentionMap:
+    whole = WholeMap(AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0), len(values), CELLS)
+    whole.add(values, 0)
+    return whole.result(row_sums=False)

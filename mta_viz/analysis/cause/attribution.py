@@ -77,14 +77,14 @@ def integrated_gradients(
     real = embedded(model, torch.tensor([question.prompt])).float()
     base, words = _baseline(model, baseline)
 
-    def told(found: Integral) -> Attribution:
-        return replace(_gradients(words, found.values[0], found, max_error), integral=found)
+    def attribution(integral: Integral) -> Attribution:
+        return replace(_gradients(words, integral.values[0], integral, max_error), integral=integral)
 
-    return told(
+    return attribution(
         integrate(
             of_embeddings(model, question), real, base.float().expand_as(real), at_once=at_once,
             max_error=max_error, max_seconds=max_seconds, progress=progress,
-            keep=None if keep is None else lambda found: keep(told(found)),
+            keep=None if keep is None else lambda integral: keep(attribution(integral)),
             summed=lambda values: values.cpu().double().sum(-1),
             after=None if after is None else after.integral,
         )
@@ -136,12 +136,12 @@ def integrated_gradients_of_maps(
     the layer is held as it was. `trace`: of the prompt with `question.before` after it.
     """
     maps = _maps(trace, layer, stage, question).float()
-    found = integrate(
+    integral = integrate(
         of_maps(trace, layer, stage, question), maps, torch.zeros_like(maps),
         at_once=_points_at_once(trace.model, len(trace.tokens)), max_error=max_error, max_seconds=max_seconds,
         progress=progress,
     )  # fmt: skip
-    return _gradients("maps of zeros", found.values[0], found, max_error)
+    return _gradients("maps of zeros", integral.values[0], integral, max_error)
 
 
 def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> Attribution:
@@ -158,16 +158,16 @@ def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> A
     return Attribution("ablation", "a map of zeros", by_head, whole)
 
 
-def largest_tokens(found: Attribution, count: int = MOST_TOKENS) -> tuple[tuple[int], ...]:
+def largest_tokens(attribution: Attribution, count: int = MOST_TOKENS) -> tuple[tuple[int], ...]:
     """The positions of largest |value|, each a group of its own, in the prompt's order: what to ablate."""
-    kept = found.values.abs().topk(min(count, len(found.values))).indices.sort().values
+    kept = attribution.values.abs().topk(min(count, len(attribution.values))).indices.sort().values
     return tuple((position,) for position in kept.tolist())
 
 
-def _gradients(baseline: str, values: Tensor, found: Integral, max_error: float) -> Attribution:
+def _gradients(baseline: str, values: Tensor, integral: Integral, max_error: float) -> Attribution:
     return Attribution(
-        "integrated gradients", baseline, values.float(), found.score, found.baseline_score, found.error,
-        found.error <= max_error, found.steps,
+        "integrated gradients", baseline, values.float(), integral.score, integral.baseline_score,
+        integral.error, integral.error <= max_error, integral.steps,
     )  # fmt: skip
 
 
@@ -179,10 +179,10 @@ def _counted(score: Callable[[Tensor], Tensor], total: int, progress: Progress |
 
     def counted(inputs: Tensor) -> Tensor:
         nonlocal calls
-        found = score(inputs)
+        scores = score(inputs)
         calls += 1
         progress(min(calls / total, 1.0))
-        return found
+        return scores
 
     return counted
 

@@ -90,22 +90,22 @@ def integrate(
     from captum.attr import IntegratedGradients  # takes seconds the first time: before the watch starts
 
     watch = _Watch(max_error, max_seconds, progress)
-    told = watch.told(score)
-    path = _Path(told, IntegratedGradients(told), real, base, at_once, summed)
+    counted = watch.counted(score)
+    path = _Path(counted, IntegratedGradients(counted), real, base, at_once, summed)
     ends = path.scores((0.0, 1.0))
     if after is None:
         stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
     else:
         stretches = path.taken_up(after, ends)
     while True:
-        found = path.total(stretches)
+        integral = path.total(stretches)
         if keep is not None:
-            keep(found)
-        if found.error <= max_error or path.steps >= MOST_STEPS:
-            return found
+            keep(integral)
+        if integral.error <= max_error or path.steps >= MOST_STEPS:
+            return integral
         begun = after is None or path.steps > after.steps  # to go on is to do one round at least
-        if not watch.has_time(found.error) and begun:
-            return found
+        if not watch.has_time(integral.error) and begun:
+            return integral
         stretches = path.halved(stretches)
 
 
@@ -134,7 +134,7 @@ class _Path:
     def taken_up(self, after: Integral, ends: Sequence[float]) -> list[Stretch]:
         """The stretches of an earlier integral between the same `ends`."""
         there = (after.baseline_score, after.score)
-        if max(abs(one - other) for one, other in zip(there, ends, strict=True)) > SAME:
+        if max(abs(before - now) for before, now in zip(there, ends, strict=True)) > SAME:
             raise PromptError(
                 "the integral to go on from is of another question: its scores at the baseline and the "
                 f"prompt are {there[0]:.4g} and {there[1]:.4g} nats, here {ends[0]:.4g} and {ends[1]:.4g}. "
@@ -147,35 +147,40 @@ class _Path:
         """The score at points of the path."""
         with torch.no_grad():
             parts = [self.score(self._points(part)) for part in _parts(shares, self.at_once)]
-        return [float(one) for part in parts for one in part]
+        return [float(value) for part in parts for value in part]
 
     def stretches(self, wanted: Sequence[tuple[float, float, float, float]]) -> list[Stretch]:
         """Of each (start, stop, score at start, at stop); as many in one call of captum as fit."""
-        found = []
+        made = []
         for part in _parts(wanted, self.at_once // STEPS):
-            starts, stops = [one[0] for one in part], [one[1] for one in part]
-            for one, values in zip(part, self._gradients(starts, stops), strict=True):
-                found.append(Stretch(one[0], one[1], values[None].cpu(), (one[2], one[3])))
-        return found
+            starts, stops = [ends[0] for ends in part], [ends[1] for ends in part]
+            for ends, values in zip(part, self._gradients(starts, stops), strict=True):
+                made.append(Stretch(ends[0], ends[1], values[None].cpu(), (ends[2], ends[3])))
+        return made
 
     def halved(self, stretches: Sequence[Stretch]) -> list[Stretch]:
         """The worst one in two; where many points fit in a call, all that are as bad as the mean."""
         most = max(self.at_once // (2 * STEPS), 1)
-        worst = sorted(stretches, key=lambda one: one.error, reverse=True)
-        bad = sum(one.error >= sum(one.error for one in worst) / len(worst) for one in worst)
+        worst = sorted(stretches, key=lambda stretch: stretch.error, reverse=True)
+        bad = sum(stretch.error >= sum(stretch.error for stretch in worst) / len(worst) for stretch in worst)
         chosen, rest = worst[: min(bad, most)], worst[min(bad, most) :]
-        middles = [(one.start + one.stop) / 2 for one in chosen]
+        middles = [(stretch.start + stretch.stop) / 2 for stretch in chosen]
         made = []
-        for one, middle, score in zip(chosen, middles, self.scores(middles), strict=True):
-            made += [(one.start, middle, one.scores[0], score), (middle, one.stop, score, one.scores[1])]
+        for stretch, middle, score in zip(chosen, middles, self.scores(middles), strict=True):
+            made += [
+                (stretch.start, middle, stretch.scores[0], score),
+                (middle, stretch.stop, score, stretch.scores[1]),
+            ]
         return [*rest, *self.stretches(made)]
 
     def total(self, stretches: Sequence[Stretch]) -> Integral:
         """All stretches together."""
-        values = torch.stack([one.values for one in stretches]).sum(0)
-        first = min(stretches, key=lambda one: one.start).scores[0]
-        last = max(stretches, key=lambda one: one.stop).scores[1]
-        error = max(abs(sum(one.gap for one in stretches)), sum(one.error for one in stretches))
+        values = torch.stack([stretch.values for stretch in stretches]).sum(0)
+        first = min(stretches, key=lambda stretch: stretch.start).scores[0]
+        last = max(stretches, key=lambda stretch: stretch.stop).scores[1]
+        error = max(
+            abs(sum(stretch.gap for stretch in stretches)), sum(stretch.error for stretch in stretches)
+        )
         share = error / max(abs(last - first), 1e-12)
         return Integral(values, share, self.steps, last, first, tuple(stretches))
 
@@ -185,14 +190,14 @@ class _Path:
 
     def _gradients(self, starts: Sequence[float], stops: Sequence[float]) -> Tensor:
         self.steps += STEPS * len(starts)
-        found = self.method.attribute(
+        gradients = self.method.attribute(
             self._points(stops),
             baselines=self._points(starts),
             n_steps=STEPS,
             method="gausslegendre",
             internal_batch_size=max(self.at_once, len(starts)),
         ).detach()
-        return found if self.summed is None else self.summed(found)
+        return gradients if self.summed is None else self.summed(gradients)
 
 
 def _parts(items: Sequence, size: int) -> list[Sequence]:
@@ -209,16 +214,16 @@ class _Watch:
         self.first_error: float | None = None
         self.nearer = 0.0
 
-    def told(self, score: Score) -> Score:
+    def counted(self, score: Score) -> Score:
         """The same function, which says after each call how far the work is."""
 
-        def counted(inputs: Tensor) -> Tensor:
-            found = score(inputs)
+        def report(inputs: Tensor) -> Tensor:
+            scores = score(inputs)
             if self.progress is not None:
                 self.progress(min(max(self.spent / self.max_seconds, self.nearer), 1.0))
-            return found
+            return scores
 
-        return counted
+        return report
 
     @property
     def spent(self) -> float:

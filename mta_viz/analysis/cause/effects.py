@@ -6,7 +6,7 @@ Owns the values, the file's format and whether a file belongs to a checkpoint. M
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from mta_viz.checkpoint.validate import Measured, from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.plans import Plan, PlanData, plan_as_data
+from mta_viz.tables import Table
 
 FILE = "effects.json"
 FORMAT = "mta_viz effects 1"
@@ -76,13 +77,25 @@ class Effects:
 
         Harm: how far the answer's log-probability falls; not finite comes first.
         """
-        found = [(kernel_of(effect), effect) for effect in self.effects]
-        kept = [(one, effect) for one, effect in found if one and where in (None, one.where)]
+        effects = [(kernel_of(effect), effect) for effect in self.effects]
+        kept = [(kernel, effect) for kernel, effect in effects if kernel and where in (None, kernel.where)]
         return dict(sorted(kept, key=lambda pair: _harm(pair[1])))
 
     def of_plan(self, plan: Plan) -> Effect | None:
         """The effect of a plan, None where it was not measured."""
         return next((effect for effect in self.effects if effect.plan == plan), None)
+
+    def table(self) -> Table:
+        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
+        rows = []
+        for effect in self.effects:
+            kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
+            if kernel is not None:
+                ends = [end for change in changes for end in astuple(change)]
+                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
+        measured = ("accuracy_change", "log_probability_change")
+        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
+        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
 
 
 @dataclass(frozen=True)
@@ -105,9 +118,9 @@ def kernel_of(effect: Effect) -> KernelId | None:
     """The kernel an effect is about; None for plans of several, and for whole matrices."""
     if len(effect.plan) != 1:
         return None
-    (one,) = effect.plan
-    if isinstance(one, KernelToIdentity | MixingToIdentity) and one.head is not None:
-        return KernelId(one.layer, one.head, one.where)
+    (part,) = effect.plan
+    if isinstance(part, KernelToIdentity | MixingToIdentity) and part.head is not None:
+        return KernelId(part.layer, part.head, part.where)
     return None
 
 
@@ -122,12 +135,12 @@ def find_effects(folder: Path) -> Effects | Absent:
     if not door.is_there(file):
         return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
     try:
-        found = read_effects(file)
-        if found.sha256 != sha256(folder):
+        effects = read_effects(file)
+        if effects.sha256 != sha256(folder):
             return Absent(f"{FILE} was measured on other weights: they have changed since.")
     except MtaVizError as error:
         return Absent(str(error))
-    return found
+    return effects
 
 
 def read_effects(file: Path) -> Effects:

@@ -109,7 +109,7 @@ def moved_mass(
 
 
 def _mass_moved(trace: Trace, other: Trace, kernel: KernelId) -> tuple[float, int]:
-    slabs = (one.slabs(kernel.layer, Stage.PATTERN) for one in (trace, other))
+    slabs = (run.slabs(kernel.layer, Stage.PATTERN) for run in (trace, other))
     rows = [
         moved_mass(with_kernel[kernel.head].cpu().double(), without[kernel.head].cpu().double())
         for (_, with_kernel), (_, without) in zip(*slabs, strict=True)
@@ -120,8 +120,8 @@ def _mass_moved(trace: Trace, other: Trace, kernel: KernelId) -> tuple[float, in
 
 def _span_gain(trace: Trace, other: Trace, kernel: KernelId, span: Span, query: int) -> SpanGain:
     shares = []
-    for one in (trace, other):
-        row = one.map(kernel.layer, Stage.PATTERN, kernel.head, queries=slice(query, query + 1))
+    for run in (trace, other):
+        row = run.map(kernel.layer, Stage.PATTERN, kernel.head, queries=slice(query, query + 1))
         share, _ = share_and_mass(row[:, : query + 1], span)
         shares.append(float(share))
     return SpanGain(span, query, *shares)

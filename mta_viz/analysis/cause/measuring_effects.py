@@ -1,7 +1,7 @@
 """What each kernel does for a task: one at a time to identity, all measured on the same samples.
 
-Owns the samples, the list of plans and the measuring; the table and its file are
-`mta_viz.analysis.cause.effects`.
+Owns the samples, the list of plans and the measuring, which need the tasks; the table and its file,
+which the app reads without them, are `mta_viz.analysis.cause.effects`.
 """
 
 import math
@@ -56,16 +56,16 @@ def effect_plans(config: ModelConfig) -> list[Plan]:
     """Every kernel alone, every mixing matrix's row alone and as a whole, then all of it at once."""
     everything = everything_to_identity(config)
     plans: list[Plan] = []
-    for one in everything:
-        if isinstance(one, MixingToIdentity):
-            plans += [(replace(one, head=head),) for head in range(config.n_heads)]
-        plans.append((one,))
+    for intervention in everything:
+        if isinstance(intervention, MixingToIdentity):
+            plans += [(replace(intervention, head=head),) for head in range(config.n_heads)]
+        plans.append((intervention,))
     return [*plans, everything] if len(everything) > 1 else plans
 
 
 def head_plans(config: ModelConfig) -> list[Plan]:
     """Every head off, alone."""
-    return [(one,) for one in heads_alone(config)]
+    return [(head_off,) for head_off in heads_alone(config)]
 
 
 def needle_setting(config: ModelConfig) -> str:
@@ -78,13 +78,13 @@ def needle_batches(model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: i
     """Samples over the depths in turn, at half the trained length. Raises PromptError as the task does."""
     check_vocabulary(model, tokenizer)
     length, n_depths = model.config.n_ctx // 2, len(DEPTHS)
-    made = [
+    drawn = [
         make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
         for i in range(samples)
     ]
     batches = []
     for start, stop in parts(model, samples, length):
-        part = made[start:stop]
+        part = drawn[start:stop]
         answers = tuple(sample.answer_ids for sample in part)
 
         def right(greedy: Tensor, part: list = part) -> list[bool]:
@@ -168,7 +168,7 @@ def _outcome(
 
 
 def _first_layer(plan: Plan) -> int:
-    return min(one.layer for one in plan)
+    return min(intervention.layer for intervention in plan)
 
 
 def _work(model: HookedMTA, plan: Plan) -> int:

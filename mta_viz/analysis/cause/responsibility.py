@@ -3,8 +3,6 @@
 After the softmax everything up to the values is linear: convolution, head mixing, weighting the values. So
 the contribution splits exactly into one number a cell of the softmax maps, without gradients. Held fixed,
 each as the run left it: the group norm's scale, the gate, and the scale of the final norm.
-
-Responsibility in one call: from a prompt and an answer to the softmax cells of every layer it rests on.
 """
 
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
 AFTER_SOFTMAX = {Stage.SOFTMAX_KQ.value.hook, Stage.PATTERN.value.hook, "hook_z"}
@@ -61,6 +60,17 @@ class Responsibility:
         """|sum of cells - total|, over the sum of the cells' sizes."""
         gap = abs(float(self.values.double().sum() - self.heads.double().sum()))
         return gap / max(float(self.values.abs().double().sum()), 1e-30)
+
+    def as_data(self) -> dict[str, Any]:
+        """The sums as plain values."""
+        sums = {"sources": self.sources.tolist(), "targets": self.heads.tolist()}
+        return {"layer": self.layer, "total": self.total, "error": self.error, **sums}
+
+    def cells_as_data(self) -> dict[str, Any]:
+        """The cells as plain values, the largest by themselves too."""
+        cells = [vars(cell) for cell in largest_cells(self)]
+        place = {"layer": self.layer, "first_query": self.first_query}
+        return {**place, "cells": cells, "values": self.values.tolist()}
 
 
 def responsibility(
@@ -188,14 +198,23 @@ class ResponsiblePrompt(Printed):
     logit: float
     layers: tuple[Responsibility, ...]
 
+    def table(self) -> Table:
+        """A line a head: what comes through its softmax map, and what leaves at its output; logit units."""
+        rows = [
+            (layer.layer, head, *sums)
+            for layer in self.layers
+            for head, sums in enumerate(torch.stack([layer.sources, layer.heads], 1).tolist())
+        ]
+        return Table.of(("layer", "head", "as_source", "as_target"), rows)
+
     def _title(self) -> str:
         return f"Logit of token {self.place} of the answer {self.answer.text!r}: {number(self.logit)}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what they add."""
-        found = [(one.layer, *pair) for one in self.layers for pair in enumerate(one.heads.tolist())]
-        found.sort(key=lambda row: -abs(row[2]))
-        return ("head", "adds"), [(f"L{layer} H{head}", number(added)) for layer, head, added in found]
+        table: Any = self.table().rows
+        rows = sorted(table, key=lambda row: -abs(row[3]))
+        return ("head", "adds"), [(f"L{layer} H{head}", number(added)) for layer, head, _, added in rows]
 
     @property
     def tokens(self) -> Tokens:
@@ -216,13 +235,13 @@ class ResponsiblePrompt(Printed):
             raise PromptError(f"layer {layer} does not exist; expected 0 to {len(self.layers) - 1}")
         return {
             "tokens": list(self.tokens.pieces),
-            "answer": vars(self.answer) | {"ids": list(self.answer.ids)},
+            "answer": self.answer.as_data(),
             "token": self.token,
             "position": self.layers[0].position,
             "logit": self.logit,
             "held_fixed": FIXED,
-            "layers": [_summary(one) for one in self.layers],
-            **({} if layer is None else _cells(self.layers[layer])),
+            "layers": [own.as_data() for own in self.layers],
+            **({} if layer is None else self.layers[layer].cells_as_data()),
         }
 
 
@@ -254,38 +273,19 @@ def responsibilities(
     return ResponsiblePrompt(trace, asked.answer, place, logit, layers)
 
 
-def largest_cells(found: Responsibility, count: int = CELLS) -> tuple[ResponsibleCell, ...]:
+def largest_cells(layer: Responsibility, count: int = CELLS) -> tuple[ResponsibleCell, ...]:
     """The cells of largest |contribution| of a layer, largest first."""
-    flat = found.values.flatten()
+    flat = layer.values.flatten()
     chosen = flat.abs().topk(min(count, len(flat))).indices.tolist()
-    _, n_queries, n_keys = found.values.shape
-    weights = found.softmax.flatten()
+    _, n_queries, n_keys = layer.values.shape
+    weights = layer.softmax.flatten()
     return tuple(
         ResponsibleCell(
             at // (n_queries * n_keys),
-            found.first_query + at // n_keys % n_queries,
+            layer.first_query + at // n_keys % n_queries,
             at % n_keys,
             float(weights[at]),
             float(flat[at]),
         )
         for at in chosen
     )
-
-
-def _summary(one: Responsibility) -> dict[str, Any]:
-    return {
-        "layer": one.layer,
-        "total": one.total,
-        "error": one.error,
-        "sources": one.sources.tolist(),
-        "targets": one.heads.tolist(),
-    }
-
-
-def _cells(one: Responsibility) -> dict[str, Any]:
-    return {
-        "layer": one.layer,
-        "first_query": one.first_query,
-        "cells": [vars(cell) for cell in largest_cells(one)],
-        "values": one.values.tolist(),
-    }

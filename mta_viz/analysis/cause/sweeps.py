@@ -1,8 +1,6 @@
-"""Many interventions, one answer: each kernel and each head alone, and the smallest set it needs.
+"""Many interventions, one answer: each kernel and each head alone, and a set of kernels the answer needs.
 
-Owns which interventions are tried and how sets are searched; what one does is `answers.py`'s.
-
-Surgery in one call: what a plan does to a prompt's answer, and sweeps over kernels and heads.
+Owns which interventions are tried and how a set is searched; what one plan does is `answers.py`'s.
 """
 
 import math
@@ -10,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 from mta_viz.analysis.cause.answers import AnswerMeter, Board, answer_after, answer_board, rerun
 from mta_viz.config import ModelConfig
@@ -25,12 +23,12 @@ from mta_viz.model.interventions import (
 from mta_viz.model.plans import Plan, everything_to_identity, plan_as_data
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
-from mta_viz.run.tracing import Progress as ReportProgress
-from mta_viz.run.tracing import Prompt, activations, capture
+from mta_viz.run.tracing import Progress, Prompt, activations, capture
+from mta_viz.tables import Table
 
-Progress = Callable[[float], None]
 FALL = math.log(10)  # nats: the answer's probability has fallen to a tenth
 TRIED, MAX_SET, RANDOM_SETS = 8, 16, 20
+Where = Literal["pre", "post", "head_pre", "head_post", "heads"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,18 @@ class SweepRow:
     change: float
 
 
+def place_of(intervention: Intervention) -> tuple[int, int]:
+    """Layer and head of an intervention on one head or kernel."""
+    return intervention.layer, vars(intervention)["head"]
+
+
+def where_of(intervention: Intervention) -> Where:
+    """Which kind of kernel it changes; "heads" for a head as a whole."""
+    return getattr(intervention, "where", "heads")
+
+
 @dataclass(frozen=True)
-class Needed:
+class GreedySet:
     """A small set of kernels without which the answer is gone, beside random sets of the same size.
 
     `fall`: the set counts when it lowers the answer's log-probability by so much (nats). `change`, of
@@ -59,16 +67,21 @@ class Needed:
     random: tuple[float, ...]
     n_candidates: int
 
+    def table(self) -> Table:
+        """A line a set: the chosen one, the random ones, all kernels at once; changes in nats."""
+        sets = [("greedy", self.change), *(("random", change) for change in self.random)]
+        return Table.of(("set", "change"), [*sets, ("everything", self.everything)])
+
 
 def kernels_alone(config: ModelConfig) -> Plan:
     """Every key-query kernel to identity, before and after the softmax."""
-    return tuple(one for one in everything_to_identity(config) if isinstance(one, KernelToIdentity))
+    return tuple(part for part in everything_to_identity(config) if isinstance(part, KernelToIdentity))
 
 
 def mixing_alone(config: ModelConfig) -> Plan:
     """Every target head's row of every mixing matrix to identity."""
-    matrices = (one for one in everything_to_identity(config) if isinstance(one, MixingToIdentity))
-    return tuple(replace(one, head=head) for one in matrices for head in range(config.n_heads))
+    matrices = (part for part in everything_to_identity(config) if isinstance(part, MixingToIdentity))
+    return tuple(replace(matrix, head=head) for matrix in matrices for head in range(config.n_heads))
 
 
 def heads_alone(config: ModelConfig) -> tuple[AblateHead, ...]:
@@ -80,7 +93,7 @@ def heads_alone(config: ModelConfig) -> tuple[AblateHead, ...]:
 
 def heads_patched(config: ModelConfig, prompt: str | tuple[int, ...]) -> Plan:
     """Every head's weighted values from the run of another prompt."""
-    return tuple(PatchHead(one.layer, one.head, "z", prompt) for one in heads_alone(config))
+    return tuple(PatchHead(head.layer, head.head, "z", prompt) for head in heads_alone(config))
 
 
 SWEEPS: dict[str, Callable[[ModelConfig], Plan]] = {
@@ -94,61 +107,72 @@ def sweep(meter: AnswerMeter, tried: Plan, progress: Progress | None = None) -> 
     """Each intervention of `tried` alone. Raise in `progress` to stop."""
     n_layers = meter.trace.model.config.n_layers
     sources = activations(meter.trace.model, tried, len(meter.trace.tokens))
-    total, done, rows = sum(n_layers - one.layer for one in tried), 0, []
-    for one in tried:
-        found = meter.log_probability((one,), sources)
-        rows.append(SweepRow(one, found, found - meter.before))
-        done += n_layers - one.layer
+    total, done, rows = sum(n_layers - part.layer for part in tried), 0, []
+    for intervention in tried:
+        log_probability = meter.log_probability((intervention,), sources)
+        rows.append(SweepRow(intervention, log_probability, log_probability - meter.before))
+        done += n_layers - intervention.layer
         if progress is not None:
             progress(done / total)
     return tuple(rows)
 
 
-def needed_kernels(
+def sweep_table(rows: Sequence[SweepRow]) -> Table:
+    """A line an intervention: its words, log-probability of the answer under it, and the change (nats)."""
+    lines = [(row.intervention.text(), row.log_probability, row.change) for row in rows]
+    return Table.of(("intervention", "log_probability", "change"), lines)
+
+
+def greedy_set(
     meter: AnswerMeter,
     alone: Sequence[SweepRow],
     *,
     fall: float = FALL,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Needed:
-    """Greedily the smallest set of `alone`'s kernels whose going to identity takes the answer down.
+) -> GreedySet:
+    """A set of `alone`'s kernels whose going to identity takes the answer down, found greedily.
 
     At each step the `TRIED` kernels most harmful alone that are not yet in the set are tried with it,
-    and the worst joins; then whatever the set can do without is taken out. A kernel that matters only
-    together with another can so be missed. Random sets are of the same size, from the same kernels.
+    and the worst joins; then whatever the set can do without is taken out. There may be smaller sets, and a
+    kernel that matters only together with another can be missed. Random sets are of the same size, from the
+    same kernels.
     """
     candidates = [row.intervention for row in sorted(alone, key=lambda row: harm(row.change))]
-    search = _Search(meter, fall, progress)
+    search = _Search(meter, progress)
     everything = search.change(candidates)
+    chosen = _without_the_idle(search, _grown(search, candidates, fall), fall)
+    change = search.change(chosen)
+    randoms = tuple(search.change(other) for other in _random_sets(candidates, chosen, seed))
+    reached = bool(chosen) and change <= -fall
+    return GreedySet(tuple(chosen), reached, fall, change, everything, randoms, len(candidates))
+
+
+def _grown(search: "_Search", candidates: Sequence[Intervention], fall: float) -> list[Intervention]:
+    """Kernels joined one by one until the answer has fallen, or none is left."""
     chosen: list[Intervention] = []
-    while candidates and search.change(chosen) > -fall and len(chosen) < MAX_SET:
-        open_ones = [one for one in candidates if one not in chosen][:TRIED]
-        if not open_ones:
+    while search.change(chosen) > -fall and len(chosen) < MAX_SET:
+        rest = [kernel for kernel in candidates if kernel not in chosen][:TRIED]
+        if not rest:
             break
-        chosen.append(min(open_ones, key=lambda one: harm(search.change([*chosen, one]))))
-    for one in list(chosen):
-        without = [other for other in chosen if other != one]
+        chosen.append(min(rest, key=lambda kernel: harm(search.change([*chosen, kernel]))))
+    return chosen
+
+
+def _without_the_idle(search: "_Search", chosen: list[Intervention], fall: float) -> list[Intervention]:
+    """The set less what it can do without."""
+    for kernel in list(chosen):
+        without = [other for other in chosen if other != kernel]
         if search.change(chosen) <= -fall and search.change(without) <= -fall:
             chosen = without
-    change = search.change(chosen)
-    sets = _random_sets(candidates, chosen, seed)
-    return Needed(
-        tuple(chosen),
-        bool(chosen) and change <= -fall,
-        fall,
-        change,
-        everything,
-        tuple(search.change(one) for one in sets),
-        len(candidates),
-    )
+    return chosen
 
 
 class _Search:
     """Changes by sets of kernels, each set measured once."""
 
-    def __init__(self, meter: AnswerMeter, fall: float, progress: Progress | None) -> None:
-        self._meter, self._fall, self._progress = meter, fall, progress
+    def __init__(self, meter: AnswerMeter, progress: Progress | None) -> None:
+        self._meter, self._progress = meter, progress
         self._known: dict[frozenset[Intervention], float] = {frozenset(): 0.0}
         self._expected = 1 + 3 * TRIED + RANDOM_SETS  # a set of three
 
@@ -156,8 +180,8 @@ class _Search:
         """What a set adds to the answer's log-probability, in nats; NaN counts as gone."""
         key = frozenset(plan)
         if key not in self._known:
-            found = self._meter.log_probability(tuple(plan)) - self._meter.before
-            self._known[key] = found if not math.isnan(found) else -math.inf
+            change = self._meter.log_probability(tuple(plan)) - self._meter.before
+            self._known[key] = harm(change)
             if self._progress is not None:
                 n = len(self._known) - 1
                 self._progress(n / max(self._expected, n + RANDOM_SETS / 2))
@@ -178,27 +202,27 @@ def _random_sets(
         return []
     rng, wanted = random.Random(seed), frozenset(chosen)
     if math.comb(len(pool), size) <= 4 * RANDOM_SETS:
-        sets = [one for one in combinations(pool, size) if frozenset(one) != wanted]
+        sets = [drawn for drawn in combinations(pool, size) if frozenset(drawn) != wanted]
         return rng.sample(sets, min(RANDOM_SETS, len(sets)))
-    found: dict[frozenset[Intervention], tuple[Intervention, ...]] = {}
-    while len(found) < RANDOM_SETS:
-        one = tuple(rng.sample(pool, size))
-        if frozenset(one) != wanted:
-            found.setdefault(frozenset(one), one)
-    return list(found.values())
+    different: dict[frozenset[Intervention], tuple[Intervention, ...]] = {}
+    while len(different) < RANDOM_SETS:
+        drawn = tuple(rng.sample(pool, size))
+        if frozenset(drawn) != wanted:
+            different.setdefault(frozenset(drawn), drawn)
+    return list(different.values())
 
 
 @dataclass(frozen=True, repr=False)
 class Ablation(Printed):
-    """The board of a plan; the rows of a sweep, the most harmful first; the smallest set."""
+    """The board of a plan; the rows of a sweep, the most harmful first; the kernels the answer needs."""
 
     board: Board
     sweep: tuple[SweepRow, ...] = ()
-    needed: Needed | None = None
+    needed: GreedySet | None = None
 
     def _title(self) -> str:
         board = self.board
-        plan = ", ".join(one.text() for one in board.plan) or "no intervention"
+        plan = ", ".join(part.text() for part in board.plan) or "no intervention"
         return (
             f"{plan}: log p({board.answer.text!r}) {board.before:.3f} -> {board.after:.3f} nats "
             f"({number(board.change)})"
@@ -207,11 +231,10 @@ class Ablation(Printed):
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """The likeliest tokens or, after a sweep, what each intervention alone changes."""
         if self.sweep:
-            return ("alone", "change (nats)"), [
-                (one.intervention.text(), number(one.change)) for one in self.sweep
-            ]
-        rows = [(one.piece, f"{one.before:.2%}", f"{one.after:.2%}") for one in self.board.top]
-        return ("token", "before", "after"), rows
+            rows = [(row.intervention.text(), number(row.change)) for row in self.sweep]
+            return ("alone", "change (nats)"), rows
+        tokens = [(token.piece, f"{token.before:.2%}", f"{token.after:.2%}") for token in self.board.top]
+        return ("token", "before", "after"), tokens
 
     def as_data(self) -> dict[str, Any]:
         """As JSON-ready values: log-probabilities in nats."""
@@ -223,13 +246,18 @@ class Ablation(Printed):
             "log_probability_edited": board.after,
             "change": board.change,
             "log_odds_change": board.log_odds_change,
-            "top": [asdict(one) for one in board.top],
+            "top": [asdict(token) for token in board.top],
         }
         if self.sweep:
-            data["sweep"] = [_row(row) for row in self.sweep]
+            data["sweep"] = [_row_as_data(row) for row in self.sweep]
         if self.needed is not None:
             data["needed"] = asdict(self.needed) | {"plan": plan_as_data(self.needed.plan)}
         return data
+
+
+def _row_as_data(row: SweepRow) -> dict[str, Any]:
+    (entry,) = plan_as_data([row.intervention])
+    return entry | {"log_probability": row.log_probability, "change": row.change}
 
 
 def ablate(
@@ -240,12 +268,12 @@ def ablate(
     answer: str | None = None,
     sweeps: Sequence[str] = (),
     needed: bool = False,
-    progress: ReportProgress | None = None,
+    progress: Progress | None = None,
 ) -> Ablation:
     """What `plan` does to the answer after `prompt`; `sweeps` names kernels, mixing and heads.
 
-    `answer`: None is the number a needle prompt asks for, else the likeliest next token. `needed` asks
-    for the smallest set of kernels the answer needs. Changes are in nats. Raises ConfigError for what the
+    `answer`: None is the number a needle prompt asks for, else the likeliest next token. `needed` asks for
+    a set of kernels the answer needs, found greedily. Changes are in nats. Raises ConfigError for what the
     model lacks, PromptError for a prompt or an answer that cannot be run.
 
     >>> from mta_viz.model.interventions import KernelToIdentity
@@ -255,23 +283,17 @@ def ablate(
     """
     unknown = [name for name in sweeps if name not in SWEEPS]
     if unknown:
-        raise ConfigError(
-            [f"no sweep over {name}" for name in unknown], subject=f"Sweeps ({', '.join(SWEEPS)})"
-        )
+        problems = [f"no sweep over {name}" for name in unknown]
+        raise ConfigError(problems, subject=f"Sweeps ({', '.join(SWEEPS)})")
     trace = capture(model, prompt)
     meter = AnswerMeter(trace, answer_after(trace, answer))
     board = answer_board(meter, rerun(trace, plan), plan)
-    tried = tuple(one for name in sweeps for one in SWEEPS[name](model.config))
+    tried = tuple(part for name in sweeps for part in SWEEPS[name](model.config))
     rows = sweep(meter, tried, progress) if tried else ()
-    found = None
+    greedy = None
     if needed:
         kernels = kernels_alone(model.config)
         known = {row.intervention: row for row in rows}
-        alone = [known[one] for one in kernels if one in known]
-        found = needed_kernels(meter, alone or sweep(meter, kernels, progress), progress=progress)
-    return Ablation(board, tuple(sorted(rows, key=lambda row: harm(row.change))), found)
-
-
-def _row(row: SweepRow) -> dict[str, Any]:
-    (entry,) = plan_as_data([row.intervention])
-    return entry | {"log_probability": row.log_probability, "change": row.change}
+        alone = [known[kernel] for kernel in kernels if kernel in known]
+        greedy = greedy_set(meter, alone or sweep(meter, kernels, progress), progress=progress)
+    return Ablation(board, tuple(sorted(rows, key=lambda row: harm(row.change))), greedy)

@@ -1,13 +1,11 @@
 """Two runs beside each other in one call: two models, two prompts, or a model with and without edits.
 
 The Compare page, the command `compare` and a notebook get the same numbers from here. Maps are not among
-them: `compared_maps.py` makes those that are looked at.
-
-The answers of two runs side by side: the right answer's log-probability, and the likeliest tokens.
+them: `maps.py` makes those that are looked at.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields
 from functools import partial
 from typing import Any, Literal
 
@@ -15,15 +13,15 @@ import numpy as np
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.predictions import top_tokens
-from mta_viz.analysis.attention.spans import Span, check_span, needle_spans
-from mta_viz.analysis.attention.spans import find as search
-from mta_viz.analysis.cause.answers import Answer, AnswerMeter, answer_after, rerun
-from mta_viz.analysis.compare.kernels import KernelPair, kernel_pairs
-from mta_viz.analysis.compare.maps import Agreement, agreement, same_vocabulary
+from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
+from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
+from mta_viz.analysis.compare.maps import Agreement, Spans, agreement, asked_spans, same_vocabulary
 from mta_viz.analysis.compare.pairs import (
     FEWEST,
     HeadPairs,
+    KernelPair,
     Rule,
+    kernel_pairs,
     kinship,
     no_pairs,
     pairs_by_index,
@@ -38,9 +36,9 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Progress, Prompt, Trace, capture
-from mta_viz.tokenizers.base import Tokens
-
-TOP = 5
+from mta_viz.tables import Row as TableRow
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 
 @dataclass(frozen=True)
@@ -76,23 +74,19 @@ class TokenPair:
         return None if self.a is None or self.b is None else self.a - self.b
 
 
-def answer_pairs(
-    a: Trace, b: Trace, text: str | None, *, same_ids: bool, plan: Plan = ()
-) -> tuple[AnswerPair, ...]:
+def answer_pairs(a: Trace, b: Trace, text: str | None, *, same_ids: bool) -> tuple[AnswerPair, ...]:
     """The answer to A's prompt in both runs and, where B's prompt has another, that one too.
 
-    `text`: the answer; None as in `answer_after`. `plan`: what was done to A's model to get B, on the
-    same prompt. Raises PromptError for an answer that cannot be written.
+    `text`: the answer; None as in `answer_after`. Raises PromptError for an answer that cannot be written.
     """
     own = answer_after(a, text)
-    meter = AnswerMeter(a, own)
-    after = meter.log_probability(plan) if plan else _in(b, own, _words(a, own), same_ids)
-    found = [AnswerPair("A", own.text, own.source, meter.before, after)]
-    other = None if plan or text else answer_after(b)
+    log_p = _in(b, own, _words(a, own), same_ids)
+    pairs = [AnswerPair("A", own.text, own.source, AnswerMeter(a, own).before, log_p)]
+    other = None if text else answer_after(b)
     if other is not None and other.source == "needle" and other.text != own.text:
         log_p = _in(a, other, _words(b, other), same_ids)
-        found.append(AnswerPair("B", other.text, other.source, log_p, AnswerMeter(b, other).before))
-    return tuple(found)
+        pairs.append(AnswerPair("B", other.text, other.source, log_p, AnswerMeter(b, other).before))
+    return tuple(pairs)
 
 
 def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
@@ -100,21 +94,11 @@ def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
 
     Raises MtaVizError where a run's logits are NaN.
     """
+    if same_ids:
+        return tuple(TokenPair(piece, *p) for _, piece, *p in likeliest(a, b))
     first, second = (top_tokens(run, len(run.tokens) - 1, TOP) for run in (a, b))
-    if not same_ids:
-        return (
-            *(TokenPair(one.piece, one.probability, None) for one in first),
-            *(TokenPair(one.piece, None, one.probability) for one in second),
-        )
-    pieces = {one.id: one.piece for one in (*second, *first)}
-    ids = list(dict.fromkeys(one.id for one in (*first, *second)))
-    p_a, p_b = (_probabilities(run, ids) for run in (a, b))
-    return tuple(TokenPair(pieces[at], *p) for at, *p in zip(ids, p_a, p_b, strict=True))
-
-
-def _probabilities(run: Trace, ids: Sequence[int]) -> list[float]:
-    last = len(run.tokens) - 1
-    return run.logits(slice(last, last + 1))[0].softmax(0)[list(ids)].tolist()
+    own = tuple(TokenPair(token.piece, token.probability, None) for token in first)
+    return (*own, *(TokenPair(token.piece, None, token.probability) for token in second))
 
 
 def _in(run: Trace, answer: Answer, text: str | None, same_ids: bool) -> float:
@@ -136,7 +120,6 @@ def _words(run: Trace, answer: Answer) -> str | None:
 
 
 Heads = Float[np.ndarray, "layer head"]
-Spans = tuple[Span, Span]
 
 
 @dataclass(frozen=True)
@@ -173,9 +156,37 @@ class Comparison(Printed):
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Each answer's log-probability in both runs, in nats."""
         rows: list[Row] = [
-            (one.of, one.text, number(one.a), number(one.b), number(one.difference)) for one in self.answers
+            (pair.of, pair.text, number(pair.a), number(pair.b), number(pair.difference))
+            for pair in self.answers
         ]
         return ("answer of", "answer", "A", "B", "A - B"), rows
+
+    def answers_table(self) -> Table:
+        """A line an answer (log-probability, nats), then one a next token (probability)."""
+        answers = [("answer", pair.of, pair.text, pair.a, pair.b, pair.difference) for pair in self.answers]
+        tokens = [("next token", None, pair.piece, pair.a, pair.b, pair.difference) for pair in self.top]
+        return Table.of(("kind", "of", "text", "a", "b", "a_minus_b"), [*answers, *tokens])
+
+    def shares_table(self) -> Table:
+        """A line a head of A: its share, its partner in B, that one's share, the difference; or none."""
+        columns = ("layer", "head", "a", "layer_b", "head_b", "b", "a_minus_b", "pair_r")
+        if self.needle is None:
+            return Table(columns, ())
+        places = np.ndindex(self.needle.a.shape)
+        return Table.of(columns, [self._share(self.needle, *place) for place in places])
+
+    def _share(self, needle: NeedleShares, layer: int, head: int) -> TableRow:
+        partner, r = self.pairs.of(layer, head), float(self.pairs.r[layer, head])
+        beside: TableRow = (None,) * 4
+        if partner is not None:
+            beside = (*partner, float(needle.b[partner]), float(needle.difference[layer, head]))
+        return layer, head, float(needle.a[layer, head]), *beside, None if np.isnan(r) else r
+
+    def kernels_table(self) -> Table:
+        """A line a kernel of A's head beside its partner's: the distance and both shapes."""
+        names = {"off_a": "a_from_identity", "off_b": "b_from_identity"}
+        columns = [names.get(field.name, field.name) for field in fields(KernelPair)]
+        return Table.of(columns, map(astuple, self.kernels))
 
     def as_data(self) -> dict[str, Any]:
         """As JSON-ready values; log-probabilities in nats, heads as [layer, head] counted from 0."""
@@ -184,8 +195,8 @@ class Comparison(Printed):
             "compared_tokens": self.shared.n,
             "unlike_positions": list(self.shared.unlike),
             "tokens": self.shared.why or "The prompts hold the same tokens.",
-            "answers": [asdict(one) | {"difference": one.difference} for one in self.answers],
-            "top": [asdict(one) for one in self.top],
+            "answers": [asdict(pair) | {"difference": pair.difference} for pair in self.answers],
+            "top": [asdict(token) for token in self.top],
             "pairs": {
                 "rule": pairs.rule,
                 "why": pairs.why,
@@ -193,7 +204,7 @@ class Comparison(Printed):
                 "r": pairs.r.tolist(),
                 "next_r": pairs.next_r.tolist(),
             },
-            "kernels": [asdict(one) for one in self.kernels],
+            "kernels": [asdict(kernel) for kernel in self.kernels],
         }
         if needle is not None:
             shares = {name: getattr(needle, name).tolist() for name in ("a", "b", "difference")}
@@ -228,8 +239,8 @@ def compare(
     if other is not None or prompt_b is not None:
         b = capture(other or model, prompt if prompt_b is None else prompt_b)
         return compare_runs(a, b, answer=answer, pair_by=pair_by, progress=progress)
-    plan = tuple(plan) or identity_plan(model)
-    return compare_runs(a, rerun(a, plan), answer=answer, plan=plan, pair_by=pair_by, progress=progress)
+    edited_run = rerun(a, tuple(plan) or identity_plan(model))
+    return compare_runs(a, edited_run, answer=answer, pair_by=pair_by, progress=progress)
 
 
 def identity_plan(model: HookedMTA) -> Plan:
@@ -248,12 +259,11 @@ def compare_runs(
     b: Trace,
     *,
     answer: str | None = None,
-    plan: Plan = (),
     spans: Spans | Literal["asked"] | None = "asked",
     pair_by: Rule | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Two runs, B being A's under `plan` where there is one.
+    """Two runs; B may be A's prompt under a plan.
 
     `spans`: what shares are measured of in each prompt, "asked" its asked needle, None nothing. `pair_by`:
     None pairs by index where the models are related, else by similarity or, without enough tokens in common,
@@ -262,60 +272,21 @@ def compare_runs(
     same_ids = same_vocabulary(a.model, b.model)
     shared = agreement(a.tokens, b.tokens, same_ids=same_ids)
     spans = asked_spans(a, b) if spans == "asked" else spans
-    told = partial(_part, progress)
-    shares = None if spans is None else (_shares(a, spans[0], told(0.0)), _shares(b, spans[1], told(0.2)))
-    pairs = _paired(a, b, shared, shares, pair_by, told(0.4))
+    part = partial(_part, progress)
+    shares = None if spans is None else (_shares(a, spans[0], part(0.0)), _shares(b, spans[1], part(0.2)))
+    pairs = _paired(a, b, shared, shares, pair_by, part(0.4))
     needle = None
     if spans is not None and shares is not None:
         needle = NeedleShares(spans, *shares, shares[0] - _of_partners(shares[1], pairs))
-    kernels = kernel_pairs(a.model, b.model, pairs, told(0.6))
-    answers = answer_pairs(a, b, answer, same_ids=same_ids, plan=plan)
-    told(0.8)(1.0)
+    kernels = kernel_pairs(a.model, b.model, pairs, part(0.6))
+    answers = answer_pairs(a, b, answer, same_ids=same_ids)
+    part(0.8)(1.0)
     return Comparison(shared, same_ids, pairs, answers, top_pairs(a, b, same_ids=same_ids), needle, kernels)
 
 
 def _part(progress: Progress | None, start: float) -> Progress:
     """Progress of one of five steps, as part of the whole."""
     return lambda share: None if progress is None else progress(start + 0.2 * share)
-
-
-def asked_spans(a: Trace, b: Trace) -> Spans | None:
-    """The needle each prompt asks for; None where one asks for none."""
-    found = [
-        next((span for span in needle_spans(run.tokens) if span.name.endswith("(asked)")), None)
-        for run in (a, b)
-    ]
-    return None if found[0] is None or found[1] is None else (found[0], found[1])
-
-
-def spans_beside(a: Trace, b: Trace, span: Span) -> Spans | None:
-    """A span of A's prompt and what it is in B's: the asked needle there, the same tokens, or the same text.
-
-    None where B's prompt has no such text, or nothing is left beside it to compare it with.
-    """
-    asked = asked_spans(a, b)
-    if asked is not None and span.name == asked[0].name:
-        return asked
-    there = _place_in(b.tokens, a.tokens, span)
-    if there is None:
-        return None
-    found = span, replace(span, start=there.start, stop=there.stop)
-    for run, one in zip((a, b), found, strict=True):
-        try:
-            check_span(one, len(run.tokens) - 1)
-        except PromptError:
-            return None
-    return found
-
-
-def _place_in(other: Tokens, own: Tokens, span: Span) -> range | None:
-    """Where another prompt has a span's tokens: at the same positions, else the first such text."""
-    pieces = own.pieces[span.start : span.stop]
-    if other.pieces[span.start : span.stop] == pieces:
-        return span.positions
-    text, characters = own.text, own.spans[span.start : span.stop]
-    words = "".join(pieces) if text is None else text[characters[0][0] : characters[-1][1]]
-    return next(iter(search(other, words)), None)
 
 
 def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
@@ -361,3 +332,19 @@ def _of_partners(shares: Heads, pairs: HeadPairs) -> Heads:
     """B's value at each of A's heads, NaN where it has no partner."""
     layers, heads = pairs.partner[..., 0], pairs.partner[..., 1]
     return np.where(layers < 0, np.nan, shares[layers, heads])
+
+
+def other_question(tokens: Tokens, tokenizer: Tokenizer | None) -> str:
+    """A needle prompt that asks for another of its needles: a minimal pair; "" for other prompts.
+
+    For the needle of equally many tokens if there is one, so that every position can be compared.
+    """
+    spans, asked_sign = needle_spans(tokens), " (asked)"
+    asked = next((span for span in spans if span.name.endswith(asked_sign)), None)
+    others = [span.name for span in spans if span.letter != QUESTION and span is not asked]
+    if asked is None or not others or tokens.text is None:
+        return ""
+    before, after = tokens.text.rsplit(asked.name.removesuffix(asked_sign), 1)
+    texts = [before + name + after for name in others]
+    alike = (text for text in texts if tokenizer and len(tokenizer.encode(text)) == len(tokens))
+    return next(alike, texts[-1])

@@ -1,14 +1,17 @@
-"""One head's map in run A less its partner's in run B, where both prompts hold the same tokens."""
+"""What two prompts have in common: positions, spans; and a head's map in run A less its partner's in B."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.changes import DifferenceMap
-from mta_viz.analysis.attention.maps import Facts, Pooler
+from mta_viz.analysis.attention.maps import WholeMap
+from mta_viz.analysis.attention.spans import Span, check_span, needle_spans
+from mta_viz.analysis.attention.spans import find as search
 from mta_viz.config import ModelConfig
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, layer_stages
@@ -16,6 +19,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Trace
 from mta_viz.tokenizers.base import Tokens
 
+Spans = tuple[Span, Span]
 NAMED = 3  # differing positions that are named
 
 
@@ -86,6 +90,45 @@ def _both(a: Tokens, b: Tokens, at: int) -> str:
     return f'("{a.pieces[at]}" / "{b.pieces[at]}")'
 
 
+def asked_spans(a: Trace, b: Trace) -> Spans | None:
+    """The needle each prompt asks for; None where one asks for none."""
+    asked = [
+        next((span for span in needle_spans(run.tokens) if span.name.endswith("(asked)")), None)
+        for run in (a, b)
+    ]
+    return None if asked[0] is None or asked[1] is None else (asked[0], asked[1])
+
+
+def spans_beside(a: Trace, b: Trace, span: Span) -> Spans | None:
+    """A span of A's prompt and what it is in B's: the asked needle there, the same tokens, or the same text.
+
+    None where B's prompt has no such text, or nothing is left beside it to compare it with.
+    """
+    asked = asked_spans(a, b)
+    if asked is not None and span.name == asked[0].name:
+        return asked
+    there = _place_in(b.tokens, a.tokens, span)
+    if there is None:
+        return None
+    spans = span, replace(span, start=there.start, stop=there.stop)
+    for run, placed in zip((a, b), spans, strict=True):
+        try:
+            check_span(placed, len(run.tokens) - 1)
+        except PromptError:
+            return None
+    return spans
+
+
+def _place_in(other: Tokens, own: Tokens, span: Span) -> range | None:
+    """Where another prompt has a span's tokens: at the same positions, else the first such text."""
+    pieces = own.pieces[span.start : span.stop]
+    if other.pieces[span.start : span.stop] == pieces:
+        return span.positions
+    text, characters = own.text, own.spans[span.start : span.stop]
+    words = "".join(pieces) if text is None else text[characters[0][0] : characters[-1][1]]
+    return next(iter(search(other, words)), None)
+
+
 ROWS = 256  # queries subtracted at a time
 Place = tuple[int, int]  # layer, head
 
@@ -113,9 +156,9 @@ def stage_beside(config: ModelConfig, layer: int, stage: Stage) -> Stage:
 
     Where a layer has no convolution or mixing, what would enter it comes out as it is.
     """
-    there = [one for one in layer_stages(config.kernels(layer)) if one.value.unit == stage.value.unit]
+    there = [other for other in layer_stages(config.kernels(layer)) if other.value.unit == stage.value.unit]
     order = list(Stage)
-    return [one for one in there if order.index(one) <= order.index(stage)][-1]
+    return [other for other in there if order.index(other) <= order.index(stage)][-1]
 
 
 def compared_map(
@@ -127,18 +170,12 @@ def compared_map(
     """
     if shared.n == 0:
         raise PromptError(shared.why)
-    block = -(-shared.n // max_cells)
     beside = stage_beside(b.model.config, second[0], stage)
-    pooler, facts, rows = Pooler(block, shared.n), Facts(), list[Tensor]()
+    facts: dict[str, Any] = {"before": beside, "other": second, "unlike": shared.unlike}
+    whole = WholeMap(ComparedMap(*first, stage, torch.zeros(0, 0), 0, 0, **facts), shared.n, max_cells)
     for start, values in _differences(a, b, (*first, stage), (*second, beside), shared):
-        facts.add(values, start, 0)
-        pooler.add(values) if block > 1 else rows.append(values)
-    pooled = pooler.result() if block > 1 else None
-    found = ComparedMap(
-        *first, stage, torch.cat(rows) if pooled is None else pooled.values, 0, 0, block, pooled=pooled,
-        before=beside, other=second, unlike=shared.unlike,
-    )  # fmt: skip
-    return facts.on(found, whole_rows=False)
+        whole.add(values, start)
+    return whole.result(row_sums=False)
 
 
 def _differences(

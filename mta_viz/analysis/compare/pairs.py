@@ -1,8 +1,12 @@
-"""Which head of model B stands beside which head of model A, and whether one model descends from another."""
+"""Which head of model B stands beside which head of model A, and how far the kernels of a pair are apart.
 
-import json
+Heads of kin are paired by index, others by what they do. Kernels are laid over each other by their offsets: a
+tap a kernel does not have is 0, and a layer without kernels convolves with the identity. Mixing rows are
+compared only by index: other pairs have other sources.
+"""
+
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,11 +14,23 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from mta_viz.analysis.attention.patterns import layer_thumbnails
+from mta_viz.analysis.kernels.kernels import (
+    KEY_QUERY,
+    MIXING,
+    LayerKernelSet,
+    MixPlace,
+    Offsets,
+    Place,
+    layer_kernels,
+)
 from mta_viz.analysis.kernels.mixing import best_match
+from mta_viz.analysis.kernels.table import kernel_table
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import PARAMS, STEPS
-from mta_viz.errors import PromptError
+from mta_viz.errors import FileError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import Progress, Trace
@@ -55,7 +71,7 @@ def embedding_cosine(a: HookedMTA, b: HookedMTA) -> float | None:
         return None
     sums = torch.zeros(3, dtype=torch.float64)
     # In parts: of a large model's tables whole copies in float64 take gigabytes.
-    for parts in zip(*(one.split(ROWS) for one in weights), strict=True):
+    for parts in zip(*(weight.split(ROWS) for weight in weights), strict=True):
         left, right = (part.cpu().double() for part in parts)
         sums += torch.stack([(left * right).sum(), left.square().sum(), right.square().sum()])
     product, *squares = sums.tolist()
@@ -63,12 +79,12 @@ def embedding_cosine(a: HookedMTA, b: HookedMTA) -> float | None:
 
 
 def _recorded(a: HookedMTA, b: HookedMTA) -> str:
-    if a is b or _shares_weights(a, b):
+    if same_weights(a, b):
         return "both sides are one model"
     if a.source is None or b.source is None:
         return ""
     path_a, path_b = a.source.path, b.source.path
-    first, second = _step_folder(path_a), _step_folder(path_b)
+    first, second = step_folder(path_a), step_folder(path_b)
     if first.parent == second.parent and all(map(_is_step, (first, second))):
         return "both are steps of one training run"
     if _names(path_b, path_a):
@@ -76,12 +92,14 @@ def _recorded(a: HookedMTA, b: HookedMTA) -> str:
     return "A's params.json names B as the checkpoint it started from" if _names(path_a, path_b) else ""
 
 
-def _shares_weights(a: HookedMTA, b: HookedMTA) -> bool:
-    """An edited model shares the tensors it does not change, the embedding among them."""
-    return a.embed.weight.data_ptr() == b.embed.weight.data_ptr()
+def same_weights(a: HookedMTA, b: HookedMTA) -> bool:
+    """Whether both are of one file, or share the tensors that no intervention changes, as the embedding."""
+    shared = a.embed.weight.data_ptr() == b.embed.weight.data_ptr()
+    return shared or (a.source is not None and a.source == b.source)
 
 
-def _step_folder(path: Path) -> Path:
+def step_folder(path: Path) -> Path:
+    """The folder of a checkpoint, which may be a step of a training run."""
     path = path.resolve()
     return path.parent if path.name == "consolidated" else path
 
@@ -94,9 +112,8 @@ def _is_step(folder: Path) -> bool:
 def _names(child: Path, parent: Path) -> bool:
     """Whether the child's params.json names the parent's folder, or one that holds it."""
     try:
-        params = json.loads((child / PARAMS).read_text("utf-8"))
-        named = params["checkpoint"]["init_ckpt_path"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        named = door.read_json(child / PARAMS)["checkpoint"]["init_ckpt_path"]
+    except (FileError, KeyError, TypeError):
         return False
     if not isinstance(named, str) or not named.strip():
         return False
@@ -130,8 +147,8 @@ class HeadPairs:
 
     def of(self, layer: int, head: int) -> tuple[int, int] | None:
         """B's layer and head beside one of A's."""
-        found = self.partner[layer, head]
-        return None if found[0] < 0 else (int(found[0]), int(found[1]))
+        place = self.partner[layer, head]
+        return None if place[0] < 0 else (int(place[0]), int(place[1]))
 
     def sure(self, layer: int, head: int) -> str:
         """How sure this pair is, in words; empty by index."""
@@ -179,11 +196,11 @@ def pairs_by_similarity(
     count = a.model.config.n_layers + b.model.config.n_layers
     done = iter(range(1, count + 1))
 
-    def told() -> None:
+    def layer_done() -> None:
         if progress is not None:
             progress(next(done) / count)
 
-    r = _features(a, n_tokens, told) @ _features(b, n_tokens, told).T
+    r = _features(a, n_tokens, layer_done) @ _features(b, n_tokens, layer_done).T
     return _similar(r, a, b, kin)
 
 
@@ -206,7 +223,7 @@ def pairs_by_needle(
     a: Float[np.ndarray, "layer head"], b: Float[np.ndarray, "other_layer other_head"], kin: Kinship
 ) -> HeadPairs:
     """A's best needle head beside B's best, the second beside the second, and so on; shares are given."""
-    first, second = (np.argsort(-np.nan_to_num(one.ravel(), nan=-1), kind="stable") for one in (a, b))
+    first, second = (np.argsort(-np.nan_to_num(shares.ravel(), nan=-1), kind="stable") for shares in (a, b))
     match = np.full(a.size, -1)
     count = min(a.size, b.size)
     match[first[:count]] = second[:count]
@@ -223,7 +240,7 @@ def _places(match: Int[np.ndarray, " head"], n_heads: int) -> Int[np.ndarray, "h
     return np.where(match[:, None] < 0, -1, np.stack(np.divmod(match, n_heads), -1))
 
 
-def _features(trace: Trace, n_tokens: int, told: Callable[[], None]) -> Float[np.ndarray, "head cell"]:
+def _features(trace: Trace, n_tokens: int, layer_done: Callable[[], None]) -> Float[np.ndarray, "head cell"]:
     """Every head's causal cells, pooled, less their mean and of length 1: products are correlations.
 
     Without the first column, which holds the first token: most heads attend to it, whatever they do.
@@ -231,7 +248,7 @@ def _features(trace: Trace, n_tokens: int, told: Callable[[], None]) -> Float[np
     layers = []
     for layer in range(trace.model.config.n_layers):
         layers.append(layer_thumbnails(trace, layer, Stage.PATTERN, CELLS, n_tokens=n_tokens).values[0])
-        told()
+        layer_done()
     maps = torch.cat(layers).double()
     used = torch.ones(maps.shape[1:], dtype=torch.bool).tril()
     used[:, 0] = False
@@ -239,3 +256,134 @@ def _features(trace: Trace, n_tokens: int, told: Callable[[], None]) -> Float[np
     cells = cells - cells.mean(1, keepdim=True)
     length = cells.norm(dim=1, keepdim=True)
     return (cells / length.where(length > 0, 1.0)).numpy()
+
+
+NO_KERNEL = "no kernel (identity)"
+IDENTITY = np.ones((1, 1)), Offsets((0,), (0,))
+Taps = Float[np.ndarray, "_ _"]  # of two heads, whose sizes differ
+
+
+@dataclass(frozen=True)
+class KernelPair:
+    """A kernel of A's head and of its partner in B. `distance` is in taps, sqrt of the sum of squares.
+
+    `shape_a`, `shape_b`: names as in the atlas. `off_a`, `off_b`: distance from the identity.
+    """
+
+    layer: int
+    head: int
+    where: Place | MixPlace
+    layer_b: int
+    head_b: int
+    distance: float
+    off_a: float
+    off_b: float
+    shape_a: str
+    shape_b: str
+
+
+def kernel_pairs(
+    a: HookedMTA, b: HookedMTA, pairs: HeadPairs, progress: Progress | None = None
+) -> tuple[KernelPair, ...]:
+    """Every place where one of two paired heads has a kernel, A's layers and heads in order.
+
+    Empty for one and the same model, whose kernels are equal. Raise in `progress` to stop.
+    """
+    if same_weights(a, b) and a.plan == b.plan:
+        return ()
+    shapes = _shapes(a, progress, 0.5), _shapes(b, progress, 1.0)
+    sets = [[_kernels(model, at) for at in range(model.config.n_layers)] for model in (a, b)]
+    kernels = []
+    for layer, head in np.ndindex(pairs.partner.shape[:2]):
+        other = pairs.of(layer, head)
+        if other is not None:
+            here, there = sets[0][layer], sets[1][other[0]]
+            measured = (*_key_query(here, there, head, other[1]), *_mixing(here, there, head, pairs))
+            for where, distances in measured:
+                names = (
+                    shape.get((*place, where), NO_KERNEL)
+                    for shape, place in zip(shapes, ((layer, head), other), strict=True)
+                )
+                kernels.append(KernelPair(layer, head, where, *other, *distances, *names))
+    return tuple(kernels)
+
+
+def pair_taps(
+    a: HookedMTA, b: HookedMTA, first: tuple[int, int], second: tuple[int, int], where: Place
+) -> tuple[Taps, Taps, Offsets]:
+    """Both kernels over the same offsets, the identity where a layer has none."""
+    return _laid_over(
+        _taps(_kernels(a, first[0]), first[1], where), _taps(_kernels(b, second[0]), second[1], where)
+    )
+
+
+def _shapes(model: HookedMTA, progress: Progress | None, share: float) -> Mapping[tuple[int, int, str], str]:
+    rows = kernel_table(model.state_dict(), model.config)
+    if progress is not None:
+        progress(share)
+    return {
+        (row["layer"], row["head"], row["where"]): f"{'faint ' if row['faint'] else ''}{row['shape']}"
+        for row in rows
+    }
+
+
+def _kernels(model: HookedMTA, layer: int) -> LayerKernelSet:
+    return layer_kernels(model.state_dict(), model.config, layer)
+
+
+def _key_query(
+    here: LayerKernelSet, there: LayerKernelSet, head: int, other: int
+) -> Iterator[tuple[Place, tuple[float, float, float]]]:
+    for where in KEY_QUERY:
+        if here.taps(where) is not None or there.taps(where) is not None:
+            first, second, offsets = _laid_over(_taps(here, head, where), _taps(there, other, where))
+            identity = np.zeros_like(first)
+            identity[offsets.own] = 1.0
+            yield where, _distances(first, second, identity)
+
+
+def _mixing(
+    here: LayerKernelSet, there: LayerKernelSet, head: int, pairs: HeadPairs
+) -> Iterator[tuple[MixPlace, tuple[float, float, float]]]:
+    if pairs.rule != "index":
+        return
+    size = pairs.partner.shape[1]
+    for where in MIXING:
+        matrices = [kernels.mixing(where) for kernels in (here, there)]
+        if any(matrix is not None for matrix in matrices):
+            first, second = (_mixing_row(matrix, head, size) for matrix in matrices)
+            yield where, _distances(first, second, np.eye(size)[head])
+
+
+def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[float, float, float]:
+    """From each other, and of each from the identity."""
+    apart, off_a, off_b = (float(np.linalg.norm(gap)) for gap in (a - b, a - identity, b - identity))
+    return apart, off_a, off_b
+
+
+def _mixing_row(mixing: Tensor | None, head: int, size: int) -> np.ndarray:
+    """A target's weights over all heads."""
+    if mixing is None:
+        return np.eye(size)[head]
+    return torch.block_diag(*mixing.double())[head].numpy()
+
+
+def _taps(kernels: LayerKernelSet, head: int, where: Place) -> tuple[Taps, Offsets]:
+    taps, offsets = kernels.taps(where), kernels.offsets(where)
+    if taps is None or offsets is None:
+        return IDENTITY
+    return taps[head].double().numpy(), offsets
+
+
+def _laid_over(a: tuple[Taps, Offsets], b: tuple[Taps, Offsets]) -> tuple[Taps, Taps, Offsets]:
+    both = a[1], b[1]
+    first_query = min(offset.query[0] for offset in both)
+    first_key, last_key = min(offset.key[0] for offset in both), max(offset.key[-1] for offset in both)
+    offsets = Offsets(tuple(range(first_query, 1)), tuple(range(first_key, last_key + 1)))
+    laid = []
+    for taps, own in (a, b):
+        whole = np.zeros((len(offsets.query), len(offsets.key)))
+        row, column = own.query[0] - first_query, own.key[0] - first_key
+        whole[row : row + taps.shape[0], column : column + taps.shape[1]] = taps
+        laid.append(whole)
+    return laid[0], laid[1], offsets

@@ -145,7 +145,8 @@ def block_samples(task: BlockTask, numbers: range, seed: int = 0) -> tuple[Block
     """Several samples in a row."""
     batch = task.sample_range(numbers.start, numbers.stop, seed)
     return tuple(
-        _in_words(task, *one) for one in zip(batch.tokens.tolist(), batch.target.tolist(), strict=True)
+        _in_words(task, *sequence)
+        for sequence in zip(batch.tokens.tolist(), batch.target.tolist(), strict=True)
     )
 
 
@@ -180,8 +181,8 @@ def answer_block(model: HookedMTA, sample: BlockSample) -> BlockAnswer:
     ids = torch.tensor([(*sample.tokens.ids, *gold)])
     logits = end_logits(model, ids, len(gold) + 1)
     greedy = logits[0, :-1].argmax(-1).tolist()
-    letters = "".join(tokenizer.decode((one,)) or "?" for one in greedy)
-    right = tuple(one == wanted for one, wanted in zip(greedy, gold, strict=True))
+    letters = "".join(tokenizer.decode((letter,)) or "?" for letter in greedy)
+    right = tuple(letter == wanted for letter, wanted in zip(greedy, gold, strict=True))
     return BlockAnswer(letters, right, math.exp(gold_log_probabilities(logits, [gold])[0]))
 
 

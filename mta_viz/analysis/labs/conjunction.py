@@ -123,12 +123,12 @@ def conjunction(
     """
     if not samples:
         raise PromptError("there are no samples; give at least one")
-    found: list[dict[Measure, Tensor]] = []
+    measured: list[dict[Measure, Tensor]] = []
     for at, sample in enumerate(samples):
-        found.append(_measured(model, sample, progress and partial(_part, progress, at, len(samples))))
+        measured.append(_measured(model, sample, progress and partial(_part, progress, at, len(samples))))
         if keep is not None:
-            keep(_joined(found))
-    return _joined(found)
+            keep(_joined(measured))
+    return _joined(measured)
 
 
 def tested(
@@ -164,9 +164,9 @@ def _keep_with(
     keep({**others, name: so_far})
 
 
-def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
+def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
     """All heads that have the stage, the largest lower end of I first; with one sample, the largest I."""
-    score = found.effects(measure).interaction
+    score = test.effects(measure).interaction
     heads = [
         Strongest(
             measure, layer, head, *(float(part[layer, head]) for part in (score.mean, score.low, score.high))
@@ -175,23 +175,21 @@ def ranked(found: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
         for head, value in enumerate(row)
         if not math.isnan(value)
     ]
-    return tuple(sorted(heads, key=lambda one: -_rank(found, one)))
+    return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
 
 
-def _rank(found: Conjunction, one: Strongest) -> float:
+def _rank(test: Conjunction, head: Strongest) -> float:
     """The lower end of the interval; with one sample, which has none, the interaction itself."""
-    return one.interaction if found.n < 2 else one.low
+    return head.interaction if test.n < 2 else head.low
 
 
-def strongest(found: Conjunction, name: str) -> Strongest | None:
+def strongest(test: Conjunction, name: str) -> Strongest | None:
     """The first in rank over all stages of a measure, "odds" or "share"; None where no head has a value.
 
     Of stages that are alike (weights nothing changes after the softmax) it is the last.
     """
-    firsts = [
-        heads[0] for measure in found.values if measure[0] == name and (heads := ranked(found, measure))
-    ]
-    return max(reversed(firsts), key=lambda one: round(_rank(found, one), 6), default=None)
+    firsts = [heads[0] for measure in test.values if measure[0] == name and (heads := ranked(test, measure))]
+    return max(reversed(firsts), key=lambda head: round(_rank(test, head), 6), default=None)
 
 
 def score_of(measure: Measure) -> Score:
@@ -208,14 +206,14 @@ def score_of(measure: Measure) -> Score:
     )
 
 
-def measure_there(found: Conjunction, measure: Measure) -> Measure:
+def measure_there(test: Conjunction, measure: Measure) -> Measure:
     """The same measure at that stage, or at the last stage before it that the model has.
 
     A plain Transformer has no convolution: what its scores hold after one is what they held before.
     """
     name, stage = measure
     stages = list(Stage)[: list(Stage).index(stage) + 1]
-    return next((name, one) for one in reversed(stages) if (name, one) in found.values)
+    return next((name, there) for there in reversed(stages) if (name, there) in test.values)
 
 
 def heads_table(results: Mapping[str, Conjunction]) -> Table:
@@ -235,7 +233,7 @@ def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]
     """Raises PromptError, calling the other model `name`, unless it has the same tokens for the samples."""
     tokenizer, alike = twin.tokenizer, True
     try:
-        for text, ids in ((one.prompts[0].text, one.prompts[0].ids) for one in samples):
+        for text, ids in ((sample.prompts[0].text, sample.prompts[0].ids) for sample in samples):
             alike = alike and tokenizer is not None and tokenizer.encode(text or "").ids == ids
     except TokenizerError:
         alike = False
@@ -256,20 +254,20 @@ def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
 def _measured(
     model: HookedMTA, sample: FourPrompts, progress: Callable[[float], None] | None
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
-    found = []
+    finders = []
     for at, tokens in enumerate(sample.prompts):
-        found.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
+        finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
         if progress is not None:
             progress((at + 1) / len(sample.prompts))
     return {
         (name, stage): torch.stack(
             [
-                one.asked.values[f"span.{stage.value.key}"] if name == "odds" else one.share(stage)
-                for one in found
+                finder.asked.values[f"span.{stage.value.key}"] if name == "odds" else finder.share(stage)
+                for finder in finders
             ]
         )
         for name, stage in MEASURES
-        if f"span.{stage.value.key}" in found[0].asked.values
+        if f"span.{stage.value.key}" in finders[0].asked.values
     }
 
 
@@ -277,14 +275,16 @@ def _part(progress: Callable[[float], None], at: int, n: int, share: float) -> N
     progress((at + share) / n)
 
 
-def _joined(found: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
-    return Conjunction({measure: torch.stack([one[measure] for one in found]) for measure in found[0]})
+def _joined(samples: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
+    return Conjunction(
+        {measure: torch.stack([values[measure] for values in samples]) for measure in samples[0]}
+    )
 
 
 @lru_cache(maxsize=64)
-def _effects(found: Conjunction, measure: Measure) -> Effects:
+def _effects(test: Conjunction, measure: Measure) -> Effects:
     """Kept: a bootstrap of every head takes a while, and map, table and verdict all ask for it."""
-    values = found.values[measure].double()
+    values = test.values[measure].double()
     both, a, b, neither = values.unbind(1)
     parts = (a - neither, b - neither, both - a - b + neither)
     return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))

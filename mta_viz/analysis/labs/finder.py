@@ -67,21 +67,21 @@ class StepCrop:
     @property
     def sums(self) -> tuple[float, float]:
         """Of the asked cells before and after; cells with key > query do not count."""
-        before, after = (_cells(one).sum() for one in self.asked)
+        before, after = (_cells(side).sum() for side in self.asked)
         return float(before), float(after)
 
     @property
     def last(self) -> tuple[float, float]:
         """The same of the last asking query's row alone, which predicts the answer."""
-        before, after = (_cells(one)[-1].sum() for one in self.asked)
+        before, after = (_cells(side)[-1].sum() for side in self.asked)
         return float(before), float(after)
 
-    def _part(self, one: AttentionMap) -> AttentionMap:
+    def _part(self, side: AttentionMap) -> AttentionMap:
         asking, asked = self.region.asking, self.region.asked
-        rows = slice(asking.start - one.query_start, asking.stop - one.query_start)
-        columns = slice(asked.start - one.key_start, asked.stop - one.key_start)
-        values = one.values[rows, columns]
-        return replace(one, values=values, query_start=asking.start, key_start=asked.start, row_sums=None)
+        rows = slice(asking.start - side.query_start, asking.stop - side.query_start)
+        columns = slice(asked.start - side.key_start, asked.stop - side.key_start)
+        values = side.values[rows, columns]
+        return replace(side, values=values, query_start=asking.start, key_start=asked.start, row_sums=None)
 
 
 def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int) -> Region:
@@ -89,7 +89,7 @@ def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int)
 
     Raises PromptError for a span that is not in the prompt.
     """
-    outside = next((one for one in (asking, asked) if one.stop > n_tokens), None)
+    outside = next((span for span in (asking, asked) if span.stop > n_tokens), None)
     if outside is not None:
         raise PromptError(f"{outside.name!r} ends at token {outside.stop}, the prompt at {n_tokens}")
     queries = range(max(asking.start - above, 0), asking.stop)
@@ -100,18 +100,18 @@ def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int)
 def step_crops(trace: Trace, shown: Region, layer: int, head: int) -> tuple[StepCrop, ...]:
     """A crop for each key-query convolution of the layer, in order; none where it has none."""
     rows, columns = (slice(side.start, side.stop) for side in (shown.queries, shown.keys))
-    found = []
+    crops = []
     for step in layer_steps(trace.model.config.kernels(layer)):
         if step.operation == "convolution" and step.before is not None:
             before, after = (
                 exact_map(trace, layer, stage, head, rows, columns) for stage in (step.before, step.after)
             )
-            found.append(StepCrop(shown, before, after))
-    return tuple(found)
+            crops.append(StepCrop(shown, before, after))
+    return tuple(crops)
 
 
-def _cells(one: AttentionMap) -> Float[Tensor, "query key"]:
-    return one.values.double().masked_fill(one.masked, 0.0)
+def _cells(shown: AttentionMap) -> Float[Tensor, "query key"]:
+    return shown.values.double().masked_fill(shown.masked, 0.0)
 
 
 NEIGHBOURS = 6  # tokens shown around a needle, about what a kernel reaches
@@ -210,7 +210,7 @@ def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Fin
         per_layer.append(_layer(trace, layer, parts))
         if progress is not None:
             progress((layer + 1) / config.n_layers)
-    scores = {part: _stacked([found[part] for found, _ in per_layer], parts, part) for part in parts.all}
+    scores = {part: _stacked([results[part] for results, _ in per_layer], parts, part) for part in parts.all}
     null = _null(parts)
     p = torch.stack([ranks for _, ranks in per_layer])
     return Finder(parts, scores, _shares(scores[parts.asked]), p, len(null))
@@ -229,11 +229,11 @@ def _layer(trace: Trace, layer: int, parts: Parts) -> tuple[dict[Span, dict[str,
     ((_, slabs),) = trace.stage_slabs(layer, range(parts.query, parts.query + 1))
     rows = {stage: slab[:, 0, : parts.query + 1] for stage, slab in slabs.items()}
     steps = difference_steps(trace.model.config.kernels(layer))
-    found = {part: span_results(rows, part, steps) for part in parts.all}
+    results = {part: span_results(rows, part, steps) for part in parts.all}
     if len(parts.all) > 1:
         for part in parts.all:
-            found[part]["selectivity"] = selectivity(rows[Stage.PATTERN], part, parts.all)
-    return found, _rank(rows[Stage.PATTERN], parts)
+            results[part]["selectivity"] = selectivity(rows[Stage.PATTERN], part, parts.all)
+    return results, _rank(rows[Stage.PATTERN], parts)
 
 
 def _null(parts: Parts) -> list[int]:
@@ -262,18 +262,18 @@ def _rank(row: Float[Tensor, "head key"], parts: Parts) -> Float[Tensor, " head"
 def _stacked(layers: Sequence[Mapping[str, Tensor]], parts: Parts, part: Span) -> HeadScores:
     """One part's scores of all layers; NaN where a layer lacks the stage."""
     n_layers, n_heads = len(layers), len(next(iter(layers[0].values())))
-    there = [score.key for score in SCORES if any(score.key in found for found in layers)]
+    there = [score.key for score in SCORES if any(score.key in results for results in layers)]
     values = {key: torch.full((n_layers, n_heads), torch.nan) for key in there}
-    for layer, found in enumerate(layers):
-        for key, per_head in found.items():
+    for layer, results in enumerate(layers):
+        for key, per_head in results.items():
             values[key][layer] = per_head.float().cpu()
     return HeadScores(parts.query, part, values, torch.zeros(n_layers, n_heads).long(), {})
 
 
 def _shares(scores: HeadScores) -> Float[Tensor, "stage layer head"]:
     nothing = torch.full_like(next(iter(scores.values.values())), torch.nan)
-    found = []
+    shares = []
     for stage in Stage:
         value = scores.values.get(f"span.{stage.value.key}", nothing)
-        found.append(value.sigmoid() if stage.value.unit == "score" else value)
-    return torch.stack(found)
+        shares.append(value.sigmoid() if stage.value.unit == "score" else value)
+    return torch.stack(shares)

@@ -80,14 +80,14 @@ def block_prompts(task: BlockTask, n: int, seed: int = 0) -> tuple[FourPrompts, 
     problems += [_too_full(task)] if _free_pairs(task, task.n_blocks) < _LEAST_FREE else []
     if problems:
         raise ConfigError(problems, subject="The conjunction test")
-    found: list[FourPrompts] = []
+    prompts: list[FourPrompts] = []
     for start in count(step=_CHUNK):
         samples = block_samples(task, range(start, start + _CHUNK), seed)
-        tried = (_block_prompts(one, number, seed) for number, one in enumerate(samples, start))
-        found += [one for one in tried if one is not None]
-        if len(found) >= n:
+        tried = (_block_prompts(sample, number, seed) for number, sample in enumerate(samples, start))
+        prompts += [sample for sample in tried if sample is not None]
+        if len(prompts) >= n:
             break
-    return tuple(found[:n])
+    return tuple(prompts[:n])
 
 
 def _free_pairs(task: BlockTask, n_blocks: int) -> float:
@@ -112,7 +112,9 @@ def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts |
     pairs = [
         (other_a, other_b)
         for other_a, other_b in permutations(others, 2)
-        if not any({a, other_b} <= one or {other_a, b} <= one or {other_a, other_b} <= one for one in blocks)
+        if not any(
+            {a, other_b} <= block or {other_a, b} <= block or {other_a, other_b} <= block for block in blocks
+        )
     ]
     if not pairs:
         return None
@@ -168,8 +170,8 @@ def _fits(model: HookedMTA, line: str) -> bool:
 def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -> FourPrompts:
     if len(words) != 4 or not all(words):
         raise PromptError(
-            f"the line {', '.join(words)!r} has {len([one for one in words if one])} words; expected four: "
-            "A, B, what stands for A, what stands for B"
+            f"the line {', '.join(words)!r} has {len([word for word in words if word])} words; expected "
+            "four: A, B, what stands for A, what stands for B"
         )
     a, b, other_a, other_b = words
     if a == other_a or b == other_b:
@@ -199,7 +201,7 @@ def _check_lengths(sample: FourPrompts) -> None:
     if len(set(n_tokens)) == 1:
         return
     a, b, other_a, other_b = sample.words
-    told = [
+    differences = [
         f"with {other!r} for {word!r} the prompt has {abs(difference)} "
         f"{'more' if difference > 0 else 'fewer'} token{'s' if abs(difference) > 1 else ''}"
         for word, other, difference in (
@@ -210,7 +212,8 @@ def _check_lengths(sample: FourPrompts) -> None:
     ]
     raise PromptError(
         f"the four prompts have {', '.join(map(str, n_tokens))} tokens ({', '.join(PROMPTS)}): "
-        f"{'; '.join(told) or 'the words are cut differently together'}. Choose words of as many tokens"
+        f"{'; '.join(differences) or 'the words are cut differently together'}. "
+        "Choose words of as many tokens"
     )
 
 

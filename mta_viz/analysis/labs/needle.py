@@ -120,12 +120,12 @@ def _agreeing(
     """Other needles whose number goes on as the greedy answer does, up to and with its first wrong token."""
     gold = sample.answer_ids
     known = next((i for i, (a, b) in enumerate(zip(greedy, gold, strict=False)) if a != b), len(gold)) + 1
-    found = []
+    agreeing = []
     for place, needle in enumerate(sample.needles):
         ids = answer_ids(tokenizer, sample.question.text, needle.value)
         if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
-            found.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
-    return found
+            agreeing.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
+    return agreeing
 
 
 def named_needle(sample: NeedleSample, number: str) -> GoldSpan | None:
@@ -262,20 +262,20 @@ def finder_means(
     if n < 1:
         raise ConfigError([f"n is {n}; expected at least 1"], subject="The repetition")
     tokenizer = check_vocabulary(model, model.tokenizer)
-    found: list[Mapping[str, Tensor]] = []
+    values: list[Mapping[str, Tensor]] = []
     for at in range(n):
         sample = make_needle_sample(tokenizer, task, seed + at)
-        found.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
+        values.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
         if keep is not None:
-            keep(_means(found))
+            keep(_means(values))
         if progress is not None:
             progress((at + 1) / n)
-    return _means(found)
+    return _means(values)
 
 
-def _means(found: list[Mapping[str, Tensor]]) -> FinderMeans:
-    values = {key: torch.stack([one[key] for one in found]) for key in found[0]}
-    return FinderMeans(len(found), {key: mean_score(each) for key, each in values.items()})
+def _means(samples: list[Mapping[str, Tensor]]) -> FinderMeans:
+    values = {key: torch.stack([sample[key] for sample in samples]) for key in samples[0]}
+    return FinderMeans(len(samples), {key: mean_score(each) for key, each in values.items()})
 
 
 def ranked_places(score: MeanScore) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 """Questions about stories through a model: what it answers and who found the facts; how many are right."""
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,13 +9,13 @@ import torch
 
 from mta_viz.analysis.attention.spans import QUESTION, Span, next_letter
 from mta_viz.analysis.labs.finder import Finder, Parts, find, found_again
-from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities
-from mta_viz.errors import ConfigError
+from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, gold_log_probabilities, needle_score
+from mta_viz.checkpoint import door
+from mta_viz.errors import ConfigError, FileError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate
 from mta_viz.tables import Table
-from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
@@ -136,17 +135,21 @@ class QuestionScore:
     @property
     def right(self) -> int:
         """Those answered right."""
-        return sum(answer.right for answer in self.answers)
+        return self._score.right
 
     @property
     def accuracy(self) -> float:
         """The share of right answers; NaN of none."""
-        return self.right / self.n if self.n else math.nan
+        return self._score.accuracy
 
     @property
     def interval(self) -> tuple[float, float]:
         """Of the accuracy."""
-        return wilson_interval(self.right, self.n) if self.n else (0.0, 1.0)
+        return self._score.interval
+
+    @property
+    def _score(self) -> NeedleScore:
+        return needle_score(answer.right for answer in self.answers)
 
     @property
     def silent(self) -> int:
@@ -210,7 +213,7 @@ def _within(progress: Progress | None, done: int, n: int) -> Progress | None:
 def trained_for_questions(folder: Path | None) -> bool:
     """Whether the model card in a checkpoint's folder names this task; False without a card."""
     try:
-        card = json.loads((folder / CARD).read_text("utf-8")) if folder else {}
-    except (OSError, ValueError, RecursionError):
+        card = door.read_json(folder / CARD) if folder else {}
+    except FileError:
         return False
     return isinstance(card, dict) and card.get("task") == TRAINED

@@ -138,11 +138,11 @@ def run_sweep(
     """
     tokenizer = check_sweep(model, sweep)
     wanted = set(sweep.keys)
-    results = {one.key: one for one in done if one.key in wanted}
+    results = {sample.key: sample for sample in done if sample.key in wanted}
     batches = _missing(model, sweep, set(results))
     work = [len(seeds) * multiply_adds(model.config, setting[1]) for setting, seeds in batches]
     for at, (setting, seeds) in enumerate(batches):
-        results |= {one.key: one for one in _measure(model, tokenizer, sweep, setting, seeds)}
+        results |= {sample.key: sample for sample in _measure(model, tokenizer, sweep, setting, seeds)}
         if keep is not None:
             keep(tuple(results.values()))
         if progress is not None:
@@ -170,7 +170,7 @@ def _missing(
     """Batches of one setting's samples, the settings taking turns."""
     queues = []
     for setting in sweep.settings:
-        seeds = [seed for one, seed in sweep.keys if one == setting and (one, seed) not in done]
+        seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
         cuts = parts(model, len(seeds), setting[1])
         queues.append((setting, [tuple(seeds[start:stop]) for start, stop in cuts]))
     rounds = zip_longest(*([(setting, part) for part in cut] for setting, cut in queues))
@@ -183,8 +183,8 @@ def _measure(
     make = partial(make_needle_sample, tokenizer, sweep.task(setting))
     samples = [make(seed) for seed in seeds]
     return [
-        SampleResult(*setting, seed, found.outcome, _place(sample), found.named, found.log_probability)
-        for seed, sample, found in zip(seeds, samples, answer(model, tokenizer, samples), strict=True)
+        SampleResult(*setting, seed, verdict.outcome, _place(sample), verdict.named, verdict.log_probability)
+        for seed, sample, verdict in zip(seeds, samples, answer(model, tokenizer, samples), strict=True)
     ]
 
 

@@ -28,7 +28,7 @@ Text = Annotated[str, Field(max_length=10_000)]
 
 
 def _each_once(samples: tuple[SampleResult, ...]) -> tuple[SampleResult, ...]:
-    if len({one.key for one in samples}) < len(samples):
+    if len({sample.key for sample in samples}) < len(samples):
         raise ValueError("has a sample twice")
     return samples
 
@@ -44,9 +44,12 @@ class ModelResults:
     name: Text
     sha256: Text
     vocabulary: Text
-    samples: Annotated[
-        tuple[Annotated[SampleResult, AfterValidator(check_places)], ...], AfterValidator(_each_once)
-    ]
+    samples: Samples
+
+    @property
+    def digests(self) -> tuple[str, str]:
+        """What tells a checkpoint from another: its weights and its tokenizer."""
+        return self.sha256, self.vocabulary
 
     def only(self, sweep: Sweep) -> "ModelResults":
         """With the samples of one sweep alone."""
@@ -65,16 +68,13 @@ class SweepResults:
 
     def of(self, sha256: str, vocabulary: str) -> tuple[SampleResult, ...]:
         """The samples of one checkpoint, none where it has not been measured."""
-        found = [one for one in self.models if (one.sha256, one.vocabulary) == (sha256, vocabulary)]
-        return found[0].samples if found else ()
+        known = (model for model in self.models if model.digests == (sha256, vocabulary))
+        return next((model.samples for model in known), ())
 
     def with_model(self, model: ModelResults) -> "SweepResults":
         """These with one checkpoint's results added or replaced."""
-        same = [(one.sha256, one.vocabulary) == (model.sha256, model.vocabulary) for one in self.models]
-        if not any(same):
-            return replace(self, models=(*self.models, model))
-        kept = (model if yes else one for yes, one in zip(same, self.models, strict=True))
-        return replace(self, models=tuple(kept))
+        models = {known.digests: known for known in self.models} | {model.digests: model}
+        return replace(self, models=tuple(models.values()))
 
 
 def empty_results(sweep: Sweep) -> SweepResults:
@@ -121,14 +121,14 @@ def sweep_text(results: SweepResults) -> str:
 
 def _model_text(model: ModelResults) -> str:
     names = {name: getattr(model, name) for name in ("name", "sha256", "vocabulary")}
-    rows = ",".join(f"\n   {_sample_text(one)}" for one in model.samples)
+    rows = ",".join(f"\n   {_sample_text(sample)}" for sample in model.samples)
     return "\n  " + json.dumps(names).removesuffix("}") + f', "samples": [{rows}\n  ]}}'
 
 
-def _sample_text(one: SampleResult) -> str:
+def _sample_text(sample: SampleResult) -> str:
     """A line; a log-probability that is not finite is null."""
-    row = asdict(one)
-    if not math.isfinite(one.log_probability):
+    row = asdict(sample)
+    if not math.isfinite(sample.log_probability):
         row["log_probability"] = None
     return json.dumps(row, allow_nan=False)
 
@@ -198,7 +198,7 @@ class Axes:
 
 def axes_of(results: Iterable[SampleResult]) -> Axes:
     """Those that some sample has."""
-    settings = {one.key[0] for one in results}
+    settings = {sample.key[0] for sample in results}
     needles, lengths, depths = (tuple(sorted(set(side))) for side in zip(*settings, strict=True))
     return Axes(needles, lengths, depths)
 
@@ -206,14 +206,14 @@ def axes_of(results: Iterable[SampleResult]) -> Axes:
 def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K]) -> dict[K, NeedleScore]:
     """The accuracy of each group of samples, groups in ascending order of their first sample."""
     groups: dict[K, list[bool]] = {}
-    for one in results:
-        groups.setdefault(key(one), []).append(one.outcome == "right")
+    for sample in results:
+        groups.setdefault(key(sample), []).append(sample.outcome == "right")
     return {name: needle_score(right) for name, right in groups.items()}
 
 
 def by_setting(results: Iterable[SampleResult]) -> dict[Setting, NeedleScore]:
     """One accuracy for each combination of needles, length and depth that has samples."""
-    return dict(sorted(scores_by(results, lambda one: one.key[0]).items()))
+    return dict(sorted(scores_by(results, lambda sample: sample.key[0]).items()))
 
 
 def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table:
@@ -228,42 +228,42 @@ def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table
 
 def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:
     """The average over lengths and depths for each number of needles, as the paper draws it."""
-    return dict(sorted(scores_by(results, lambda one: one.needles).items()))
+    return dict(sorted(scores_by(results, lambda sample: sample.needles).items()))
 
 
 def by_depth_and_length(
     results: Iterable[SampleResult], needles: int | None = None
 ) -> dict[tuple[float | int, int], NeedleScore]:
     """One accuracy for each (depth, length), of one number of needles or of all together."""
-    chosen = (one for one in results if needles in (None, one.needles))
-    return dict(sorted(scores_by(chosen, lambda one: (one.depth, one.length)).items()))
+    chosen = (sample for sample in results if needles in (None, sample.needles))
+    return dict(sorted(scores_by(chosen, lambda sample: (sample.depth, sample.length)).items()))
 
 
 def by_place(results: Iterable[SampleResult]) -> dict[str, NeedleScore]:
     """Accuracy where the asked needle is the first, between others, or the last; single needles left out."""
-    several = [one for one in results if one.needles > 1]
-    found = scores_by(several, _place)
-    return {place: found[place] for place in PLACES if place in found}
+    several = [sample for sample in results if sample.needles > 1]
+    scores = scores_by(several, _place)
+    return {place: scores[place] for place in PLACES if place in scores}
 
 
 def misses(results: Iterable[SampleResult]) -> Misses:
     """What the wrong answers were."""
-    wrong = [one for one in results if one.outcome != "right"]
-    named = [one for one in wrong if one.named is not None]
+    wrong = [sample for sample in results if sample.outcome != "right"]
+    named = [sample for sample in wrong if sample.named is not None]
     return Misses(
         len(wrong),
         len(named),
-        sum(one.named == 0 for one in named),
-        sum(one.named == one.needles - 1 for one in named),
-        math.fsum((one.place != 0) / (one.needles - 1) for one in named),
-        math.fsum((one.place != one.needles - 1) / (one.needles - 1) for one in named),
+        sum(sample.named == 0 for sample in named),
+        sum(sample.named == sample.needles - 1 for sample in named),
+        math.fsum((sample.place != 0) / (sample.needles - 1) for sample in named),
+        math.fsum((sample.place != sample.needles - 1) / (sample.needles - 1) for sample in named),
     )
 
 
 def paired_difference(first: Sequence[SampleResult], second: Sequence[SampleResult]) -> Difference:
     """Over the samples both have. Raises PromptError when there are none."""
-    known = {one.key: one.outcome == "right" for one in first}
-    pairs = [(known[one.key], one.outcome == "right") for one in second if one.key in known]
+    known = {sample.key: sample.outcome == "right" for sample in first}
+    pairs = [(known[sample.key], sample.outcome == "right") for sample in second if sample.key in known]
     if not pairs:
         raise PromptError("the two models have no sample in common yet; let the sweep go on")
     before, after = zip(*pairs, strict=True)
@@ -271,20 +271,7 @@ def paired_difference(first: Sequence[SampleResult], second: Sequence[SampleResu
     return Difference(len(pairs), change, paired_change_interval(before, after))
 
 
-def paired_by_setting(
-    first: Sequence[SampleResult], second: Sequence[SampleResult]
-) -> Mapping[Setting, Difference]:
-    """The paired difference in each combination both have samples of."""
-    settings = sorted({one.key[0] for one in first} & {one.key[0] for one in second})
-    found = {}
-    for setting in settings:
-        pair = [[one for one in results if one.key[0] == setting] for results in (first, second)]
-        if {one.seed for one in pair[0]} & {one.seed for one in pair[1]}:
-            found[setting] = paired_difference(*pair)
-    return found
-
-
-def _place(one: SampleResult) -> str:
-    if one.place == 0:
+def _place(sample: SampleResult) -> str:
+    if sample.place == 0:
         return "first"
-    return "last" if one.place == one.needles - 1 else "between"
+    return "last" if sample.place == sample.needles - 1 else "between"

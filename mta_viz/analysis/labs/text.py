@@ -91,7 +91,7 @@ class PassageScores:
     @property
     def accuracy(self) -> NeedleScore:
         """Share of words all of whose tokens are greedy, with its 95 % interval."""
-        return needle_score(one.greedy for one in self.words)
+        return needle_score(word.greedy for word in self.words)
 
     @property
     def perplexity(self) -> float:
@@ -137,7 +137,7 @@ def score_passages(
         raise PromptError("there are no passages; give at least one")
     words: list[WordScore] = []
     left_out: list[LeftOut] = []
-    found = PassageScores(len(passages))
+    scores = PassageScores(len(passages))
     for first, last in pairwise([*range(0, len(passages), CHUNK), len(passages)]):
         asked = []
         for number, passage in enumerate(passages[first:last], first + 1):
@@ -145,14 +145,14 @@ def score_passages(
                 asked.append(_asked(model, number, passage.strip(), window or model.config.n_ctx))
             except MtaVizError as error:
                 left_out.append(LeftOut(number, str(error)))
-        scored = [one for batch in _batches(model, asked) for one in _score(model, tokenizer, batch)]
-        words += sorted(scored, key=lambda one: one.number)
-        found = PassageScores(len(passages), tuple(words), tuple(left_out))
+        scored = [word for batch in _batches(model, asked) for word in _score(model, tokenizer, batch)]
+        words += sorted(scored, key=lambda word: word.number)
+        scores = PassageScores(len(passages), tuple(words), tuple(left_out))
         if keep is not None:
-            keep(found)
+            keep(scores)
         if progress is not None:
             progress(last / len(passages))
-    return found
+    return scores
 
 
 def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _Asked:
@@ -184,48 +184,48 @@ def _first_token(tokens: Tokens, start: int) -> int:
 def _batches(model: HookedMTA, asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
     """Passages of about equal length together, so that little is filled up."""
     batch: list[_Asked] = []
-    for one in sorted(asked, key=lambda one: len(one.ids)):
-        full = len(batch) >= at_once(model, len(one.ids))
-        if batch and (full or len(one.ids) > 1.25 * len(batch[0].ids) + 4):
+    for passage in sorted(asked, key=lambda passage: len(passage.ids)):
+        full = len(batch) >= at_once(model, len(passage.ids))
+        if batch and (full or len(passage.ids) > 1.25 * len(batch[0].ids) + 4):
             yield batch
             batch = []
-        batch.append(one)
+        batch.append(passage)
     if batch:
         yield batch
 
 
 def _score(model: HookedMTA, tokenizer: Tokenizer, batch: Sequence[_Asked]) -> list[WordScore]:
     """The shorter ones are filled up at the end, which no token before it can see."""
-    longest = max(len(one.ids) for one in batch) - 1
+    longest = max(len(passage.ids) for passage in batch) - 1
     ids = torch.zeros(len(batch), longest, dtype=torch.long)
-    for row, one in enumerate(batch):
-        ids[row, : len(one.ids) - 1] = torch.tensor(one.ids[:-1])
-    first = min(one.start for one in batch) - 1
+    for row, passage in enumerate(batch):
+        ids[row, : len(passage.ids) - 1] = torch.tensor(passage.ids[:-1])
+    first = min(passage.start for passage in batch) - 1
     logits = end_logits(model, ids, longest - first)
     return [
-        _word_score(tokenizer, one, logits[row, one.start - 1 - first : len(one.ids) - 1 - first])
-        for row, one in enumerate(batch)
+        _word_score(tokenizer, passage, logits[row, passage.start - 1 - first : len(passage.ids) - 1 - first])
+        for row, passage in enumerate(batch)
     ]
 
 
-def _word_score(tokenizer: Tokenizer, one: _Asked, logits: Tensor) -> WordScore:
+def _word_score(tokenizer: Tokenizer, passage: _Asked, logits: Tensor) -> WordScore:
     """`logits` [token of the word, vocab]: those which predict it."""
     logits = logits.double().cpu()
     if not logits.isfinite().all():
         raise MtaVizError(NOT_FINITE)
-    wanted = torch.tensor(one.ids[one.start :])
+    wanted = torch.tensor(passage.ids[passage.start :])
     own = logits.gather(-1, wanted[:, None])
     likeliest = logits.argmax(-1)
     return WordScore(
-        one.number,
-        one.word,
+        passage.number,
+        passage.word,
         tokenizer.pieces(tuple(wanted.tolist())),
         1 + int((logits[0] > own[0]).sum()),
         bool((likeliest == wanted).all()),
         float(logits.log_softmax(-1).gather(-1, wanted[:, None]).sum()),
         tokenizer.pieces((int(likeliest[0]),))[0],
-        one.start,
-        one.start + one.cut,
+        passage.start,
+        passage.start + passage.cut,
     )
 
 
@@ -312,16 +312,16 @@ def text_losses(
     if size < 4:
         raise PromptError(f"a window of {size} tokens is too short; expected at least 4")
     bos = int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
-    found = _nothing(tokens, size)
+    losses = _nothing(tokens, size)
     parts = list(_windows(len(tokens), size, bos))
     for place, part in enumerate(parts):
         before = tokens.ids[: bos if part.start else 0]
         report = _share(progress, place, len(parts))
         trace = capture(model, (*before, *tokens.ids[part.start : part.stop]), progress=report)
-        found = _with(found, trace, part, part.start - len(before))
+        losses = _with(losses, trace, part, part.start - len(before))
         if keep is not None:
-            keep(found)
-    return found
+            keep(losses)
+    return losses
 
 
 def _windows(n_tokens: int, size: int, bos: int) -> Iterator[_Window]:
@@ -338,20 +338,20 @@ def _nothing(tokens: Tokens, size: int) -> TextLosses:
     return TextLosses(tokens, losses, torch.zeros(n).long(), ("",) * n, size)
 
 
-def _with(found: TextLosses, trace: Trace, part: _Window, offset: int) -> TextLosses:
+def _with(before: TextLosses, trace: Trace, part: _Window, offset: int) -> TextLosses:
     """These with a window's tokens; position p of the trace is token p + `offset` of the text."""
-    losses, ranks, expected = found.losses.clone(), found.ranks.clone(), list(found.expected)
+    losses, ranks, expected = before.losses.clone(), before.ranks.clone(), list(before.expected)
     step = max(1, LOGITS_AT_ONCE // trace.model.config.vocab_size)
     for start in range(part.scored, part.stop, step):
         stop = min(start + step, part.stop)
         logits = trace.logits(slice(start - 1 - offset, stop - 1 - offset)).double().cpu()
         if not logits.isfinite().all():
             raise MtaVizError(NOT_FINITE)
-        wanted = torch.tensor(found.tokens.ids[start:stop])[:, None]
+        wanted = torch.tensor(before.tokens.ids[start:stop])[:, None]
         losses[start:stop] = -logits.log_softmax(-1).gather(-1, wanted)[:, 0]
         ranks[start:stop] = 1 + (logits > logits.gather(-1, wanted)).sum(-1)
         expected[start:stop] = _labels(trace.model, logits.argmax(-1).tolist())
-    return TextLosses(found.tokens, losses, ranks, tuple(expected), found.window)
+    return TextLosses(before.tokens, losses, ranks, tuple(expected), before.window)
 
 
 def _labels(model: HookedMTA, ids: Sequence[int]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mta_viz.analysis.attention.changes import (
     Change,
@@ -25,7 +25,7 @@ from mta_viz.errors import PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, Unit, layer_stages
 from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
-from mta_viz.plots.attention.strip import stage_strip
+from mta_viz.plots.attention.stages import stage_strip
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
@@ -47,11 +47,10 @@ STATISTICS = (
 
 @dataclass(frozen=True)
 class OfHead(NamedFigure[R]):
-    """A figure of one head of a run; `in_name` are the parameters that its files' names have."""
+    """A figure of one head of a run."""
 
     layer: int
     head: int
-    in_name: ClassVar[tuple[str, ...]] = ()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -61,11 +60,6 @@ class OfHead(NamedFigure[R]):
     def table(self, source: Source, result: Any) -> Table:
         """The result's rows."""
         return result.table(source.trace.tokens)
-
-    def file_parts(self) -> tuple[object, ...]:
-        """The head, the figure's name, and its parameters."""
-        parameters = (getattr(self, name) for name in self.in_name)
-        return f"L{self.layer}", f"H{self.head}", self.name, *parameters
 
 
 def stage_of(source: Source, layer: int, key: str) -> Stage:
@@ -86,7 +80,7 @@ def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, AttentionMa
 
 def unit_limit(maps: Mapping[Stage, AttentionMap], unit: Unit, first_token: bool) -> float:
     """One colour limit for a head's stages of a unit."""
-    return shared_limit([one for stage, one in maps.items() if stage.value.unit == unit], first_token)
+    return shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)
 
 
 def labelled(source: Source, layer: int, head: int) -> str:

@@ -1,7 +1,8 @@
 """Cells, rows and positions of a prompt as figures: bars, text, predictions, why a cell has its value."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -25,12 +26,13 @@ from mta_viz.figures.attention.maps import OfHead, labelled, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.predictions import gate_map, lens_lines, lens_tokens, next_tokens
-from mta_viz.plots.attention.rows import section_bars, section_limits
+from mta_viz.plots.attention.stages import section_bars, section_limits
 from mta_viz.plots.attention.text import token_text
 from mta_viz.plots.attention.why import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tables import Table
 
+R = TypeVar("R")
 Side = Literal["from the query", "to the key"]
 WIDE_PX, LENS_PX, NEXT_PX, WHY_PX = 900, 460, 300, 540
 CONTRIBUTION = (
@@ -44,7 +46,6 @@ CONTRIBUTION = (
 class TopCells(OfHead[tuple[TopCell, ...]]):
     """The `count` cells of a map that stand out, largest first, `by` what is said. A table."""
 
-    in_name = ("stage",)
     stage: str
     by: By = "value"
     count: int = 50
@@ -74,17 +75,7 @@ class TopCells(OfHead[tuple[TopCell, ...]]):
         )
 
 
-def row_of(source: Source, layer: int, head: int, query: int) -> CrossSection:
-    """What a query attends to, at every stage of a head."""
-    return source.remember(lambda: query_row(source.trace, layer, head, query), "row", layer, head, query)
-
-
-def column_of(source: Source, layer: int, head: int, key: int) -> CrossSection:
-    """How all later queries attend to a key, at every stage of a head."""
-    return source.remember(lambda: key_column(source.trace, layer, head, key), "column", layer, head, key)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OfSection(OfHead[CrossSection]):
     """A row or a column of a head as bars over its tokens, one row of bars a stage.
 
@@ -94,14 +85,14 @@ class OfSection(OfHead[CrossSection]):
     first_token: bool = False
     spans: tuple[Span, ...] = ()
 
-    def bars(self, source: Source, result: CrossSection, selected: int | None) -> Figure:
-        """The bars, with a line at a token."""
+    def draw(self, source: Source, result: CrossSection) -> Figure:
+        """The bars, with a line at the other token of the cell."""
         return section_bars(
             result,
             source.trace.tokens,
             limits=section_limits(result, first_token=self.first_token),
             numbering_from=source.numbering,
-            selected=selected,
+            selected=getattr(self, "key" if result.along == "keys" else "query"),
             spans=self.spans,
             width=WIDE_PX,
         )
@@ -113,39 +104,34 @@ class OfSection(OfHead[CrossSection]):
 
 
 @named("row")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row(OfSection):
     """What `query` attends to; a line stands at `key`."""
 
-    in_name = ("query",)
-    query: int = 0
+    query: int
     key: int | None = None
 
     def result(self, source: Source) -> CrossSection:
         """Raises PromptError for a query that is not there."""
-        return row_of(source, *self.place, self.query)
-
-    def draw(self, source: Source, result: CrossSection) -> Figure:
-        """The bars over the keys it sees."""
-        return self.bars(source, result, self.key)
+        return section_of(source, query_row, *self.place, self.query)
 
 
 @named("column")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Column(OfSection):
     """Who attends to `key`; a line stands at `query`."""
 
-    in_name = ("key",)
-    key: int = 0
+    key: int
     query: int | None = None
 
     def result(self, source: Source) -> CrossSection:
         """Raises PromptError for a key that is not there."""
-        return column_of(source, *self.place, self.key)
+        return section_of(source, key_column, *self.place, self.key)
 
-    def draw(self, source: Source, result: CrossSection) -> Figure:
-        """The bars over the queries that see it."""
-        return self.bars(source, result, self.query)
+
+def section_of(source: Source, cut: Callable[..., CrossSection], *place: int) -> CrossSection:
+    """A row or a column of a head, computed once for its bars and for the text."""
+    return source.remember(lambda: cut(source.trace, *place), cut.__name__, *place)
 
 
 @named("attention-text")
@@ -156,7 +142,6 @@ class AttentionText(OfHead[CrossSection]):
     `side`: from the query at `position`, or to the key there. The other parameters are those of `row`.
     """
 
-    in_name = ("side", "position")
     stage: str
     position: int
     side: Side = "from the query"
@@ -166,8 +151,8 @@ class AttentionText(OfHead[CrossSection]):
     def result(self, source: Source) -> CrossSection:
         """Raises PromptError for a stage or position that is not there."""
         stage_of(source, self.layer, self.stage)
-        section = row_of if self.side == "from the query" else column_of
-        return section(source, *self.place, self.position)
+        cut = query_row if self.side == "from the query" else key_column
+        return section_of(source, cut, *self.place, self.position)
 
     def _scale(self, source: Source, result: CrossSection) -> tuple[Stage, float, bool]:
         """The stage, its limit, and whether its rows are probabilities."""
@@ -200,12 +185,22 @@ class AttentionText(OfHead[CrossSection]):
         )
 
 
-@named("next-token")
 @dataclass(frozen=True)
-class NextToken(NamedFigure[Predictions]):
-    """The `count` most probable tokens after `position`."""
+class OfPosition(NamedFigure[R]):
+    """A figure of the next tokens after `position`."""
 
     position: int
+
+    def table(self, source: Source, result: Any) -> Table:
+        """The result's rows."""
+        return result.table()
+
+
+@named("next-token")
+@dataclass(frozen=True)
+class NextToken(OfPosition[Predictions]):
+    """The `count` most probable tokens after `position`."""
+
     count: int = 10
 
     def result(self, source: Source) -> Predictions:
@@ -216,28 +211,19 @@ class NextToken(NamedFigure[Predictions]):
         """Bars."""
         return next_tokens(result, width=NEXT_PX)
 
-    def table(self, source: Source, result: Predictions) -> Table:
-        """One row a token."""
-        return result.table()
-
     def caption(self, source: Source, result: Predictions) -> str:
         """After which token."""
         return f'Next token after {self.position} "{source.trace.tokens.pieces[self.position]}".'
 
-    def file_parts(self) -> tuple[object, ...]:
-        """The position."""
-        return "next", self.position
-
 
 @named("lens")
 @dataclass(frozen=True)
-class Lens(NamedFigure[LogitLens]):
+class Lens(OfPosition[LogitLens]):
     """What the residual stream after `position` would predict after each layer.
 
     `shown`: the most probable tokens of every layer, or how probable the last layer's become.
     """
 
-    position: int
     shown: Literal["tokens", "lines"] = "tokens"
 
     def result(self, source: Source) -> LogitLens:
@@ -249,20 +235,12 @@ class Lens(NamedFigure[LogitLens]):
         make = lens_tokens if self.shown == "tokens" else lens_lines
         return make(result, numbering_from=source.numbering, width=LENS_PX)
 
-    def table(self, source: Source, result: LogitLens) -> Table:
-        """One row a depth and token."""
-        return result.table()
-
     def caption(self, source: Source, result: LogitLens) -> str:
         """How it is read."""
         return (
             "Logit lens: the residual stream after each layer, read off by the final norm and the "
             "unembedding. The last layer is the model's own output."
         )
-
-    def file_parts(self) -> tuple[object, ...]:
-        """The position."""
-        return "lens", self.position, *(["lines"] if self.shown == "lines" else [])
 
 
 @named("gate")
@@ -313,10 +291,6 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
             "Rows: heads, columns: tokens."
         )
 
-    def file_parts(self) -> tuple[object, ...]:
-        """The layer."""
-        return "gate", f"L{self.layer}"
-
 
 @named("why")
 @dataclass(frozen=True)
@@ -326,7 +300,6 @@ class Why(OfHead[Decomposition]):
     A picture of the sum after a convolution or head mixing, else a table.
     """
 
-    in_name = ("query", "key", "stage")
     stage: str
     query: int
     key: int

@@ -141,10 +141,6 @@ class SweepLines(OfSweep):
         """Over what is averaged."""
         return "Averaged over lengths and depths. Bands: 95 % intervals."
 
-    def file_parts(self) -> tuple[object, ...]:
-        """Of a sweep."""
-        return ("sweep", "needles")
-
 
 @named("sweep-map")
 @dataclass(frozen=True)
@@ -189,16 +185,16 @@ class SweepMap(OfSweep):
 
 @dataclass(frozen=True)
 class OfConjunction(NamedFigure[dict[str, Conjunction]]):
-    """A conjunction test: I of every head, of the model or of what ran `beside` it on the same samples.
+    """A conjunction test: I of every head, `of` the model or its `twin`, which ran on the same samples.
 
-    `beside` may be the model with its kernels at "identity", the "other" source, or "nothing". `stage`: its
+    The twin is the model with its kernels at "identity", the "other" model, or "none". `stage`: its
     key, "" for the last the model has. The head `marked` (layer, head) is framed.
     """
 
-    beside: Literal["nothing", "identity", "other"] = "nothing"
+    twin: Literal["none", "identity", "other"] = "none"
     measure: Literal["share", "odds"] = "share"
     stage: str = ""
-    of: Literal["model", "beside"] = "model"
+    of: Literal["model", "twin"] = "model"
     marked: tuple[int, int] | None = None
 
     def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
@@ -217,12 +213,12 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
     def models(self, source: Source) -> dict[str, HookedMTA]:
         """The model and what stands beside it. Raises MtaVizError where that is not there."""
         models = {source.name: source.model}
-        if self.beside == "identity":
+        if self.twin == "identity":
             plain = at_identity(source.model)
             if plain is None:
                 raise PromptError("this model has no kernels, so nothing can be put to identity")
             models[ITSELF] = plain
-        elif self.beside == "other":
+        elif self.twin == "other":
             name = source.other.name
             models[name if name not in models else f"{name}, the other"] = source.other.model
         return models
@@ -234,10 +230,10 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         return self.measure, Stage.from_key(self.stage) if self.stage else stages[-1]
 
     def drawn_model(self, results: Mapping[str, Conjunction]) -> tuple[str, Conjunction]:
-        """The name and the test of what is drawn. Raises MtaVizError where nothing ran beside the model."""
-        place = ("model", "beside").index(self.of)
+        """The name and the test of what is drawn. Raises MtaVizError for the twin where none ran."""
+        place = ("model", "twin").index(self.of)
         if place >= len(results):
-            raise MtaVizError("nothing ran beside the model; say what is beside it")
+            raise MtaVizError("the model has no twin here; say what it is")
         return list(results.items())[place]
 
     def draw(self, source: Source, result: dict[str, Conjunction]) -> Figure:
@@ -329,10 +325,6 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
     def table(self, source: Source, result: QuestionScore) -> Table:
         """A row an answer."""
         return answers_table([result])
-
-    def file_parts(self) -> tuple[object, ...]:
-        """The task and the distraction."""
-        return (self.task, "answers")
 
 
 @named("last-words")

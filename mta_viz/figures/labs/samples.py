@@ -1,7 +1,7 @@
 """One sample of a lab: every head's score of what is asked for, and one head's maps where it is asked for."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -48,18 +48,20 @@ class OfSample(NamedFigure[R]):
         """Raises PromptError and TokenizerError for a sample that this model's tokenizer cannot write."""
         raise NotImplementedError(type(self).__name__)
 
+    @property
     def sample_key(self) -> Hashable:
         """Equal only for equal samples."""
-        raise NotImplementedError(type(self).__name__)
+        kind = next(kind for kind in type(self).__mro__ if kind in (Needles, Blocks, Questions))
+        return kind.__name__, *(getattr(self, parameter.name) for parameter in fields(kind))
 
     def asked(self, source: Source) -> Asked:
         """The sample, kept."""
-        return source.remember(partial(self.sample, source.model), "lab sample", self.sample_key())
+        return source.remember(partial(self.sample, source.model), "lab sample", self.sample_key)
 
     def trace(self, source: Source) -> Trace:
         """Its run, kept."""
         make = partial(capture, source.model, self.asked(source).tokens, progress=source.progress)
-        return source.remember_with_run(make, "lab run", self.sample_key())
+        return source.remember_with_run(make, "lab run", self.sample_key)
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,6 @@ class Needles:
         length = min(512, model.config.n_ctx) if self.length is None else self.length
         return NeedleTask(self.needles, length, self.depth, self.needle, self.question, self.haystack)
 
-    def sample_key(self) -> Hashable:
-        """Equal only for equal samples."""
-        fields = (self.needles, self.length, self.depth, self.seed)
-        return ("needle", *fields, self.needle, self.question, self.haystack)
-
     def sample(self, model: HookedMTA) -> Asked:
         """The needles, and question x asked needle."""
         tokenizer = check_vocabulary(model, model.tokenizer)
@@ -108,10 +105,6 @@ class Blocks:
     def task(self) -> BlockTask:
         """What the sequence is of."""
         return BlockTask(self.letters, self.asked_letters, self.blocks, self.answer)
-
-    def sample_key(self) -> Hashable:
-        """Equal only for equal samples."""
-        return "blocks", self.task, self.number
 
     def sample(self, model: HookedMTA) -> Asked:
         """The blocks, and query letters x target block."""
@@ -136,10 +129,6 @@ class Questions:
         """What the sample is of."""
         distraction = min(512, model.config.n_ctx // 2) if self.distraction is None else self.distraction
         return QuestionTask(self.task, distraction, self.haystack)
-
-    def sample_key(self) -> Hashable:
-        """Equal only for equal samples."""
-        return "question", self.task, self.distraction, self.seed, self.haystack
 
     def sample(self, model: HookedMTA) -> Asked:
         """The facts of the story."""
@@ -199,10 +188,6 @@ class FinderMap(OfSample[Finder]):
             f"{score.name} ({score.unit}) of “{part.name}”: {score.definition} Layers down, heads across. "
             "Hatched: this layer has no such stage."
         )
-
-    def file_parts(self) -> tuple[object, ...]:
-        """With the score's key."""
-        return ("finder", self.score) if self.score else ("finder",)
 
 
 @named("needle-finder")

@@ -35,7 +35,7 @@ def head_tiles(
     """
     tiles = _Tiles(thumbnails, width)
     parts = Parts((width, tiles.height), tiles.margin)
-    limits = [shared_limit([one]) if own_scale else limit for one in thumbnails.maps()]
+    limits = [shared_limit([tile]) if own_scale else limit for tile in thumbnails.maps()]
     parts.traces.append(_cells(tiles, limits, own_scale))
     parts.traces.append(_hatching(tiles))
     parts.traces += _crosses(tiles)
@@ -88,12 +88,12 @@ class _Tiles:
 def _cells(tiles: _Tiles, limits: list[float], own_scale: bool) -> go.Heatmap:
     z = np.full((tiles.rows, tiles.columns), np.nan, np.float32)
     below = above = False
-    for one, limit in zip(tiles.thumbnails.maps(), limits, strict=True):
-        row, column = tiles.origin(one.layer, one.head)
-        z[row : row + tiles.shape[0], column : column + tiles.shape[1]] = cells.drawn_values(one) / (
+    for tile, limit in zip(tiles.thumbnails.maps(), limits, strict=True):
+        row, column = tiles.origin(tile.layer, tile.head)
+        z[row : row + tiles.shape[0], column : column + tiles.shape[1]] = cells.drawn_values(tile) / (
             limit if own_scale else 1.0
         )
-        under, over = cells.beyond(one, limit)
+        under, over = cells.beyond(tile, limit)
         below, above = below or under, above or over
     end = 1.0 if own_scale or not limits else limits[0]
     signed = not tiles.thumbnails.distribution
@@ -141,21 +141,18 @@ def _border(tiles: _Tiles) -> list[tuple[float, float]]:
     return [(-0.5, -0.5), (right, -0.5), (right, bottom), (-0.5, bottom)]
 
 
-def _crosses(tiles: _Tiles) -> list[go.Scatter]:
+def _crosses(tiles: _Tiles) -> list[go.Scatter | go.Scattergl]:
     """One cross on each head whose map holds NaN or infinite cells."""
-    places = [tiles.center(one.layer, one.head) for one in tiles.thumbnails.maps() if one.bad.any()]
-    if not places:
-        return []
-    marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": 12}
-    y, x = zip(*places, strict=True)
-    return [go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")]
+    places = [tiles.center(tile.layer, tile.head) for tile in tiles.thumbnails.maps() if tile.bad.any()]
+    y, x = zip(*places, strict=True) if places else ((), ())
+    return [cells.crosses(x, y, 12.0)] if places else []
 
 
 def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go.Scatter:
     places = [(layer, head) for layer in tiles.layers for head in range(tiles.n_heads)]
     middle = np.array([tiles.center(*place) for place in places], np.float32)
     drawn = zip(tiles.thumbnails.maps(), limits, strict=True)
-    facts = {(one.layer, one.head): _tile_facts(one, limit) for one, limit in drawn}
+    facts = {(tile.layer, tile.head): _tile_facts(tile, limit) for tile, limit in drawn}
     texts = [
         f"L{layer + numbering_from} H{head + numbering_from}<br>"
         f"{facts.get((layer, head), 'this layer has no such stage')}"
@@ -165,9 +162,9 @@ def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go
     return cells.targets(middle[:, 1], middle[:, 0], 9.0, "%{text}<br>click to open", data).update(text=texts)
 
 
-def _tile_facts(one: AttentionMap, limit: float) -> str:
-    unit, n_bad = one.stage.value.unit, int(one.bad.sum())
-    sizes = one.values[~one.bad].abs()
+def _tile_facts(tile: AttentionMap, limit: float) -> str:
+    unit, n_bad = tile.stage.value.unit, int(tile.bad.sum())
+    sizes = tile.values[~tile.bad].abs()
     peak = float(sizes.max()) if len(sizes) else 0.0
     value = theme.weight_text(peak) if unit == "weight" else f"{peak:.3g}"
     broken = f"<br>NaN or inf in {n_bad} blocks" if n_bad else ""
@@ -203,7 +200,7 @@ def score_map(
     width: int = 460,
 ) -> go.Figure:
     """One score of all heads: `value_map` of it."""
-    score = next(one for one in scores.scores if one.key == key)
+    score = next(score for score in scores.scores if score.key == key)
     values = scores.values[key].numpy()
     return value_map(score, values, numbering_from=numbering_from, selected=selected, width=width)
 
@@ -258,7 +255,7 @@ def value_text(score: Score, value: float) -> str:
     return theme.weight_text(value) if score.unit in ("share", "of norm") else f"{value:.3g}"
 
 
-def said(score: Score, value: float) -> str:
+def with_unit(score: Score, value: float) -> str:
     """A score's value with its unit, for hovers."""
     return f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
 
@@ -289,13 +286,13 @@ def _score_targets(score: Score, values: Float[np.ndarray, "layer head"], number
     for layer, head in places.tolist():
         value = float(values[layer, head])
         name = f"L{layer + numbering_from} H{head + numbering_from}"
-        texts.append(f"{name}<br>{theme.escape(score.name)}: {said(score, value)}")
+        texts.append(f"{name}<br>{theme.escape(score.name)}: {with_unit(score, value)}")
     return cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places).update(
         text=texts
     )
 
 
-_HEAD_SCATTER_LEFT, _HEAD_SCATTER_RIGHT, _HEAD_SCATTER_TOP, _HEAD_SCATTER_BOTTOM = 72, 14, 66, 48
+_SCATTER_MARGIN = {"l": 72, "r": 14, "t": 66, "b": 48}
 _POINT_PX, _SELECTED_PX = 10, 15
 
 
@@ -313,20 +310,12 @@ def head_scatter(
     `selected` (layer, head) is larger, with a dark rim and its name. The event's customdata is
     (layer, head).
     """
-    found = {score.key: score for score in scores.scores}
-    x, y, color = (found[key] for key in axes)
-    values = np.stack([scores.values[one.key].numpy() for one in (x, y, color)])
+    by_key = {score.key: score for score in scores.scores}
+    x, y, color = (by_key[key] for key in axes)
+    values = np.stack([scores.values[key].numpy() for key in axes])
     places = np.argwhere(np.isfinite(values[:2]).all(0))
     points = values[:, places[:, 0], places[:, 1]]
-    parts = Parts(
-        size,
-        {
-            "l": _HEAD_SCATTER_LEFT,
-            "r": _HEAD_SCATTER_RIGHT,
-            "t": _HEAD_SCATTER_TOP,
-            "b": _HEAD_SCATTER_BOTTOM,
-        },
-    )
+    parts = Parts(size, dict(_SCATTER_MARGIN))
     names = [f"L{layer + numbering_from} H{head + numbering_from}" for layer, head in places.tolist()]
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)
@@ -354,40 +343,37 @@ def _points(
     chosen: np.ndarray,
 ) -> list[go.Scatter]:
     """Heads without a colour first, so that they lie under the others."""
-    texts = [
-        "<br>".join(
-            [name, *(f"{theme.escape(one.name)}: {said(one, v)}" for one, v in zip(about, at, strict=True))]
-        )
-        for name, at in zip(names, values.T.tolist(), strict=True)
+    hovers = [
+        "<br>".join([name, *(f"{theme.escape(score.name)}: {with_unit(score, v)}" for score, v in facts)])
+        for name, facts in zip(names, (zip(about, at, strict=True) for at in values.T.tolist()), strict=True)
     ]
-    finite, traces = np.isfinite(values[2]), []
-    for here in (~finite, finite):
-        if not here.any():
-            continue
-        index = np.flatnonzero(here)
-        colored = {"color": theme.MASKED_LINE} if here is not finite else _colors(values[2][here], about[2])
-        traces.append(
-            go.Scatter(
-                x=values[0][here],
-                y=values[1][here],
-                mode="markers+text",
-                text=[names[i] if chosen[i] else "" for i in index],
-                textposition="top center",
-                textfont={"color": theme.INK, "size": 11},
-                marker=colored
-                | {
-                    "size": np.where(chosen[here], _SELECTED_PX, _POINT_PX),
-                    "opacity": 1,
-                    "line": {"color": theme.INK, "width": np.where(chosen[here], 2.5, 0.5)},
-                },
-                selected={"marker": {"opacity": 1}},
-                unselected={"marker": {"opacity": 1}, "textfont": {"color": theme.INK}},
-                customdata=places[here].astype(np.int16),
-                hovertext=[texts[i] for i in index],
-                hovertemplate="%{hovertext}<br>click to open<extra></extra>",
-            )
+    colored = np.isfinite(values[2])
+    looks: dict[bool, dict[str, object]] = {False: {"color": theme.MASKED_LINE}}
+    if colored.any():
+        looks[True] = _colors(values[2][colored], about[2])
+    return [
+        go.Scatter(
+            x=values[0][here],
+            y=values[1][here],
+            mode="markers+text",
+            text=np.where(chosen, names, "")[here].tolist(),
+            textposition="top center",
+            textfont={"color": theme.INK, "size": 11},
+            marker=looks[has_color]
+            | {
+                "size": np.where(chosen[here], _SELECTED_PX, _POINT_PX),
+                "opacity": 1,
+                "line": {"color": theme.INK, "width": np.where(chosen[here], 2.5, 0.5)},
+            },
+            selected={"marker": {"opacity": 1}},
+            unselected={"marker": {"opacity": 1}, "textfont": {"color": theme.INK}},
+            customdata=places[here].astype(np.int16),
+            hovertext=np.array(hovers)[here].tolist(),
+            hovertemplate="%{hovertext}<br>click to open<extra></extra>",
         )
-    return traces
+        for has_color, here in ((False, ~colored), (True, colored))
+        if here.any()
+    ]
 
 
 def _colors(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:

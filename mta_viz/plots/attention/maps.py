@@ -19,7 +19,6 @@ from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
-from mta_viz.plots import cells as hover
 from mta_viz.plots.parts import Parts
 from mta_viz.plots.spans import add_spans
 from mta_viz.tokenizers.base import Tokens
@@ -43,7 +42,7 @@ class Look:
     value_line: Callable[[AttentionMap, str], str]
     cell_text: Callable[[AttentionMap, AttentionMap | None], tuple[str, np.ndarray]]
     scale: str | None = None
-    masked: str = hover.MASKED
+    masked: str = cells.MASKED
 
 
 def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
@@ -68,7 +67,7 @@ def short_title(attention: AttentionMap, numbering_from: int = 0) -> str:
     return f"{where_title(attention, numbering_from)} · {info.short} ({info.unit}){blocks_title(attention)}"
 
 
-VALUES = Look(map_title, hover.value_line, hover.cell_text)
+VALUES = Look(map_title, cells.value_line, cells.cell_text)
 SMALL = replace(VALUES, title=short_title)
 
 
@@ -88,7 +87,7 @@ def attention_map(
     """A map with query down and key across, tokens on both axes.
 
     `limit`: end of the colour scale in the map's own unit (see `shared_limit`). `size`: width and
-    height in pixels. `before`: the same cells one stage earlier, of the same unit, for the hover.
+    height in pixels. `before`: the same cells one stage earlier, of the same unit, for the cells.
     `selected`: (query, key) drawn into the figure; `part`: (queries, keys) outlined, and dragging
     draws a box instead of zooming; `spans`: marked along both axes. Up to 256 x 256 cells take
     clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps
@@ -100,8 +99,8 @@ def attention_map(
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
     by_cell = clickable and attention.block == 1  # blocks take no clicks: half of the targets spared
-    told = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
-    layers = (cells.future(attention, **told), cells.bad_cells(attention, cell_px))
+    masked = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
+    layers = (cells.future(attention, **masked), cells.bad_cells(attention, cell_px))
     parts.traces += [
         _colored_cells(attention, limit, look),
         *(layer for layer in layers if layer is not None),
@@ -127,7 +126,7 @@ def _drawn(attention: AttentionMap, side: int) -> range:
 def _colored_cells(attention: AttentionMap, limit: float, look: Look) -> go.Heatmap:
     below, above = cells.beyond(attention, limit)
     scale = {"colorscale": look.scale} if look.scale else {}
-    where = hover.BLOCKS if attention.block > 1 else hover.WHERE
+    where = cells.BLOCKS if attention.block > 1 else cells.WHERE
     return cells.heatmap(
         attention,
         limit,
@@ -159,7 +158,7 @@ def _framed(
         ticks = theme.tick_positions(start, last, max(px - 90, 40), [*own[name], *marks])
         labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
         parts.margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + POINTER + AXIS_TITLE
-        names = hover.aliases(tokens, start, count, attention.block)
+        names = cells.aliases(tokens, start, count, attention.block)
         parts.layout[f"{name}axis"] = _cell_axis(span, names, attention.block)
         parts.layout[f"{name}axis2"] = _label_axis(name, span, ticks, labels)
     # An axis is drawn only while a trace lies on it.
@@ -172,7 +171,7 @@ def _cell_axis(span: tuple[float, float], names: dict[str, str], block: int) -> 
     return theme.axis(
         range=span,
         labelalias=names,
-        hoverformat=hover.number_format(block),
+        hoverformat=cells.number_format(block),
         showticklabels=False,
         ticks="",
         minallowed=min(span),
@@ -196,9 +195,9 @@ def _label_axis(
 
 
 def _targets(
-    attention: AttentionMap, told: tuple[str, np.ndarray], masked_text: str, cell_px: float
+    attention: AttentionMap, hover: tuple[str, np.ndarray], masked_text: str, cell_px: float
 ) -> list[go.Scatter]:
-    text, numbers = told
+    text, numbers = hover
     kind = _position_type(attention)
     x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
     y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)
@@ -301,14 +300,7 @@ def _value_line(drawn: AttentionMap, field: str) -> str:
 def _cell_text(
     drawn: AttentionMap, before: AttentionMap | None
 ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    line = _value_line(drawn, "customdata[0]")
-    if drawn.pooled is not None:
-        return cells.pooled_text(drawn, drawn.pooled, line)
-    lines, fields = [cells.WHERE, line], [drawn.values.numpy()]
-    if before is not None:
-        lines.append("before: %{customdata[1]:+.4g} · after: %{customdata[2]:+.4g}")
-        fields += [before.values.numpy(), (before.values + drawn.values).numpy()]
-    return "<br>".join(lines), np.stack(fields, -1).astype(np.float32)
+    return cells.one_value(drawn, _value_line(drawn, "customdata[0]"))
 
 
 LOOK = Look(_title, _value_line, _cell_text, theme.DIFFERENCE_SCALE)

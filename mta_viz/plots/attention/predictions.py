@@ -5,15 +5,14 @@ The gate of a layer: what part of each head's output passes at each position.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.predictions import LogitLens, Prediction
-from mta_viz.plots import theme
-from mta_viz.plots.parts import Parts
+from mta_viz.plots import cells, theme
+from mta_viz.plots.parts import Parts, lying_bars
 from mta_viz.tokenizers.base import Tokens
 
 _ROW_PX, _TOP, _BOTTOM = 22, 8, 40
@@ -24,28 +23,17 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
 
     Bars lie at ranks, not at tokens: two tokens may read the same.
     """
-    labels = [theme.escape(theme.cut(one.piece, 16)) for one in predictions]
+    labels = [theme.escape(theme.cut(token.piece, 16)) for token in predictions]
     size = (width, _ROW_PX * max(len(predictions), 1) + _TOP + _BOTTOM)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _TOP, "b": _BOTTOM})
     ranks = list(range(len(predictions)))
-    parts.traces.append(
-        go.Bar(
-            x=[one.probability for one in predictions],
-            y=ranks,
-            orientation="h",
-            marker={"color": theme.SELECTED_COLOR},
-            text=[theme.probability_text(one.probability) for one in predictions],
-            textposition="outside",
-            cliponaxis=False,
-            textfont={"color": theme.INK, "size": 11},
-            hovertext=[
-                f'"{theme.escape(one.piece)}" (token {one.id})<br>'
-                f"probability {theme.probability_text(one.probability)}"
-                for one in predictions
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    )
+    shares = [theme.probability_text(token.probability) for token in predictions]
+    hovers = [
+        f'"{theme.escape(token.piece)}" (token {token.id})<br>probability {share}'
+        for token, share in zip(predictions, shares, strict=True)
+    ]
+    lengths = [token.probability for token in predictions]
+    parts.traces.append(lying_bars(lengths, ranks, shares, hovers, theme.SELECTED_COLOR))
     parts.layout |= {
         "xaxis": theme.axis(range=(0, 1.15), tickvals=[0, 0.5, 1]),
         "yaxis": theme.axis(
@@ -56,7 +44,6 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
     return parts.figure()
 
 
-Quantity = Literal["probability", "logit", "rank"]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 DASHES = ("solid", "dash", "dot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
@@ -68,66 +55,51 @@ def depth_names(lens: LogitLens, numbering_from: int = 0) -> list[str]:
     return ["embed", *(f"L{layer + numbering_from}" for layer in range(len(lens.top) - 1))]
 
 
-def lens_lines(
-    lens: LogitLens, quantity: Quantity = "probability", *, numbering_from: int = 0, width: int = 460
-) -> go.Figure:
-    """One line for each chosen token over the depths; the last point is the model's own output.
-
-    Ranks are drawn on a logarithmic axis, 1 on top.
-    """
+def lens_lines(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
+    """One line for each chosen token's probability over the depths; the last point is the model's own."""
     names = [theme.escape(theme.cut(piece, 16)) for piece in lens.pieces]
     right = round(theme.text_px(names)) + 60
     parts = Parts((width, 300), {"l": _LEFT, "r": right, "t": _LENS_TOP, "b": _LENS_BOTTOM})
     for column, name in enumerate(names):
-        parts.traces.append(_line(lens, quantity, column, name))
+        parts.traces.append(_line(lens, column, name))
     depths = depth_names(lens, numbering_from)
     parts.layout |= {
         "xaxis": theme.axis(
             range=(-0.3, len(depths) - 0.7), tickvals=list(range(len(depths))), ticktext=depths, tickangle=-90
         ),
-        "yaxis": theme.axis(**_scale(lens, quantity)),
+        "yaxis": theme.axis(range=(-0.03, 1.03), tickvals=[0, 0.5, 1]),
         "showlegend": True,
         "legend": {"x": 1.02, "xanchor": "left", "y": 1, "font": {"family": theme.MONO, "size": 11}},
     }
-    parts.add_axis_titles("stream after layer", quantity)
+    parts.add_axis_titles("stream after layer", "probability")
     parts.add_title(f"Logit lens after position {lens.position}")
     return parts.figure()
 
 
-def _line(lens: LogitLens, quantity: Quantity, column: int, name: str) -> go.Scatter:
-    logits, probabilities, ranks = (
-        part[:, column].numpy() for part in (lens.logits, lens.probabilities, lens.ranks)
-    )
-    drawn = {"logit": logits, "probability": probabilities, "rank": ranks}[quantity]
+def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
+    facts = [part[:, column].tolist() for part in (lens.logits, lens.probabilities, lens.ranks)]
+    token = f'"{theme.escape(lens.pieces[column])}" (token {lens.ids[column]})'
+    texts = [
+        f"{token}<br>logit {theme.score_text(logit)} · probability {theme.probability_text(p)} · rank {rank}"
+        for logit, p, rank in zip(*facts, strict=True)
+    ]
+    color, dash = COLORS[column % len(COLORS)], DASHES[column // len(COLORS) % len(DASHES)]
     return go.Scatter(
-        x=np.arange(len(drawn)),
-        y=drawn,
+        x=np.arange(len(texts)),
+        y=facts[1],
         mode="lines+markers",
         name=name,
-        line={"color": COLORS[column % len(COLORS)], "dash": DASHES[column // len(COLORS) % len(DASHES)]},
+        line={"color": color, "dash": dash},
         marker={"symbol": SYMBOLS[column % len(SYMBOLS)], "size": 7},
-        text=[
-            f'"{theme.escape(lens.pieces[column])}" (token {lens.ids[column]})<br>logit {theme.score_text(a)}'
-            f" · probability {theme.probability_text(p)} · rank {r}"
-            for a, p, r in zip(logits.tolist(), probabilities.tolist(), ranks.tolist(), strict=True)
-        ],
+        text=texts,
         hovertemplate="%{text}<extra></extra>",
     )
 
 
-def _scale(lens: LogitLens, quantity: Quantity) -> dict[str, object]:
-    if quantity == "probability":
-        return {"range": (-0.03, 1.03), "tickvals": [0, 0.5, 1]}
-    if quantity == "logit":
-        return {"nticks": 6}
-    worst = np.log10(float(lens.ranks.max()))
-    return {"type": "log", "range": (worst + 0.1, -0.1), "dtick": 1, "tickformat": "d"}
-
-
 def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
     """The most probable tokens of every depth: a row for each depth, the probability as colour."""
-    z = np.array([[one.probability for one in row] for row in lens.top], np.float32)
-    labels = [[theme.escape(theme.cut(one.piece)) for one in row] for row in lens.top]
+    z = np.array([[token.probability for token in row] for row in lens.top], np.float32)
+    labels = [[theme.escape(theme.cut(token.piece)) for token in row] for row in lens.top]
     parts = Parts((width, 24 * len(z) + 100), {"l": _LEFT, "r": 12, "t": 60, "b": 40})
     parts.traces.append(
         go.Heatmap(
@@ -141,9 +113,9 @@ def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -
             textfont={"family": theme.MONO, "size": theme.LABEL_PX},
             hovertext=[
                 [
-                    f'"{theme.escape(one.piece)}" (token {one.id})<br>'
-                    f"probability {theme.probability_text(one.probability)}"
-                    for one in row
+                    f'"{theme.escape(token.piece)}" (token {token.id})<br>'
+                    f"probability {theme.probability_text(token.probability)}"
+                    for token in row
                 ]
                 for row in lens.top
             ],
@@ -186,8 +158,7 @@ def gate_map(
     parts.traces.append(_cells(gate, tokens, numbering_from))
     rows, columns = np.nonzero(~np.isfinite(gate))
     if rows.size:
-        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 6}
-        parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
+        parts.traces.append(cells.crosses(columns, rows, 6.0))
     ticks = theme.tick_positions(0, n_tokens, width - _GATE_LEFT - _RIGHT)
     labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
     heads = [f"H{head + numbering_from}" for head in range(n_heads)]

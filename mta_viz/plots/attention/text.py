@@ -43,20 +43,20 @@ def lay_out(pieces: Sequence[str], columns: int) -> list[Glyph]:
     A line ends after a newline; a token goes to the next line rather than over the edge, and is cut
     only when it is longer than a line. Each token has at least one glyph: labels are never blank.
     """
-    found: list[Glyph] = []
+    glyphs: list[Glyph] = []
     line = column = 0
     for token, piece in enumerate(pieces):
-        glyphs = [(text, theme.columns(text[0])) for text in _clusters(piece)]
-        if column and column + sum(width for _, width in glyphs) > columns:
+        clusters = [(text, theme.columns(text[0])) for text in _clusters(piece)]
+        if column and column + sum(width for _, width in clusters) > columns:
             line, column = line + 1, 0
-        for text, width in glyphs:
+        for text, width in clusters:
             if column and column + width > columns:
                 line, column = line + 1, 0
-            found.append(Glyph(text, token, line, column, width))
+            glyphs.append(Glyph(text, token, line, column, width))
             column += width
             if text == NEWLINE:
                 line, column = line + 1, 0
-    return found
+    return glyphs
 
 
 def _clusters(piece: str) -> Iterator[str]:
@@ -206,7 +206,7 @@ def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | No
             dash="dot",
             width=1.5,
         ),
-        _crosses(text.column[bad], text.line[bad]) if bad.any() else None,
+        cells.crosses(text.column[bad], text.line[bad], 8.0) if bad.any() else None,
     ]
 
 
@@ -219,11 +219,6 @@ def _path(
     points = np.array([point for line in lines for point in (*line, (np.nan, np.nan))], np.float32)
     style = {"color": color, "width": width, "dash": dash}
     return go.Scatter(x=points[:, 0], y=points[:, 1], mode="lines", line=style, hoverinfo="skip")
-
-
-def _crosses(x: np.ndarray, y: np.ndarray) -> go.Scatter:
-    marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
-    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
 
 
 def _letters(text: Text, coloring: Coloring) -> list[go.Scatter]:
@@ -240,9 +235,9 @@ def _letters(text: Text, coloring: Coloring) -> list[go.Scatter]:
         places = [
             (glyph.column + (glyph.width - 1) / 2, glyph.line, theme.escape(glyph.text)) for glyph in odd
         ]
-        for found, anchor in ((lines, "middle right"), (places, "middle center")):
-            if found:
-                x, y, words = zip(*found, strict=True)
+        for texts, anchor in ((lines, "middle right"), (places, "middle center")):
+            if texts:
+                x, y, words = zip(*texts, strict=True)
                 traces.append(go.Scatter(x=x, y=y, text=words, textposition=anchor, textfont=font, **style))
     return traces
 
@@ -255,11 +250,11 @@ def _in_line(text: str) -> bool:
 
 def _lines(glyphs: list[Glyph]) -> list[tuple[float, int, str]]:
     """(left edge, line, string) of every line; no-break spaces hold the places between letters."""
-    found: dict[int, list[Glyph]] = {}
+    by_line: dict[int, list[Glyph]] = {}
     for glyph in glyphs:
-        found.setdefault(glyph.line, []).append(glyph)
+        by_line.setdefault(glyph.line, []).append(glyph)
     lines = []
-    for line, row in found.items():
+    for line, row in by_line.items():
         first = row[0].column
         letters = ["\u00a0"] * (row[-1].column + 1 - first)
         for glyph in row:
@@ -297,7 +292,7 @@ def colored_text(
     coloring: Coloring,
     *,
     title: str,
-    told: tuple[str, str],
+    hovers: tuple[str, str],
     boxed: int | None = None,
     frame: str = theme.FRAME,
     spans: Sequence[Span] = (),
@@ -305,7 +300,7 @@ def colored_text(
 ) -> go.Figure:
     """Text in monospaced lines, each token on the colour of its value; hatched where it is not `there`.
 
-    `told`: hover templates of tokens with a value (customdata[1]) and without. `boxed`: a token in a black
+    `hovers`: templates of tokens with a value (customdata[1]) and without. `boxed`: a token in a black
     frame; `spans` are outlined and have their letters. Numbers at the left are the first token of each line.
     Every character takes clicks: the event's customdata is (token position, value).
     """
@@ -314,7 +309,7 @@ def colored_text(
     add_cells(parts, text, coloring, without)
     names = hover_names(text, tokens.pieces)
     data = np.stack([text.token, np.nan_to_num(text.values)], 1)
-    for hidden, template in zip((False, True), told, strict=True):
+    for hidden, template in zip((False, True), hovers, strict=True):
         if (without == hidden).any():
             parts.traces.append(targets(text, without == hidden, names, template, data))
     for line, left, right in text.runs(text.token == boxed) if boxed is not None else ():
@@ -355,7 +350,7 @@ def token_text(
         (place >= section.start) & (place < section.stop),
         Coloring(theme.MASS_SCALE if distribution else theme.SIGNED_SCALE, limit, not distribution),
         title=_title(tokens, section, stage, numbering_from),
-        told=_told(section, stage, distribution),
+        hovers=_hovers(section, stage, distribution),
         boxed=section.position,
         frame=theme.SELECTED_COLOR if section.along == "keys" else INCOMING_COLOR,
         spans=spans,
@@ -363,7 +358,7 @@ def token_text(
     )
 
 
-def _told(section: CrossSection, stage: Stage, distribution: bool) -> tuple[str, str]:
+def _hovers(section: CrossSection, stage: Stage, distribution: bool) -> tuple[str, str]:
     side, other = ("key", "query") if section.along == "keys" else ("query", "key")
     order = "after" if section.along == "keys" else "before"
     label = stage.value.long if stage.value.unit == "score" else f"{stage.value.long}: weight"

@@ -18,7 +18,7 @@ from mta_viz.analysis.attention.terms import Convolved, Mixed, Term
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Parts, lying_bars
 from mta_viz.tokenizers.base import Tokens
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _GAP, _CAPTION = 46, 8, 40, 40, 24, 18
@@ -38,30 +38,30 @@ class _Tile:
     hatch: bool
 
 
-def convolution_window(found: Convolved, tokens: Tokens, *, width: int = 556) -> go.Figure:
+def convolution_window(convolved: Convolved, tokens: Tokens, *, width: int = 556) -> go.Figure:
     """Kernel, values and products of one cell; height follows from the kernel's shape.
 
     Cells outside the prompt and future cells, both read as 0, are hatched each in its own
     direction, and counted. Every cell takes clicks: the event's x and y are key and query offset,
     so its source is (query + y, key + x).
     """
-    return _Figure(found, tokens, width).figure()
+    return _Figure(convolved, tokens, width).figure()
 
 
 class _Figure:
     """Where the tiles lie in pixels, and what is drawn on each."""
 
-    def __init__(self, found: Convolved, tokens: Tokens, width: int) -> None:
-        self.found, self.window, self.tokens = found, found.window, tokens
-        self.offsets = found.window.offsets
-        self.c_q, self.c_k = found.window.kernel.shape
+    def __init__(self, convolved: Convolved, tokens: Tokens, width: int) -> None:
+        self.convolved, self.window, self.tokens = convolved, convolved.window, tokens
+        self.offsets = convolved.window.offsets
+        self.c_q, self.c_k = convolved.window.kernel.shape
         self.plot_px = width - _LEFT - _RIGHT
         self.tile_px = (self.plot_px - 2 * _GAP) / 3
         self.cell_px = self.tile_px / self.c_k
         self.row_px = min(max(self.cell_px, _MIN_CELL_PX), _MAX_CELL_PX)
         self.masks = {
-            "outside": found.window.outside.numpy(),
-            "future": found.window.future.numpy(),
+            "outside": convolved.window.outside.numpy(),
+            "future": convolved.window.future.numpy(),
         }
         bottom = _BOTTOM + _CAPTION * any(mask.any() for mask in self.masks.values())
         height = round(self.c_q * self.row_px) + _TOP + bottom
@@ -70,10 +70,9 @@ class _Figure:
     def figure(self) -> go.Figure:
         for index, tile in enumerate(self._tiles()):
             self._add_tile(tile, index)
-        middle = {"y": 0.5, "yref": "paper", "xref": "paper", "showarrow": False, "font": {"size": 16}}
         for index, sign in enumerate("×=", start=1):
             x = (index * (self.tile_px + _GAP) - _GAP / 2) / self.plot_px
-            self.parts.annotations.append({"text": sign, "x": x, "xanchor": "center", **middle})
+            self.parts.add_words(sign, 16, x=x, y=0.5, xanchor="center")
         self._add_words()
         self.parts.layout["dragmode"] = False
         return self.parts.figure()
@@ -83,7 +82,7 @@ class _Figure:
             part.numpy() for part in (self.window.kernel, self.window.sources, self.window.products)
         )
         tap, source, product = tap_limit(kernel[None], self.offsets.own), _limit(sources), _limit(products)
-        mass = self.found.stage_before is Stage.SOFTMAX
+        mass = self.convolved.stage_before is Stage.SOFTMAX
         name = "softmax here" if mass else "raw scores here"
         shown, scale = (f"0..{source:g}", theme.MASS_SCALE) if mass else (f"±{source:g}", theme.SIGNED_SCALE)
         return [
@@ -107,9 +106,8 @@ class _Figure:
         own = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
         where = {"xref": on["xaxis"], "yref": on["yaxis"], "line": {"color": theme.INK, "width": 2}}
         self.parts.shapes.append(own | where)
-        corner = {"x": left, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-        words = {"text": tile.heading, "align": "left", "showarrow": False, "font": {"size": 11}}
-        self.parts.annotations.append(corner | words)
+        corner = {"x": left, "y": 1, "xanchor": "left", "yanchor": "bottom"}
+        self.parts.add_words(tile.heading, 11, align="left", **corner)
 
     def _axes(self, suffix: str, domain: tuple[float, float], *, first: bool) -> dict[str, object]:
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.row_px)
@@ -167,16 +165,11 @@ class _Figure:
     def _add_crosses(self, tile: _Tile, on: dict[str, str]) -> None:
         rows, columns = np.nonzero(~np.isfinite(tile.values))
         if rows.size:
-            cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8, "line": {"width": 0}}
-            x, y = (
-                np.asarray(part)[at] for part, at in ((self.offsets.key, columns), (self.offsets.query, rows))
-            )
-            self.parts.traces.append(
-                go.Scatter(x=x, y=y, mode="markers", marker=cross, hoverinfo="skip", **on)
-            )
+            x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
+            self.parts.traces.append(cells.crosses(x, y, 8.0, **on))
 
     def _targets(self, on: dict[str, str]) -> go.Scatter:
-        terms = sorted(self.found.terms, key=lambda term: (term.query, term.key))
+        terms = sorted(self.convolved.terms, key=lambda term: (term.query, term.key))
         x, y = np.meshgrid(*(np.array(part, np.int16) for part in (self.offsets.key, self.offsets.query)))
         hovers = [_hover(term, self.tokens) for term in terms]
         return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
@@ -187,9 +180,10 @@ class _Figure:
         captioned = _CAPTION if self.parts.margin["b"] > _BOTTOM else 0
         self.parts.add_axis_titles("key offset", "query offset", above_px=captioned)
         n_outside, n_future = (int(mask.sum()) for mask in self.masks.values())
-        told = [f"{n_outside} outside the prompt"] * bool(n_outside) + [f"{n_future} future"] * bool(n_future)
-        if told:
-            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(told)}", below_px=_BOTTOM)
+        counts = [f"{n_outside} outside the prompt"] * bool(n_outside)
+        counts += [f"{n_future} future"] * bool(n_future)
+        if counts:
+            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(counts)}", below_px=_BOTTOM)
 
 
 def _limit(values: Float[np.ndarray, "c_q c_k"]) -> float:
@@ -220,20 +214,20 @@ def _hover(term: Term, tokens: Tokens) -> str:
     return f"{where}<br>{tap} × {term.source:+.4g} = {term.product:+.4g}"
 
 
-_ROW_PX, _MIXED_HEADS_TOP, _MIXED_HEADS_BOTTOM, _ROOM = 22, 30, 40, 0.3
+_ROW_PX, _BARS_TOP, _ROOM = 22, 30, 0.3
 
 
-def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
+def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> go.Figure:
     """Bars over source heads in their order, weight and value in front, product at the end.
 
     A click's y is the source head, counted from 0. Raised is red, lowered blue, as in the maps.
     """
-    terms = sorted(found.terms, key=lambda term: term.head)
-    labels = [_label(term, found.head, numbering_from) for term in terms]
-    size = (width, _ROW_PX * len(terms) + _MIXED_HEADS_TOP + _MIXED_HEADS_BOTTOM)
+    terms = sorted(mixed.terms, key=lambda term: term.head)
+    labels = [_label(term, mixed.head, numbering_from) for term in terms]
+    size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
     parts = Parts(
         size,
-        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _MIXED_HEADS_TOP, "b": _MIXED_HEADS_BOTTOM},
+        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _BARS_TOP, "b": _BOTTOM},
     )
     parts.traces.append(_bars(terms, numbering_from))
     heads = [term.head for term in terms]
@@ -243,31 +237,22 @@ def mixing_bars(found: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
             range=(heads[-1] + 0.5, heads[0] - 0.5), tickvals=heads, ticktext=labels, fixedrange=True
         ),
     }
-    unit = found.stage.value.unit
-    parts.add_title(f"{_number(found.value)} = sum over {len(terms)} source heads")
+    unit = mixed.stage.value.unit
+    parts.add_title(f"{_number(mixed.value)} = sum over {len(terms)} source heads")
     parts.add_axis_titles(f"mixing weight × value = product ({unit})")
     return parts.figure()
 
 
 def _bars(terms: list[Term], numbering_from: int) -> go.Bar:
-    return go.Bar(
-        x=np.array([term.product if math.isfinite(term.product) else np.nan for term in terms]),
-        y=[term.head for term in terms],
-        orientation="h",
-        marker={
-            "color": [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
-        },
-        text=[_number(term.product) for term in terms],
-        textposition="outside",
-        cliponaxis=False,
-        textfont={"color": theme.INK, "size": 11},
-        hovertext=[
-            f"source head {term.head + numbering_from}<br>"
-            f"{_number(term.weight)} × {_number(term.source)} = {_number(term.product)}"
-            for term in terms
-        ],
-        hovertemplate="%{hovertext}<extra></extra>",
-    )
+    products = [term.product if math.isfinite(term.product) else math.nan for term in terms]
+    hovers = [
+        f"source head {term.head + numbering_from}<br>"
+        f"{_number(term.weight)} × {_number(term.source)} = {_number(term.product)}"
+        for term in terms
+    ]
+    colors = [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
+    texts = [_number(term.product) for term in terms]
+    return lying_bars(products, [term.head for term in terms], texts, hovers, colors)
 
 
 def _label(term: Term, target: int, numbering_from: int) -> str:

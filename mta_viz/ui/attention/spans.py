@@ -67,7 +67,9 @@ def draw_spans(head: Head) -> None:
 def _draw_search(head: Head) -> None:
     text = st.text_input("Find text", placeholder="a word of the prompt", width=240, **SEARCH.widget())
     pattern = st.toggle("regex", **PATTERN.widget())
-    hits, problem = remember(lambda: _found(head.tokens, text, pattern), "hits", head.page.key, text, pattern)
+    hits, problem = remember(
+        lambda: _search(head.tokens, text, pattern), "hits", head.page.key, text, pattern
+    )
     if problem:
         caption(problem)
         return
@@ -87,7 +89,7 @@ def _draw_search(head: Head) -> None:
     st.button("Name it", key="span.add", on_click=_add, args=(head.page.key, head.spans, start, stop, text))
 
 
-def _found(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...], str]:
+def _search(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...], str]:
     """Hits, and why there are none where the pattern is at fault."""
     try:
         return find(tokens, text, pattern=pattern), ""

@@ -1,102 +1,102 @@
 """What stands beside the page's run: another model, another prompt, or the same model with edits.
 
-Owns the pickers of A and B, the modes and the swap; running B is `runs.py`'s.
-
-Run B and the numbers of the comparison, worked out beside the page with progress and Stop.
+Owns the pickers of A and B, the modes and the swap; run B and the numbers of the comparison are worked out
+beside the page with progress and Stop.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
 from mta_viz.analysis.cause.answers import rerun
-from mta_viz.analysis.compare.comparing import Comparison, Spans, compare_runs, identity_plan, spans_beside
-from mta_viz.analysis.compare.pairs import Rule
+from mta_viz.analysis.compare.comparing import Comparison, identity_plan, other_question
 from mta_viz.checkpoint.reading import Found
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
-from mta_viz.model.plans import Plan, plan_as_data
+from mta_viz.figures.base import Source
+from mta_viz.figures.beside import IDENTITY
+from mta_viz.figures.compare import ComparedAnswers, side_names
+from mta_viz.model.plans import Plan
 from mta_viz.run.tracing import Trace, capture
-from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.shell import cache, state, work
 from mta_viz.ui.shell import models as registry
-from mta_viz.ui.shell import plan as plan_state
+from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.loading import model_of
-from mta_viz.ui.shell.models import beside, can_run
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
+from mta_viz.ui.shell.show import source_of
 from mta_viz.ui.shell.sidebar import use_prompt
-from mta_viz.ui.shell.state import MAX_CHARACTERS
+from mta_viz.ui.shell.state import MAX_CHARACTERS, Setting
 from mta_viz.ui.shell.widgets import caption, plain
 from mta_viz.ui.shell.work import Work
 
 TWO_MODELS, TWO_PROMPTS, EDITS = MODES = ("two models", "two prompts", "with / without edits")
-ASKED = " (asked)"  # at the end of a needle span's name
-IDENTITY = "same model, kernels at identity"
-MODE, MODEL_B, STEP_B, PROMPT_B = "mode", "b", "b step", "b prompt"  # names of settings, in the address too
-NOTHING_EDITED = (
-    "Nothing is edited. Make a plan on the Surgery page, or compare with the kernels at identity: "
-    f"“{TWO_MODELS}”, B “{IDENTITY}”."
-)
+MODE, PROMPT_B = Setting("mode", TWO_MODELS), Setting("b prompt", "")
+MODEL_B, STEP_B = Setting[str | None]("b", None), Setting[int | None]("b step", None)
+RUN, NUMBERS = "compare run", "compare numbers"  # names of work
+
+
+@dataclass
+class BesideOf:
+    """The model A for which B was chosen: another A has a twin of its own."""
+
+    model: str = ""
 
 
 @dataclass(frozen=True)
 class Side:
-    """Run B: a `run` of its own, or the page's run under a `plan`. `name_a`, `name_b` are for headings."""
+    """Run B: a `run` of its own, or the page's run under a `plan`."""
 
-    name_a: str
-    name_b: str
     run: RunKey | None = None
     plan: Plan = ()
+
+    def key(self, page: Page) -> Hashable:
+        """As other pages keep the same runs, so that each is there once."""
+        return self.run if self.run is not None else ("edited", page.key, self.plan)
 
 
 def pick_side(page: Page) -> Side | None:
     """Draw the header's row and say what B is; None: it was said what to do first."""
-    mode = st.segmented_control("What differs", MODES, required=True, **state.kept(MODE, TWO_MODELS, MODES))
+    mode = st.segmented_control("What differs", MODES, required=True, **MODE.widget(MODES))
     if mode == TWO_PROMPTS:
         return _two_prompts(page)
     return _edits(page) if mode == EDITS else _two_models(page)
 
 
 def _two_models(page: Page) -> Side | None:
-    models = _models()
+    models, of = _models(), state.part(BesideOf)
     here = _here(page, models)
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
-    options, twin = [IDENTITY, *others], registry.twin_of(here, others)
-    if state.get("b of", here) != here:  # another A: its own twin stands beside it
-        state.put(MODEL_B, None)
-    state.put("b of", here)
+    options, default = [IDENTITY, *others], registry.twin_of(here, others) or IDENTITY
+    if of.model not in ("", here):
+        MODEL_B.put(None)
+    of.model = here
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _pick_a(here, models)
-        default = twin or IDENTITY
-        name = st.selectbox(
-            "B",
-            options,
-            width=300,
-            help="The model beside it, on the same prompt.",
-            **state.kept(MODEL_B, default, options),
-        )
+        words = "The model beside it, on the same prompt."
+        name = st.selectbox("B", options, width=300, help=words, **MODEL_B.widget(options, default=default))
         step = _pick_step(models[name]) if name in models else None
         _draw_swap(name in models and name != here, lambda: _swap_models(here, name))
-    a = _with_step(here, page.model_key)
     if name == IDENTITY:
-        return Side(a, "kernels at identity", plan=identity_plan(page.model))
-    key = _model_key(page, models[name], step)
-    return Side(a, _with_step(name, key), RunKey(key, _prompt(page.trace.tokens)))
+        return Side(plan=identity_plan(page.model))
+    tokens = page.trace.tokens
+    key = registry.beside(_model_key(page), str(models[name].path), step)
+    return Side(RunKey(key, tokens.ids if tokens.text is None else tokens.text))
 
 
 def _pick_a(here: str, models: Mapping[str, Found]) -> None:
     """The page's own model: the same choice as in the sidebar."""
-    names = list(models) if here in models else [here, *models]
-    st.session_state["compare.a"] = here
-    st.selectbox("A", names, width=300, key="compare.a", on_change=_take_a, help="The sidebar's checkpoint.")
+    names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
+    st.selectbox(
+        "A", names, width=300, key=key, on_change=_take_a, args=(key,), help="The sidebar's checkpoint."
+    )
 
 
-def _take_a() -> None:
-    _choose(st.session_state["compare.a"])
+def _take_a(widget: str) -> None:
+    _choose(state.shown_by(widget))
 
 
 def _choose(name: str) -> None:
@@ -106,8 +106,8 @@ def _choose(name: str) -> None:
 
 
 def _swap_models(a: str, b: str) -> None:
-    state.put(MODEL_B, a)
-    state.put("b of", b)
+    MODEL_B.put(a)
+    state.part(BesideOf).model = b
     _choose(b)
 
 
@@ -130,12 +130,8 @@ def _two_prompts(page: Page) -> Side | None:
         return None
     minimal = other_question(tokens, page.model.tokenizer)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_area(
-            "Prompt B",
-            height=80,
-            placeholder="Prompt A with one thing changed",
-            **state.kept(PROMPT_B, minimal),
-        )
+        words = "Prompt A with one thing changed"
+        text = st.text_area("Prompt B", height=80, placeholder=words, **PROMPT_B.widget(default=minimal))
         _draw_swap(bool(text) and text != own, lambda: _swap_prompts(own, text))
     if not text:
         st.info("Type a second prompt: the first, in the sidebar, with one thing changed shows most.")
@@ -147,130 +143,102 @@ def _two_prompts(page: Page) -> Side | None:
         )
     if text == own:
         caption("Both prompts are the same: change one of them.")
-    if page.model_key is None:
-        raise MtaVizError("this page was opened without its model's key")
-    return Side("prompt A", "prompt B", RunKey(page.model_key, text))
-
-
-def other_question(tokens: Tokens, tokenizer: Tokenizer | None) -> str:
-    """A needle prompt that asks for another of its needles: a minimal pair; "" for other prompts.
-
-    For the needle of equally many tokens if there is one, so that every position can be compared.
-    """
-    spans = needle_spans(tokens)
-    asked = next((span for span in spans if span.name.endswith(ASKED)), None)
-    others = [span.name for span in spans if span.letter != QUESTION and span is not asked]
-    if asked is None or not others or tokens.text is None:
-        return ""
-    before, after = tokens.text.rsplit(asked.name.removesuffix(ASKED), 1)
-    texts = [before + name + after for name in others]
-    alike = (text for text in texts if tokenizer and len(tokenizer.encode(text)) == len(tokens))
-    return next(alike, texts[-1])
+    return Side(RunKey(_model_key(page), text))
 
 
 def _swap_prompts(a: str, b: str) -> None:
-    state.put(PROMPT_B, a)
+    PROMPT_B.put(a)
     use_prompt(b)
 
 
 def _edits(page: Page) -> Side | None:
-    plan = plan_state.current_plan(page.model.config)
+    plan = plans.current_plan(page.model.config)
     if not plan:
-        st.info(plain(NOTHING_EDITED))
+        how = f"or compare with the kernels at identity: “{TWO_MODELS}”, B “{IDENTITY}”."
+        st.info(plain(f"Nothing is edited. Make a plan on the Surgery page, {how}"))
         st.page_link("pages/surgery.py", label="Open Surgery", icon=":material/healing:")
         return None
-    state.put("plan as data", plan_as_data(plan))
-    caption("B is edited: " + ", ".join(one.text(page.numbering) for one in plan) + ".")
-    return Side("original", "edited", plan=plan)
+    caption("B is edited: " + ", ".join(part.text(page.numbering) for part in plan) + ".")
+    return Side(plan=plan)
 
 
 def _models() -> dict[str, Found]:
     """Those that can run, by the names the sidebar gives them."""
-    found = cache.discovery(tuple(map(str, registry.roots()))).found
-    names = [one.name for one in found]
-    return {registry.identity(one, names): one for one in found if can_run(one)}
+    there = cache.discovery(tuple(map(str, registry.roots()))).found
+    names = [model.name for model in there]
+    return {registry.identity(model, names): model for model in there if registry.can_run(model)}
 
 
 def _here(page: Page, models: Mapping[str, Found]) -> str:
     own = page.model_key
-    return next((name for name, one in models.items() if own and str(one.path) == own.path), "this model")
+    return next((name for name, model in models.items() if own and str(model.path) == own.path), "this model")
 
 
-def _steps(found: Found) -> tuple[int, ...]:
-    return found.summary.steps if found.summary else ()
+def _steps(model: Found) -> tuple[int, ...]:
+    return model.summary.steps if model.summary else ()
 
 
-def _pick_step(found: Found) -> int | None:
-    steps = _steps(found)
+def _pick_step(model: Found) -> int | None:
+    steps = _steps(model)
     if len(steps) < 2:
         return None
-    return st.selectbox("B's step", steps, width=120, **state.kept(STEP_B, steps[0], steps))
+    return st.selectbox("B's step", steps, width=120, **STEP_B.widget(steps, default=steps[0]))
 
 
-def _model_key(page: Page, found: Found, step: int | None) -> ModelKey:
-    """B on the same device, in the same precision."""
+def _model_key(page: Page) -> ModelKey:
+    """A's."""
     if page.model_key is None:
         raise MtaVizError("this page was opened without its model's key")
-    return beside(page.model_key, str(found.path), step)
-
-
-def _with_step(name: str, key: ModelKey | None) -> str:
-    return name if key is None or key.step is None else f"{name}, step {key.step:,}"
-
-
-def _prompt(tokens: Tokens) -> str | tuple[int, ...]:
-    return tokens.ids if tokens.text is None else tokens.text
-
-
-RUN, NUMBERS = "compare run", "compare numbers"
+    return page.model_key
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Both runs with their names, the numbers, and a key equal only for equal comparisons."""
+    """Both runs as what figures are drawn from, their names, and the numbers.
 
-    a: Trace
-    b: Trace
-    side: Side
-    found: Comparison
-    key: Hashable
+    `question`: parameters of the figures; `key` is equal only for equal runs and questions.
+    """
+
+    source: Source
+    names: tuple[str, str]
+    result: Comparison
+    question: dict[str, Any]
+    key: str
+
+    @property
+    def a(self) -> Trace:
+        """Run A."""
+        return self.source.trace
+
+    @property
+    def b(self) -> Trace:
+        """Run B."""
+        return self.source.other.trace
 
 
-def compared(page: Page, side: Side, span: Span | None, rule: Rule | None) -> Compared | None:
+def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | None:
     """Run B and measure; None after Stop, with a button to go on. Raises what either raised."""
-    b = work.finished(RUN, _run_key(page, side), lambda work: _run(page, side, work), stores().traces)
-    if b is None:
-        _draw_again()
+    run_key = side.key(page)
+    b = work.finished(RUN, run_key, lambda work: _run(page, side, work), stores().traces)
+    result, spec = None, ComparedAnswers(**question)
+    if b is not None:
+        key = plans.key_of(page.key, run_key)
+        source = source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
+
+        def measure(work: Work) -> Comparison:
+            work.begin("Comparing heads, kernels and answers")
+            return spec.measure(replace(source, progress=work.report))
+
+        result = work.finished(NUMBERS, (key, *spec.key), measure)
+    if result is None:
+        st.button("Compare", key="compare.again", icon=":material/play_arrow:", on_click=_again)
         return None
-    answer = state.get("answer") or None
-    spans: Spans | Literal["asked"] | None = "asked" if span is None else spans_beside(page.trace, b, span)
-    key = ("compare", page.key, _run_key(page, side), answer, spans, rule)
-
-    def measure(work: Work) -> Comparison:
-        work.begin("Comparing heads, kernels and answers")
-        return compare_runs(
-            page.trace, b, answer=answer, plan=side.plan, spans=spans, pair_by=rule, progress=work.report
-        )
-
-    found = work.finished(NUMBERS, key, measure)
-    if found is None:
-        _draw_again()
-        return None
-    return Compared(page.trace, b, side, found, key)
-
-
-def _draw_again() -> None:
-    st.button("Compare", key="compare.again", icon=":material/play_arrow:", on_click=_again)
+    return Compared(source, side_names(source), result, question, plans.key_of(key, spec))
 
 
 def _again() -> None:
     for name in (RUN, NUMBERS):
         work.forget(name)
-
-
-def _run_key(page: Page, side: Side) -> Hashable:
-    """As other pages keep the same runs, so that each is there once."""
-    return side.run if side.run is not None else ("edited", page.key, side.plan)
 
 
 def _run(page: Page, side: Side, work: Work) -> Trace:
@@ -284,6 +252,5 @@ def _run(page: Page, side: Side, work: Work) -> Trace:
     try:
         return capture(model, side.run.prompt, progress=work.report)
     except (PromptError, TokenizerError) as error:
-        raise PromptError(
-            f"B ({side.name_b}) cannot run this prompt, so nothing is compared. {error}"
-        ) from error
+        name = "prompt B" if model is page.model else Source(model).name
+        raise PromptError(f"B ({name}) cannot run this prompt, so nothing is compared. {error}") from error

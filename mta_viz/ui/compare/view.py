@@ -1,24 +1,62 @@
 """What the Compare page draws: the pickers of A and B, answers, maps, needle shares, kernels."""
 
+import math
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import streamlit as st
 
 from mta_viz.analysis.attention.spans import QUESTION, Span
-from mta_viz.analysis.compare.pairs import Rule
+from mta_viz.analysis.compare.comparing import AnswerPair
+from mta_viz.analysis.compare.maps import stage_beside
+from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
 from mta_viz.errors import MtaVizError
+from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
+from mta_viz.figures.compare import (
+    ComparedAnswers,
+    ComparedKernel,
+    ComparedKernels,
+    ComparedShareMap,
+    ComparedShares,
+)
+from mta_viz.plots.theme import probability_text, score_text
 from mta_viz.ui.attention.spans import span_name, spans_of
-from mta_viz.ui.compare.answers import draw_answers, draw_needle
-from mta_viz.ui.compare.maps import draw_kernels, draw_maps
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
 from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import Selected, pick_head, pick_layer, pick_stage, resolve
-from mta_viz.ui.shell.widgets import caption, head_name, plain
+from mta_viz.ui.shell.pickers import (
+    WHOLE_UP_TO,
+    Selected,
+    on_cell,
+    on_head,
+    pair_of,
+    pick_head,
+    pick_layer,
+    pick_stage,
+    resolve,
+)
+from mta_viz.ui.shell.show import draw, save_line, show
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, chart, head_name, picked, plain, side_by_side
+from mta_viz.ui.surgery.board import draw_probabilities
 
 AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
+PAIR_BY, SPAN = Setting("pair by", AUTOMATIC), Setting[str | None]("compared span", None)
+AS_SURE = 0.05  # nats of difference below which neither is called surer
+ABSENT = (
+    "No needle and no named span: nothing to measure shares of. Choose the example “Four needles”, or name a "
+    "part of the prompt on the Attention page (Find text, then Name it)."
+)
+DISTANCES = (
+    "Distance of each of A's kernels from its partner's in B: the square root of the summed squared "
+    "differences of taps. A head without a kernel convolves with the identity, which is what its partner is "
+    "compared with. Hatched: neither has one."
+)
+Which = Literal["a", "b", "difference"]
+SIDES: dict[Which, str] = {"a": "A", "b": "B", "difference": "A-B"}
 
 
 def draw_compare(page: Page) -> None:
@@ -26,14 +64,15 @@ def draw_compare(page: Page) -> None:
     chosen, address = state.selection().layer is not None, st.container()
     if page.stale:
         st.warning("Prompt changed. What is shown is of the previous run; press Run.")
-    found = _compared(page)
-    opened = None if chosen or found is None else _opened_at(page, found)
+    both = _compared(page)
+    opened = None if chosen or both is None else _opened_at(page, both)
     selected = opened or resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     with address:
-        draw_address(_place(page, selected))
-    if found is not None:
-        _draw_rows(page, selected, found)
+        name = head_name(selected.layer, selected.head, page.numbering)
+        draw_address(f"{state.selection().checkpoint} · {name} · {selected.stage.value.long} · A beside B")
+    if both is not None:
+        _draw_rows(page, selected, both)
 
 
 def _compared(page: Page) -> Compared | None:
@@ -42,78 +81,252 @@ def _compared(page: Page) -> Compared | None:
         side = pick_side(page)
         if side is None:
             return None
-        _say_plan(page)
-        return compared(page, side, *_draw_options(page, side))
+        if MODE.value != EDITS and plan.current_plan(page.model.config):
+            caption(
+                f"A plan is active. Here A is the original model; choose “{EDITS}” to see the edited one."
+            )
+        return compared(page, side, _draw_options(page, side))
     except MtaVizError as error:
         st.error(plain(str(error)))
         return None
 
 
-def _opened_at(page: Page, found: Compared) -> Selected | None:
+def _opened_at(page: Page, both: Compared) -> Selected | None:
     """Where the page opens: at A's head that gives the needle most; None without a needle."""
-    needle = found.found.needle
+    needle = both.result.needle
     if needle is None or not np.isfinite(needle.a).any():
         return None
     layer, head = np.unravel_index(int(np.nanargmax(needle.a)), needle.a.shape)
     return resolve(replace(state.selection(), layer=int(layer), head=int(head)), page.trace)
 
 
-def _place(page: Page, selected: Selected) -> str:
-    name = head_name(selected.layer, selected.head, page.numbering)
-    return f"{state.selection().checkpoint} · {name} · {selected.stage.value.long} · A beside B"
-
-
-def _say_plan(page: Page) -> None:
-    if state.get(MODE) != EDITS and plan.current_plan(page.model.config):
-        caption(f"A plan is active. Here A is the original model; choose “{EDITS}” to see the edited one.")
-
-
-def _draw_options(page: Page, side: Side) -> tuple[Span | None, Rule | None]:
+def _draw_options(page: Page, side: Side) -> dict[str, Any]:
     """The answer, what shares are measured of, and how heads of models trained apart are paired."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.text_input(
-            "Answer",
-            placeholder="empty: the number asked for, or the likeliest token",
-            help="What should follow the prompt. Type a space first where a word would have one.",
-            width=300,
-            **state.kept("answer", ""),
-        )
-        span = _pick_span(page)
-        rule: Rule | None = None
+        plan.draw_answer(width=300)
+        span, by_needle = _pick_span(page), False
         if span is not None and side.run is not None and side.run.model != page.model_key:
-            help_text = (
+            words = (
                 "Automatic: by index where one model comes from the other, else by likeness of maps. "
                 "Needle share: A's best finder beside B's best."
             )
-            kept = state.kept("pair by", AUTOMATIC, RULES)
-            chosen = st.segmented_control("Pair heads by", RULES, required=True, help=help_text, **kept)
-            rule = "needle" if chosen == BY_NEEDLE else None
-    return span, rule
+            rule = st.segmented_control(
+                "Pair heads by", RULES, required=True, help=words, **PAIR_BY.widget(RULES)
+            )
+            by_needle = rule == BY_NEEDLE
+    answer = plan.ANSWER.value or None
+    return {"answer": answer, "span": span, "pair_by": "needle" if by_needle else None}
 
 
 def _pick_span(page: Page) -> Span | None:
     """The part of the prompt whose share is measured: the asked needle, unless another is chosen."""
     spans = {span_name(span): span for span in spans_of(page) if span.letter != QUESTION}
-    if not spans:
-        return None
+    if len(spans) < 2:
+        return next(iter(spans.values()), None)
     asked = next((name for name in spans if name.endswith("(asked)")), next(iter(spans)))
-    if len(spans) == 1:
-        return spans[asked]
-    chosen = st.selectbox(
-        "Share of", list(spans), width=220, **state.kept("compared span", asked, list(spans))
-    )
-    return spans[chosen]
+    return spans[st.selectbox("Share of", list(spans), width=220, **SPAN.widget(list(spans), default=asked))]
 
 
-def _draw_rows(page: Page, selected: Selected, found: Compared) -> None:
-    draw_answers(page, found)
+def _draw_rows(page: Page, selected: Selected, both: Compared) -> None:
+    _draw_answers(both)
     st.subheader("One head in A and in B", divider="gray")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(page.model.config, selected.layer, page.numbering)
         pick_head(page.model.config, selected.head, page.numbering)
         pick_stage(page.model.config, selected.layer, selected.stage)
-    draw_maps(page, selected, found)
+    _draw_maps(page, selected, both)
     st.subheader("What every head gives the needle", divider="gray")
-    draw_needle(page, selected, found)
+    _draw_needle(selected, both)
     st.subheader("Kernels", divider="gray")
-    draw_kernels(page, selected, found)
+    _draw_kernels(page, selected, both)
+
+
+def _draw_answers(both: Compared) -> None:
+    """One sentence, then numbers beside the tokens."""
+    answers = both.result.answers
+    st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
+    left, right = st.columns([2, 3], gap="medium")
+    with left:
+        st.dataframe([_answer_row(answer) for answer in answers], hide_index=True)
+        for answer in answers:
+            caption(_answer_words(answer))
+    with right:
+        rows = [(token.piece, token.a, token.b, token.difference) for token in both.result.top]
+        draw_probabilities(rows, ("A", "B", "A − B"))
+        save_line(draw(both.source, ComparedAnswers(**both.question)))
+
+
+def verdict(answer: AnswerPair, name_a: str, name_b: str) -> str:
+    """Who is surer of the answer to A's prompt, as a sentence."""
+    p_a, p_b = _p(answer.a), _p(answer.b)
+    words = f"Answer “{answer.text}”: A ({name_a}) gives it p = {p_a}, B ({name_b}) p = {p_b}"
+    if not math.isfinite(answer.difference):
+        return f"{words}."
+    if abs(answer.difference) < AS_SURE:
+        return f"{words}: they are about equally sure of it."
+    surer = "A" if answer.difference > 0 else "B"
+    return f"{words}: {surer} finds it {_factor(abs(answer.difference))} times as probable."
+
+
+def _p(log_probability: float) -> str:
+    return "NaN" if math.isnan(log_probability) else probability_text(math.exp(log_probability))
+
+
+def _factor(nats: float) -> str:
+    """`4.7`, `276`, `over a million`."""
+    if nats > math.log(1e6):
+        return "over a million"
+    times = math.exp(nats)
+    return f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+
+
+def _answer_row(answer: AnswerPair) -> dict[str, str]:
+    difference = f"{score_text(answer.difference)} nats"
+    return {"answer": answer.text, "p in A": _p(answer.a), "p in B": _p(answer.b), "A − B, log p": difference}
+
+
+def _answer_words(answer: AnswerPair) -> str:
+    """Which answer it is, and why this one."""
+    why = {
+        "given": ", as typed.",
+        "needle": f": the number {answer.of}'s prompt asks for.",
+        "likeliest": f": {answer.of}'s most probable next token.",
+    }
+    return f"Answer “{answer.text}”{why[answer.source]}"
+
+
+def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
+    """The pairing in a sentence, then A's map, B's, and the difference; the first two share a scale."""
+    place, shared = (selected.layer, selected.head), both.result.shared
+    partner = both.result.pairs.of(*place)
+    caption(_pairing_words(page, both, place))
+    if shared.why:
+        caption(shared.why)
+    if partner is None:
+        st.info("Nothing in B stands beside this head, so there are no maps to compare.")
+        return
+    beside = stage_beside(both.b.model.config, partner[0], selected.stage)
+    if beside is not selected.stage:
+        words = f"B's layer has no “{selected.stage.value.long}”: what would enter it, “{beside.value.long}”"
+        caption(f"{words}, leaves it as it is.")
+    headings = {"a": f"A: {both.names[0]}", "b": f"B: {both.names[1]}", "difference": "A − B"}
+    sizes = {"a": len(both.a.tokens), "b": len(both.b.tokens), "difference": shared.n}
+    with side_by_side("compared"):
+        for side, name in SIDES.items():
+            with st.container():
+                st.text(headings[side])
+                if sizes[side] == 0:
+                    st.info("No difference: from the first token on the prompts differ.")
+                    continue
+                cell, look = (selected.query, selected.key), (spans_of(page), page.first_token)
+                spec = ComparedMaps(*place, selected.stage.value.key, side, *cell, *look, other=partner)
+                then = on_cell if sizes[side] <= min(WHOLE_UP_TO, sizes["a"]) else None
+                widget = f"compare.{name}.{plan.key_of(both.key, spec, page.numbering)}"
+                show(both.source, spec, then, widget=widget, square=True)
+
+
+def _pairing_words(page: Page, both: Compared, place: Head) -> str:
+    """How heads are paired, which head stands beside the chosen one, and how sure that is."""
+    pairs = both.result.pairs
+    partner = pairs.of(*place)
+    if pairs.rule == "index" or partner is None:
+        return pairs.why
+    names = [head_name(*at, page.numbering) for at in (place, partner)]
+    return f"{pairs.why} Beside A's {names[0]} stands B's {names[1]} ({pairs.sure(*place)})."
+
+
+def _draw_needle(selected: Selected, both: Compared) -> None:
+    """Maps of A, of B and of the paired difference; under them each layer's best head as two lines."""
+    if both.result.needle is None:
+        has_span = both.question["span"] is not None
+        st.info("B's prompt has no such part, so there is no share to compare." if has_span else ABSENT)
+        return
+    place = selected.layer, selected.head
+    specs = {
+        name: ComparedShareMap(side=side, selected=place, **both.question) for side, name in SIDES.items()
+    }
+    maps = {name: draw(both.source, spec) for name, spec in specs.items()}
+    caption(f"{maps['A'].caption} Click a head to choose it.")
+    with st.container(horizontal=True, gap="xsmall"):
+        for name, figure in maps.items():
+            with st.container(width=MAP_PX):
+                then = on_head if name != "B" else lambda widget: _choose_partner(both, widget)
+                key = plan.key_of(both.key, figure.spec, both.source.numbering)
+                chart(figure.figure, f"compare.share.{name}.{key}", then, alt=f"Share of every head, {name}")
+    show(both.source, ComparedShares(**both.question), widget=f"compare.lines.{both.key}")
+
+
+def _choose_partner(both: Compared, widget: str) -> None:
+    """A click on B's head chooses the head of A it stands beside."""
+    clicked = pair_of(widget)
+    if clicked is None:
+        return
+    beside = np.argwhere((both.result.pairs.partner == clicked).all(-1)).tolist()
+    if beside:
+        state.select(layer=beside[0][0], head=beside[0][1])
+
+
+def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
+    """Distances as maps, one for each place, then the chosen pair's kernels, then all as a table."""
+    rows = both.result.kernels
+    if not any(row.distance > 0 for row in rows):
+        st.info("All kernels are equal in A and B." if rows else _why_none(both))
+        return
+    caption(DISTANCES)
+    place = selected.layer, selected.head
+    with st.container(horizontal=True, gap="xsmall"):
+        for where in dict.fromkeys(row.where for row in rows if row.distance > 0):
+            with st.container(width=MAP_PX):
+                spec = ComparedKernels(where=where, selected=place, **both.question)
+                widget = f"compare.kernels.{where}.{plan.key_of(both.key, place, page.numbering)}"
+                show(both.source, spec, on_head, widget=widget)
+    own = {row.where: row for row in rows if (row.layer, row.head) == place}
+    for kind in KEY_QUERY:
+        if kind in own and own[kind].distance == 0:
+            caption(f"This head's kernel {WHERE[kind]} is the same in A and B: {own[kind].shape_a}.")
+        elif kind in own:
+            kernel = ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
+            widget = f"compare.trio.{kind}.{plan.key_of(both.key, place, page.numbering)}"
+            show(both.source, kernel, widget=widget)
+    _draw_table(page, both)
+
+
+def _why_none(both: Compared) -> str:
+    if both.result.pairs.rule == "none":
+        return "Heads are not paired here, so no kernels are compared."
+    if both.a.model is both.b.model:
+        return "A and B are one model here: their kernels are equal."
+    return "Neither has kernels."
+
+
+def _draw_table(page: Page, both: Compared) -> None:
+    """All pairs, those farthest apart first; a row chooses its head."""
+    ranked = sorted(both.result.kernels, key=lambda row: -row.distance)
+    with st.expander(f"All {len(ranked)} pairs of kernels as a table"):
+        name = f"compare.table.{plan.key_of(both.key, page.numbering)}"
+        st.dataframe(
+            [_line(page, row) for row in ranked],
+            hide_index=True,
+            height=300,
+            key=name,
+            on_select=lambda: _take(picked(name), ranked),
+            selection_mode="single-row",
+        )
+        if NO_KERNEL in {shape for row in ranked for shape in (row.shape_a, row.shape_b)}:
+            caption("Where one side has no kernel, its convolution leaves scores or weights as they are.")
+
+
+def _line(page: Page, row: KernelPair) -> dict[str, object]:
+    return {
+        "A": head_name(row.layer, row.head, page.numbering),
+        "B": head_name(row.layer_b, row.head_b, page.numbering),
+        "where": SHORT[row.where],
+        "distance": round(row.distance, 3),
+        "shape in A": row.shape_a,
+        "shape in B": row.shape_b,
+    }
+
+
+def _take(at: int | None, ranked: list[KernelPair]) -> None:
+    if at is not None and at < len(ranked):
+        state.select(layer=ranked[at].layer, head=ranked[at].head, place=ranked[at].where)

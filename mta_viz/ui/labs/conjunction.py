@@ -152,7 +152,7 @@ def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
 
 def _draw_test(page: Page, figure: OfConjunction, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
-    runs = figure.n * len(PROMPTS) * (1 if figure.beside == "nothing" else 2)
+    runs = figure.n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
     seconds = runs * estimate_seconds(page.model, n_tokens)
     draw_measured(
         Measurement(
@@ -175,8 +175,8 @@ def _pick_beside(page: Page, figure: OfConjunction) -> tuple[OfConjunction, Mode
     names.append(ALONE)
     name = st.selectbox("Beside", names, width=330, **BESIDE.widget(names, default=names[0]))
     if twin and name == twin[0]:
-        return replace(figure, beside="other"), twin[1]
-    return replace(figure, beside="identity" if name == ITSELF else "nothing"), None
+        return replace(figure, twin="other"), twin[1]
+    return replace(figure, twin="identity" if name == ITSELF else "none"), None
 
 
 def _test(
@@ -214,7 +214,7 @@ def _draw_results(
     with st.container(horizontal=True):
         for place, name in enumerate(results):
             with st.container(width=MAP_PX):
-                shown = replace(figure, of="beside" if place else "model")
+                shown = replace(figure, of="twin" if place else "model")
                 _draw_model(source, shown, results, name)
     st.markdown(plain(head_words(own, results[own], measure, page.numbering)))
     caption(READING)

@@ -1,33 +1,40 @@
 """The needle lab's sweep: models one after another, no sample run twice; and the results of a file."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.sweep import Sweep, check_sweep
 from mta_viz.analysis.labs.sweep_file import (
+    Difference,
+    Misses,
     ModelResults,
     SweepResults,
     axes_of,
+    by_place,
+    by_setting,
     empty_results,
     measure_missing,
+    misses,
+    paired_difference,
     parse_sweep,
     results_of,
     sweep_text,
 )
-from mta_viz.errors import MtaVizError
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Source
-from mta_viz.figures.labs.measured import MOST_MODELS, OfSweep, named_apart
+from mta_viz.figures.labs.measured import MOST_MODELS, OfSweep, SweepLines, SweepMap, named_apart
 from mta_viz.figures.labs.samples import Needles
+from mta_viz.plots.labs import score_words
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.ui.labs.parts import source_of
-from mta_viz.ui.labs.sweep_charts import draw_results
-from mta_viz.ui.shell import cache, state
+from mta_viz.ui.shell import cache, show, state
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell.cache import ModelKey, Stores, remember
 from mta_viz.ui.shell.loading import model_of
@@ -41,10 +48,14 @@ from mta_viz.ui.shell.work import Work, time_text
 COUNTS, PERCENTS, SAMPLES = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
 FILE = "needle-sweep.json"  # what results are called when they are saved
 MEGABYTES = 20
+ALL, CHART_PX = "all together", 440
 MOST_VALUES = 40  # lengths, and depths: more have no room on a chart
 NEEDLES, LENGTHS = Setting[Any]("sweep needles", [2, 4]), Setting[Any]("sweep lengths", [256])
 DEPTHS, MANY = Setting[Any]("sweep depths", [0, 25, 50, 75, 100]), Setting("sweep samples", 20)
 MODELS, OPENED = Setting[Any]("sweep models", []), Setting[Any]("opened models", [])
+
+MAP_OF = {key: Setting[Any](f"{key} map of", ALL) for key in ("sweep", "opened")}
+Models = Mapping[str, ModelResults]  # by their names on the page
 
 
 @dataclass
@@ -271,4 +282,89 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
     caption(
         f"Needle: {results.needle} Question: {question}. Digest of templates, haystack: {results.wording}; "
         "models with equal tokenizers got the same samples."
+    )
+
+
+def draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
+    """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
+    shown = figure.shown(models)
+    needles = _pick_needles(figure.axes(source, models).needles, key)
+    parameters = asdict(figure)
+    with st.container(horizontal=True):
+        with st.container(width=CHART_PX):
+            show.show(source, SweepLines(**parameters), result=models, widget=f"{key}.lines")
+        for place, name in enumerate(shown):
+            with st.container(width=CHART_PX):
+                chart = SweepMap(**parameters, of_needles=needles, model=place)
+                show.show(source, chart, result=models, widget=f"{key}.map.{name}")
+    _draw_pairs(shown)
+    _draw_table(shown, key)
+    for name, model in shown.items():
+        caption(f"{name}: {bias_words(by_place(model.samples))} {misses_words(misses(model.samples))}")
+
+
+def _pick_needles(counts: tuple[int, ...], key: str) -> int | None:
+    """Which number of needles the maps are of."""
+    if len(counts) == 1:
+        return counts[0]
+    options: list[Any] = [ALL, *counts]
+    chosen = st.selectbox("Maps of needles", options, width=160, **MAP_OF[key].widget(options))
+    return chosen if isinstance(chosen, int) else None
+
+
+def _draw_pairs(models: Models) -> None:
+    """Each later model against the first, on the samples both have."""
+    first, *others = models
+    for name in others:
+        if models[name].vocabulary != models[first].vocabulary:
+            caption(f"{first} and {name} have different tokenizers, so their samples differ: no pairs.")
+            continue
+        try:
+            difference = paired_difference(models[first].samples, models[name].samples)
+        except PromptError as error:
+            caption(str(error))
+            continue
+        words = difference_words(difference)
+        st.markdown(plain(f"{name} minus {first} on the same {difference.n:,} samples: {words}."))
+
+
+def difference_words(difference: Difference) -> str:
+    """`−0.52 [−0.60, −0.43]`, and whether that is more than chance."""
+    low, high = difference.interval
+    beyond = "" if low <= 0 <= high else ", more than chance"
+    text = f"{difference.value:+.2f} [{low:+.2f}, {high:+.2f}]"
+    return f"{text.replace('-', '−')} (95 % interval){beyond}"
+
+
+def _draw_table(models: Models, key: str) -> None:
+    """One line a setting, a column a model."""
+    scores = {name: by_setting(model.samples) for name, model in models.items()}
+    settings = sorted({setting for own in scores.values() for setting in own})
+    rows = [
+        dict(zip(("needles", "tokens", "depth in %"), setting, strict=True))
+        | {name: score_words(own[setting]) if setting in own else "-" for name, own in scores.items()}
+        for setting in settings
+    ]
+    with st.expander("All numbers"):
+        st.dataframe(rows, hide_index=True, key=f"{key}.table")
+
+
+def bias_words(places: Mapping[str, NeedleScore]) -> str:
+    """Whether the first or the last needle of a prompt is found more often."""
+    if not places:
+        return "With one needle there is no first and last."
+    shares = ", ".join(f"{place} {score_words(score)}" for place, score in places.items())
+    return f"Asked needle by its place among the needles: {shares}."
+
+
+def misses_words(wrong: Misses) -> str:
+    """What the wrong answers were."""
+    if not wrong.wrong:
+        return "No wrong answer."
+    words = f"{wrong.wrong:,} wrong answers, {wrong.named:,} of them another needle's number"
+    if not wrong.named:
+        return f"{words}."
+    return (
+        f"{words}: the first one's {wrong.first:,} times ({wrong.by_chance_first:.1f} by chance), "
+        f"the last one's {wrong.last:,} times ({wrong.by_chance_last:.1f} by chance)."
     )

@@ -8,8 +8,8 @@ import streamlit as st
 
 from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, has_scales, limits
-from mta_viz.exporting.provenance import Provenance
+from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, has_scales
+from mta_viz.exporting.provenance import Range
 from mta_viz.exporting.saved import (
     Choices,
     Colours,
@@ -21,12 +21,10 @@ from mta_viz.exporting.saved import (
     sidecar,
     zipped,
 )
-from mta_viz.exporting.saved import table as as_table
 from mta_viz.figures.base import Drawn
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, weights_digest
 from mta_viz.ui.shell.pickers import NamedSpans
-from mta_viz.ui.shell.shown import Part, Shown, Table
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
 
@@ -44,30 +42,12 @@ KEYS = Setting("export keys", WHOLE, private=True)
 
 
 @st.dialog("Export", width="large")
-def export(shown: Shown) -> None:
-    """Everything about one figure's files; the page behind stays as it is."""
-    left, right = st.columns([2, 3])
-    with left:
-        format, choices, part = _pick(shown)
-    try:
-        saved = _saved(shown, part)
-    except MtaVizError as error:
-        right.error(plain(str(error)))
-        return
-    with right:
-        _draw_preview(saved, choices)
-        st.code(saved.caption, language=None, wrap_lines=True)
-    with left:
-        _draw_files(saved, format, choices)
-
-
-@st.dialog("Export", width="large")
 def export_figure(figure: Drawn) -> None:
     """Everything about one figure's files; the page behind stays as it is."""
     left, right = st.columns([2, 3])
     with left:
         format, choices = _pick_looks(figure.figure)
-        part = _pick_span(figure)
+        part = _pick_part(figure)
     try:
         made = saved(figure if part is None else figure.cropped(*part), digest_of)
     except MtaVizError as error:
@@ -96,7 +76,7 @@ def digest_of(origin: Origin) -> str:
     return weights_digest(str(origin.path), changed(origin.path))
 
 
-def _pick_span(figure: Drawn) -> Part | None:
+def _pick_part(figure: Drawn) -> tuple[Range | None, Range | None] | None:
     """Named spans of the prompt as rows and columns, where the figure can be cropped."""
     spans = state.part(NamedSpans).spans
     if figure.spec.cropped(None, None) is None or not spans:
@@ -108,13 +88,6 @@ def _pick_span(figure: Drawn) -> Part | None:
     return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
 
 
-@st.dialog("Save the table")
-def export_table(table: Table) -> None:
-    """A table's numbers, and where they come from."""
-    said = Provenance(figure=table.key, **table.facts())
-    _draw_table_files(as_table(table.name, table.csv(), said))
-
-
 def _draw_table_files(saved: Saved) -> None:
     origin = partial(sidecar, saved, Choices())
     _file_button(saved, "Numbers (CSV)", "csv", saved.csv.encode, type="primary")
@@ -122,10 +95,6 @@ def _draw_table_files(saved: Saved) -> None:
     both = {saved.file("csv"): saved.csv.encode(), saved.file("json"): origin()}
     _file_button(saved, "Both (ZIP)", "zip", partial(zipped, both.items()))
     _say_command("the table", "the sidecar")
-
-
-def _pick(shown: Shown) -> tuple[Format, Choices, Part | None]:
-    return *_pick_looks(shown.figure), _pick_part(shown)
 
 
 def _pick_looks(figure: Any) -> tuple[Format, Choices]:
@@ -170,28 +139,6 @@ def pick_colours() -> Colours:
         help="Greys print and photocopy: negative is dark, zero grey, positive light.",
         **COLOUR.widget(list(COLOURS)),
     )
-
-
-def _pick_part(shown: Shown) -> Part | None:
-    """Named spans of the prompt as rows and columns, where the figure can be cropped."""
-    spans = state.part(NamedSpans).spans
-    if shown.cropped is None or not spans:
-        return None
-    names = {f"{span.letter} {span.name}": (span.start, span.stop) for span in spans}
-    options = [WHOLE, *names]
-    rows = st.selectbox("Rows (queries)", options, **QUERIES.widget(options))
-    columns = st.selectbox("Columns (keys)", options, **KEYS.widget(options))
-    return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
-
-
-def _saved(shown: Shown, part: Part | None) -> Saved:
-    """The figure with its provenance. Raises MtaVizError for a part that cannot be drawn."""
-    made = shown if part is None or shown.cropped is None else shown.cropped(*part)
-    queries, keys = part or (None, None)
-    said = Provenance(
-        figure=shown.key, limits=limits(made.figure), **shown.facts(), queries=queries, keys=keys
-    )
-    return Saved(made.name, made.figure, made.caption, made.csv(), said)
 
 
 def _draw_preview(saved: Saved, choices: Choices) -> None:

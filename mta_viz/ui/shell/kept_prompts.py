@@ -11,7 +11,9 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
+from mta_viz.errors import FileError
 
 MAX_KEPT = 200
 MAX_TEXT = 2**20  # characters of a text that is no prompt
@@ -49,9 +51,8 @@ def find(name: str) -> str | None:
     if not _ID.fullmatch(name):
         return None
     try:
-        with (folder() / name).open(encoding="utf-8", newline="") as file:
-            prompt = file.read()
-    except (OSError, RuntimeError, UnicodeDecodeError):
+        prompt = door.read_bytes(folder() / name, door.TEXT).decode()
+    except (FileError, RuntimeError, UnicodeDecodeError):
         return None
     return prompt if hashlib.sha256(prompt.encode()).hexdigest().startswith(name) else None
 

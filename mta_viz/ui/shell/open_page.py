@@ -41,11 +41,9 @@ def open_page(
         with _first_paint():
             from mta_viz.ui.shell import plan as plans
             from mta_viz.ui.shell import preparing, show, sidebar, work
-            from mta_viz.ui.shell import shown as old
         if changed:
             work.stop_all("page")
         show.begin()
-        old.clear()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     if page is None:

@@ -314,19 +314,6 @@ def pair_of(widget: str) -> tuple[int, int] | None:
     return _pair(point.get("customdata")) if point is not None else None
 
 
-def on_snapshot(steps: Sequence[int]) -> Callable[[str], None]:
-    """A click on a training curve selects its head and moves the slider to its step."""
-
-    def chosen(widget: str) -> None:
-        point = _point(widget)
-        place = _pair(point.get("customdata")) if point is not None else None
-        if place is not None and 0 <= place[1] < len(steps):
-            state.select(head=place[0])
-            state.put("training_step", steps[place[1]])
-
-    return chosen
-
-
 def on_kernel(widget: str) -> None:
     """A click on a kernel's tile, or on a row of a mixing matrix, selects that kernel."""
     point = _point(widget)

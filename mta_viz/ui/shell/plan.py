@@ -1,14 +1,13 @@
 """The visitor's plan: a list of interventions for each checkpoint, with undo, and in the address as `e`.
 
-Owns where the list is kept. A plan acts where it is on and the model has what it names.
-
-Every page says when a plan is active: a part of the sidebar, and a strip over the page.
-The way to the Surgery page from anywhere a kernel is shown: it goes to identity, and the page opens.
+Owns where the list is kept, and the answer a plan is judged by. A plan acts where it is on and the model has
+what it names. Every page says when one is active: in the sidebar, and in a strip over the page.
 """
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import streamlit as st
 
@@ -18,7 +17,7 @@ from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model.interventions import Intervention
-from mta_viz.model.plans import MAX_CHARACTERS, Listed, Plan, active, from_address, plan_as_data, to_address
+from mta_viz.model.plans import MAX_CHARACTERS, Listed, Plan, active, from_address, to_address
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import stores
@@ -64,7 +63,7 @@ def plan_items() -> Listing:
 
 def current_plan(config: ModelConfig) -> Plan:
     """What acts: those that are on and can be done to the model."""
-    return tuple(one for one in active(plan_items()) if not one.problems(config))
+    return tuple(part for part in active(plan_items()) if not part.problems(config))
 
 
 def change(listing: Listing) -> None:
@@ -90,23 +89,23 @@ def redo() -> None:
 
 def add(intervention: Intervention) -> None:
     """Put it at the end, switched on; once only."""
-    rest = tuple(one for one in plan_items() if one.intervention != intervention)
+    rest = tuple(item for item in plan_items() if item.intervention != intervention)
     change((*rest, Listed(intervention)))
 
 
 def switch(index: int) -> None:
     """On, off."""
-    _replace(index, lambda one: replace(one, on=not one.on))
+    _replace(index, lambda item: replace(item, on=not item.on))
 
 
 def put(index: int, intervention: Intervention) -> None:
     """Another intervention in the place of one."""
-    _replace(index, lambda one: replace(one, intervention=intervention))
+    _replace(index, lambda item: replace(item, intervention=intervention))
 
 
 def remove(index: int) -> None:
     """Take one out."""
-    change(tuple(one for at, one in enumerate(plan_items()) if at != index))
+    change(tuple(item for at, item in enumerate(plan_items()) if at != index))
 
 
 def clear() -> None:
@@ -115,7 +114,7 @@ def clear() -> None:
 
 
 def _replace(index: int, make: Callable[[Listed], Listed]) -> None:
-    change(tuple(make(one) if at == index else one for at, one in enumerate(plan_items())))
+    change(tuple(make(item) if at == index else item for at, item in enumerate(plan_items())))
 
 
 def parameters() -> dict[str, str]:
@@ -142,12 +141,12 @@ def restore() -> None:
 EDITED, ORIGINAL = RUNS = ("edited model", "original model")
 NAMED = 2  # interventions named in the strip
 PLAN_SHOWN = Setting("plan shown", EDITED)
+ANSWER = Setting("answer", "")
 
 
 def apply_plan(page: Page, *, follows: bool) -> Page:
     """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
     plan = current_plan(page.model.config)
-    state.put("plan as data", [])  # old
     if not plan:
         return page
     can_show = follows and page.trace is not None
@@ -161,35 +160,52 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
         place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
         return page
     place.warning(plain(f"Showing an edited model: {words}"))
-    state.put("plan as data", plan_as_data(plan))  # old
-    key = hashlib.sha256(repr((page.key, plan)).encode()).hexdigest()[:16]
+    return edited_page(page, plan)
+
+
+def key_of(*what: object) -> str:
+    """A short string that is equal only for equal things."""
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def edited_page(page: Page, plan: Plan) -> Page:
+    """What may be drawn of the edited model; the page itself without a plan."""
+    if not plan:
+        return page
     run = edited_run(page, plan)
-    return replace(page, model=run.model, trace=run, key=key)
+    return replace(page, model=run.model, trace=run, key=key_of(page.key, plan))
 
 
 def edited_run(page: Page, plan: Plan) -> Trace:
     """The page's prompt through the edited model; run once."""
     key = ("edited", page.key, plan)
-    found = stores().traces.get(key)
-    if found is not None:
-        return found
+    known = stores().traces.get(key)
+    if known is not None:
+        return known
     with st.spinner("Running the prompt through the edited model ..."):
         return stores().traces.get_or_make(key, lambda: rerun(page.trace, plan))
 
 
 def _choose() -> str:
     return st.segmented_control(
-        "Show",
-        RUNS,
-        required=True,
-        label_visibility="collapsed",
-        **PLAN_SHOWN.widget(RUNS),
+        "Show", RUNS, required=True, label_visibility="collapsed", **PLAN_SHOWN.widget(RUNS)
     )
 
 
 def _words(plan: Plan, numbering: int) -> str:
     more = f" and {len(plan) - NAMED} more" if len(plan) > NAMED else ""
-    return ", ".join(one.text(numbering) for one in plan[:NAMED]) + more
+    return ", ".join(part.text(numbering) for part in plan[:NAMED]) + more
+
+
+def draw_answer(**look: Any) -> None:
+    """The field for the answer that Surgery and Compare look at."""
+    st.text_input(
+        "Answer",
+        placeholder="empty: the number asked for, or the likeliest token",
+        help="What should follow the prompt. Type a space first where a word would have one.",
+        **ANSWER.widget(),
+        **look,
+    )
 
 
 def draw_interventions(numbering: int) -> None:
@@ -201,18 +217,17 @@ def draw_interventions(numbering: int) -> None:
     listed = plan_items()
     if not listed:
         return
-    n_active = sum(one.on for one in listed)
+    n_active = sum(item.on for item in listed)
     with st.expander(f"Interventions: {n_active} of {len(listed)} active", icon=":material/science:"):
-        for index, one in enumerate(listed):
-            draw_switch(index, one, numbering, "sidebar")
+        for index, item in enumerate(listed):
+            draw_switch(index, item, numbering, "sidebar")
 
 
-def draw_switch(index: int, one: Listed, numbering: int, where: str) -> None:
-    """One intervention's words with its switch; `where` tells equal ones on a page apart."""
-    word = hashlib.sha256(to_address((replace(one, on=True),)).encode()).hexdigest()[:8]
-    key = f"plan.{where}.{index}.{word}"
-    st.session_state[key] = one.on
-    st.toggle(plain(one.intervention.text(numbering)), key=key, on_change=switch, args=(index,))
+def draw_switch(index: int, item: Listed, numbering: int, where: str) -> None:
+    """An intervention's words with its switch; `where` tells equal ones on a page apart."""
+    key = f"plan.{where}.{index}.{key_of(to_address((replace(item, on=True),)))}"
+    st.session_state[key] = item.on
+    st.toggle(plain(item.intervention.text(numbering)), key=key, on_change=switch, args=(index,))
 
 
 def draw_test_button(kernel: KernelId, key: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.health import Health, SelfCheck, health
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
@@ -63,9 +64,9 @@ def draw_details(request: Request, page: Page) -> Any:
         st.code(provenance(request, page), language=None, wrap_lines=True)
         for note in request.summary.notes:
             st.caption(plain(note))
-        readme = Path(request.model_key.path) / "README.md"
-        if readme.is_file():
-            st.download_button("Model card", readme.read_bytes(), "model-card.md", on_click="ignore")
+        readme = door.own_file(Path(request.model_key.path), "README.md", door.SETTINGS)
+        if readme is not None:
+            st.download_button("Model card", readme, "model-card.md", on_click="ignore")
     return card
 
 
@@ -204,9 +205,6 @@ def ready(request: Request) -> Page | None:
         st.info("Stopped. Press Run to see this prompt.")
         return None
     trace = result if request.run else None
-    state.put("page model", request.model)  # old
-    state.put("page run", request.run)  # old
-    state.put("page tokens", list(trace.tokens.pieces) if trace else [])  # old
     computed = request.run.text if request.run else repr(request.model)
     return Page(
         model=trace.model if trace else result,

@@ -7,8 +7,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.pictures import Format, limits
-from mta_viz.exporting.provenance import Provenance
+from mta_viz.exporting.pictures import Format
 from mta_viz.exporting.saved import Choices, Progress, Saved, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import cache, kept_prompts, state, work
@@ -17,7 +16,6 @@ from mta_viz.ui.shell.link import Box, PromptLink
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage
-from mta_viz.ui.shell.shown import all_shown
 from mta_viz.ui.shell.site import PAGES
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import TextFiles, TokenizerFiles, bring, files_of_page
@@ -101,14 +99,11 @@ def _content(kind: str, figures: list[Saved], format: Format, choices: Choices, 
 
 def _saved(progress: Progress) -> list[Saved]:
     """Every figure of the page with its numbers."""
-    shown, old, files = list(state.part(OnPage).drawn.values()), all_shown(), []
+    shown, files = list(state.part(OnPage).drawn.values()), []
     for place, figure in enumerate(shown):
         if figure.figure is not None:
             files.append(saved(figure, digest_of))
         progress((place + 1) / len(shown))
-    for one in old.values():
-        said = Provenance(figure=one.key, limits=limits(one.figure), **one.facts())
-        files.append(Saved(one.name, one.figure, one.caption, one.csv(), said))
     return files
 
 

@@ -268,6 +268,11 @@ def borrow(name: str, value: Any) -> str:
     return key
 
 
+def shown_by(widget: str) -> Any:
+    """What the widget of this key shows now: for what runs after a change of it."""
+    return st.session_state[widget]
+
+
 def parameters() -> dict[str, str]:
     """What the address holds: selection, prompt, plan, crop and spans, and the settings of this page."""
     link = session().link
@@ -325,39 +330,3 @@ def enter(page: str) -> bool:
     changed = current.page not in ("", page)
     current.page, current.drawn = page, {}
     return changed
-
-
-# The old ways, until every room has its own: TODO remove.
-_PRIVATE = {
-    *("checkpoint", "layer", "head", "stage", "query", "key", "prompt", "ids", "device"),
-    *(f"export {name}" for name in ("format", "size", "colours", "dpi", "queries", "keys", "kind")),
-}
-
-
-def get(name: str, default: Any = None) -> Any:
-    """A kept value."""
-    return session().values.get(name, default)
-
-
-def put(name: str, value: Any) -> None:
-    """Set a kept value."""
-    session().values[name] = value
-
-
-def kept(
-    name: str,
-    default: Any,
-    options: Sequence[Any] | None = None,
-    then: Callable[[], None] | None = None,
-    within: tuple[int, int] | None = None,
-) -> dict[str, Any]:
-    """Arguments that tie a widget to a kept value."""
-    setting: Setting[Any] = Setting(name, default, private=name in _PRIVATE)
-    return setting.widget(options, within=within, then=then)
-
-
-def declare(
-    name: str, default: Any, options: Sequence[Any] | None = None, within: tuple[int, int] | None = None
-) -> None:
-    """Say that the page has this setting."""
-    Setting(name, default, private=name in _PRIVATE).declare(default, options, within)

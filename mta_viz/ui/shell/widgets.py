@@ -13,9 +13,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mta_viz.exporting.saved import file_name
 from mta_viz.plots.theme import Figure
-from mta_viz.ui.shell.shown import Range, Shown, Table, show, show_table
 
 
 def layer_label(layer: int, numbering: int) -> str:
@@ -100,51 +98,6 @@ def chart(
 def side_by_side(name: str) -> DeltaGenerator:
     """Room for three maps of one size, as large as fits; style.css shares it out."""
     return st.container(key=f"beside-{name}")
-
-
-def caption_with_save(
-    text: str,
-    name: tuple[object, ...],
-    figure: Figure,
-    csv: Callable[[], str],
-    key: str,
-    cropped: Callable[[Range | None, Range | None], Shown] | None = None,
-) -> None:
-    """What a chart shows, in words, and the button that exports it at the right."""
-    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
-        with st.container():
-            caption(text)
-        save_button(Shown(key, name, figure, text, csv, cropped))
-
-
-def save_button(shown: Shown) -> None:
-    """Opens the window in which a figure is exported. Each file is made only when it is asked for."""
-    shown = show(shown)
-    if st.button("Save", icon=":material/download:", key=f"save.{shown.key}"):
-        from mta_viz.ui.shell.export import export  # it knows the maps, and with them the model's libraries
-
-        export(shown)
-
-
-def save_table(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
-    """Opens the window in which a table's numbers are saved, with whence they are."""
-    table = show_table(Table(f"table.{key}", name, csv))
-    if st.button("Save", icon=":material/download:", key=f"save.{table.key}"):
-        from mta_viz.ui.shell.export import export_table  # as above
-
-        export_table(table)
-
-
-def save_csv(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
-    """One button that saves a table's numbers, inside a window, which can open no other."""
-    st.download_button(
-        "CSV",
-        data=lambda: csv().encode(),
-        file_name=file_name(*name, suffix="csv"),
-        mime=MIME_TYPES["csv"],
-        key=f"save.{key}.csv",
-        on_click="ignore",
-    )
 
 
 def picked(widget: str) -> int | None:

@@ -207,9 +207,3 @@ def progress_text(work: Work) -> str:
 def time_text(seconds: float) -> str:
     """`40 s`, `4 min`."""
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def say_failure(work: Work | None) -> None:
-    """What went wrong with it, if anything did."""
-    if work is not None and work.failure is not None:
-        st.error(plain(f"It stopped: {work.failure}"))

@@ -1,33 +1,42 @@
-"""The form of attribution: the method, where gradients start, what is replaced by what, and for how long.
+"""What an answer rests on: tokens and heads by gradients or by ablation, and softmax cells exactly."""
 
-Attribution: which tokens an answer rests on, by integrated gradients or by replacing them; which heads.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.cause.attributed_prompt import AttributedPrompt, Groups, Method, attribute
+from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, AttributedPrompt, Method
 from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bos_id
 from mta_viz.analysis.cause.attribution_path import MOST_STEPS
+from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, largest_cells
 from mta_viz.errors import PromptError
-from mta_viz.exporting.results import attribution_csv
-from mta_viz.plots.cause import attribution_bars, attribution_text, value_limit
-from mta_viz.plots.theme import cut, limit_text, probability_text, score_text
+from mta_viz.figures.base import Source
+from mta_viz.figures.cause.attribution import (
+    CELL_KINDS,
+    MAP_PX,
+    HeadCells,
+    HeadSizes,
+    ResponsibleCells,
+    ResponsibleHeads,
+    TokenValues,
+    groups_of,
+    responsible,
+)
+from mta_viz.model.stages import layer_stages
+from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.tasks.haystack import encode_piece
 from mta_viz.ui.attention.spans import spans_of
 from mta_viz.ui.shell import state, work
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.measuring import Keep
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import Selected, on_position, on_token
-from mta_viz.ui.shell.widgets import caption, caption_with_save, chart, plain
-from mta_viz.ui.surgery.attributed_heads import draw_heads
-from mta_viz.ui.surgery.board import Asked, Keep, Report, best_of, pick_question
+from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
+from mta_viz.ui.shell.plan import key_of
+from mta_viz.ui.shell.show import show, source_of
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
+from mta_viz.ui.surgery.board import Asked, measured_beside, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
 BASELINES = {
@@ -37,20 +46,29 @@ BASELINES = {
     "token": "embedding of a token ...",
 }
 SPANS, TOKENS = "named spans", "single tokens"
-SECONDS, LEAST, MOST = 30, 5, 3600
+LEAST, MOST = 5, 3600
+METHOD, SECONDS = Setting[Method]("attribution method", "gradients"), Setting("attribution seconds", 30)
+BASELINE, REPLACEMENT = Setting("attribution baseline", "mean"), Setting("attribution replacement", "own")
+GROUPS = Setting("attribution groups", TOKENS)
+BASELINE_ID, BASELINE_TOKEN = Setting("baseline id", 0), Setting("baseline token", ".")
+TOKEN = Setting("answer token", 0)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What to measure; `groups`: None for single tokens."""
+def draw_attribution(page: Page, selected: Selected) -> None:
+    """The question, the tokens' values once they are measured, and the heads' maps under them."""
+    asked = pick_question(page)
+    spec = _pick_method(page, asked)
+    if spec.groups == ():
+        st.info("No named span lies before this token. Choose single tokens, or name a span on Attention.")
+    else:
+        result = _measured(page, spec)
+        if result is not None:
+            _draw_tokens(page, spec, result)
+    st.markdown("**Heads: what the answer rests on in their maps**")
+    _draw_heads(page, selected, asked, spec.max_seconds)
 
-    method: Method
-    baseline: Baseline | None
-    groups: Groups | None
-    seconds: float
 
-
-def pick_choice(page: Page) -> Choice:
+def _pick_method(page: Page, asked: Asked) -> TokenValues:
     """The method with its own fields. Raises PromptError for a token that is none."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         method: Method = st.segmented_control(
@@ -60,26 +78,32 @@ def pick_choice(page: Page) -> Choice:
             required=True,
             help="Gradients along the way from a baseline to the prompt, which sum to the difference; or "
             "what is lost when tokens are replaced.",
-            **state.kept("attribution method", "gradients", list(METHODS)),
+            **METHOD.widget(list(METHODS)),
         )
-        if method == "gradients":
-            return Choice(method, _pick_baseline(page), None, pick_seconds())
-        groups, replacement = _pick_groups(page), _pick_replacement(page)
-        return Choice(method, replacement, groups, pick_seconds())
-
-
-def pick_seconds() -> float:
-    """The most time gradients may take."""
-    return float(
-        st.number_input(
+        own: dict[str, Any] = (
+            {"baseline": _pick_baseline(page)}
+            if method == "gradients"
+            else {
+                "groups": _pick_groups(page, asked.position),
+                "baseline": _pick_replacement(page),
+            }
+        )
+        seconds = st.number_input(
             "At most (s)",
             min_value=LEAST,
             max_value=MOST,
             step=5,
             width=140,
             help="Gradients stop when 1 % of completeness error is reached, or after this time.",
-            **state.kept("attribution seconds", SECONDS, within=(LEAST, MOST)),
+            **SECONDS.widget(within=(LEAST, MOST)),
         )
+    return TokenValues(
+        kind="bars",
+        method=method,
+        max_seconds=float(seconds),
+        spans=spans_of(page),
+        **own,
+        **asked.question(),
     )
 
 
@@ -91,7 +115,7 @@ def _pick_baseline(page: Page) -> Baseline:
         format_func=BASELINES.__getitem__,
         width=290,
         help="What every token is at the start of the way; values say what the tokens bring beyond it.",
-        **state.kept("attribution baseline", "mean", names),
+        **BASELINE.widget(names),
     )
     return _pick_token(page, "Baseline token") if chosen == "token" else chosen
 
@@ -105,12 +129,12 @@ def _pick_replacement(page: Page) -> int | None:
         list(names),
         format_func=names.__getitem__,
         width=190,
-        **state.kept("attribution replacement", "own", list(names)),
+        **REPLACEMENT.widget(list(names)),
     )
     return _pick_token(page, "Token") if chosen == "token" else None
 
 
-def _pick_groups(page: Page) -> Groups | None:
+def _pick_groups(page: Page, last: int) -> tuple[tuple[int, ...], ...] | None:
     spans = spans_of(page)
     kinds = [SPANS, TOKENS] if spans else [TOKENS]
     chosen = st.segmented_control(
@@ -119,23 +143,9 @@ def _pick_groups(page: Page) -> Groups | None:
         required=True,
         help=f"Single tokens: all of them, or the {MOST_TOKENS} of largest integrated gradients. "
         "Spans are named on the Attention page.",
-        **state.kept("attribution groups", kinds[0], kinds),
+        **GROUPS.widget(kinds, default=kinds[0]),
     )
-    if chosen == TOKENS:
-        return None
-    return _apart([tuple(span.positions) for span in spans])
-
-
-def _apart(groups: list[tuple[int, ...]]) -> Groups:
-    """The groups without positions of an earlier one."""
-    taken: set[int] = set()
-    kept = []
-    for group in groups:
-        own = tuple(place for place in group if place not in taken)
-        taken.update(own)
-        if own:
-            kept.append(own)
-    return tuple(kept)
+    return None if chosen == TOKENS else groups_of(spans, last)
 
 
 def _pick_token(page: Page, label: str) -> int:
@@ -143,193 +153,247 @@ def _pick_token(page: Page, label: str) -> int:
     tokenizer = page.model.tokenizer
     if tokenizer is None:
         most = page.model.config.vocab_size - 1
-        kept = state.kept("baseline id", 0, within=(0, most))
-        return int(st.number_input(f"{label}'s id", 0, most, width=150, **kept))
-    text = st.text_input(label, width=150, **state.kept("baseline token", "."))
+        return int(
+            st.number_input(f"{label}'s id", 0, most, width=150, **BASELINE_ID.widget(within=(0, most)))
+        )
+    text = st.text_input(label, width=150, **BASELINE_TOKEN.widget())
     ids = encode_piece(tokenizer, text).ids if text else ()
     if len(ids) != 1:
         raise PromptError(f"{label}: {text!r} is {len(ids)} tokens of this model; type a text of one token")
     return ids[0]
 
 
-WIDTH = 900
-LAST = "attribution so far"
-DRAWN = {"bars": attribution_bars, "text": attribution_text}
+@dataclass
+class Latest:
+    """The tokens' values measured last for a question, and how far work that was stopped since had come."""
+
+    question: Hashable = None
+    result: AttributedPrompt | None = None
+    so_far: AttributedPrompt | None = None
 
 
-def draw_attribution(page: Page, selected: Selected) -> None:
-    """The question, the tokens' values once they are measured, and the heads' maps under them."""
-    asked = pick_question(page)
-    choice = pick_choice(page)
-    groups = _until(choice.groups, asked.position)
-    if groups == ():
-        st.info("No named span lies before this token. Choose single tokens, or name a span on Attention.")
-    else:
-        found = _measured(page, asked, choice, groups)
-        if found is not None:
-            _draw(page, asked, found)
-    st.markdown("**Heads: what the answer rests on in their maps**")
-    draw_heads(page, selected, asked, choice.seconds)
-
-
-def _until(groups: Groups | None, position: int) -> Groups | None:
-    """What of the groups is in the prompt up to `position`."""
-    if groups is None:
-        return None
-    cut = (tuple(place for place in group if place <= position) for group in groups)
-    return tuple(group for group in cut if group)
-
-
-def _measured(page: Page, asked: Asked, choice: Choice, groups: Groups | None) -> AttributedPrompt | None:
-    """What is found so far; gradients that are not complete go on from there at another press."""
-    question = (page.key, *asked.key, choice.method, choice.baseline, groups)
-    kept, last = state.get(LAST, (None, None))
-    last = last if kept == question else None
+def _measured(page: Page, spec: TokenValues) -> AttributedPrompt | None:
+    """What is there so far; gradients that are not complete go on from there at another press."""
+    question, latest = (page.key, *replace(spec, max_seconds=0.0).key), state.part(Latest)
+    if latest.question != question:
+        latest.question, latest.result, latest.so_far = question, None, None
+    last = latest.result
     if last is not None and not _goes_on(last):
         return last
-    words = "Integrate the gradients" if choice.method == "gradients" else "Replace them one after the other"
-    if last is not None:
-        words = f"Go on for at most {choice.seconds:g} s more"
-    named = {"method": choice.method, "baseline": choice.baseline, "groups": groups, "after": last}
-    make = partial(_attribute, page, asked, named, choice.seconds)
-    key = ("attribution", *question, choice.seconds, _steps(last))
-    found: AttributedPrompt | None = best_of("attribution", key, words, make)
-    if found is None:
-        return last
-    state.put(LAST, (question, found))
-    named["after"] = found  # where it was cancelled, a button is drawn already
-    if work.known(key) is not None and _goes_on(found) and _steps(found) > _steps(last):
-        st.rerun()  # with the button that goes on
-    return found
+    label = "Integrate the gradients" if spec.method == "gradients" else "Replace them one after the other"
+    label = label if last is None else f"Go on for at most {spec.max_seconds:g} s more"
+
+    def measure(source: Source, keep: Keep) -> AttributedPrompt:
+        return spec.measure(source, keep, latest.so_far or latest.result)
+
+    result: AttributedPrompt | None = measured_beside(page, "attribution", spec, label, measure, _steps(last))
+    made = work.current("attribution", (page.key, *spec.key, _steps(last)))
+    if made is not None and made.stopped:
+        latest.so_far = result
+    elif result is not None:
+        latest.result, latest.so_far = result, None
+        if _goes_on(result) and _steps(result) > _steps(last):
+            st.rerun()  # with the button that goes on
+    return last if result is None else result
 
 
-def _steps(found: AttributedPrompt | None) -> int:
-    return 0 if found is None else found.found.steps or 0
+def _steps(result: AttributedPrompt | None) -> int:
+    return 0 if result is None else result.found.steps or 0
 
 
-def _goes_on(found: AttributedPrompt) -> bool:
+def _goes_on(result: AttributedPrompt) -> bool:
     """Whether more time would bring it nearer to complete."""
-    return found.found.reached is False and _steps(found) < MOST_STEPS
+    return result.found.reached is False and _steps(result) < MOST_STEPS
 
 
-def _attribute(
-    page: Page, asked: Asked, named: dict[str, Any], seconds: float, report: Report, keep: Keep
-) -> AttributedPrompt:
-    return attribute(
-        page.model,
-        page.trace.tokens,
-        answer=asked.text,
-        position=asked.position,
-        max_seconds=seconds,
-        progress=report,
-        keep=keep,
-        **named,
-    )
-
-
-def _draw(page: Page, asked: Asked, found: AttributedPrompt) -> None:
+def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> None:
     """The numbers, then the bars and the text on one scale."""
-    _draw_facts(found)
-    values = found.by_token().numpy()
-    limit = value_limit(values)
-    spans = tuple(span for span in spans_of(page) if span.stop <= len(found.tokens))
-    brings = (
-        "each token brings to log p(answer)" if found.of == "tokens" else "log p(answer) loses without it"
-    )
-    title = f"{found.found.method} · what {brings} (nats)"
-    for kind, draw in DRAWN.items():
-        figure = remember(
-            partial(draw, values, found.tokens, title=title, limit=limit, spans=spans, width=WIDTH),
-            "attribution", kind, page.key, *asked.key, *_identity(found), spans,
-        )  # fmt: skip
-        then = on_token("query") if kind == "text" else on_position("query")
-        name = f"attribution.{kind}.{page.key}.{hash((*asked.key, *_identity(found)))}"
-        chart(figure, name, then, alt=f"What each token brings to the answer, as {kind}")
-        told = _told(found, kind, limit, bool(np.isnan(values).any())) + _outlined(spans)
-        csv = partial(attribution_csv, found)
-        caption_with_save(told, ("attribution", kind), figure, csv, f"attribution.{kind}")
-    _draw_largest(found)
+    _draw_facts(result)
+    which = key_of(page.key, spec, _steps(result))
+    show(source_of(page), spec, on_position("query"), result=result, widget=f"attribution.bars.{which}")
+    text = replace(spec, kind="text")
+    show(source_of(page), text, on_token("query"), result=result, widget=f"attribution.text.{which}")
+    with st.expander("The ten largest"):
+        rows = [{**_group_words(result, group), "nats": nats} for group, nats in result.largest()[:10]]
+        shown = {"nats": st.column_config.NumberColumn(format="%+.3f")}
+        st.dataframe(rows, hide_index=True, column_config=shown)
+        if result.of == "tokens":
+            caption(f"Sum of all: {score_text(float(result.found.values.sum()))} nats.")
 
 
-def _identity(found: AttributedPrompt) -> tuple[object, ...]:
-    one = found.found
-    return one.method, one.baseline, one.steps, found.groups, float(np.abs(one.values.numpy()).sum())
+def _group_words(result: AttributedPrompt, group: Sequence[int]) -> dict[str, str]:
+    places = str(group[0]) if len(group) == 1 else f"{group[0]} to {group[-1]}"
+    return {"position": places, "token": cut("".join(result.tokens.pieces[place] for place in group), 60)}
 
 
-def _draw_facts(found: AttributedPrompt) -> None:
+def _draw_facts(result: AttributedPrompt) -> None:
     """The scores at both ends, completeness and steps; a warning where the bar was not reached."""
-    one = found.found
+    values = result.found
     numbers = st.columns(4)
-    numbers[0].metric("p(answer)", probability_text(float(np.exp(one.score))))
-    if one.error is None or one.baseline_score is None:
-        numbers[1].metric("Replaced by", one.baseline)
-        numbers[2].metric("Largest loss", f"{score_text(float(one.values.max()))} nats")
+    numbers[0].metric("p(answer)", probability_text(float(np.exp(values.score))))
+    if values.error is None or values.baseline_score is None:
+        numbers[1].metric("Replaced by", values.baseline)
+        numbers[2].metric("Largest loss", f"{score_text(float(values.values.max()))} nats")
         return
     numbers[1].metric(
         "From the baseline",
-        f"{score_text(one.score - one.baseline_score)} nats",
-        help=f"log p(answer): {one.score:.4g} nats; of the baseline, {one.baseline}: "
-        f"{one.baseline_score:.4g} nats. The tokens' values sum to the difference, up to the error.",
+        f"{score_text(values.score - values.baseline_score)} nats",
+        help=f"log p(answer): {values.score:.4g} nats; of the baseline, {values.baseline}: "
+        f"{values.baseline_score:.4g} nats. The tokens' values sum to the difference, up to the error.",
     )
     numbers[2].metric(
         "Completeness error",
-        f"{one.error:.2%}",
+        f"{values.error:.2%}",
         help="|sum of values - difference| / |difference|. The way is cut into stretches, and what is wrong "
         "in one does not make up for another.",
     )
-    numbers[3].metric("Steps", f"{one.steps:,}", help="Gradients computed along the way from the baseline.")
-    if not one.reached:
-        st.warning(
-            plain(
-                f"Not complete: the error is {one.error:.1%}, more than {ENOUGH:.0%}, when the time was over "
-                f"or the work was cancelled. Values are rough. {_advice(found)}"
-            )
+    numbers[3].metric("Steps", f"{values.steps:,}", help="Gradients computed on the way from the baseline.")
+    if not values.reached:
+        advice = "Go on with the button above: it keeps the gradients that are there."
+        if not _goes_on(result):
+            advice = "More steps would hardly help: try another baseline, or ablation."
+        rough = (
+            f"Not complete: the error is {values.error:.1%}, more than {ENOUGH:.0%}, when the time was over"
         )
+        st.warning(plain(f"{rough} or the work was stopped. Values are rough. {advice}"))
 
 
-def _advice(found: AttributedPrompt) -> str:
-    if _goes_on(found):
-        return "Go on with the button above: it keeps the gradients that are there."
-    return "More steps would hardly help: try another baseline, or ablation."
+def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) -> None:
+    """A button, then two layer x head maps and the chosen head's cells beside its map."""
+    stage, config = selected.stage, page.model.config
+    there = [at for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
+    caption(
+        f"Of each head's map at the chosen stage ({stage.value.long}): integrated gradients of every cell, "
+        "from a map of zeros, and what is lost when the map is all zeros. What enters the layer is held as "
+        "it was."
+    )
+    layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
+    question = asked.question() | {"stage": stage.value.key, "max_seconds": seconds}
+    spec = HeadSizes(of="sizes", selected=(selected.layer, selected.head), **question)
+    which = f"the heads of {len(there)} layers" if len(there) > 1 else "this layer's heads"
+    label = f"Measure {which}, gradients for at most {seconds:g} s a layer"
+    heads: AttributedHeads | None = measured_beside(
+        page, "heads", spec, label, lambda source, keep: spec.heads(source, layers, keep)
+    )
+    if heads is None:
+        return
+    with st.container(horizontal=True):
+        for of in ("sizes", "ablated"):
+            with st.container(width=MAP_PX):
+                widget = f"heads.{of}.{key_of(page.key, spec.key)}"
+                own = replace(spec, of=of)
+                show(source_of(page), own, on_head, result=heads, widget=widget)
+    _say_errors(page, heads)
+    _draw_head(page, selected, heads, question)
 
 
-def _told(found: AttributedPrompt, kind: str, limit: float, gaps: bool) -> str:
-    """What a figure shows: the method under the bars, the rest under the text."""
-    one = found.found
-    if kind == "text":
-        hatched = f" Hatched: not replaced{_which(found)}." if gaps else ""
-        return f"The same values, limits ±{limit_text(limit)}. Dotted underneath: below zero.{hatched}"
-    told = {
-        "tokens": f"Integrated gradients from {one.baseline}. Green: the token is for the answer.",
-        "groups": f"What is lost when a token, or a span as a whole, becomes {one.baseline}; each token of a "
-        "span has the span's value. Green: the answer loses without it.",
-    }
-    return f"{told[found.of]} Brown: the opposite. Click a token to make it the query of the maps."
+def _say_errors(page: Page, heads: AttributedHeads) -> None:
+    worst = max(layer.error or 0.0 for layer in heads.layers)
+    steps = sum(layer.steps or 0 for layer in heads.layers)
+    caption(f"Completeness error at most {worst:.2%}; {steps:,} steps in all.")
+    rough = [layer for layer in heads.layers if not layer.reached]
+    late = [f"{layer_label(layer.layer, page.numbering)} ({layer.error:.1%})" for layer in rough]
+    if late:
+        st.warning(plain(f"Not complete within the time: {', '.join(late)}. Allow more seconds for these."))
 
 
-def _outlined(spans: Sequence[Span]) -> str:
-    return " Outlined: the named spans." if spans else ""
+def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question: dict[str, Any]) -> None:
+    """The head's map, and what its cells bring, side by side."""
+    layer, source = heads.of(selected.layer), source_of(page)
+    if layer is None:
+        st.info("This layer is not measured: the work was stopped before. Choose a layer that has values.")
+        return
+    with st.container(horizontal=True):
+        for of in ("map", "attribution"):
+            with st.container(width=MAP_PX):
+                place: dict[str, Any] = {"layer": selected.layer, "head": selected.head}
+                spec = HeadCells(of=of, first_token=page.first_token, **place, **question)
+                show(
+                    source,
+                    spec,
+                    result=spec.shown(source, heads),
+                    widget=f"heads.{of}.{key_of(page.key, spec)}",
+                )
+    sums, sizes, lost = (float(part[selected.head]) for part in (layer.sums, layer.sizes, layer.ablated))
+    caption(
+        f"This head: sum of its cells {score_text(sums)} nats, of their sizes {sizes:.3g}; lost without its "
+        f"map {score_text(lost)} nats."
+    )
 
 
-def _which(found: AttributedPrompt) -> str:
-    single = all(len(group) == 1 for group in found.groups)
-    return f"; the {MOST_TOKENS} tokens of largest integrated gradients are" if single else ""
+def draw_responsibility(page: Page, selected: Selected) -> None:
+    """The question, every layer's heads, and the chosen head's cells above its own maps."""
+    caption(
+        "After the softmax all is linear: convolution, head mixing, weighting the values. So what attention "
+        "adds to a logit splits exactly into one number for each softmax cell, without gradients. Held "
+        "fixed, as the run left them: group norm, gate, and the final norm's scale."
+    )
+    asked, source = pick_question(page), source_of(page)
+    place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}
+    spec = ResponsibleHeads(selected=place, **which)
+    with st.spinner("Folding the maps back ..."):
+        result = responsible(source, spec, spec.token)
+    with st.container(horizontal=True, gap="medium"):
+        with st.container(width=MAP_PX):
+            show(source, spec, on_head, result=result, widget=f"responsible.{key_of(page.key, which)}")
+        with st.container(width=MAP_PX):
+            _draw_sums(page, selected, result)
+    for of in CELL_KINDS:
+        cells = ResponsibleCells(of=of, layer=place[0], head=place[1], first_token=page.first_token, **which)
+        show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
+    _draw_cells(page, result, result.layers[selected.layer])
 
 
-def _draw_largest(found: AttributedPrompt) -> None:
-    """The tokens, or spans, of largest size as a table; what gradients sum to."""
-    groups = found.groups or [(place,) for place in range(len(found.tokens))]
-    values = found.found.values.numpy()
-    with st.expander("The ten largest"):
-        order = np.argsort(-np.abs(np.nan_to_num(values)), kind="stable")[:10].tolist()
-        rows = [{**_words(found, groups[at]), "nats": float(values[at])} for at in order]
-        shown = {"nats": st.column_config.NumberColumn(format="%+.3f")}
-        st.dataframe(rows, hide_index=True, column_config=shown)
-        if found.of == "tokens":
-            caption(f"Sum of all: {score_text(float(values.sum()))} nats.")
+def _pick_token_of(page: Page, asked: Asked) -> int:
+    """Which token of the answer; only asked where there are several."""
+    ids = asked.answer.ids
+    if len(ids) == 1:
+        return 0
+    pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
+    return st.segmented_control(
+        "Token of the answer",
+        range(len(ids)),
+        format_func=lambda place: plain(f"{place + 1}: {pieces[place]}"),
+        required=True,
+        help="A logit is one token's. Later tokens are asked for after the earlier ones.",
+        **TOKEN.widget(range(len(ids))),
+    )
 
 
-def _words(found: AttributedPrompt, group: Sequence[int]) -> dict[str, str]:
-    first, last = group[0], group[-1]
-    places = str(first) if first == last else f"{first} to {last}"
-    return {"position": places, "token": cut("".join(found.tokens.pieces[place] for place in group), 60)}
+def _draw_sums(page: Page, selected: Selected, result: ResponsiblePrompt) -> None:
+    """The chosen layer's sums, the check, and what attention is not."""
+    sums = result.layers[selected.layer]
+    layer, head = layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering)
+    source, target = float(sums.sources[selected.head]), float(sums.heads[selected.head])
+    columns = st.columns(2)
+    columns[0].metric("Logit", score_text(result.logit), help="Of the answer's token, in this run.")
+    columns[1].metric("From attention, all layers", score_text(sum(part.total for part in result.layers)))
+    columns[0].metric(f"{layer}, all heads", score_text(sums.total))
+    columns[1].metric(f"{layer} {head}, as source", score_text(source))
+    caption(
+        f"Check: the cells of {layer} sum to {sums.values.double().sum():+.6g}, its heads' outputs add "
+        f"{sums.total:+.6g} to the logit; the difference is {sums.error:.1e} of the sum of the cells' sizes. "
+        f"As a target, after mixing, {head} outputs {score_text(target)}. The rest of the logit comes from "
+        "the embedding and the MLPs."
+    )
+
+
+def _draw_cells(page: Page, result: ResponsiblePrompt, layer: Responsibility) -> None:
+    """The cells of the layer, largest first."""
+    pieces, name = result.tokens.pieces, layer_label(layer.layer, page.numbering)
+    st.markdown(f"**{name}: the cells that add most, of all its heads**")
+    formats = {"softmax": "%.3f", "logit": "%+.4f"}
+    st.dataframe(
+        [
+            {
+                "source head": head_label(cell.head, page.numbering),
+                "query": f"{cell.query} “{pieces[cell.query]}”",
+                "key": f"{cell.key} “{pieces[cell.key]}”",
+                "softmax": cell.softmax,
+                "logit": cell.value,
+            }
+            for cell in largest_cells(layer)
+        ],
+        hide_index=True,
+        column_config={name: st.column_config.NumberColumn(format=text) for name, text in formats.items()},
+    )

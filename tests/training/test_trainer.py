@@ -11,9 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mta_viz.errors import Cancelled, ConfigError
-from mta_viz.training.settings import TrainerSettings, override, snapshot_steps
+from mta_viz.training.settings import NeedleConfig, TrainerSettings, blocks_config, snapshot_steps
 from mta_viz.training.trainer import (
     Batch,
     Trainer,
@@ -46,7 +47,7 @@ def counting(step: int) -> Batch:
 
 
 def settings_of(**changes: object) -> TrainerSettings:
-    defaults = {"steps": 20, "warmup_steps": 4, "report_every": 5, "learning_rate": 0.05}
+    defaults = {"steps": 20, "warmup_steps": 4, "learning_rate": 0.05}
     return TrainerSettings(**(defaults | changes))
 
 
@@ -75,7 +76,7 @@ def test_linear_rate_warms_up_holds_and_falls_to_nothing() -> None:
 
 
 def test_cosine_rate_is_half_at_half() -> None:
-    assert settings_of(steps=100, schedule="cosine").rate_factor(50) == pytest.approx(0.5)
+    assert NeedleConfig(steps=400, warmup_steps=5).rate_factor(200) == pytest.approx(0.5)
 
 
 def test_kernels_take_their_own_rate() -> None:
@@ -211,6 +212,35 @@ def test_ctrl_c_waits_for_an_update_to_finish() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_in_the_middle_of_an_update_loses_no_step(tmp_path: Path) -> None:
+    updates: list[int] = []
+
+    def interrupt(*_: object) -> None:
+        updates.append(1)
+        if len(updates) == 13:
+            signal.raise_signal(signal.SIGINT)
+
+    hook = register_optimizer_step_post_hook(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trainer_at(tmp_path / "state").run()
+    finally:
+        hook.remove()
+    later = trainer_at(tmp_path / "state")
+    later.resume()
+    assert later.progress.steps_done == 13
+    assert later.run().losses == Trainer(Toy(), counting, settings_of()).run().losses
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 class Code:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return print, ("run",)
@@ -274,8 +304,8 @@ def test_a_state_that_lacks_parts_names_them(tmp_path: Path) -> None:
 
 def test_settings_out_of_range_are_all_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        settings_of(steps=0, learning_rate=-1.0, schedule="none", clip=0.0, weight_decay=-0.1)
-    assert len(caught.value.problems) == 5
+        settings_of(steps=0, learning_rate=-1.0, clip=0.0, weight_decay=-0.1)
+    assert len(caught.value.problems) == 4
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
@@ -287,6 +317,6 @@ def test_rates_must_be_finite(name: str, value: float) -> None:
 
 def test_overrides_name_unknown_fields_and_wrong_types() -> None:
     with pytest.raises(ConfigError) as caught:
-        override(settings_of(), {"stepz": 3, "steps": "many", "betas": "x"}, "The file")
-    assert len(caught.value.problems) == 3
+        blocks_config(stepz=3, steps="many", clip="x", block_mixture=8)
+    assert len(caught.value.problems) == 4
     assert "unknown field 'stepz'" in str(caught.value)

@@ -3,6 +3,9 @@
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,10 +22,11 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.training.blocks import STATE_FILE, block_batches, block_task, command_line, train_blocks
-from mta_viz.training.blocks_settings import BlocksConfig, blocks_config
-from mta_viz.training.running import prepare_folder
-from mta_viz.training.trainer import Trainer, TrainingError, TrainingProgress, initial_model
+from mta_viz.training.blocks import BlocksRecipe, block_task, train_blocks
+from mta_viz.training.recipe import STATE_FILE, Batches, initial_model
+from mta_viz.training.running import PROGRESS_FILE, prepare_folder
+from mta_viz.training.settings import BlocksConfig, NeedleConfig, blocks_config
+from mta_viz.training.trainer import Batch, Trainer, TrainingError, TrainingProgress
 
 SMALL = {"d_model": 32, "n_layers": 2, "batch_size": 8, "evaluation_samples": 30, "warmup_steps": 5}
 TWENTY = BlocksConfig(**SMALL, n_blocks=4, block_mixture=(2, 4), steps=20)
@@ -66,6 +70,7 @@ def test_a_run_leaves_a_whole_folder(twenty: Path) -> None:
         "kernel_history.safetensors",
         "model.safetensors",
         "params.json",
+        "progress.json",
     ]
     card = json.loads((twenty / "card.json").read_text())
     assert (card["steps"], card["seed"], card["sequences"]) == (20, 0, 160)
@@ -75,9 +80,9 @@ def test_a_run_leaves_a_whole_folder(twenty: Path) -> None:
 
 
 def test_written_weights_give_the_trained_model_rounded(twenty: Path) -> None:
-    device = torch.device("cpu")
-    model = initial_model(TWENTY.model_config(), TWENTY.seed, device)
-    Trainer(model, block_batches(TWENTY, device), TWENTY.trainer_settings()).run()
+    model = initial_model(TWENTY.model_config(), TWENTY.seed, "cpu")
+    with BlocksRecipe(TWENTY, block_task(TWENTY)).batches(torch.device("cpu")) as batches:
+        Trainer(model, batches, TWENTY).run()
     rounded = {name: value.half().float() for name, value in model.state_dict().items()}
     model.load_state_dict(rounded)
     tokens = block_task(TWENTY).samples(3, 5).tokens
@@ -108,7 +113,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(twenty: Path, tmp_path: Pa
     out = tmp_path / "halves"
     with pytest.raises(Cancelled):
         train_blocks(TWENTY, out, report=stop_at_half)
-    assert [path.name for path in out.iterdir()] == [STATE_FILE]
+    assert {path.name for path in out.iterdir()} == {STATE_FILE, PROGRESS_FILE}
     train_blocks(TWENTY, out, resume=True)
     for name in ("model.safetensors", "kernel_history.safetensors"):
         assert (out / name).read_bytes() == (twenty / name).read_bytes()
@@ -119,7 +124,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(twenty: Path, tmp_path: Pa
 def test_stopped_by_the_clock_says_so_and_can_go_on(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="no model is written"):
         train_blocks(TWENTY, tmp_path / "early", max_seconds=1e-9)
-    assert [path.name for path in (tmp_path / "early").iterdir()] == [STATE_FILE]
+    assert {path.name for path in (tmp_path / "early").iterdir()} == {STATE_FILE, PROGRESS_FILE}
 
     def slow(progress: TrainingProgress) -> None:
         time.sleep(0.3)
@@ -128,6 +133,62 @@ def test_stopped_by_the_clock_says_so_and_can_go_on(tmp_path: Path) -> None:
     assert card["steps"] < card["planned_steps"] == 20
     assert "Stopped early" in (tmp_path / "early" / "README.md").read_text()
     assert train_blocks(TWENTY, tmp_path / "early", resume=True)["steps"] == 20
+
+
+def progress_in(out: Path) -> dict[str, Any]:
+    assert not [path for path in out.iterdir() if "partial" in path.name]
+    return json.loads((out / PROGRESS_FILE).read_text())
+
+
+def test_progress_can_be_followed_while_a_run_starts_stops_and_ends(tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", []
+
+    def look(progress: TrainingProgress) -> None:
+        seen.append(progress_in(out))
+        assert seen[-1]["loss"] == progress.loss
+        if len(seen) == 2:
+            raise Cancelled("stop")
+
+    with pytest.raises(Cancelled):
+        train_blocks(TWENTY, out, report=look)
+    assert [(row["step"], row["steps"], row["state"]) for row in seen] == [
+        (5, 20, "running"),
+        (10, 20, "running"),
+    ]
+    assert seen[0]["seconds_left"] > 0
+    assert progress_in(out) == seen[1] | {"state": "stopped"}
+    during_evaluation = []
+    card = train_blocks(
+        TWENTY, out, resume=True, evaluation_progress=lambda _: during_evaluation.append(progress_in(out))
+    )
+    last = {"step": 20, "steps": 20, "seconds_left": 0.0}
+    assert during_evaluation[0].items() >= (last | {"state": "running"}).items()
+    assert progress_in(out) == last | {"loss": during_evaluation[0]["loss"], "state": "done"}
+    assert progress_in(out)["loss"] == pytest.approx(sum(loss for _, loss in card["loss_curve"][-5:]) / 5)
+
+
+def test_progress_is_there_from_before_the_first_step(tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", []
+
+    class Watched(BlocksRecipe):
+        @contextmanager
+        def batches(self, device: torch.device) -> Iterator[Batches]:
+            with super().batches(device) as batches:
+                yield lambda step: seen.append(progress_in(out)) or batches(step)
+
+    Watched(TWENTY, block_task(TWENTY)).train(out)
+    assert seen[0] == {"step": 0, "steps": 20, "loss": None, "seconds_left": None, "state": "running"}
+
+
+def test_a_run_that_left_nothing_but_its_progress_can_be_begun_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    diverging = replace(TWENTY, learning_rate=1e30)
+    with pytest.raises(TrainingError, match="lower learning_rate"):
+        train_blocks(diverging, out)
+    stopped = progress_in(out)
+    assert (stopped["loss"], stopped["state"]) == (None, "stopped")
+    train_blocks(TWENTY, out)
+    assert progress_in(out)["state"] == "done"
 
 
 def test_loss_and_error_fall(easy: tuple[Path, dict[str, Any]]) -> None:
@@ -148,16 +209,36 @@ def test_evaluation_catches_a_zeroed_weight(easy: tuple[Path, dict[str, Any]], n
     assert after.error > 0.5
 
 
+def batch_of(config: BlocksConfig, step: int) -> Batch:
+    with BlocksRecipe(config, block_task(config)).batches(torch.device("cpu")) as batches:
+        return batches(step)
+
+
 def test_a_plain_twin_sees_the_same_data_and_writes_no_history(tmp_path: Path) -> None:
     twin = BlocksConfig(**SMALL, n_blocks=4, block_mixture=(2, 4), steps=2, variant="transformer")
     train_blocks(twin, tmp_path / "twin")
     assert not (tmp_path / "twin" / "kernel_history.safetensors").exists()
-    ours, theirs = (block_batches(config, torch.device("cpu"))(7) for config in (TWENTY, twin))
+    ours, theirs = (batch_of(config, 7) for config in (TWENTY, twin))
     assert torch.equal(ours.tokens, theirs.tokens)
     start, start_twin = (
         initial_model(config.model_config(), 0, "cpu").state_dict() for config in (TWENTY, twin)
     )
     assert all(torch.equal(start[name], value) for name, value in start_twin.items())
+
+
+def test_the_seed_alone_decides_every_weight_a_run_starts_from() -> None:
+    config = NeedleConfig(d_model=32, n_layers=1).model_config()  # its gate has a bias
+
+    def weights(seed: int, before: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(before)
+        return dict(initial_model(config, seed, "cpu").state_dict())
+
+    first, again, other = weights(3, 1), weights(3, 2), weights(4, 1)
+    assert all(torch.equal(first[name], value) for name, value in again.items())
+    drawn = {name for name, value in other.items() if not torch.equal(first[name], value)}
+    assert drawn == {name for name in first if name.endswith((".weight", ".bias")) and ".ln" not in name} - {
+        "ln_final.weight"
+    }
 
 
 def perfect(tokens: torch.Tensor) -> torch.Tensor:
@@ -293,7 +374,7 @@ def test_a_file_overrides_defaults_and_flags_override_the_file(tmp_path: Path) -
     config = blocks_config(tmp_path / "b.toml", seed=4, variant=None)
     assert (config.n_letters, config.block_mixture, config.seed) == (8, (8, 35), 4)
     assert config.kernel_size == (2, 15)
-    assert "--config" in command_line(config, "cpu")
-    assert command_line(BlocksConfig(seed=2), "cuda") == (
+    assert "--config" in config.command("cpu")
+    assert BlocksConfig(seed=2).command("cuda") == (
         "python -m mta_viz train blocks --variant mta --seed 2 --steps 10000 --device cuda"
     )

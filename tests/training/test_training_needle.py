@@ -12,17 +12,24 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from mta_viz.analysis.labs.evaluation import NeedlePlan, evaluate_needles, perplexity, right_answers
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.errors import ConfigError, MtaVizError
 from mta_viz.run import tracing
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, made_up_cities
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
-from mta_viz.training.needle import evaluate_folder, prepare_text, train_needle
-from mta_viz.training.needle_data import CityNames, NeedleBatches, Prefetched, may_train, read_books
-from mta_viz.training.needle_evaluation import NeedlePlan, evaluate_needles, perplexity, right_answers
-from mta_viz.training.needle_settings import NeedleConfig, needle_config
-from mta_viz.training.needle_tokenizer import as_tokenizer, train_tokenizer
+from mta_viz.training.needle import NeedleRecipe, prepare_text, train_needle
+from mta_viz.training.needle_data import (
+    CityNames,
+    NeedleBatches,
+    Prefetched,
+    as_tokenizer,
+    may_train,
+    read_books,
+    train_tokenizer,
+)
+from mta_viz.training.settings import NeedleConfig, needle_config
 
 TINY = NeedleConfig(
     d_model=32,
@@ -68,7 +75,7 @@ def test_training_writes_a_checkpoint_that_loads_with_history_and_card(trained):
     out, card = trained
     names = {file.name for file in out.iterdir()}
     weights_and_words = {"model.safetensors", "params.json", "tokenizer.json", "kernel_history.safetensors"}
-    assert names == weights_and_words | {"card.json", "README.md"}
+    assert names == weights_and_words | {"card.json", "README.md", "progress.json"}
     losses = [loss for _, loss in card["loss_curve"]]
     assert len(losses) == 20 and losses[-1] < losses[0]
     assert card["needles"]["total"]["all"]["n"] == 18 and card["needles"]["seed"] == TINY.evaluation_seed
@@ -104,11 +111,11 @@ def test_evaluation_catches_a_zeroed_weight(trained, corpus, tmp_path):
     weights = load_file(out / "model.safetensors")
     weights["layers.0.attention.wv.weight"] = torch.zeros_like(weights["layers.0.attention.wv.weight"])
     save_file(weights, tmp_path / "model.safetensors")
-    books = read_books(corpus)
-    again = evaluate_folder(out, books, samples=1, sentences=40, seed=70)
+    recipe = NeedleRecipe(TINY, read_books(corpus))
+    again = recipe.evaluate(tracing.load(out, dtype=torch.float32))
     assert again["perplexity"] == card["perplexity"]
     assert again["needles"]["seed"] == 70
-    broken = evaluate_folder(tmp_path, books, samples=1, sentences=40)
+    broken = recipe.evaluate(tracing.load(tmp_path, dtype=torch.float32))
     assert all(broken["perplexity"][name] != value for name, value in card["perplexity"].items())
 
 
@@ -296,7 +303,7 @@ def test_a_run_stopped_by_the_clock_goes_on_to_the_same_weights(trained, corpus,
     out = tmp_path / "run"
     with pytest.raises(MtaVizError, match="before the first step"):
         train_needle(TINY, corpus, out, max_seconds=1e-9)
-    assert [file.name for file in out.iterdir()] == ["training_state.pt"]
+    assert {file.name for file in out.iterdir()} == {"training_state.pt", "progress.json"}
     train_needle(TINY, corpus, out, resume=True)
     whole, parts = load_file(trained[0] / "model.safetensors"), load_file(out / "model.safetensors")
     assert all(np.array_equal(whole[key], parts[key]) for key in whole)

@@ -16,6 +16,7 @@ from mta_viz.analysis.cause.measuring_effects import (
     paired_effect,
 )
 from mta_viz.analysis.labs.blocks import evaluate_blocks
+from mta_viz.analysis.labs.evaluation import right_answers
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.editing import edited
@@ -26,7 +27,6 @@ from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.bytes import BytesTokenizer
-from mta_viz.training.needle_evaluation import right_answers
 from tests.tiny_models import random_weights
 
 CONFIG = ModelConfig(

@@ -1,4 +1,4 @@
-"""How well a model finds needles, and its perplexity: used by training and `evaluate`."""
+"""How well a model finds needles, and its perplexity: what model cards and `evaluate` say."""
 
 import itertools
 import math
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
+from mta_viz.analysis.labs.blocks import LogitsOf
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, judge, needle_score, with_answers
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
@@ -19,7 +18,6 @@ from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
 from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
-LogitsOf = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch position vocab"]]
 Progress = Callable[[float], None]
 CELLS_AT_ONCE = 2**14  # tokens scored in one go, so that logits stay below about 256 MB
 
@@ -91,7 +89,7 @@ def evaluate_needles(
     total = plan.samples * sum(work[length] for _, length, _ in plan.settings)
     outcomes, done = [], 0.0
     for setting in plan.settings:
-        pairs = []
+        pairs: list[tuple[NeedleSample, bool]] = []
         for samples in _batches(tokenizer, setting, plan):
             pairs += list(zip(samples, right_answers(logits_of, tokenizer, samples), strict=True))
             done += len(samples) * work[setting[1]]

@@ -1,0 +1,285 @@
+"""One head's map in two runs and the difference of the two, A in the figure's source and B beside it.
+
+Also which two runs a page of the version before showed, by its address.
+"""
+
+import json
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from mta_viz.analysis.attention.changes import DifferenceMap
+from mta_viz.analysis.attention.heads import largest_key
+from mta_viz.analysis.attention.maps import AttentionMap, head_maps, round_up, shared_limit
+from mta_viz.analysis.attention.spans import Span, needle_spans
+from mta_viz.analysis.cause.answers import rerun
+from mta_viz.analysis.compare.comparing import identity_plan, other_question
+from mta_viz.analysis.compare.maps import ComparedMap, agreement, compared_map, same_vocabulary, stage_beside
+from mta_viz.analysis.compare.pairs import same_weights
+from mta_viz.checkpoint.locate import locate
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures.attention.maps import stage_of
+from mta_viz.figures.base import NamedFigure, Source, beside, named
+from mta_viz.model.stages import Stage
+from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
+from mta_viz.plots.compare import compared_caption, compared_figure
+from mta_viz.plots.theme import Figure, limit_text
+from mta_viz.run.tracing import Trace, capture, load
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
+
+T = TypeVar("T")
+Head = tuple[int, int]  # layer and head
+CELLS = 256  # longer prompts are pooled
+MAP_PX = 300
+ROUNDING = 1e-3  # of the maps' own limit
+
+
+def name_of(source: Source, place: Head) -> str:
+    """`L2 H1`, counted as the visitor wants."""
+    return f"L{place[0] + source.numbering} H{place[1] + source.numbering}"
+
+
+def check_head(source: Source, place: Head) -> None:
+    """Raises PromptError for a head the model has not."""
+    config = source.model.config
+    if not (0 <= place[0] < config.n_layers and 0 <= place[1] < config.n_heads):
+        last = f"L{config.n_layers - 1} H{config.n_heads - 1}"
+        raise PromptError(f"{source.name} has no head L{place[0]} H{place[1]}; they are L0 H0 to {last}")
+
+
+@dataclass(frozen=True)
+class MapOnScale:
+    """A map with its tokens, the end of its colour scale, and the words that go under it."""
+
+    map: AttentionMap
+    tokens: Tokens
+    limit: float
+    words: str
+
+
+@dataclass(frozen=True)
+class ScaledMap(NamedFigure[MapOnScale]):
+    """A figure that is one map."""
+
+    def table(self, source: Source, result: MapOnScale) -> Table:
+        """One row a cell, of a pooled map a block."""
+        return result.map.table(result.tokens)
+
+    def caption(self, source: Source, result: MapOnScale) -> str:
+        """What the cells are, and the scale."""
+        return result.words
+
+
+@dataclass(frozen=True)
+class MapBeside(ScaledMap):
+    """One of three maps: a head's in each of two runs, on one scale, and their difference on its own.
+
+    The cell (`query`, `key`) is framed, `spans` of A's prompt are marked at the axes; scales leave out the
+    first token unless `first_token`.
+    """
+
+    layer: int
+    head: int
+    stage: str
+    side: str
+    query: int | None = None
+    key: int | None = None
+    spans: tuple[Span, ...] = ()
+    first_token: bool = False
+
+    @property
+    def place(self) -> Head:
+        """Layer and head."""
+        return self.layer, self.head
+
+    def stage_in(self, source: Source) -> Stage:
+        """The stage. Raises PromptError where A has no such layer, head or stage."""
+        check_head(source, self.place)
+        return stage_of(source, self.layer, self.stage)
+
+    def whole(self, source: Source, run: Trace, place: Head, stage: Stage) -> AttentionMap:
+        """A head's whole map in one of the runs."""
+        own = run is source.trace  # a run in the key would be kept as long as the maps
+        return source.remember(lambda: head_maps(run, *place, CELLS), "maps beside", own, *place)[stage]
+
+    def less(self, a: Trace, b: Trace, other: Head, stage: Stage) -> ComparedMap:
+        """The head in one run less the `other` in another, where the tokens agree."""
+        shared = agreement(a.tokens, b.tokens, same_ids=same_vocabulary(a.model, b.model))
+        return compared_map(a, b, self.place, other, stage, shared, CELLS)
+
+    def kept(self, source: Source, make: Callable[[], T], *key: Hashable) -> T:
+        """What does not hang on the cell and the spans, made once."""
+        return source.remember(make, self.name, self.layer, self.head, self.stage, *key)
+
+    def look(self, source: Source, result: MapOnScale) -> dict[str, Any]:
+        """What all three are drawn with; a cell and spans beyond the map's tokens are left out."""
+        n = result.map.values.shape[1] * result.map.block
+        own = result.tokens.pieces == source.trace.tokens.pieces
+        inside = self.query is not None and self.key is not None and max(self.query, self.key) < n
+        return {
+            "tokens": result.tokens,
+            "limit": result.limit,
+            "numbering_from": source.numbering,
+            "size": (MAP_PX, MAP_PX),
+            "selected": (self.query, self.key) if inside else None,
+            "spans": tuple(span for span in self.spans if span.stop <= n) if own else (),
+        }
+
+
+@named("edited-map")
+@dataclass(frozen=True)
+class EditedMaps(MapBeside):
+    """A head's map in the original run, in the edited run beside it, or the second less the first."""
+
+    side: Literal["original", "edited", "difference"]
+
+    def result(self, source: Source) -> MapOnScale:
+        """Raises PromptError for a head or stage that is not there."""
+        before, after, stage = source.trace, source.other.trace, self.stage_in(source)
+        tokens = before.tokens
+        if self.side == "difference":
+            change = self.kept(source, lambda: self.less(after, before, self.place, stage))
+            limit = shared_limit([change], self.first_token)
+            moved = bool(change.values.any())
+            words = difference_caption(change, limit) if moved else "No cell of this map changed."
+            return MapOnScale(change, tokens, limit, words)
+        maps = [self.whole(source, run, self.place, stage) for run in (before, after)]
+        limit = shared_limit(maps, self.first_token)
+        return MapOnScale(
+            maps[self.side == "edited"], tokens, limit, f"One scale for both, to {limit_text(limit)}."
+        )
+
+    def draw(self, source: Source, result: MapOnScale) -> Figure:
+        """The map, or the difference in colours of its own."""
+        look = self.look(source, result)
+        if isinstance(result.map, DifferenceMap):
+            return difference_map(result.map, **look)
+        return attention_map(result.map, look=SMALL, **look)
+
+
+@named("compared-map")
+@dataclass(frozen=True)
+class ComparedMaps(MapBeside):
+    """A's head, B's head beside it, or A minus B where both prompts hold the same tokens.
+
+    `other`: B's layer and head; None for those of A. Where B's layer lacks the stage it is B's last before.
+    """
+
+    side: Literal["a", "b", "difference"]
+    other: Head | None = None
+
+    def result(self, source: Source) -> MapOnScale:
+        """Raises PromptError for what is not there, a difference of prompts that begin otherwise included."""
+        a, b, other = source.trace, source.other.trace, self.other or self.place
+        stage = self.stage_in(source)
+        check_head(source.other, other)
+        first = self.whole(source, a, self.place, stage)
+        second = self.whole(source, b, other, stage_beside(b.model.config, other[0], stage))
+        limit = shared_limit([first, second], self.first_token)
+        if self.side == "difference":
+            return self._difference(source, stage, limit)
+        map, run = (first, a) if self.side == "a" else (second, b)
+        return MapOnScale(map, run.tokens, limit, f"One scale for A and B, to {limit_text(limit)}.")
+
+    def _difference(self, source: Source, stage: Stage, limit_ab: float) -> MapOnScale:
+        a, b = source.trace, source.other.trace
+        difference = self.kept(source, lambda: self.less(a, b, self.other or self.place, stage), self.other)
+        floor = round_up(ROUNDING * limit_ab)  # noise of the last bits is not drawn as a difference
+        limit = max(shared_limit([difference], self.first_token), floor)
+        words = compared_caption(difference, limit) if limit > floor else _equal_words(source, difference)
+        return MapOnScale(difference, a.tokens, limit, words)
+
+    def draw(self, source: Source, result: MapOnScale) -> Figure:
+        """The map, or the difference in colours of its own."""
+        look = self.look(source, result)
+        if isinstance(result.map, ComparedMap):
+            return compared_figure(result.map, **look)
+        return attention_map(result.map, look=SMALL, **look)
+
+
+def _equal_words(source: Source, difference: ComparedMap) -> str:
+    """Why there is no difference to see; of one model on two beginnings there can be none."""
+    words = "The maps are equal in every cell compared, up to rounding."
+    a, b = source.trace, source.other.trace
+    alike = same_weights(a.model, b.model) and a.model.plan == b.model.plan
+    if not alike or len(a.tokens) == len(b.tokens) or difference.unlike:
+        return words
+    return (
+        f"{words} Both prompts begin alike, and no token sees what comes after it. Prompts of equally "
+        "many tokens are compared at every position."
+    )
+
+
+# What a page's address of the version before says.
+
+
+def older_spans(view: dict[str, str], source: Source) -> tuple[Span, ...]:
+    """The spans it named, else the needles the prompt holds."""
+    if "spans" not in view:
+        return needle_spans(source.trace.tokens)
+    return tuple(Span(*row) for row in json.loads(view["spans"]))
+
+
+def older_cell(view: dict[str, str], source: Source) -> dict[str, Any]:
+    """The framed cell, its default included, the spans, and how scales count the first token."""
+    query = int(view.get("q", len(source.trace.tokens) - 1))
+    place = int(view["l"]), int(view["h"])
+    key = (
+        int(view["k"]) if "k" in view else largest_key(source.trace, *place, Stage.from_key(view["s"]), query)
+    )
+    first_token = view.get("first_token") == "true"
+    return {"query": query, "key": key, "spans": older_spans(view, source), "first_token": first_token}
+
+
+def older_pair(view: dict[str, str], source: Source) -> Source:
+    """Both runs. Raises MtaVizError for a second model that is not found beside the first."""
+    if source.model.plan:
+        return original_beside(source)
+    return beside(source, _source(_older_b(view, source.trace)))
+
+
+def original_beside(edited: Source) -> Source:
+    """The run of the model's file, with this edited run beside it."""
+    origin = edited.model.source
+    if origin is None:
+        raise MtaVizError("the edited model is from no file, so its original is not known")
+    model = load(origin.path, dtype=edited.model.dtype)
+    return beside(_source(capture(model, edited.trace.tokens), edited.numbering), edited)
+
+
+def _source(run: Trace, numbering: int = 0) -> Source:
+    return Source(run.model, run, numbering=numbering)
+
+
+def _older_b(view: dict[str, str], a: Trace) -> Trace:
+    """Run B of an address without a plan."""
+    if view.get("mode") == "two prompts":
+        prompt = view.get("b prompt") or other_question(a.tokens, a.model.tokenizer)
+        if prompt.startswith("kept:"):
+            raise MtaVizError("prompt B was too long for the address and is kept on another machine only")
+        return capture(a.model, prompt)
+    origin = a.model.source
+    ends = {"-mta": "-transformer", "-transformer": "-mta"}
+    twins = (
+        []
+        if origin is None
+        else [
+            origin.path.name.removesuffix(end) + other
+            for end, other in ends.items()
+            if origin.path.name.endswith(end)
+        ]
+    )
+    wanted = view.get("b") or next(iter(twins), "")
+    folder = None if origin is None or not wanted else origin.path.parent / wanted
+    if folder is not None and folder.is_dir():
+        step = int(view["b step"]) if "b step" in view else None
+        return capture(load(locate(folder, step).folder, dtype=a.model.dtype), a.tokens.text or a.tokens.ids)
+    if view.get("b", IDENTITY) != IDENTITY:
+        raise MtaVizError(
+            f"model B, {wanted}, is not in {folder and folder.parent}; put it there, or compare in the app"
+        )
+    return rerun(a, identity_plan(a.model))
+
+
+IDENTITY = "same model, kernels at identity"

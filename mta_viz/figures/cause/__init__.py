@@ -1,0 +1,322 @@
+"""What interventions do to an answer: sweeps on a prompt and at a task, patched heads, a greedy set.
+
+What an answer rests on is `attribution`'s; the edited run's maps are `beside`'s.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
+from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
+from mta_viz.analysis.cause.sweeps import (
+    FALL,
+    MAX_SET,
+    SWEEPS,
+    TRIED,
+    GreedySet,
+    SweepRow,
+    Where,
+    greedy_set,
+    heads_patched,
+    place_of,
+    sweep,
+    sweep_table,
+    where_of,
+)
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.figures.base import Measured, NamedFigure, Source, named
+from mta_viz.figures.beside import EditedMaps, Head, older_cell, older_spans, original_beside
+from mta_viz.figures.cause.attribution import (
+    CELL_KINDS,
+    HeadCells,
+    HeadSizes,
+    ResponsibleCells,
+    ResponsibleHeads,
+    TokenValues,
+    groups_of,
+)
+from mta_viz.model.plans import Plan
+from mta_viz.plots.cause import set_beside_random, sweep_map
+from mta_viz.plots.theme import Figure
+from mta_viz.tables import Table
+from mta_viz.tasks.haystack import encode_piece
+
+Rows = tuple[SweepRow, ...]
+WORDS: Mapping[Where, str] = {
+    "pre": "kernels before the softmax",
+    "post": "kernels after the softmax",
+    "head_pre": "mixing before the softmax",
+    "head_post": "mixing after the softmax",
+    "heads": "heads off",
+}
+KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": "mixing", "heads": "heads"}
+OLDER_PLACES = {"None": "heads"} | {where: where for where in WORDS if where != "heads"}
+TASKS = {"needle": "the needle task", "blocks": "block finding"}
+MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the smallest scale
+SWEEP_SHARE = 0.5  # of the work for a greedy set, where the kernels were not swept yet
+CRITERION = (
+    "Which kernels does this answer need? A set counts when, with all of it at identity, the answer's "
+    f"probability falls to a tenth (its log-probability by {FALL:.2f} nats). Greedy: of the {TRIED} "
+    "kernels most harmful alone, the worst joins the set at each step; then what the set can do without "
+    f"is taken out. At most {MAX_SET} kernels. There may be smaller sets, and kernels that matter only "
+    "together can be missed."
+)
+
+
+def meter_of(source: Source, answer: str | None) -> AnswerMeter:
+    """The answer that is looked at: given, or the one the prompt suggests."""
+    run = source.trace
+    return source.remember_with_run(lambda: AnswerMeter(run, answer_after(run, answer)), "meter", answer)
+
+
+def grid(config: ModelConfig, values: Mapping[Head, float]) -> Float[np.ndarray, "layer head"]:
+    """The values in their places, three digits, NaN where there is none."""
+    filled = np.full((config.n_layers, config.n_heads), np.nan)
+    for place, value in values.items():
+        filled[place] = value
+    return filled.round(3) + 0.0  # no -0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfSweep(Measured[Rows]):
+    """Interventions one at a time, and what each adds to the answer's log-probability; nothing else changes.
+
+    `answer`: None is the number the prompt asks for, else the likeliest token. `selected` (layer, head) is
+    framed.
+    """
+
+    answer: str | None = None
+    selected: Head | None = None
+
+    def tried(self, config: ModelConfig) -> Plan:
+        """Each intervention of the sweep."""
+        raise NotImplementedError
+
+    def measure(self, source: Source) -> Rows:
+        """Each alone. Raises MtaVizError where the model has nothing to change."""
+        tried = self.tried(source.model.config)
+        if not tried:
+            raise MtaVizError("this model has nothing of this kind; sweep over heads off instead")
+        return sweep(meter_of(source, self.answer), tried, source.progress)
+
+    def table(self, source: Source, result: Rows) -> Table:
+        """A line an intervention."""
+        return sweep_table(result)
+
+    def map(self, source: Source, title: str, rows: Sequence[SweepRow], limit: float | None = None) -> Figure:
+        """Changes, layers down and heads across."""
+        values = grid(source.model.config, {place_of(row.intervention): row.change for row in rows})
+        numbering, framed = source.numbering, self.selected
+        return sweep_map(title, values, limit=limit, numbering_from=numbering, selected=framed, width=MAP_PX)
+
+
+@named("sweep")
+@dataclass(frozen=True, kw_only=True)
+class Sweep(OfSweep):
+    """Every kernel or row of head mixing of one place to identity, or every head off, one at a time."""
+
+    where: Where
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """Equal for the places of one kind, which are swept together."""
+        return "sweep", KIND[self.where], self.answer
+
+    def tried(self, config: ModelConfig) -> Plan:
+        """All of this kind."""
+        return SWEEPS[KIND[self.where]](config)
+
+    def own(self, rows: Rows) -> Rows:
+        """Those of this place."""
+        return tuple(row for row in rows if where_of(row.intervention) == self.where)
+
+    def draw(self, source: Source, result: Rows) -> Figure:
+        """The map of this place, on the scale of all of the kind."""
+        sizes = [abs(row.change) for row in result if math.isfinite(row.change)]
+        title, limit = f"Change on this prompt, {WORDS[self.where]}", round_up(max(sizes, default=1.0))
+        return self.map(source, title, self.own(result), limit)
+
+    def table(self, source: Source, result: Rows) -> Table:
+        """A line an intervention of this place."""
+        return sweep_table(self.own(result))
+
+    def caption(self, source: Source, result: Rows) -> str:
+        """What is hatched."""
+        return "Click a head to choose it. Hatched: there is none."
+
+
+@named("patched-heads")
+@dataclass(frozen=True, kw_only=True)
+class PatchedHeads(OfSweep):
+    """Each head's output in turn as in the run of another `prompt` of equally many tokens."""
+
+    prompt: str | tuple[int, ...]
+    hangs_on = ("prompt", "answer")
+
+    def file_parts(self) -> tuple[object, ...]:
+        """Without the prompt, which may be long."""
+        return (self.name,)
+
+    def tried(self, config: ModelConfig) -> Plan:
+        """Every head's patch."""
+        return heads_patched(config, self.prompt)
+
+    def draw(self, source: Source, result: Rows) -> Figure:
+        """The map of all heads."""
+        return self.map(source, "Change, output patched", result)
+
+    def caption(self, source: Source, result: Rows) -> str:
+        """What the colours say."""
+        return (
+            "Each head's output patched alone: what that adds to the log-probability of this prompt's "
+            "answer. Brown: the answer loses. Click a head to choose it."
+        )
+
+
+@named("task-accuracy")
+@dataclass(frozen=True, kw_only=True)
+class TaskAccuracy(NamedFigure[Effects]):
+    """What accuracy at the checkpoint's task loses without each kernel of a place, or each head; as measured.
+
+    `selected` (layer, head) is framed.
+    """
+
+    where: Where
+    selected: Head | None = None
+
+    def result(self, source: Source) -> Effects:
+        """Raises MtaVizError where the checkpoint's effects are not measured."""
+        origin = source.model.source
+        effects = Absent("This model is not from a file.") if origin is None else find_effects(origin.path)
+        if isinstance(effects, Absent):
+            raise MtaVizError(effects.reason)
+        return effects
+
+    def draw(self, source: Source, result: Effects) -> Figure:
+        """Changes of accuracy, a dot where the interval covers 0."""
+        config = source.model.config
+        effects = effects_at(config, result)[self.where]
+        changes = {place: effect.accuracy_change for place, effect in effects.items()}
+        return sweep_map(
+            f"Change of accuracy, {WORDS[self.where]}",
+            grid(config, {place: change.value for place, change in changes.items()}),
+            unit="share",
+            limit=round_up(max([LEAST, *(abs(change.value) for change in changes.values())])),
+            hover={place: _accuracy_words(effect) for place, effect in effects.items()},
+            unsure=[place for place, change in changes.items() if change.low <= 0 <= change.high],
+            numbering_from=source.numbering,
+            selected=self.selected,
+            width=MAP_PX,
+        )
+
+    def caption(self, source: Source, result: Effects) -> str:
+        """The unchanged model's accuracy."""
+        return f"Without: {result.accuracy:.3f} right."
+
+
+def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, Effect]]:
+    """Effects of single kernels, rows of mixing and heads by their place; a place may have none."""
+    tried = {part for kind in SWEEPS.values() for part in kind(config)}
+    places: dict[Where, dict[Head, Effect]] = {where: {} for where in WORDS}
+    for effect in effects.effects:
+        if len(effect.plan) == 1 and effect.plan[0] in tried:
+            places[where_of(effect.plan[0])][place_of(effect.plan[0])] = effect
+    return places
+
+
+def _accuracy_words(effect: Effect) -> str:
+    change = effect.accuracy_change
+    return f"accuracy {effect.accuracy:.3f}, 95 % interval {change.low:+.3f} to {change.high:+.3f}"
+
+
+@named("greedy-set")
+@dataclass(frozen=True, kw_only=True)
+class NeededKernels(Measured[GreedySet]):
+    """A set of kernels the answer needs, found greedily, beside random sets of its size."""
+
+    answer: str | None = None
+    hangs_on = ("answer",)
+
+    def measure(self, source: Source) -> GreedySet:
+        """From the kernels' sweep, which is made where it is not there."""
+        first = replace(source, progress=lambda done: source.progress(SWEEP_SHARE * done))
+        alone = Sweep(where="pre", answer=self.answer).result(first)
+        meter = meter_of(source, self.answer)
+        return greedy_set(
+            meter, alone, progress=lambda done: source.progress(SWEEP_SHARE + (1 - SWEEP_SHARE) * done)
+        )
+
+    def draw(self, source: Source, result: GreedySet) -> Figure:
+        """The set's change on a line, those of random sets beside it."""
+        return set_beside_random(result.change, result.random, width=SET_PX)
+
+    def caption(self, source: Source, result: GreedySet) -> str:
+        """How it was found."""
+        return CRITERION
+
+
+Older = Callable[[dict[str, str], Source], Any]
+
+
+def _older_edit(side: Any) -> Older:
+    """What reads an older page's address: one of the three maps, and both runs."""
+
+    def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
+        pair = original_beside(source)
+        return EditedMaps(int(view["l"]), int(view["h"]), view["s"], side, **older_cell(view, pair)), pair
+
+    return read
+
+
+def _older(make: Any, **fixed: Any) -> Older:
+    """The same of a figure whose parameters stand in the address; a `position` with its own answer."""
+
+    def read(view: dict[str, str], source: Source) -> NamedFigure[Any]:
+        place, asked = (int(view["l"]), int(view["h"])), "asked position" in view
+        values: dict[str, Any] = {
+            "layer": place[0], "head": place[1], "selected": place, "stage": view.get("s"),
+            "token": int(view.get("answer token", 0)), "first_token": view.get("first_token") == "true",
+            "prompt": view.get("other prompt"), "answer": view.get("answer"),
+        }  # fmt: skip
+        if asked and "position" in make.__dataclass_fields__:
+            values |= {"answer": view.get("asked answer"), "position": int(view["asked position"])}
+        if make is TokenValues:
+            values |= _older_method(view, source, values.get("position", len(source.trace.tokens) - 1))
+        return make(
+            **{name: value for name, value in values.items() if name in make.__dataclass_fields__}, **fixed
+        )
+
+    return read
+
+
+def _older_method(view: dict[str, str], source: Source, last: int) -> dict[str, Any]:
+    """How tokens were measured: method, baseline, groups."""
+    method, spans = view.get("attribution method", "gradients"), older_spans(view, source)
+    start: Any = view.get("attribution baseline" if method == "gradients" else "attribution replacement")
+    if start == "token":
+        tokenizer = source.model.tokenizer
+        text = view.get("baseline token", ".")
+        start = encode_piece(tokenizer, text).ids[0] if tokenizer else int(view.get("baseline id", 0))
+    named = method == "ablation" and spans and view.get("attribution groups") != "single tokens"
+    groups = groups_of(spans, last) if named else None
+    return {"method": method, "baseline": None if start == "own" else start, "groups": groups, "spans": spans}
+
+
+OLDER: dict[str, Older] = {
+    **{f"edit.{side}": _older_edit(side) for side in ("original", "edited", "difference")},
+    **{f"sweep.{older}": _older(Sweep, where=where) for older, where in OLDER_PLACES.items()},
+    **{f"task.{older}": _older(TaskAccuracy, where=where) for older, where in OLDER_PLACES.items()},
+    "patched": _older(PatchedHeads),
+    **{f"attribution.{kind}": _older(TokenValues, kind=kind) for kind in ("bars", "text")},
+    **{f"heads.{of}": _older(HeadSizes, of=of) for of in ("sizes", "ablated")},
+    **{f"heads.{of}": _older(HeadCells, of=of) for of in ("map", "attribution")},
+    "responsible": _older(ResponsibleHeads),
+    **{f"responsible.{of}": _older(ResponsibleCells, of=of) for of in CELL_KINDS},
+}

@@ -1,0 +1,350 @@
+"""What an answer rests on: values of tokens, of every head's map, and of single softmax cells.
+
+By integrated gradients or by ablation, or exactly, by folding the maps back. A figure measures what it shows;
+a page hands in what it measured already.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from mta_viz.analysis.attention.heads import Score
+from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, round_up, shared_limit
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.cause.attributed_prompt import (
+    CELLS,
+    AttributedHeads,
+    AttributedPrompt,
+    Method,
+    attribute,
+    attribute_heads,
+)
+from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
+from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, responsibilities
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures.base import Measured, Source, named
+from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
+from mta_viz.model.stages import Stage
+from mta_viz.plots.attention.heads import value_map
+from mta_viz.plots.attention.maps import SMALL, VALUES, attention_map
+from mta_viz.plots.cause import (
+    ATTRIBUTED,
+    RESPONSIBLE,
+    attribution_bars,
+    attribution_text,
+    sweep_map,
+    value_limit,
+)
+from mta_viz.plots.theme import Figure, limit_text
+
+R = TypeVar("R")
+MAP_PX, WIDTH, ROW_PX, AROUND_PX = 452, 900, 16, 190
+CellKind = Literal["responsibility", "softmax", "final"]
+CELL_KINDS = get_args(CellKind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfAnswer(Measured[R]):
+    """A figure of what an answer rests on.
+
+    `answer`: None is the number the prompt asks for, else the likeliest token; it stands after the token
+    `position`, None for the last. Gradients take at most about `max_seconds`.
+    """
+
+    answer: str | None = None
+    position: int | None = None
+
+    def asked(self) -> dict[str, Any]:
+        """The question as arguments."""
+        return {"answer": self.answer, "position": self.position}
+
+
+@named("attribution")
+@dataclass(frozen=True, kw_only=True)
+class TokenValues(OfAnswer[AttributedPrompt]):
+    """What each token brings to the answer's log-probability, as bars or as the prompt's text in colours.
+
+    By integrated gradients from a `baseline` ("zero", "mean", "bos" or a token's id), or by ablation: the
+    tokens of each of `groups`, None for single ones, are replaced by the token `baseline`. `spans` are
+    outlined.
+    """
+
+    kind: Literal["bars", "text"]
+    method: Method = "gradients"
+    baseline: Literal["zero", "mean", "bos"] | int | None = None
+    groups: tuple[tuple[int, ...], ...] | None = None
+    max_seconds: float = SECONDS
+    spans: tuple[Span, ...] = ()
+    hangs_on = ("answer", "position", "method", "baseline", "groups", "max_seconds")
+
+    def measure(
+        self,
+        source: Source,
+        keep: Callable[[AttributedPrompt], None] | None = None,
+        after: AttributedPrompt | None = None,
+    ) -> AttributedPrompt:
+        """The values; `keep` and `after` as in `attribute`."""
+        return attribute(
+            source.model, source.trace.tokens, **self.asked(), method=self.method, baseline=self.baseline,
+            groups=self.groups, max_seconds=self.max_seconds, progress=source.progress, keep=keep,
+            after=after,
+        )  # fmt: skip
+
+    def draw(self, source: Source, result: AttributedPrompt) -> Figure:
+        """Bars and text are on one scale."""
+        values, tokens = result.by_token().numpy(), result.tokens
+        brings = "each token brings to log p(answer)"
+        what = brings if result.of == "tokens" else "log p(answer) loses without it"
+        draw = attribution_bars if self.kind == "bars" else attribution_text
+        title, limit = f"{result.found.method} · what {what} (nats)", value_limit(values)
+        return draw(values, tokens, title=title, limit=limit, spans=self.outlined(result), width=WIDTH)
+
+    def outlined(self, result: AttributedPrompt) -> tuple[Span, ...]:
+        """The spans before the answer."""
+        return tuple(span for span in self.spans if span.stop <= len(result.tokens))
+
+    def caption(self, source: Source, result: AttributedPrompt) -> str:
+        """The method under the bars, the rest under the text."""
+        outlined = " Outlined: the named spans." if self.outlined(result) else ""
+        return (self._bars_words(result) if self.kind == "bars" else self._text_words(result)) + outlined
+
+    def _bars_words(self, result: AttributedPrompt) -> str:
+        start = result.found.baseline
+        words = {
+            "tokens": f"Integrated gradients from {start}. Green: the token is for the answer.",
+            "groups": f"What is lost when a token, or a span as a whole, becomes {start}; each token of a "
+            "span has the span's value. Green: the answer loses without it.",
+        }
+        return f"{words[result.of]} Brown: the opposite. Click a token to make it the query of the maps."
+
+    def _text_words(self, result: AttributedPrompt) -> str:
+        values = result.by_token().numpy()
+        limit = limit_text(value_limit(values))
+        words = f"The same values, limits ±{limit}. Dotted underneath: below zero."
+        if not np.isnan(values).any():
+            return words
+        single = all(len(group) == 1 for group in result.groups)
+        which = f"; the {MOST_TOKENS} tokens of largest integrated gradients are" if single else ""
+        return f"{words} Hatched: not replaced{which}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfMaps(OfAnswer[R]):
+    """A figure of what an answer rests on in the heads' maps at one stage."""
+
+    stage: str
+    max_seconds: float = SECONDS
+    result_of, hangs_on = "attributed heads", ("answer", "position", "stage", "max_seconds")
+
+    def heads(
+        self,
+        source: Source,
+        layers: tuple[int, ...] | None = None,
+        keep: Callable[[AttributedHeads], None] | None = None,
+    ) -> AttributedHeads:
+        """The heads of these layers, None for all that have the stage. Raises PromptError for no stage."""
+        stages = {stage.value.key: stage for stage in Stage}
+        if self.stage not in stages:
+            raise PromptError(f"there is no stage {self.stage!r}; stages are {', '.join(stages)}")
+        return attribute_heads(
+            source.model, source.trace.tokens, stages[self.stage], **self.asked(), layers=layers,
+            max_seconds=self.max_seconds, progress=source.progress, keep=keep,
+        )  # fmt: skip
+
+
+def head_grid(config: ModelConfig, heads: AttributedHeads, of: str) -> Float[np.ndarray, "layer head"]:
+    """A number a head, NaN where none is measured."""
+    values = np.full((config.n_layers, config.n_heads), np.nan)
+    for layer in heads.layers:
+        values[layer.layer] = getattr(layer, of).numpy()
+    return values.round(4) + 0.0  # no -0.0
+
+
+@named("attributed-heads")
+@dataclass(frozen=True, kw_only=True)
+class HeadSizes(OfMaps[AttributedHeads]):
+    """How much an answer rests on every head's map: by the sizes of its cells' gradients, or by its ablation.
+
+    `selected` (layer, head) is framed.
+    """
+
+    of: Literal["sizes", "ablated"]
+    selected: Head | None = None
+    holds_run = True
+
+    def result(self, source: Source) -> AttributedHeads:
+        """Raises PromptError for a stage no layer has."""
+        return source.remember_with_run(lambda: self.heads(source), *self.key)
+
+    def draw(self, source: Source, result: AttributedHeads) -> Figure:
+        """Layers down and heads across."""
+        values = head_grid(source.model.config, result, self.of)
+        look: dict[str, Any] = {
+            "selected": self.selected,
+            "numbering_from": source.numbering,
+            "width": MAP_PX,
+        }
+        if self.of == "ablated":
+            return sweep_map("Lost without the map", values, **look)
+        score = Score("size", "Summed |attribution|", "nats", "", result.stage, signed=False)
+        return value_map(score, values, **look)
+
+    def caption(self, source: Source, result: AttributedHeads) -> str:
+        """What was done to the maps."""
+        if self.of == "ablated":
+            words = "Ablation: what log p(answer) loses when the head's map is all zeros."
+            return f"{words} Green: the answer needs it."
+        words = "Integrated gradients: the sizes of all cells' values, summed. Click a head to choose it."
+        return f"{words} Hatched: no such stage, or not measured."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfHead(ScaledMap, OfAnswer[MapOnScale]):
+    """A map of one head."""
+
+    layer: int
+    head: int
+    of: str
+    first_token: bool = False
+
+
+@named("attributed-map")
+@dataclass(frozen=True, kw_only=True)
+class HeadCells(OfMaps[MapOnScale], OfHead):
+    """What each cell of a head's map brings to the answer, or the map itself."""
+
+    of: Literal["map", "attribution"]
+
+    def result(self, source: Source) -> MapOnScale:
+        """Raises PromptError for a stage the layer has not."""
+        check_head(source, (self.layer, self.head))
+        measure = source.remember_with_run(lambda: self.heads(source, (self.layer,)), *self.key, self.layer)
+        return self.shown(source, measure)
+
+    def shown(self, source: Source, heads: AttributedHeads) -> MapOnScale:
+        """The map in heads that are measured. Raises MtaVizError for a layer that is not."""
+        layer = heads.of(self.layer)
+        if layer is None:
+            raise MtaVizError(f"layer {self.layer} is not measured")
+        cells = layer.maps[self.head]
+        if self.of == "map":
+            place = self.layer, self.head
+            cells = source.remember(
+                lambda: head_maps(heads.trace, *place, CELLS)[heads.stage], "asked map", *self.key, *place
+            )
+        limit = shared_limit([cells], self.first_token)
+        words = f"What each cell brings, in nats. Green: for the answer. Limits ±{limit_text(limit)}."
+        own = f"The map itself. Limit {limit_text(limit)}."
+        return MapOnScale(cells, heads.tokens, limit, own if self.of == "map" else words)
+
+    def draw(self, source: Source, result: MapOnScale) -> Figure:
+        """Contributions in colours of their own."""
+        look, size = (SMALL if self.of == "map" else ATTRIBUTED), (MAP_PX, MAP_PX)
+        numbering, limit = source.numbering, result.limit
+        return attention_map(
+            result.map, result.tokens, limit=limit, numbering_from=numbering, size=size, look=look
+        )
+
+
+def responsible(source: Source, figure: OfAnswer[Any], token: int) -> ResponsiblePrompt:
+    """Every layer's softmax cells behind the logit of the answer's token number `token`."""
+    model, tokens = source.model, source.trace.tokens
+    return source.remember_with_run(
+        lambda: responsibilities(model, tokens, **figure.asked(), place=token),
+        "responsibility", figure.answer, figure.position, token,
+    )  # fmt: skip
+
+
+@named("responsibility")
+@dataclass(frozen=True, kw_only=True)
+class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
+    """What comes to a logit through each head's softmax map, exactly; `selected` (layer, head) is framed.
+
+    The logit is that of the answer's token number `token`.
+    """
+
+    token: int = 0
+    selected: Head | None = None
+    holds_run = True
+
+    def result(self, source: Source) -> ResponsiblePrompt:
+        """Raises PromptError for what cannot be asked."""
+        return responsible(source, self, self.token)
+
+    def draw(self, source: Source, result: ResponsiblePrompt) -> Figure:
+        """Layers down and heads across."""
+        values = np.stack([layer.sources.numpy() for layer in result.layers]).round(4) + 0.0
+        title, framed, numbering = "Contribution of source heads", self.selected, source.numbering
+        return sweep_map(title, values, unit="logit", numbering_from=numbering, selected=framed, width=MAP_PX)
+
+    def caption(self, source: Source, result: ResponsiblePrompt) -> str:
+        """What is summed."""
+        return "All softmax cells of a head, summed. Green: they raise the logit. Click a head to choose it."
+
+
+@named("responsible-cells")
+@dataclass(frozen=True, kw_only=True)
+class ResponsibleCells(OfHead):
+    """A head's softmax cells of the rows that matter: what each adds to the logit, or the weights there."""
+
+    of: CellKind
+    token: int = 0
+
+    def result(self, source: Source) -> MapOnScale:
+        """Raises PromptError for what cannot be asked."""
+        check_head(source, (self.layer, self.head))
+        prompt = responsible(source, self, self.token)
+        layer = prompt.layers[self.layer]
+        cells = self._cells(source, prompt, layer)
+        if self.of == "responsibility":
+            limit = round_up(float(cells.values.abs().max()))
+            return MapOnScale(
+                cells, prompt.tokens, limit, f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
+            )
+        limit = shared_limit([cells], self.first_token)  # from most cells, so that a few do not hide the rest
+        own = "The head's softmax weights of the same cells."
+        words = own if self.of == "softmax" else "Its final weights, after convolution and mixing."
+        bound = limit_text(limit) if cells.distribution else f"±{limit_text(limit)}"
+        return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.")
+
+    def _cells(self, source: Source, prompt: ResponsiblePrompt, layer: Responsibility) -> AttentionMap:
+        if self.of == "final":
+            rows, keys = slice(layer.first_query, layer.position + 1), slice(0, layer.position + 1)
+            return exact_map(prompt.trace, self.layer, Stage.PATTERN, self.head, rows, keys)
+        values = layer.values if self.of == "responsibility" else layer.softmax
+        cells = AttentionMap(self.layer, self.head, Stage.SOFTMAX, values[self.head], layer.first_query, 0)
+        return replace(cells, distribution=self.of == "softmax")
+
+    def draw(self, source: Source, result: MapOnScale) -> Figure:
+        """A strip of rows."""
+        look = RESPONSIBLE if self.of == "responsibility" else VALUES
+        size, limit = (WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]), result.limit
+        numbering, tokens = source.numbering, result.tokens
+        return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
+
+
+def _rows_words(layer: Responsibility) -> str:
+    n_rows = layer.position + 1 - layer.first_query
+    read = (
+        "Only the last row is read: this layer has no convolution after the softmax."
+        if n_rows == 1
+        else f"The {n_rows} rows that the last token's convolution reads."
+    )
+    return (
+        f"What each softmax cell of this head adds to the logit, through every head it is mixed into. {read}"
+    )
+
+
+def groups_of(spans: Sequence[Span], last: int) -> tuple[tuple[int, ...], ...]:
+    """The spans' positions up to `last`, each in the first span that has it."""
+    taken: set[int] = set()
+    groups = []
+    for span in spans:
+        own = tuple(place for place in span.positions if place <= last and place not in taken)
+        taken.update(own)
+        groups += [own] if own else []
+    return tuple(groups)

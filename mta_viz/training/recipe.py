@@ -1,0 +1,259 @@
+"""What every recipe does: train, leave a checkpoint folder with kernel history, measure it, write its card.
+
+Owns the order of the work, the weights a run starts from and the files it leaves; data, measurement
+and words about them are each recipe's own.
+"""
+
+import dataclasses
+import json
+import os
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from mta_viz.checkpoint.history import HISTORY_FILE
+from mta_viz.checkpoint.layout import file_entries
+from mta_viz.checkpoint.lingua import write_lingua
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.config import ModelConfig
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import tracing
+from mta_viz.run.devices import checked_device
+from mta_viz.training.running import check_export, prepare_folder, write_progress
+from mta_viz.training.settings import RecipeSettings
+from mta_viz.training.trainer import (
+    Batch,
+    Report,
+    Snapshot,
+    Trainer,
+    TrainingError,
+    TrainingProgress,
+    TrainingResult,
+)
+
+STATE_FILE = "training_state.pt"
+FILE_DTYPE = torch.float16
+CURVE_POINTS = 200
+
+Batches = Callable[[int], Batch]
+Progress = Callable[[float], None]
+
+
+class RunOptions(TypedDict, total=False):
+    """How a run is made, whatever the recipe: the keywords of `Recipe.train`."""
+
+    lingua: Path | None
+    device: str
+    max_seconds: float | None
+    resume: bool
+    report: Report | None
+    evaluation_progress: Progress | None
+
+
+class Recipe(ABC):
+    """A run's settings, with what they mean for its data, its measurement and its card."""
+
+    config: RecipeSettings
+    title: str
+
+    @abstractmethod
+    def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
+        """Step -> its batch on `device`, for as long as the context is open: of seed and step alone."""
+
+    @abstractmethod
+    def facts(self, steps: int) -> dict[str, Any]:
+        """What the card says of the data, `steps` into the run."""
+
+    @abstractmethod
+    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+        """What the card says of how well the written model does."""
+
+    @abstractmethod
+    def summary(self, card: dict[str, Any]) -> str:
+        """What the model does and how well, in sentences."""
+
+    def model_config(self) -> ModelConfig:
+        """The model as it is trained."""
+        return self.config.model_config()
+
+    def write_tokenizer(self, out: Path) -> tuple[str, Path | None]:
+        """The tokenizer's name and, where it needs one, its file, which is put into `out`."""
+        return "char", None
+
+    def train(
+        self,
+        out: Path,
+        *,
+        lingua: Path | None = None,
+        device: str = "cpu",
+        max_seconds: float | None = None,
+        resume: bool = False,
+        report: Report | None = None,
+        evaluation_progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Train, write the checkpoint folder `out`, measure what was written; returns the card.
+
+        `out` gets model.safetensors and params.json (float16), kernel_history.safetensors (models with
+        kernels), card.json, README.md and, from the first step on, progress.json. While training, and
+        when `max_seconds` stops the run early, it also holds the state that `resume=True` continues
+        from. `lingua` is a folder for the same weights in Lingua's format. Raises `MtaVizError` for an
+        `out` or `lingua` that exists (without `resume`), a missing device, or settings that describe
+        no model, before any work.
+        """
+        place = checked_device(device)
+        if max_seconds is not None and not max_seconds > 0:
+            raise TrainingError(f"max_seconds is {max_seconds}; expected a number of seconds above 0.")
+        self.config.model_config()
+        check_export(lingua, out, resume)
+        prepare_folder(out, resume)
+        with self.batches(place) as batches:
+            trainer = self._trainer(batches, out, place)
+            if resume:
+                trainer.resume()
+            with _followed(trainer, out, report) as follow:
+                result = trainer.run(max_seconds=max_seconds, report=follow)
+                self._write_model(trainer, result, out, lingua)
+                model = tracing.load(out, device=device, dtype=torch.float32)
+                card = self._card(result, out, place) | self.evaluate(model, evaluation_progress)
+                write_card(out, card, self.title, self.summary(card))
+                if result.steps_done == self.config.steps:
+                    (out / STATE_FILE).unlink()
+        return card
+
+    def _trainer(self, batches: Batches, out: Path, device: torch.device) -> Trainer:
+        identity = {"device": device.type} | dataclasses.asdict(self.config)
+        return Trainer(
+            initial_model(self.model_config(), self.config.seed, device),
+            batches,
+            self.config,
+            state_file=out / STATE_FILE,
+            identity=json.dumps(identity, sort_keys=True),
+        )
+
+    def _write_model(self, trainer: Trainer, result: TrainingResult, out: Path, lingua: Path | None) -> None:
+        """Over what a run stopped by the clock left."""
+        config = self.model_config()
+        state = {name: value.detach().cpu() for name, value in trainer.model.state_dict().items()}
+        name, file = self.write_tokenizer(out)
+        write_native(
+            out, config, state, tokenizer_name=name, tokenizer_path=file, dtype=FILE_DTYPE, overwrite=True
+        )
+        write_history(out / HISTORY_FILE, config, result.history, FILE_DTYPE)
+        if lingua is not None:
+            write_lingua(lingua, read_checkpoint(out), overwrite=True)
+
+    def _card(self, result: TrainingResult, out: Path, device: torch.device) -> dict[str, Any]:
+        config = self.config
+        return {
+            "task": config.task,
+            "variant": config.variant,
+            "command": config.command(device.type),
+            "config": dataclasses.asdict(config),
+            **self.facts(result.steps_done),
+            "seed": config.seed,
+            "steps": result.steps_done,
+            "planned_steps": config.steps,
+            "seconds": round(result.seconds, 1),
+            "hardware": hardware_name(device),
+            "torch": torch.__version__,
+            "training_precision": "bfloat16 autocast" if device.type == "cuda" else "float32",
+            "sha256": sha256(out),
+            "loss_curve": loss_curve(result.losses),
+        }
+
+
+@contextmanager
+def _followed(trainer: Trainer, out: Path, report: Report | None) -> Iterator[Report]:
+    """Keep `progress.json` at what the run does, however it ends; reports go on to `report`."""
+
+    def follow(progress: TrainingProgress) -> None:
+        write_progress(out, progress, "running")
+        if report is not None:
+            report(progress)
+
+    write_progress(out, trainer.progress, "running")
+    done = False
+    try:
+        yield follow
+        done = trainer.progress.steps_done == trainer.settings.steps
+    finally:
+        write_progress(out, trainer.progress, "done" if done else "stopped")
+
+
+def initial_model(config: ModelConfig, seed: int, device: torch.device | str) -> HookedMTA:
+    """A model with truncated-normal matrices of deviation 1/sqrt(input width) and identity kernels.
+
+    Drawn on the CPU and moved, the same on every device, without touching torch's global generator.
+    The embedding, which is also the unembedding of a tied model, has deviation 1/sqrt(d_model).
+    Matrices are drawn in the parameters' order, kernels drawing nothing: a model and its plain twin
+    start from equal ones.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # of the biases, which the layers draw themselves
+        model = HookedMTA(config)
+    for name, weight in model.named_parameters():
+        if name.endswith(".weight") and weight.ndim == 2:
+            std = weight.shape[1] ** -0.5
+            nn.init.trunc_normal_(weight, 0.0, std, -3 * std, 3 * std, generator=generator)
+    return model.to(device)
+
+
+def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], dtype: torch.dtype) -> None:
+    """Write every kernel as [snapshot, *shape in the checkpoint file]; `steps` is in the metadata.
+
+    `steps` is a JSON list of training steps done, strictly increasing. A model without kernels
+    gets no file: there is nothing to write.
+    """
+    entries = file_entries(config)
+    stacked = {
+        entries[name].key: torch.stack(
+            [entries[name].layout.write(snapshot.kernels[name]) for snapshot in history]
+        ).to(dtype)
+        for name in history[0].kernels
+    }
+    if stacked:
+        steps = json.dumps([snapshot.step for snapshot in history])
+        save_file(stacked, path, metadata={"steps": steps})
+
+
+def hardware_name(device: torch.device) -> str:
+    """The accelerator's product name, or the CPU's architecture and cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads used)"
+
+
+def loss_curve(losses: Sequence[float], points: int = CURVE_POINTS) -> list[tuple[int, float]]:
+    """At most `points` pairs (steps done, mean loss of the steps since the pair before)."""
+    width = -(-len(losses) // points) or 1
+    chunks = ((start, losses[start : start + width]) for start in range(0, len(losses), width))
+    return [(start + len(chunk), sum(chunk) / len(chunk)) for start, chunk in chunks]
+
+
+def write_card(folder: Path, card: dict[str, Any], title: str, summary: str) -> None:
+    """Write `card.json` and a readable `README.md` of it: the curve's ends only, and `cells` left out."""
+    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    stopped = f" Stopped early, after {card['steps']} steps." if card["steps"] < card["planned_steps"] else ""
+    lines = [f"# {title}: {card['variant']}", "", summary + stopped, "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in card.items() if name != "loss_curve"]
+    (first_step, first), (last_step, last) = card["loss_curve"][0], card["loss_curve"][-1]
+    curve = f"Loss: {first:.3f} after {first_step} steps, {last:.4f} after {last_step} (card.json)."
+    (folder / "README.md").write_text("\n".join([*lines, "", curve]) + "\n", encoding="utf-8")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items() if name != "cells")
+    if isinstance(value, list | tuple):
+        return " ".join(map(_cell, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

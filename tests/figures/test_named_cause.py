@@ -1,0 +1,323 @@
+"""The named figures of interventions and attributions: what they draw, say, and hold in their rows."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mta_viz
+from mta_viz.analysis.attention.maps import exact_map, shared_limit
+from mta_viz.analysis.attention.spans import Span
+from mta_viz.analysis.cause.answers import rerun
+from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, to_identity, write_effects
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.exporting.again import make_again
+from mta_viz.exporting.provenance import Provenance, RunOf, from_text, provenance_of
+from mta_viz.figures import figure, spec
+from mta_viz.figures.base import Drawn, Source, drawn
+from mta_viz.figures.cause import OLDER, NeededKernels, Sweep
+from mta_viz.figures.cause.attribution import HeadCells, HeadSizes, TokenValues, groups_of
+from mta_viz.model.interventions import AblateHead, BypassGate, BypassGroupNorm, KernelToIdentity, PatchHead
+from mta_viz.model.plans import plan_as_data
+from mta_viz.model.stages import Stage
+from mta_viz.run.trace import Trace
+from tests.figures.test_named_attention import FIGURES as OF_ATTENTION
+from tests.tiny_models import write_models
+
+PROMPT, OTHER = "Hello, hello", "Hallo, hello"
+HEAD = {"layer": 1, "head": 2}
+LO = Span("lo", "A", 4, 6)
+SECONDS = {"max_seconds": 1.0}
+PLAN = (KernelToIdentity(1, 2, "pre"),)
+FIGURES: list[tuple[str, dict[str, Any]]] = [
+    ("edited-map", HEAD | {"stage": "kq", "side": "edited", "query": 9, "key": 4, "spans": (LO,)}),
+    ("edited-map", HEAD | {"stage": "final", "side": "difference", "first_token": True}),
+    ("sweep", {"where": "head_pre", "answer": "xy", "selected": (1, 2)}),
+    ("sweep", {"where": "heads"}),
+    ("patched-heads", {"prompt": OTHER, "selected": (1, 2)}),
+    ("greedy-set", {"answer": "!"}),
+    ("attribution", {"kind": "bars", "spans": (LO,), "position": 9, "answer": "l"} | SECONDS),
+    ("attribution", {"kind": "text", "method": "ablation", "groups": ((1, 2), (4,)), "baseline": 7}),
+    ("attributed-heads", {"of": "sizes", "stage": "kq", "selected": (1, 2)} | SECONDS),
+    ("attributed-heads", {"of": "ablated", "stage": "final"} | SECONDS),
+    ("attributed-map", HEAD | {"of": "attribution", "stage": "sm", "position": 9} | SECONDS),
+    ("attributed-map", HEAD | {"of": "map", "stage": "kq"} | SECONDS),
+    ("responsibility", {"answer": "xyz", "token": 1, "selected": (1, 2)}),
+    ("responsible-cells", HEAD | {"of": "responsibility"}),
+    ("responsible-cells", HEAD | {"of": "softmax", "position": 9}),
+    ("responsible-cells", HEAD | {"of": "final", "first_token": True}),
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def trace(models: Path) -> Trace:
+    return mta_viz.capture(mta_viz.load(models / "tiny-mta"), PROMPT)
+
+
+@pytest.fixture(scope="module")
+def edited(trace: Trace) -> Trace:
+    return rerun(trace, PLAN)
+
+
+@pytest.fixture
+def remembering(trace: Trace) -> Source:
+    """As on a page: what is made once is kept."""
+    kept: dict[Any, Any] = {}
+
+    def remember(make, *key):
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
+
+    return Source(trace.model, trace, remember=remember, remember_with_run=remember)
+
+
+def heat(made: Drawn) -> np.ndarray:
+    """The drawn cells, NaN where there are none."""
+    return np.array(next(part for part in made.figure.data if part.type == "heatmap").z, float)
+
+
+@pytest.mark.parametrize(("name", "parameters"), FIGURES)
+def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(trace, edited, name, parameters):
+    made = figure(name, trace, beside=edited, **parameters)
+    assert len(made.figure.data) > 0 and made.caption and made.table.rows
+    plain = json.loads(json.dumps(made.spec.parameters()))
+    assert spec(name, plain) == made.spec
+    if "max_seconds" not in parameters:  # gradients stop by the clock
+        again = figure(name, trace, beside=edited, **plain)
+        assert again.figure.to_json() == made.figure.to_json() and again.table.csv() == made.table.csv()
+
+
+def test_both_runs_are_on_one_scale_and_the_difference_is_theirs(trace, edited):
+    sides = ("original", "edited", "difference")
+    made = {side: figure("edited-map", trace, beside=edited, **HEAD, stage="kq", side=side) for side in sides}
+    maps = [exact_map(run, 1, Stage.KQ, 2) for run in (trace, edited)]
+    assert made["original"].result.limit == made["edited"].result.limit == shared_limit(maps)
+    assert torch.equal(made["original"].result.map.values, maps[0].values)
+    assert torch.allclose(made["difference"].result.map.values, maps[1].values - maps[0].values)
+    assert made["original"].table == maps[0].table(trace.tokens)
+    assert "edited − original" in made["difference"].figure.layout.annotations[-1].text
+    nothing = figure("edited-map", trace, beside=trace, **HEAD, stage="kq", side="difference")
+    assert nothing.caption == "No cell of this map changed."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"layer": 9}, "no head L9 H2; they are L0 H0 to L3 H3"),
+        ({"stage": "kq3"}, "no stage 'kq3'; it has raw"),
+    ],
+)
+def test_a_map_that_is_not_there_is_said(trace, edited, wrong, words):
+    parameters: dict[str, Any] = HEAD | {"stage": "kq", "side": "edited"} | wrong
+    with pytest.raises(PromptError, match=words):
+        figure("edited-map", trace, beside=edited, **parameters)
+    with pytest.raises(MtaVizError, match="give it the other one"):
+        figure("edited-map", trace, **(parameters | {"layer": 1, "stage": "kq"}))
+    with pytest.raises(PromptError, match="no stage 'x'; stages are raw, kq"):
+        figure("attributed-heads", trace, of="sizes", stage="x")
+    with pytest.raises(PromptError, match="no head L1 H9"):
+        figure("responsible-cells", trace, layer=1, head=9, of="softmax")
+
+
+def test_a_sweep_has_a_map_a_place_and_all_of_a_kind_share_a_scale(remembering, trace):
+    made = {where: drawn(Sweep(where=where, answer="!"), remembering) for where in ("pre", "post")}
+    rows = mta_viz.ablate(trace.model, trace.tokens, answer="!", sweeps=("kernels",)).sweep
+    assert made["pre"].result is made["post"].result  # measured once
+    change = {row.intervention: row.change for row in rows}
+    cells = heat(made["post"])
+    assert np.isnan(cells[[0, 2]]).all() and not np.isnan(cells[[1, 3]]).any()
+    assert cells[3, 1] == pytest.approx(change[to_identity(KernelId(3, 1, "post"))], abs=6e-4)
+    assert len(made["pre"].table.rows) == 8 and made["pre"].table.rows[0][0] == "L1 H0 pre -> identity"
+    limits = {made[where].figure.data[0].zmax for where in made}
+    assert len(limits) == 1 and limits.pop() >= max(map(abs, change.values()))
+
+
+def test_a_model_without_kernels_has_nothing_to_sweep(models):
+    plain = mta_viz.capture(mta_viz.load(models / "tiny-plain"), PROMPT)
+    with pytest.raises(MtaVizError, match="sweep over heads off instead"):
+        figure("sweep", plain, where="pre")
+
+
+def test_patched_heads_are_patches_one_at_a_time(trace):
+    made = figure("patched-heads", trace, prompt=OTHER, answer="!")
+    whole = mta_viz.ablate(trace.model, trace.tokens, [PatchHead(2, 1, "z", OTHER)], answer="!").board
+    assert heat(made)[2, 1] == pytest.approx(whole.change, abs=6e-4)
+    with pytest.raises(PromptError, match="tokens"):
+        figure("patched-heads", trace, prompt="Hallo", answer="!")
+
+
+def test_a_greedy_set_stands_beside_random_ones_and_says_that_it_is_greedy(remembering, trace):
+    progress: list[float] = []
+    source = replace(remembering, progress=progress.append)
+    made = drawn(NeededKernels(answer="!"), source)
+    sets = mta_viz.ablate(trace.model, trace.tokens, answer="!", needed=True).needed
+    assert made.result == sets
+    assert [row[0] for row in made.table.rows] == ["greedy", *["random"] * len(sets.random), "everything"]
+    assert "There may be smaller sets" in made.caption and "Greedy" in made.caption
+    assert progress == sorted(progress) and progress[15] == 0.5  # the sweep of 16 kernels, then the set
+
+
+def effects_of(folder: Path) -> Effects:
+    """One kernel whose interval covers 0, one whose does not, a head, and two kernels at once."""
+    first, second = to_identity(KernelId(1, 2, "pre")), to_identity(KernelId(3, 0, "pre"))
+    found = [
+        Effect((first,), 0.4, Estimate(-0.5, -0.6, -0.4), Estimate(-2.0, -3.0, -1.0)),
+        Effect((second,), 0.95, Estimate(0.05, -0.1, 0.2), Estimate(0.1, 0.0, 0.2)),
+        Effect((AblateHead(0, 1),), 0.9, Estimate(0.0, -0.1, 0.1), Estimate(0.0, -0.1, 0.1)),
+        Effect((first, second), 0.1, Estimate(-0.8, -0.9, -0.7), Estimate(-9.0, -9.5, -8.0)),
+    ]
+    return Effects(sha256(folder), "needle", 100, 0, "4 needles", "1", 0.9, -0.3, tuple(found))
+
+
+def test_accuracy_at_the_task_is_drawn_as_measured(tmp_path):
+    folder = write_models(tmp_path) / "tiny-mta"
+    model = mta_viz.load(folder)
+    with pytest.raises(MtaVizError, match="has not been measured"):
+        figure("task-accuracy", model, where="pre")
+    write_effects(folder / "effects.json", effects_of(folder))
+    made = figure("task-accuracy", model, where="pre", selected=(1, 2))
+    cells = heat(made)
+    assert (cells[1, 2], cells[3, 0]) == (-0.5, 0.05) and np.isnan(cells).sum() == 14
+    assert made.caption == "Without: 0.900 right." and made.figure.data[0].zmax == 0.5
+    dots = made.figure.data[-1]
+    assert (list(dots.x), list(dots.y)) == ([0.36], [2.7])  # in the corner of the one that is unsure
+    assert "95 % interval -0.600 to -0.400" in made.figure.to_json()
+    assert [row[:3] for row in made.table.rows] == [(1, 2, "pre"), (3, 0, "pre")]
+    heads = heat(figure("task-accuracy", model, where="heads"))
+    assert heads[0, 1] == 0 and np.isnan(heads).sum() == 15
+
+
+def test_bars_and_text_say_what_was_done_to_the_tokens(trace):
+    gradients = figure("attribution", trace, kind="bars", baseline="zero", spans=(LO,))
+    assert gradients.caption.startswith(
+        "Integrated gradients from embeddings of zeros. Green: the token is for"
+    )
+    assert gradients.caption.endswith("Outlined: the named spans.")
+    groups = {"method": "ablation", "groups": ((1, 2), (4,)), "baseline": 7, "spans": (LO,), "position": 4}
+    bars = figure("attribution", trace, kind="bars", **groups)
+    assert "becomes token 7; each token of a span has" in bars.caption and "Outlined" not in bars.caption
+    assert [math.isnan(row[2]) for row in bars.table.rows] == [True, False, False, True, False]
+    text = figure("attribution", trace, kind="text", **groups)
+    assert text.caption.endswith("Dotted underneath: below zero. Hatched: not replaced.")
+    largest = text.result.largest()
+    assert {group for group, _ in largest} == {(1, 2), (4,)} and abs(largest[0][1]) >= abs(largest[1][1])
+
+
+def test_spans_are_groups_up_to_the_token_asked_about_each_position_once():
+    spans = (Span("a", "A", 2, 5), Span("b", "B", 4, 7), Span("c", "C", 8, 9))
+    assert groups_of(spans, 5) == ((2, 3, 4), (5,))
+    assert groups_of(spans[:1], 1) == ()
+
+
+def test_heads_as_far_as_they_came_are_drawn_and_the_rest_is_hatched(trace):
+    source = Source(trace.model, trace)
+    spec = HeadSizes(of="ablated", stage="kq", max_seconds=1.0)
+    kept: list[Any] = []
+    spec.heads(source, (3,), kept.append)
+    made = drawn(spec, source, kept[-1])
+    cells = heat(made)
+    assert np.isnan(cells[:3]).all() and cells[3] == pytest.approx(kept[-1].of(3).ablated.numpy(), abs=6e-5)
+    with pytest.raises(MtaVizError, match="layer 1 is not measured"):
+        HeadCells(of="map", stage="kq", **HEAD).shown(source, kept[-1])
+    own = HeadCells(of="attribution", stage="kq", layer=3, head=1).shown(source, kept[-1])
+    assert torch.equal(own.map.values, kept[-1].of(3).maps[1].values)
+
+
+def test_responsible_cells_sum_to_what_their_head_adds(trace):
+    made = figure("responsible-cells", trace, **HEAD, of="responsibility")
+    heads = figure("responsibility", trace)
+    assert float(made.result.map.values.sum()) == pytest.approx(heat(heads)[1, 2], abs=6e-5)
+    assert "The 6 rows that the last token's convolution reads." in made.caption
+    plain = figure("responsible-cells", trace, layer=0, head=0, of="responsibility")
+    assert "this layer has no convolution after the softmax" in plain.caption
+    weights = figure("responsible-cells", trace, **HEAD, of="softmax").caption
+    assert (
+        "Limit ±" not in weights
+        and "Limit ±" in figure("responsible-cells", trace, **HEAD, of="final").caption
+    )
+
+
+def test_every_figure_of_attention_draws_an_edited_run(models):
+    model = mta_viz.load(models / "tiny-mta")
+    kinds = (BypassGroupNorm(1), BypassGate(2), PatchHead(1, 2, "sm", OTHER), AblateHead(3, 0))
+    run = rerun(mta_viz.capture(model, PROMPT), kinds)
+    for name, parameters in OF_ATTENTION.items():
+        assert figure(name, run, **parameters).caption, name
+
+
+def test_a_saved_figure_of_two_runs_is_made_again_from_its_file(trace, edited, models, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
+    made = figure("edited-map", trace, beside=edited, **HEAD, stage="kq", side="difference")
+    origin = from_text(provenance_of(made).text())
+    assert origin.run.interventions == () and origin.beside.interventions == tuple(plan_as_data(PLAN))
+    again = make_again(origin)
+    assert again.table == made.table and again.caption == made.caption
+
+
+VIEW = {"ck": "tiny-mta", "p": PROMPT, "l": "1", "h": "2", "s": "kq", "q": "9"}
+
+
+@pytest.mark.parametrize(
+    ("key", "view", "parameters"),
+    [
+        ("edit.difference", {"k": "4"}, {"side": "difference", "query": 9, "key": 4}),
+        ("edit.edited", {}, {"side": "edited", "key": 8}),  # the row's largest
+        ("sweep.head_pre", {"answer": "!"}, {"where": "head_pre", "answer": "!", "selected": (1, 2)}),
+        ("sweep.None", {}, {"where": "heads", "answer": None}),
+        ("patched", {"other prompt": OTHER}, {"prompt": OTHER}),
+        (
+            "attribution.text",
+            {"attribution method": "ablation", "attribution replacement": "token", "baseline token": "a"},
+            {"kind": "text", "method": "ablation", "baseline": 97, "groups": None},
+        ),
+        (
+            "attribution.bars",
+            {"asked position": "6", "asked answer": "l", "answer": "x", "spans": '[["lo","A",4,6]]'},
+            {"kind": "bars", "position": 6, "answer": "l", "spans": (LO,)},
+        ),
+        ("heads.ablated", {}, {"of": "ablated", "stage": "kq"}),
+        ("heads.map", {"first_token": "true"}, {"of": "map", "first_token": True, "layer": 1}),
+        ("responsible", {"answer": "xyz", "answer token": "2"}, {"token": 2, "answer": "xyz"}),
+        ("responsible.softmax", {}, {"of": "softmax", "layer": 1, "head": 2}),
+    ],
+)
+def test_a_file_of_the_version_before_still_opens(models, monkeypatch, key, view, parameters):
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
+    plan = tuple(plan_as_data(PLAN)) if key.startswith("edit.") else ()
+    run = RunOf("tiny-mta", sha256(models / "tiny-mta"), prompt=PROMPT, interventions=plan)
+    made = make_again(Provenance(key, run=run, page="Surgery", view=VIEW | view))
+    assert {name: getattr(made.spec, name) for name in parameters} == parameters
+    assert made.figure.data and made.table.rows
+    if plan:
+        assert made.source.model.plan == () and made.source.other.model.plan == PLAN
+
+
+def test_every_key_of_the_version_before_is_known():
+    sides = ("original", "edited", "difference")
+    places = ("pre", "post", "head_pre", "head_post", "None")
+    keys = {f"edit.{side}" for side in sides} | {
+        f"{kind}.{at}" for kind in ("sweep", "task") for at in places
+    }
+    keys |= {"patched", "attribution.bars", "attribution.text", "responsible"}
+    keys |= {f"heads.{of}" for of in ("sizes", "ablated", "map", "attribution")}
+    keys |= {f"responsible.{of}" for of in ("responsibility", "softmax", "final")}
+    assert set(OLDER) == keys
+
+
+def test_values_of_tokens_are_not_measured_twice(remembering):
+    values = TokenValues(kind="bars", method="ablation", groups=((1,),), baseline=7)
+    first = drawn(values, remembering)
+    assert drawn(replace(values, kind="text"), remembering).result is first.result

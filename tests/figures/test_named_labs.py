@@ -1,0 +1,181 @@
+"""The named figures of the labs: made from their sample alone, the numbers of the calls, older addresses."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mta_viz.analysis.labs.blocks import block_parts, block_sample
+from mta_viz.analysis.labs.conjunction import at_identity, conjunction, heads_table
+from mta_viz.analysis.labs.finder import find, needle_parts
+from mta_viz.analysis.labs.four_prompts import block_prompts, example, words_of, written_prompts
+from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
+from mta_viz.analysis.labs.sweep import Sweep, run_sweep
+from mta_viz.analysis.labs.sweep_file import by_setting, empty_results, results_of, sweep_text
+from mta_viz.analysis.labs.text import score_passages, text_losses
+from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.figures import figure, spec
+from mta_viz.figures.base import Source, drawn
+from mta_viz.figures.labs import OLDER
+from mta_viz.figures.labs.measured import ITSELF, BlockConjunction, LossText, SweepMap, TextConjunction
+from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, NeedleCrop, NeedleFinder, QuestionFinder
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture
+from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.questions import QuestionTask
+from mta_viz.tokenizers.char import CharTokenizer
+from tests.analysis.lab_models import byte_model
+from tests.tiny_models import FULL, config, random_weights
+
+NEEDLES = {"needles": 2, "length": 220, "seed": 3}
+SWEEP = {"needles": (1, 2), "lengths": (220,), "depths": (0, 100), "samples": 2, "seed": 5}
+FIGURES: dict[str, dict[str, Any]] = {
+    "needle-finder": NEEDLES | {"score": "gain.kq", "part": "B", "marked": (1, 2)},
+    "question-finder": {"task": "qa2", "distraction": 0},
+    "needle-crop": NEEDLES | {"layer": 3, "head": 1, "place": "post", "shown": "difference"},
+    "sweep-lines": SWEEP,
+    "sweep-map": SWEEP | {"of_needles": 2},
+    "text-conjunction": {"twin": "identity", "of": "twin", "measure": "odds", "stage": "kq"},
+    "question-answers": {"task": "qa5", "distraction": 0, "samples": 2},
+    "last-words": {"passages": ("One two three.", "alone")},
+    "text-losses": {"text": "A 🙂 <b>two</b> words"},
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> HookedMTA:
+    """Bytes as tokens, every kind of kernel."""
+    return byte_model()
+
+
+@pytest.fixture(scope="module")
+def letters() -> HookedMTA:
+    """The block task's characters, every kind of kernel."""
+    model = HookedMTA(config(FULL, 32)).requires_grad_(False).eval()
+    model.load_state_dict(random_weights(config(FULL, 32)))
+    model.tokenizer = CharTokenizer()
+    return model
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, model):
+    shown = figure(name, model, **FIGURES[name])
+    assert shown.table.rows and (shown.figure is None or shown.caption)
+    again = spec(name, json.loads(json.dumps(shown.spec.parameters())))
+    assert again == shown.spec and again.file_parts()
+    assert shown.figure is not None or name in ("question-answers", "last-words")
+
+
+def test_finders_are_those_of_the_call(model, letters):
+    sample = make_needle_sample(model.tokenizer, NeedleTask(2, 220, 50), 3)
+    finder = find(capture(model, sample.tokens), needle_parts(sample))
+    shown = figure("needle-finder", model, **NEEDLES, score="gain.kq", part="B")
+    part = next(part for part in finder.parts.all if part.letter == "B")
+    assert shown.table.csv() == finder.scores[part].table().csv() and "“" + part.name in shown.caption
+    sequence = block_sample(BlockTask(n_blocks=6), 2)
+    blocks = find(capture(letters, sequence.tokens), block_parts(sequence))
+    assert figure("block-finder", letters, blocks=6, number=2).table.csv() == blocks.asked.table().csv()
+
+
+def test_a_crop_has_both_sides_on_one_scale(letters):
+    sides = [
+        figure("block-crop", letters, blocks=6, layer=1, head=2, shown=shown) for shown in ("before", "after")
+    ]
+    limits = {trace.zmax for side in sides for trace in side.figure.data if trace.type == "heatmap"}
+    assert len(limits) == 1 and sides[0].table != sides[1].table
+    with pytest.raises(PromptError, match="layer 0 has no convolution 'pre'; it has none"):
+        figure("block-crop", letters, blocks=6, layer=0)
+    with pytest.raises(PromptError, match="no layer 9"):
+        figure("block-crop", letters, blocks=6, layer=9)
+
+
+def test_what_a_figure_cannot_show_lists_what_there_is(model):
+    with pytest.raises(PromptError, match="there is no part 'Z'; the parts are A, B"):
+        figure("needle-finder", model, **NEEDLES, part="Z")
+    with pytest.raises(PromptError, match="there is no score 'x' here"):
+        figure("needle-finder", model, **NEEDLES, score="x")
+    with pytest.raises(PromptError, match="the text has 1 parts of 1,500 tokens; there is no part 2"):
+        figure("text-losses", model, text="two words", part=2)
+    with pytest.raises(MtaVizError, match="no twin"):
+        figure("text-conjunction", model, of="twin")
+
+
+def test_a_sweep_is_measured_on_all_models_or_read_from_its_file(model, tmp_path):
+    twin, sweep = byte_model(seed=1), Sweep(**SWEEP)
+    shown = figure("sweep-map", model, beside=twin, **SWEEP, model=1)
+    scores = by_setting(run_sweep(twin, sweep))
+    assert {row[0] for row in shown.table.rows} == {"model (2)"}
+    assert [row[1:6] for row in shown.table.rows] == [
+        (*setting, score.right, score.n) for setting, score in scores.items()
+    ]
+    results, file = empty_results(sweep), tmp_path / "sweep.json"
+    for name, measured in figure("sweep-lines", model, beside=twin, **SWEEP).result.items():
+        results = results.with_model(type(measured)(name, name, "v", measured.samples))
+    file.write_text(sweep_text(results))
+    opened = figure("sweep-map", model, file=str(file), models=(1,))
+    assert [row[1:] for row in opened.table.rows] == [row[1:] for row in shown.table.rows]
+    with pytest.raises(MtaVizError, match="the results of 2 models"):
+        figure("sweep-lines", model, file=str(file), models=(2,))
+
+
+def test_a_result_so_far_is_drawn_with_what_is_missing_hatched(model):
+    sweep = Sweep(**SWEEP)
+    known = results_of(model, "tiny", empty_results(sweep))
+    part = type(known)("tiny", *known.digests, run_sweep(model, Sweep(**SWEEP | {"depths": (0,)})))
+    shown = drawn(SweepMap(**SWEEP), Source(model), {"tiny": part})
+    assert len(shown.figure.data) == 2 and shown.figure.data[1].fillpattern.shape == "/"
+    assert [row[3] for row in shown.table.rows] == [0, 0]
+
+
+def test_a_conjunction_is_that_of_the_call_beside_the_model_at_identity(model, letters):
+    shown = figure("block-conjunction", letters, twin="identity", blocks=6, samples=2)
+    samples = block_prompts(BlockTask(n_blocks=6), 2)
+    plain = conjunction(at_identity(letters), samples)
+    own = conjunction(letters, samples)
+    assert shown.table.csv() == heads_table({"model": own, ITSELF: plain}).csv()
+    text, span, lines = example(model)
+    alone = figure("text-conjunction", model)
+    samples = written_prompts(model.tokenizer, text, span, words_of(lines))
+    assert alone.table.csv() == heads_table({"model": conjunction(model, samples)}).csv()
+
+
+def test_answers_words_and_losses_are_those_of_the_calls(model):
+    answers = evaluate_questions(model, QuestionTask("qa5", 0), n=2)
+    assert figure("question-answers", model, **FIGURES["question-answers"]).table == answers_table([answers])
+    passages = FIGURES["last-words"]["passages"]
+    assert figure("last-words", model, passages=passages).table == score_passages(model, passages).table()
+    text = FIGURES["text-losses"]["text"]
+    losses = text_losses(model, text).table()
+    assert figure("text-losses", model, text=text).table.csv() == losses.csv()
+
+
+def test_older_addresses_are_read(model, letters):
+    view = {"needle number": "2", "needle length": "300", "needle template": "RULER's", "l": "1", "h": "2"}
+    older = OLDER["finder"](view | {"needle depth": "anywhere", "finder score": "gain.kq"}, Source(model))
+    assert isinstance(older, NeedleFinder) and older.depth is None and older.marked == (1, 2)
+    assert "special magic number" in older.needle and older.question and older.score == "gain.kq"
+    older = OLDER["crop.DifferenceMap.kq2"](view, Source(model))
+    assert isinstance(older, NeedleCrop) and (older.place, older.shown) == ("post", "difference")
+    older = OLDER["crop.AttentionMap.raw"]({"block count": "6", "l": "1", "h": "3"}, Source(letters))
+    assert older == BlockCrop(blocks=6, layer=1, head=3, place="pre", shown="before")
+    assert OLDER["finder"]({"block sample": "4"}, Source(letters)) == BlockFinder(number=4)
+    older = OLDER["finder"]({"lab": "Questions", "question task": "qa3"}, Source(model))
+    assert older == QuestionFinder(task="qa3")
+    older = OLDER["losses"]({"text typed": "two words", "text part": "2"}, Source(model))
+    assert older == LossText("two words", part=2)
+    older = OLDER["conjunction.own"]({"conjunction blocks": "6"}, Source(letters))
+    assert older == BlockConjunction(twin="identity", blocks=6)
+    older = OLDER["conjunction.beside"]({"conjunction text": "{A} {B} {A?} {B?}"}, Source(model))
+    assert isinstance(older, TextConjunction) and older.of == "twin" and older.text == "{A} {B} {A?} {B?}"
+
+
+def test_older_addresses_without_what_was_measured_say_what_to_do(model):
+    for key, view, words in (
+        ("sweep.lines", {}, "the command needle"),
+        ("losses", {"text typed": "kept:abc"}, "does not hold its text typed"),
+        ("table.words", {}, "does not hold its text typed"),
+        ("conjunction.own", {"conjunction beside": "pair-transformer"}, "of both anew"),
+    ):
+        with pytest.raises(MtaVizError, match=words):
+            OLDER[key](view, Source(model))

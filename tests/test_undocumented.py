@@ -1,0 +1,104 @@
+"""What the product uses of other libraries without their promise: each item has a test that names it.
+
+When one breaks after an upgrade, its message says which file relies on it. Add an item with its test.
+"""
+
+import io
+import pickle
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import transformer_lens
+from torch import nn
+from torch.distributed.checkpoint import filesystem, metadata
+from transformer_lens.hook_points import HookPoint
+
+from mta_viz.checkpoint import dcp, lingua
+
+# (library, what is used, where)
+UNDOCUMENTED = (
+    ("torch", "Module._forward_hooks", "mta_viz/model/attention.py"),
+    ("torch", "Module._forward_pre_hooks", "mta_viz/model/attention.py"),
+    ("torch", "Module._backward_hooks", "mta_viz/model/attention.py"),
+    ("torch", "load says GLOBAL name of what it refuses", "mta_viz/checkpoint/lingua.py"),
+    ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/dcp.py"),
+    ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
+)
+TESTS: dict[str, Callable[[], None]] = {}
+
+
+def item(what: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Registers the test of an item."""
+    return lambda test: TESTS.setdefault(what, test)
+
+
+@pytest.mark.parametrize(
+    ("library", "what", "where"), UNDOCUMENTED, ids=[f"{a}: {b}" for a, b, _ in UNDOCUMENTED]
+)
+def test_it_is_as_it_was(library: str, what: str, where: str):
+    try:
+        TESTS[what]()
+    except Exception as error:
+        version = sys.modules[library].__version__ if hasattr(sys.modules[library], "__version__") else ""
+        pytest.fail(f"{library} {version}: {what}, on which {where} relies, has changed ({error!r})")
+
+
+def test_every_item_has_one_test_and_every_test_its_item():
+    assert sorted(TESTS) == sorted(what for _, what, _ in UNDOCUMENTED)
+
+
+def _holds_what_is_registered(name: str, register: str) -> None:
+    module = nn.Identity()
+    assert not getattr(module, name)
+    handle = getattr(module, register)(lambda *arguments: None)
+    assert len(getattr(module, name)) == 1, f"{register} fills something else"
+    handle.remove()
+    assert not getattr(module, name)
+
+
+@item("Module._forward_hooks")
+def _forward_hooks() -> None:
+    _holds_what_is_registered("_forward_hooks", "register_forward_hook")
+
+
+@item("Module._forward_pre_hooks")
+def _forward_pre_hooks() -> None:
+    _holds_what_is_registered("_forward_pre_hooks", "register_forward_pre_hook")
+
+
+@item("Module._backward_hooks")
+def _backward_hooks() -> None:
+    _holds_what_is_registered("_backward_hooks", "register_full_backward_hook")
+
+
+@item("load says GLOBAL name of what it refuses")
+def _refused_global() -> None:
+    file = io.BytesIO()
+    torch.save({"model": print}, file)
+    file.seek(0)
+    with pytest.raises(pickle.UnpicklingError) as caught:
+        torch.load(file, weights_only=True)
+    found = lingua.REFUSED.search(str(caught.value))
+    assert found is not None and found[1].endswith("print"), str(caught.value)[:200]
+
+
+@item("distributed.checkpoint's names in .metadata")
+def _metadata_names() -> None:
+    modules = {
+        metadata.__name__: metadata,
+        filesystem.__name__: filesystem,
+        "torch.serialization": torch.serialization,
+    }
+    missing = [f"{module}.{name}" for module, name in dcp.RECORDS if not hasattr(modules[module], name)]
+    assert not missing, missing
+
+
+@item("HookPoint registers with torch")
+def _hook_points() -> None:
+    point = HookPoint()
+    point.add_hook(lambda value, hook: value)
+    point.add_hook(lambda value, hook: None, dir="bwd")
+    assert len(point._forward_hooks) == len(point._backward_hooks) == 1
+    assert issubclass(transformer_lens.HookedRootModule, nn.Module)

@@ -43,3 +43,21 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless chromium, one for all tests. Where none is found they fail, and are not skipped."""
+    from playwright.sync_api import Error, expect, sync_playwright
+
+    from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium
+
+    expect.set_options(timeout=180_000)
+
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
+        except Error as error:
+            pytest.fail(f"{HOW_TO} {error}", pytrace=False)
+        yield chromium
+        chromium.close()

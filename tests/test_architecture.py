@@ -189,8 +189,8 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
     ("rule", "name", "text"),
     [
         (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz.run.tracing import load\n'),
-        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz import tracing\n'),
-        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\nfrom ..tracing import load\n'),
+        (wrong_direction, "mta_viz/config.py", '"""Doc."""\nfrom mta_viz import run\n'),
+        (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\nfrom ..run.tracing import load\n'),
         (wrong_direction, "mta_viz/model/ops.py", '"""Doc."""\ndef _f():\n    import mta_viz.run.tracing\n'),
         (wrong_direction, "mta_viz/tracing/x.py", '"""Doc."""\nimport mta_viz.ui\n'),
         (wrong_direction, "mta_viz/tokenizers/char.py", '"""Doc."""\nimport mta_viz.checkpoint.types\n'),

@@ -13,7 +13,7 @@ import pytest
 from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.compare.pairs import CLOSE
-from mta_viz.analysis.kernels import naming, templates
+from mta_viz.analysis.kernels import measures, naming
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 from mta_viz.analysis.kernels.measures import MEASURES
 from mta_viz.analysis.kernels.mixing import CONTRAST_QUANTILE
@@ -199,8 +199,8 @@ def test_no_definition_is_missing():
         *families,
         *changes,
         *(f"`{name}`" for name in MEASURES),
-        *(f"| {name} |" for name in templates.NAMES),
-        *templates.OPPOSED.values(),
+        *(f"| {name} |" for name in measures.NAMES),
+        *measures.OPPOSED.values(),
         *(name for name in naming.UNNAMED if name != naming.NONE),
         *(f"| `{kind}` |" for kind in KINDS),
     ]
@@ -212,10 +212,10 @@ def test_the_thresholds_are_those_of_the_code():
     words = [
         f"below {NEAR_IDENTITY:.0%} counts as near identity".replace("%", " %"),
         f"less than {naming.FAINT * 100:g} % of the kernel's energy is *faint*",
-        f"p <= {templates.LARGEST_P:g} in a **permutation test**",
+        f"p <= {measures.LARGEST_P:g} in a **permutation test**",
         f"change places {naming.PERMUTATIONS} times",
         f"that 1 of {1 / (1 - naming.SIZE_QUANTILE):.0f} Gaussian kernels reaches",
-        f"more than {templates.LARGEST_TAP * 100:g} % of the energy along it",
+        f"more than {measures.LARGEST_TAP * 100:g} % of the energy along it",
         f"at least {naming.EDGE:g}, an own tap",
         f"compared with the {QUANTILE * 100:g} % quantile",
         f"clear against random rows ({CONTRAST_QUANTILE * 100:g} %)",

@@ -16,7 +16,7 @@ import streamlit
 from plotly.offline import get_plotlyjs
 
 from mta_viz.plots import cells
-from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium
+from tests.browser.serving import running
 
 STYLE = Path(__file__).parents[1] / "assets" / "style.css"
 SCRIPTS = Path(streamlit.__file__).parent / "static" / "static" / "js"
@@ -127,40 +127,17 @@ with st.container(key="stands-alone"):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def page(browser, tmp_path_factory):
     """A page of Streamlit with two charts whose undrawn points can be chosen, in a browser."""
-    import os
-    import subprocess
-    import sys
-
-    from playwright.sync_api import Error, sync_playwright
-
-    from tests.browser.serving import free_port, wait_for
-
-    script, port = tmp_path_factory.mktemp("page") / "page.py", free_port()
+    script = tmp_path_factory.mktemp("page") / "page.py"
     script.write_text(PAGE)
-    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(
-        [*command, "--server.headless", "true"],
-        env={**os.environ, "PYTHONPATH": str(STYLE.parents[1])},
-        **quiet,
-    )
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
-        except Error as error:
-            server.kill()
-            pytest.fail(f"{HOW_TO} {error}", pytrace=False)
-        wait_for(f"http://127.0.0.1:{port}", server)
-        page = chromium.new_page(viewport={"width": 1280, "height": 1000})
+    with running(script=script) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.set_default_timeout(300_000)
-        page.goto(f"http://127.0.0.1:{port}")
+        page.goto(address)
         page.locator(".st-key-word .js-plotly-plot").wait_for()
         yield page
-        chromium.close()
-    server.kill()
-    server.wait()
+        page.close()
 
 
 @pytest.mark.browser

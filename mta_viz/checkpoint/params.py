@@ -1,10 +1,7 @@
 """Lingua's params.json <-> `ModelConfig`: field names, defaults and ranges. Reads no file.
 
-Absent fields take Lingua's defaults. Fields that act in training only are ignored by name; any
-other field inside `model` or `model.mta` that is not known here is a fault.
-
-Typed values out of one block of params.json. Faults are collected, not raised, so all are reported.
-The `model.mta` object of params.json <-> `MTAOptions`: defaults, ranges and what switches what off.
+Absent fields take Lingua's defaults. Fields that act in training only are ignored by name; any other field
+inside `model` or `model.mta` that is not known here is a fault. Faults are collected, so all are reported.
 """
 
 import json

@@ -58,6 +58,10 @@ def figure(
     `beside` is the other model or run of a comparison; layers and heads are labelled from `numbering`.
 
     Raises MtaVizError for a name or parameters that are not there, and for figures that need a run.
+
+    >>> drawn = mta_viz.figure("attention-map", trace, layer=3, head=1, stage="final")
+    >>> drawn.table.columns[:3]
+    ('layer', 'head', 'stage')
     """
     other = None if beside is None else _source(beside, numbering)
     chosen = _source(source, numbering)

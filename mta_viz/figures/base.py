@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from mta_viz.checkpoint.files import STEPS
 from mta_viz.errors import MtaVizError
 from mta_viz.tables import Table
 
@@ -68,7 +69,12 @@ class Source:
     def name(self) -> str:
         """The checkpoint's name, as files and captions have it."""
         source = self.model.source
-        return "model" if source is None else source.path.absolute().name
+        if source is None:
+            return "model"
+        path = source.path.absolute()
+        if source.step is not None:  # RUN/checkpoints/0000001000, or RUN/0000001000
+            path = path.parents[1] if path.parent.name == STEPS else path.parent
+        return path.name
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,9 @@ class NamedFigure(Generic[R]):
         return None
 
     def table(self, source: Source, result: R) -> Table:
-        """The numbers behind it."""
-        raise NotImplementedError(type(self).__name__)
+        """The numbers behind it: those of the result, unless the figure has others."""
+        own: Any = result
+        return own.table()
 
     def caption(self, source: Source, result: R) -> str:
         """What is shown, on which scale, in words."""
@@ -112,6 +119,27 @@ class NamedFigure(Generic[R]):
     def parameters(self) -> dict[str, Any]:
         """The parameters as plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(NamedFigure[R]):
+    """A figure whose result takes long. Those that share one say its name, and by which parameters."""
+
+    result_of: ClassVar[str] = ""
+    hangs_on: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What the result is kept by."""
+        return (self.result_of or self.name, *(getattr(self, name) for name in self.hangs_on))
+
+    def measure(self, source: Source) -> R:
+        """The result; reports to `source.progress`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def result(self, source: Source) -> R:
+        """Measured once for all figures of it."""
+        return source.remember(lambda: self.measure(source), *self.key)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from mta_viz.analysis.attention.changes import DifferenceMap, changed_map
+from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.heads import largest_key
 from mta_viz.analysis.attention.maps import AttentionMap, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span, needle_spans
@@ -103,6 +103,11 @@ class MapBeside(ScaledMap):
         own = run is source.trace  # a run in the key would be kept as long as the maps
         return source.remember(lambda: head_maps(run, *place, CELLS), "maps beside", own, *place)[stage]
 
+    def less(self, a: Trace, b: Trace, other: Head, stage: Stage) -> ComparedMap:
+        """The head in one run less the `other` in another, where the tokens agree."""
+        shared = agreement(a.tokens, b.tokens, same_ids=same_vocabulary(a.model, b.model))
+        return compared_map(a, b, self.place, other, stage, shared, CELLS)
+
     def kept(self, source: Source, make: Callable[[], T], *key: Hashable) -> T:
         """What does not hang on the cell and the spans, made once."""
         return source.remember(make, self.name, self.layer, self.head, self.stage, *key)
@@ -134,9 +139,7 @@ class EditedMaps(MapBeside):
         before, after, stage = source.trace, source.other.trace, self.stage_in(source)
         tokens = before.tokens
         if self.side == "difference":
-            change: DifferenceMap = self.kept(
-                source, lambda: changed_map(before, after, self.layer, stage, self.head, CELLS)
-            )
+            change = self.kept(source, lambda: self.less(after, before, self.place, stage))
             limit = shared_limit([change], self.first_token)
             moved = bool(change.values.any())
             words = difference_caption(change, limit) if moved else "No cell of this map changed."
@@ -181,12 +184,7 @@ class ComparedMaps(MapBeside):
 
     def _difference(self, source: Source, stage: Stage, limit_ab: float) -> MapOnScale:
         a, b = source.trace, source.other.trace
-
-        def make() -> ComparedMap:
-            shared = agreement(a.tokens, b.tokens, same_ids=same_vocabulary(a.model, b.model))
-            return compared_map(a, b, self.place, self.other or self.place, stage, shared, CELLS)
-
-        difference = self.kept(source, make, self.other)
+        difference = self.kept(source, lambda: self.less(a, b, self.other or self.place, stage), self.other)
         floor = round_up(ROUNDING * limit_ab)  # noise of the last bits is not drawn as a difference
         limit = max(shared_limit([difference], self.first_token), floor)
         words = compared_caption(difference, limit) if limit > floor else _equal_words(source, difference)

@@ -3,7 +3,7 @@
 B is what stands beside the figure's source: another model, another prompt, or A's model with interventions.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
-from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.beside import (
     MAP_PX,
     ComparedMaps,
@@ -60,7 +60,7 @@ def _model_name(source: Source) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfComparison(NamedFigure[Comparison]):
+class OfComparison(Measured[Comparison]):
     """A figure of what two runs have in common and what they do otherwise.
 
     `answer`: None is the number A's prompt asks for, else its likeliest token. `span` of A's prompt is what
@@ -70,11 +70,7 @@ class OfComparison(NamedFigure[Comparison]):
     answer: str | None = None
     span: Span | None = None
     pair_by: Rule | None = None
-
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """What the comparison is kept by."""
-        return "comparison", self.answer, self.span, self.pair_by
+    result_of, hangs_on = "comparison", ("answer", "span", "pair_by")
 
     def measure(self, source: Source) -> Comparison:
         """The two runs' comparison."""
@@ -84,10 +80,6 @@ class OfComparison(NamedFigure[Comparison]):
             spans = spans_beside(a, b, self.span)
         how: dict[str, Any] = {"answer": self.answer, "pair_by": self.pair_by, "progress": source.progress}
         return compare_runs(a, b, spans=spans, **how)
-
-    def result(self, source: Source) -> Comparison:
-        """Measured once for all figures of it."""
-        return source.remember(lambda: self.measure(source), *self.key)
 
 
 @named("compared-answers")

@@ -69,7 +69,7 @@ def test_a_convolution_by_hand(convolved: Trace) -> None:
     assert [(term.query, term.key, term.weight) for term in used] == [(3, 1, 1), (2, 0, 0.5), (3, 2, 0.25)]
     assert [term.source for term in used] == pytest.approx([far, far, near], abs=1e-6)
     assert [term.product for term in used] == pytest.approx([far, far / 2, near / 4], abs=1e-6)
-    assert found.rest(1) == pytest.approx(far / 2 + near / 4, abs=1e-6)
+    assert sum(term.product for term in found.terms[1:]) == pytest.approx(far / 2 + near / 4, abs=1e-6)
     assert len(found.terms) == 6 and found.residual < 1e-6
 
 
@@ -180,7 +180,7 @@ def test_terms_of_any_model_add_up(block: dict, ids: list[int], seed: int, data:
 
 def check_sources(found: Decomposition, hooked: Tensor, near: float) -> None:
     """Terms add up to the value; sources are the hook's, masked and outside cells read as 0."""
-    total, size = found.rest(0), sum(abs(term.product) for term in found.terms)
+    total, size = sum(term.product for term in found.terms), sum(abs(term.product) for term in found.terms)
     assert not found.terms or total == pytest.approx(found.value, abs=near + 1e-5 * size)
     for term in found.terms:
         inside = term.query >= 0 and 0 <= term.key < hooked.shape[2]

@@ -64,7 +64,7 @@ def test_rows_of_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert soft.entropy is not None
     assert soft.entropy.tolist() == pytest.approx([0, math.log(2), 1.5 * math.log(2)])
     assert soft.median_entropy_share == pytest.approx(1.5 * math.log(2) / math.log(3))  # the lower of two
-    assert (soft.negative_share, soft.cancelled_share, soft.n_empty_rows) == (0, 0, 0)
+    assert (soft.negative_share, soft.cancelled_share) == (0, 0)
     assert final.row_sums.tolist() == [0, 0.5, 3] and final.row_sum_range == (0, 0.5, 3)
     assert final.effective_keys.tolist()[1:] == pytest.approx([1 / 0.625, 9 / 6.375], abs=1e-6)
     assert final.entropy is None
@@ -75,7 +75,7 @@ def test_signs_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert final.negative_shares.tolist()[1:] == [0.25, 0]
     assert final.cancelled_shares.tolist()[1:] == [0.5, 0]  # 2 min(nu, 1 - nu)
     assert (final.negative_share, final.cancelled_share) == (0.25 / 4, 0.5 / 4)
-    assert (final.n_negative_rows, final.n_empty_rows) == (1, 1)
+    assert final.n_negative_rows == 1
     empty = (final.negative_shares[0], final.cancelled_shares[0], final.effective_keys[0])
     assert all(math.isnan(value) for value in empty)
     assert float(final.effective_keys.nanmedian()) == pytest.approx(9 / 6.375, abs=1e-6)  # the lower of two

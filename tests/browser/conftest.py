@@ -1,11 +1,8 @@
-"""A running app and a real chromium for the browser tests.
-
-Fails, and does not skip, where no chromium is found: these tests are part of the suite.
-"""
+"""A running app for the browser tests."""
 
 import pytest
 
-from tests.browser.serving import ARGUMENTS, HOW_TO, find_chromium, running
+from tests.browser.serving import running
 from tests.tiny_models import write_models
 
 
@@ -20,22 +17,6 @@ def app_address(models_folder):
     """The address of an app over `models_folder`."""
     with running(models_folder) as address:
         yield address
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """A headless chromium."""
-    from playwright.sync_api import Error, expect, sync_playwright
-
-    expect.set_options(timeout=180_000)
-
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=find_chromium(), args=list(ARGUMENTS))
-        except Error as error:
-            pytest.fail(f"{HOW_TO} {error}", pytrace=False)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

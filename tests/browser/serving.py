@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[2]
+APP = ROOT / "app.py"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 ARGUMENTS = ("--disable-gpu", "--no-sandbox", "--disable-background-networking")
 HOW_TO = "The browser tests need a chromium: `apt-get install chromium` or `playwright install chromium`."
@@ -35,11 +36,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def start_app(models: Path | None = None) -> tuple[subprocess.Popen, str]:
-    """`streamlit run app.py` on a free port of this machine: (process, address)."""
-    port = free_port()
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"} | ({"MTA_VIZ_MODELS": str(models)} if models else {})
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+def start_app(models: Path | None = None, script: Path = APP) -> tuple[subprocess.Popen, str]:
+    """`streamlit run app.py`, or another script, on a free port of this machine: (process, address)."""
+    port, shared = free_port(), {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, **shared} | ({"MTA_VIZ_MODELS": str(models)} if models else {})
+    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
     process = subprocess.Popen(
         command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -47,9 +48,9 @@ def start_app(models: Path | None = None) -> tuple[subprocess.Popen, str]:
 
 
 @contextmanager
-def running(models: Path | None = None) -> Iterator[str]:
+def running(models: Path | None = None, script: Path = APP) -> Iterator[str]:
     """The address of an app over a folder of models, which answers; it ends with the block."""
-    process, address = start_app(models)
+    process, address = start_app(models, script)
     try:
         wait_for(address, process)
         yield address

@@ -226,7 +226,7 @@ def test_heads_as_far_as_they_came_are_drawn_and_the_rest_is_hatched(trace):
     source = Source(trace.model, trace)
     spec = HeadSizes(of="ablated", stage="kq", max_seconds=1.0)
     kept: list[Any] = []
-    spec.measure(source, (3,), kept.append)
+    spec.heads(source, (3,), kept.append)
     made = drawn(spec, source, kept[-1])
     cells = heat(made)
     assert np.isnan(cells[:3]).all() and cells[3] == pytest.approx(kept[-1].of(3).ablated.numpy(), abs=6e-5)

@@ -32,6 +32,7 @@ from mta_viz.model.plans import (
     check_plan,
     everything_to_identity,
     from_address,
+    plan_as_data,
     plan_from_data,
     plan_from_text,
     to_address,

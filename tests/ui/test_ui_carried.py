@@ -132,8 +132,8 @@ def changed(**members: bytes) -> bytes:
     ("members", "says"),
     [
         ({"1": b"abd"}, "given/1.txt is damaged: its sha256 is another"),
-        ({"1": None}, "one of its files is not there"),
-        ({"0": b"x" * 3000}, "files are larger than"),
+        ({"1": None}, "it has no given/1.txt"),
+        ({"0": b"x" * 3000}, "its given/0.txt is larger than"),
     ],
 )
 def test_files_that_are_not_as_they_were_are_refused(members, says, monkeypatch):

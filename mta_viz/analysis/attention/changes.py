@@ -129,20 +129,6 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
     return {after: whole.result(row_sums=False) for after, whole in wholes.items()}
 
 
-def changed_map(
-    before: Trace, after: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512
-) -> DifferenceMap:
-    """A head's map in the run `after` minus that in `before`, runs of one prompt by two models.
-
-    Exact when the prompt fits `max_cells`, else pooled slab by slab.
-    """
-    whole = _whole(before, layer, head, (stage, stage), max_cells)
-    slabs = (run.slabs(layer, stage) for run in (after, before))
-    for (first_row, edited), (_, original) in zip(*slabs, strict=True):
-        whole.add(edited[head].float() - original[head].float(), first_row)
-    return whole.result(row_sums=False)
-
-
 def _whole(
     trace: Trace, layer: int, head: int, step: tuple[Stage, Stage], max_cells: int
 ) -> WholeMap[DifferenceMap]:
@@ -167,7 +153,7 @@ class StageStatistics:
     (sum |w|)^2 / sum w^2: 1 for one key, n for n equal ones. At score stages, which a constant per
     row does not change, they are those of the row's softmax, "as if the softmax came here".
     `entropy` in nats, only at the softmax, where rows are probabilities. Effective keys and entropy
-    are NaN in rows with sum |w| below 1e-8 (`n_empty_rows`) and in those that hold NaN or inf.
+    are NaN in rows with sum |w| below 1e-8 and in those that hold NaN or inf.
     """
 
     stage: Stage
@@ -182,11 +168,6 @@ class StageStatistics:
         """Smallest, median and largest row sum."""
         sums = self.row_sums
         return float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
-
-    @property
-    def n_empty_rows(self) -> int:
-        """Rows with sum |w| below 1e-8."""
-        return int((self.absolute_sums < EMPTY_ROW).sum())
 
     @property
     def n_negative_rows(self) -> int:

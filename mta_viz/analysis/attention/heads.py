@@ -108,23 +108,16 @@ class HeadScores(Printed):
 
         Raises PromptError for a score that was not measured.
         """
-        shape = self.rows_left_out.shape
-        heads = [(layer, head) for layer in range(shape[0]) for head in range(shape[1])]
-        if key is not None:
-            heads = [(head.layer, head.head) for head in ranking(self, key)]
-        shown = [score for score in self.scores if key in (None, score.key)]
+        keys = [score.key for score in self.scores if key in (None, score.key)]
+        heads = {(row["layer"], row["head"]): row for row in self.table().records()}
+        order = list(heads) if key is None else [(head.layer, head.head) for head in ranking(self, key)]
         return {
             "query": self.query,
             "span": self.span and asdict(self.span),
             "scores": [
-                {"key": score.key, "name": score.name, "unit": score.unit, "definition": score.definition}
-                for score in shown
+                {name: getattr(score, name) for name in _TEXTS} for score in self.scores if score.key in keys
             ],
-            "heads": [
-                {"layer": layer, "head": head}
-                | {score.key: float(self.values[score.key][layer, head]) for score in shown}
-                for layer, head in heads
-            ],
+            "heads": [{name: heads[place][name] for name in ("layer", "head", *keys)} for place in order],
         }
 
     def table(self) -> Table:

@@ -186,7 +186,7 @@ def stages_table(maps: Mapping[Stage, AttentionMap], tokens: Tokens) -> Table:
     """The rows of several stages of a head, in the order they are computed; all exact or all pooled."""
     ordered = [maps[stage] for stage in Stage if stage in maps]
     columns = _EXACT if ordered[0].pooled is None else _POOLED
-    rows = (row for attention in ordered for row in attention.rows(tokens))
+    rows = (row for head_map in ordered for row in head_map.rows(tokens))
     return Table.of(("layer", "head", "stage", *columns, "masked"), rows)
 
 

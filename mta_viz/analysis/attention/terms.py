@@ -135,10 +135,6 @@ class Decomposition(Printed):
         others = [term for term in self.terms if term is not own and term.product != 0]
         return Cause(own.source if own else None, self.value, own, others[0] if others else None)
 
-    def rest(self, shown: int) -> float:
-        """Sum of the products of all terms but the `shown` largest."""
-        return sum((term.product for term in self.terms[shown:]), 0.0)
-
 
 @dataclass(frozen=True)
 class Window:

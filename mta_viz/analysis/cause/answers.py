@@ -176,21 +176,22 @@ def rerun(trace: Trace, plan: Sequence[Intervention], progress: Progress | None 
 def answer_board(meter: AnswerMeter, edited_run: Trace, plan: Sequence[Intervention]) -> Board:
     """Both runs' answers. Raises MtaVizError where a run's logits are NaN."""
     after = meter.log_probability(plan)
-    return Board(tuple(plan), meter.answer, meter.before, after, _top(meter.trace, edited_run))
+    top = tuple(TokenChange(*token) for token in likeliest(meter.trace, edited_run))
+    return Board(tuple(plan), meter.answer, meter.before, after, top)
 
 
-def _top(original: Trace, edited_run: Trace) -> tuple[TokenChange, ...]:
-    last = len(original.tokens) - 1
+def likeliest(a: Trace, b: Trace) -> list[tuple[int, str, float, float]]:
+    """A's five likeliest next tokens, then those of B's five that are not among them.
+
+    Id, label, probability in A and in B; the ids mean the same in both. Raises MtaVizError where a run's
+    logits are NaN.
+    """
     pieces: dict[int, str] = {}
-    for run in (original, edited_run):
-        pieces |= {token.id: token.piece for token in top_tokens(run, last, TOP) if token.id not in pieces}
-    before, after = (
-        run.logits(slice(last, last + 1))[0].softmax(0)[list(pieces)].tolist()
-        for run in (original, edited_run)
-    )
-    return tuple(
-        TokenChange(*pieces_of, *p) for pieces_of, *p in zip(pieces.items(), before, after, strict=True)
-    )
+    for run in (a, b):
+        tokens = top_tokens(run, len(run.tokens) - 1, TOP)
+        pieces |= {token.id: token.piece for token in tokens if token.id not in pieces}
+    before, after = (run.logits(slice(-1, None))[0].softmax(0)[list(pieces)].tolist() for run in (a, b))
+    return [(*token, *p) for token, *p in zip(pieces.items(), before, after, strict=True)]
 
 
 def unchanged_without_a_plan(trace: Trace) -> bool:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention.maps import AttentionMap, Pooler
+from mta_viz.analysis.attention.maps import AttentionMap, WholeMap
 from mta_viz.analysis.cause.answers import Answer, answer_after
 from mta_viz.analysis.cause.attribution import (
     MOST_TOKENS,
@@ -391,10 +391,6 @@ def _layer(
 
 
 def _drawn(layer: int, head: int, stage: Stage, values: Float[Tensor, "query key"]) -> AttentionMap:
-    block = -(-len(values) // CELLS)
-    if block == 1:
-        return AttentionMap(layer, head, stage, values.clone(), 0, 0)
-    pooler = Pooler(block, len(values))
-    pooler.add(values)
-    pooled = pooler.result()
-    return AttentionMap(layer, head, stage, pooled.values, 0, 0, block, pooled=pooled)
+    whole = WholeMap(AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0), len(values), CELLS)
+    whole.add(values, 0)
+    return whole.result(row_sums=False)

@@ -61,6 +61,17 @@ class Responsibility:
         gap = abs(float(self.values.double().sum() - self.heads.double().sum()))
         return gap / max(float(self.values.abs().double().sum()), 1e-30)
 
+    def as_data(self) -> dict[str, Any]:
+        """The sums as plain values."""
+        sums = {"sources": self.sources.tolist(), "targets": self.heads.tolist()}
+        return {"layer": self.layer, "total": self.total, "error": self.error, **sums}
+
+    def cells_as_data(self) -> dict[str, Any]:
+        """The cells as plain values, the largest by themselves too."""
+        cells = [vars(cell) for cell in largest_cells(self)]
+        place = {"layer": self.layer, "first_query": self.first_query}
+        return {**place, "cells": cells, "values": self.values.tolist()}
+
 
 def responsibility(
     trace: Trace, layer: int, position: int, token: int, *, against: int | None = None
@@ -229,8 +240,8 @@ class ResponsiblePrompt(Printed):
             "position": self.layers[0].position,
             "logit": self.logit,
             "held_fixed": FIXED,
-            "layers": [_summary(layer) for layer in self.layers],
-            **({} if layer is None else _cells(self.layers[layer])),
+            "layers": [own.as_data() for own in self.layers],
+            **({} if layer is None else self.layers[layer].cells_as_data()),
         }
 
 
@@ -278,22 +289,3 @@ def largest_cells(layer: Responsibility, count: int = CELLS) -> tuple[Responsibl
         )
         for at in chosen
     )
-
-
-def _summary(layer: Responsibility) -> dict[str, Any]:
-    return {
-        "layer": layer.layer,
-        "total": layer.total,
-        "error": layer.error,
-        "sources": layer.sources.tolist(),
-        "targets": layer.heads.tolist(),
-    }
-
-
-def _cells(layer: Responsibility) -> dict[str, Any]:
-    return {
-        "layer": layer.layer,
-        "first_query": layer.first_query,
-        "cells": [vars(cell) for cell in largest_cells(layer)],
-        "values": layer.values.tolist(),
-    }

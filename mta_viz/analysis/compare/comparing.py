@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
-from mta_viz.analysis.cause.answers import Answer, AnswerMeter, answer_after, rerun
+from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
 from mta_viz.analysis.compare.maps import Agreement, Spans, agreement, asked_spans, same_vocabulary
 from mta_viz.analysis.compare.pairs import (
     FEWEST,
@@ -27,7 +27,6 @@ from mta_viz.analysis.compare.pairs import (
     pairs_by_index,
     pairs_by_needle,
     pairs_by_similarity,
-    same_weights,
 )
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.errors import MtaVizError, PromptError
@@ -40,8 +39,6 @@ from mta_viz.run.tracing import Progress, Prompt, Trace, capture
 from mta_viz.tables import Row as TableRow
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-
-TOP = 5
 
 
 @dataclass(frozen=True)
@@ -82,22 +79,14 @@ def answer_pairs(a: Trace, b: Trace, text: str | None, *, same_ids: bool) -> tup
 
     `text`: the answer; None as in `answer_after`. Raises PromptError for an answer that cannot be written.
     """
-    own, plan = answer_after(a, text), plan_between(a, b)
-    meter = AnswerMeter(a, own)
-    after = meter.log_probability(plan) if plan else _in(b, own, _words(a, own), same_ids)
-    pairs = [AnswerPair("A", own.text, own.source, meter.before, after)]
-    other = None if plan or text else answer_after(b)
+    own = answer_after(a, text)
+    log_p = _in(b, own, _words(a, own), same_ids)
+    pairs = [AnswerPair("A", own.text, own.source, AnswerMeter(a, own).before, log_p)]
+    other = None if text else answer_after(b)
     if other is not None and other.source == "needle" and other.text != own.text:
         log_p = _in(a, other, _words(b, other), same_ids)
         pairs.append(AnswerPair("B", other.text, other.source, log_p, AnswerMeter(b, other).before))
     return tuple(pairs)
-
-
-def plan_between(a: Trace, b: Trace) -> Plan:
-    """What was done to A's model to get B's run of the same prompt; empty where B is no edited A."""
-    before, after = a.model.plan, b.model.plan
-    edited = same_weights(a.model, b.model) and a.tokens.ids == b.tokens.ids
-    return after[len(before) :] if edited and after[: len(before)] == before else ()
 
 
 def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
@@ -105,21 +94,11 @@ def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
 
     Raises MtaVizError where a run's logits are NaN.
     """
+    if same_ids:
+        return tuple(TokenPair(piece, *p) for _, piece, *p in likeliest(a, b))
     first, second = (top_tokens(run, len(run.tokens) - 1, TOP) for run in (a, b))
-    if not same_ids:
-        return (
-            *(TokenPair(token.piece, token.probability, None) for token in first),
-            *(TokenPair(token.piece, None, token.probability) for token in second),
-        )
-    pieces = {token.id: token.piece for token in (*second, *first)}
-    ids = list(dict.fromkeys(token.id for token in (*first, *second)))
-    p_a, p_b = (_probabilities(run, ids) for run in (a, b))
-    return tuple(TokenPair(pieces[at], *p) for at, *p in zip(ids, p_a, p_b, strict=True))
-
-
-def _probabilities(run: Trace, ids: Sequence[int]) -> list[float]:
-    last = len(run.tokens) - 1
-    return run.logits(slice(last, last + 1))[0].softmax(0)[list(ids)].tolist()
+    own = tuple(TokenPair(token.piece, token.probability, None) for token in first)
+    return (*own, *(TokenPair(token.piece, None, token.probability) for token in second))
 
 
 def _in(run: Trace, answer: Answer, text: str | None, same_ids: bool) -> float:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.changes import DifferenceMap
-from mta_viz.analysis.attention.maps import Facts, Pooler
+from mta_viz.analysis.attention.maps import WholeMap
 from mta_viz.analysis.attention.spans import Span, check_span, needle_spans
 from mta_viz.analysis.attention.spans import find as search
 from mta_viz.config import ModelConfig
@@ -169,18 +170,12 @@ def compared_map(
     """
     if shared.n == 0:
         raise PromptError(shared.why)
-    block = -(-shared.n // max_cells)
     beside = stage_beside(b.model.config, second[0], stage)
-    pooler, facts, rows = Pooler(block, shared.n), Facts(), list[Tensor]()
+    facts: dict[str, Any] = {"before": beside, "other": second, "unlike": shared.unlike}
+    whole = WholeMap(ComparedMap(*first, stage, torch.zeros(0, 0), 0, 0, **facts), shared.n, max_cells)
     for start, values in _differences(a, b, (*first, stage), (*second, beside), shared):
-        facts.add(values, start, 0)
-        pooler.add(values) if block > 1 else rows.append(values)
-    pooled = pooler.result() if block > 1 else None
-    difference = ComparedMap(
-        *first, stage, torch.cat(rows) if pooled is None else pooled.values, 0, 0, block, pooled=pooled,
-        before=beside, other=second, unlike=shared.unlike,
-    )  # fmt: skip
-    return facts.on(difference, whole_rows=False)
+        whole.add(values, start)
+    return whole.result(row_sums=False)
 
 
 def _differences(

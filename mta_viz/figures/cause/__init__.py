@@ -31,7 +31,7 @@ from mta_viz.analysis.cause.sweeps import (
 )
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.beside import EditedMaps, Head, older_cell, older_spans, original_beside
 from mta_viz.figures.cause.attribution import (
     CELL_KINDS,
@@ -85,7 +85,7 @@ def grid(config: ModelConfig, values: Mapping[Head, float]) -> Float[np.ndarray,
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfSweep(NamedFigure[Rows]):
+class OfSweep(Measured[Rows]):
     """Interventions one at a time, and what each adds to the answer's log-probability; nothing else changes.
 
     `answer`: None is the number the prompt asks for, else the likeliest token. `selected` (layer, head) is
@@ -94,11 +94,6 @@ class OfSweep(NamedFigure[Rows]):
 
     answer: str | None = None
     selected: Head | None = None
-
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """What the rows are kept by."""
-        raise NotImplementedError
 
     def tried(self, config: ModelConfig) -> Plan:
         """Each intervention of the sweep."""
@@ -110,10 +105,6 @@ class OfSweep(NamedFigure[Rows]):
         if not tried:
             raise MtaVizError("this model has nothing of this kind; sweep over heads off instead")
         return sweep(meter_of(source, self.answer), tried, source.progress)
-
-    def result(self, source: Source) -> Rows:
-        """Measured once for all figures of it."""
-        return source.remember(lambda: self.measure(source), *self.key)
 
     def table(self, source: Source, result: Rows) -> Table:
         """A line an intervention."""
@@ -167,15 +158,11 @@ class PatchedHeads(OfSweep):
     """Each head's output in turn as in the run of another `prompt` of equally many tokens."""
 
     prompt: str | tuple[int, ...]
+    hangs_on = ("prompt", "answer")
 
     def file_parts(self) -> tuple[object, ...]:
         """Without the prompt, which may be long."""
         return (self.name,)
-
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """By the other prompt."""
-        return "patched heads", self.prompt, self.answer
 
     def tried(self, config: ModelConfig) -> Plan:
         """Every head's patch."""
@@ -229,10 +216,6 @@ class TaskAccuracy(NamedFigure[Effects]):
             width=MAP_PX,
         )
 
-    def table(self, source: Source, result: Effects) -> Table:
-        """All kernels measured."""
-        return result.table()
-
     def caption(self, source: Source, result: Effects) -> str:
         """The unchanged model's accuracy."""
         return f"Without: {result.accuracy:.3f} right."
@@ -255,15 +238,11 @@ def _accuracy_words(effect: Effect) -> str:
 
 @named("greedy-set")
 @dataclass(frozen=True, kw_only=True)
-class NeededKernels(NamedFigure[GreedySet]):
+class NeededKernels(Measured[GreedySet]):
     """A set of kernels the answer needs, found greedily, beside random sets of its size."""
 
     answer: str | None = None
-
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """What the set is kept by."""
-        return "greedy set", self.answer
+    hangs_on = ("answer",)
 
     def measure(self, source: Source) -> GreedySet:
         """From the kernels' sweep, which is made where it is not there."""
@@ -274,17 +253,9 @@ class NeededKernels(NamedFigure[GreedySet]):
             meter, alone, progress=lambda done: source.progress(SWEEP_SHARE + (1 - SWEEP_SHARE) * done)
         )
 
-    def result(self, source: Source) -> GreedySet:
-        """Measured once."""
-        return source.remember(lambda: self.measure(source), *self.key)
-
     def draw(self, source: Source, result: GreedySet) -> Figure:
         """The set's change on a line, those of random sets beside it."""
         return set_beside_random(result.change, result.random, width=SET_PX)
-
-    def table(self, source: Source, result: GreedySet) -> Table:
-        """A line a set."""
-        return result.table()
 
     def caption(self, source: Source, result: GreedySet) -> str:
         """How it was found."""

@@ -4,7 +4,7 @@ By integrated gradients or by ablation, or exactly, by folding the maps back. A 
 a page hands in what it measured already.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
@@ -26,7 +26,7 @@ from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
 from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, responsibilities
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
-from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_map
@@ -40,7 +40,6 @@ from mta_viz.plots.cause import (
     value_limit,
 )
 from mta_viz.plots.theme import Figure, limit_text
-from mta_viz.tables import Table
 
 R = TypeVar("R")
 MAP_PX, WIDTH, ROW_PX, AROUND_PX = 452, 900, 16, 190
@@ -49,7 +48,7 @@ CELL_KINDS = get_args(CellKind)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfAnswer(NamedFigure[R]):
+class OfAnswer(Measured[R]):
     """A figure of what an answer rests on.
 
     `answer`: None is the number the prompt asks for, else the likeliest token; it stands after the token
@@ -80,11 +79,7 @@ class TokenValues(OfAnswer[AttributedPrompt]):
     groups: tuple[tuple[int, ...], ...] | None = None
     max_seconds: float = SECONDS
     spans: tuple[Span, ...] = ()
-
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """What the values are kept by."""
-        return "attribution", self.answer, self.position, self.method, self.baseline, self.groups
+    hangs_on = ("answer", "position", "method", "baseline", "groups", "max_seconds")
 
     def measure(
         self,
@@ -99,10 +94,6 @@ class TokenValues(OfAnswer[AttributedPrompt]):
             after=after,
         )  # fmt: skip
 
-    def result(self, source: Source) -> AttributedPrompt:
-        """Raises PromptError for what cannot be asked."""
-        return source.remember(lambda: self.measure(source), *self.key, self.max_seconds)
-
     def draw(self, source: Source, result: AttributedPrompt) -> Figure:
         """Bars and text are on one scale."""
         values, tokens = result.by_token().numpy(), result.tokens
@@ -115,10 +106,6 @@ class TokenValues(OfAnswer[AttributedPrompt]):
     def outlined(self, result: AttributedPrompt) -> tuple[Span, ...]:
         """The spans before the answer."""
         return tuple(span for span in self.spans if span.stop <= len(result.tokens))
-
-    def table(self, source: Source, result: AttributedPrompt) -> Table:
-        """A line a token."""
-        return result.table()
 
     def caption(self, source: Source, result: AttributedPrompt) -> str:
         """The method under the bars, the rest under the text."""
@@ -151,13 +138,9 @@ class OfMaps(OfAnswer[R]):
 
     stage: str
     max_seconds: float = SECONDS
+    result_of, hangs_on = "attributed heads", ("answer", "position", "stage", "max_seconds")
 
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """What the heads' values are kept by."""
-        return "attributed heads", self.answer, self.position, self.stage, self.max_seconds
-
-    def measure(
+    def heads(
         self,
         source: Source,
         layers: tuple[int, ...] | None = None,
@@ -195,7 +178,7 @@ class HeadSizes(OfMaps[AttributedHeads]):
 
     def result(self, source: Source) -> AttributedHeads:
         """Raises PromptError for a stage no layer has."""
-        return source.remember_with_run(lambda: self.measure(source), *self.key)
+        return source.remember_with_run(lambda: self.heads(source), *self.key)
 
     def draw(self, source: Source, result: AttributedHeads) -> Figure:
         """Layers down and heads across."""
@@ -209,10 +192,6 @@ class HeadSizes(OfMaps[AttributedHeads]):
             return sweep_map("Lost without the map", values, **look)
         score = Score("size", "Summed |attribution|", "nats", "", result.stage, signed=False)
         return value_map(score, values, **look)
-
-    def table(self, source: Source, result: AttributedHeads) -> Table:
-        """A line a head."""
-        return result.table()
 
     def caption(self, source: Source, result: AttributedHeads) -> str:
         """What was done to the maps."""
@@ -243,7 +222,7 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for a stage the layer has not."""
         check_head(source, (self.layer, self.head))
-        measure = source.remember_with_run(lambda: self.measure(source, (self.layer,)), *self.key, self.layer)
+        measure = source.remember_with_run(lambda: self.heads(source, (self.layer,)), *self.key, self.layer)
         return self.shown(source, measure)
 
     def shown(self, source: Source, heads: AttributedHeads) -> MapOnScale:
@@ -301,10 +280,6 @@ class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
         values = np.stack([layer.sources.numpy() for layer in result.layers]).round(4) + 0.0
         title, framed, numbering = "Contribution of source heads", self.selected, source.numbering
         return sweep_map(title, values, unit="logit", numbering_from=numbering, selected=framed, width=MAP_PX)
-
-    def table(self, source: Source, result: ResponsiblePrompt) -> Table:
-        """A line a head."""
-        return result.table()
 
     def caption(self, source: Source, result: ResponsiblePrompt) -> str:
         """What is summed."""

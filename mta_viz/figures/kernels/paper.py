@@ -54,7 +54,7 @@ from mta_viz.plots.kernels.paper import (
 )
 from mta_viz.plots.theme import limit_text, score_text
 
-Tokens = tuple[int, int]  # the first, and the one after the last
+Ends = tuple[int, int]  # the first, and the one after the last
 OWN_BEYOND = "from what is not framed; beyond them the end colours"
 R = TypeVar("R", LayerPicture, KernelBesideMap, MixingOverLayers, MixingByLayer)
 
@@ -113,8 +113,8 @@ class KernelMap(PaperFigure[KernelBesideMap]):
     layer: int | None = None
     head: int | None = None
     where: Place | None = None
-    rows: Tokens | None = None
-    keys: Tokens | None = None
+    rows: Ends | None = None
+    keys: Ends | None = None
     width: Width = "page"
 
     def result(self, source: Source) -> KernelBesideMap:
@@ -137,11 +137,11 @@ class KernelMap(PaperFigure[KernelBesideMap]):
     def _spans(self, source: Source) -> tuple[Span, Span]:
         tokens, mta = source.trace.tokens, source.model.config.mta
         named_spans = needle_spans(tokens)
-        asked = asked_span(named_spans) if self.keys is None else _span(self.keys, "A")
+        asked = asked_span(named_spans) if self.keys is None else _span(self.keys, "A", len(tokens))
         if asked is None:
             raise PromptError("the prompt asks for no needle; name the keys to show")
         if self.rows is not None:
-            return _span(self.rows, "B"), asked
+            return _span(self.rows, "B", len(tokens)), asked
         kernel = mta.pre_kernel or mta.post_kernel or (1, 1)
         return question_span(named_spans, len(tokens), kernel[0]), asked
 
@@ -268,8 +268,10 @@ def every_kernel(config: ModelConfig, width: Width = "page") -> Iterator[NamedFi
             yield HeadKernels(mixing, width=width)
 
 
-def _span(tokens: Tokens, letter: str) -> Span:
-    return Span(f"tokens {tokens[0]}–{tokens[1] - 1}", letter, *tokens)
+def _span(ends: Ends, letter: str, n_tokens: int) -> Span:
+    if ends[1] > n_tokens:
+        raise PromptError(f"the prompt has {n_tokens} tokens; choose rows and keys inside it")
+    return Span(f"tokens {ends[0]}–{ends[1] - 1}", letter, *ends)
 
 
 def _text(result: KernelBesideMap, span: Span) -> str:

@@ -30,7 +30,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, edited_run
 from mta_viz.ui.shell.sidebar import request_run, use_prompt
 from mta_viz.ui.shell.uploads import keep_upload
-from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain, save_csv
+from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain
 
 
 @dataclass(frozen=True)
@@ -268,4 +268,11 @@ def _draw_maps(page: Page, trace: StoredTrace) -> None:
     figure = drawn(spec, Source(trace.model, trace, numbering=numbering))
     chart(figure.figure, "run.map", alt=f"The map of the opened run at {stage.value.long}")
     caption(figure.caption)
-    save_csv(("run", *spec.file_parts()), figure.table.csv, "run.map")
+    st.download_button(
+        "CSV",
+        data=lambda: figure.table.csv().encode(),
+        file_name=file_name("run", *spec.file_parts(), suffix="csv"),
+        mime="text/csv",
+        key="save.run.map.csv",
+        on_click="ignore",
+    )

@@ -81,7 +81,9 @@ def save_line(figure: Drawn, words: str | None = None) -> None:
 
 def save_button(figure: Drawn) -> None:
     """Opens the window in which a figure or a table is saved. Each file is made only when it is asked for."""
-    key = f"save.{figure.spec.name}.{abs(hash(figure.spec))}"
+    alike = [spec for spec in state.part(OnPage).drawn if spec.name == figure.spec.name]
+    number = alike.index(figure.spec)
+    key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
     if st.button("Save", icon=":material/download:", key=key):
         export_drawn(figure)
 

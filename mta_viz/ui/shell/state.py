@@ -268,6 +268,11 @@ def borrow(name: str, value: Any) -> str:
     return key
 
 
+def shown_by(widget: str) -> Any:
+    """What the widget of this key shows now: for what runs after a change of it."""
+    return st.session_state[widget]
+
+
 def parameters() -> dict[str, str]:
     """What the address holds: selection, prompt, plan, crop and spans, and the settings of this page."""
     link = session().link

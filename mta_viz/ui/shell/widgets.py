@@ -13,7 +13,6 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from mta_viz.exporting.saved import file_name
 from mta_viz.plots.theme import Figure
 
 
@@ -99,18 +98,6 @@ def chart(
 def side_by_side(name: str) -> DeltaGenerator:
     """Room for three maps of one size, as large as fits; style.css shares it out."""
     return st.container(key=f"beside-{name}")
-
-
-def save_csv(name: tuple[object, ...], csv: Callable[[], str], key: str) -> None:
-    """One button that saves a table's numbers, inside a window, which can open no other."""
-    st.download_button(
-        "CSV",
-        data=lambda: csv().encode(),
-        file_name=file_name(*name, suffix="csv"),
-        mime=MIME_TYPES["csv"],
-        key=f"save.{key}.csv",
-        on_click="ignore",
-    )
 
 
 def picked(widget: str) -> int | None:

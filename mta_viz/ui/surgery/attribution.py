@@ -174,7 +174,7 @@ class Latest:
 
 def _measured(page: Page, spec: TokenValues) -> AttributedPrompt | None:
     """What is there so far; gradients that are not complete go on from there at another press."""
-    question, latest = (page.key, *spec.key), state.part(Latest)
+    question, latest = (page.key, *replace(spec, max_seconds=0.0).key), state.part(Latest)
     if latest.question != question:
         latest.question, latest.result, latest.so_far = question, None, None
     last = latest.result
@@ -182,13 +182,12 @@ def _measured(page: Page, spec: TokenValues) -> AttributedPrompt | None:
         return last
     label = "Integrate the gradients" if spec.method == "gradients" else "Replace them one after the other"
     label = label if last is None else f"Go on for at most {spec.max_seconds:g} s more"
-    key = (*spec.key, spec.max_seconds, _steps(last))
 
     def measure(source: Source, keep: Keep) -> AttributedPrompt:
         return spec.measure(source, keep, latest.so_far or latest.result)
 
-    result: AttributedPrompt | None = measured_beside(page, "attribution", key, label, measure)
-    made = work.current("attribution", (page.key, *key))
+    result: AttributedPrompt | None = measured_beside(page, "attribution", spec, label, measure, _steps(last))
+    made = work.current("attribution", (page.key, *spec.key, _steps(last)))
     if made is not None and made.stopped:
         latest.so_far = result
     elif result is not None:
@@ -274,7 +273,7 @@ def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) ->
     which = f"the heads of {len(there)} layers" if len(there) > 1 else "this layer's heads"
     label = f"Measure {which}, gradients for at most {seconds:g} s a layer"
     heads: AttributedHeads | None = measured_beside(
-        page, "heads", spec.key, label, lambda source, keep: spec.measure(source, layers, keep)
+        page, "heads", spec, label, lambda source, keep: spec.heads(source, layers, keep)
     )
     if heads is None:
         return

@@ -13,7 +13,7 @@ import streamlit as st
 
 from mta_viz.analysis.cause.answers import Answer, Board, answer_board, unchanged_without_a_plan
 from mta_viz.analysis.cause.attributed_prompt import ask
-from mta_viz.figures.base import Source
+from mta_viz.figures.base import Measured, Source
 from mta_viz.figures.cause import meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.plots.theme import cut, probability_text, score_text
@@ -88,18 +88,24 @@ def _draw_badge(page: Page) -> None:
 
 
 def measured_beside(
-    page: Page, name: str, key: tuple[Hashable, ...], label: str, measure: Callable[[Source, Keep], Any]
+    page: Page,
+    name: str,
+    spec: Measured[Any],
+    label: str,
+    measure: Callable[[Source, Keep], Any] | None = None,
+    *more: Hashable,
 ) -> Any | None:
-    """The result of `measure(source, keep)`; before it is there its button, or how far it is.
+    """The figure's result; before it is there its button, or how far it is.
 
-    `key` is that under which the page's figures remember the result, which are then not measured again.
+    `measure(source, keep)` stands for the figure's own, which keeps nothing by the way; `more` of the key.
     """
     source = source_of(page)
 
     def do(work: Work, keep: Keep) -> Any:
-        return measure(replace(source, progress=work.report), keep)
+        own = replace(source, progress=work.report)
+        return spec.measure(own) if measure is None else measure(own, keep)
 
-    return measured(Measurement(name, (page.key, *key), label, do))
+    return measured(Measurement(name, (page.key, *spec.key, *more), label, do))
 
 
 @dataclass

@@ -69,7 +69,7 @@ def draw_sweep(page: Page, selected: Selected) -> None:
     wheres = list(dict.fromkeys(map(where_of, tried)))
     specs = {where: Sweep(where=where, answer=answer, selected=place) for where in wheres}
     first, label = specs[wheres[0]], f"Run the sweep: {len(tried)} {KINDS[kind]}"
-    rows = measured_beside(page, "sweep", first.key, label, lambda source, keep: first.measure(source))
+    rows = measured_beside(page, "sweep", first, label)
     if rows is not None:
         with st.container(horizontal=True):
             for where, spec in specs.items():
@@ -124,8 +124,7 @@ def draw_greedy_set(page: Page, selected: Selected) -> None:
         return
     caption(CRITERION)
     spec = NeededKernels(answer=ANSWER.value or None)
-    label = "Find a set"
-    needed = measured_beside(page, "needed", spec.key, label, lambda source, keep: spec.measure(source))
+    needed = measured_beside(page, "needed", spec, "Find a set")
     if needed is not None:
         _draw_set(page, spec, needed)
 
@@ -199,8 +198,7 @@ def draw_patch(page: Page, selected: Selected) -> None:
         label = f"Patch {head_name(*place, page.numbering)}"
         st.button(label, key="patch.add", on_click=plan.add, args=(PatchHead(*place, stage, other),))
     spec = PatchedHeads(prompt=other, answer=ANSWER.value or None, selected=place)
-    label = "Patch each head's output in turn"
-    rows = measured_beside(page, "patched", spec.key, label, lambda source, keep: spec.measure(source))
+    rows = measured_beside(page, "patched", spec, "Patch each head's output in turn")
     if rows is not None:
         show(source_of(page), spec, on_head, result=rows, widget=f"patch.{page.key}.{key_of(other)}")
 

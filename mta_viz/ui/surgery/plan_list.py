@@ -24,7 +24,7 @@ from mta_viz.model.interventions import (
 )
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
-from mta_viz.ui.shell import plan
+from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
@@ -64,12 +64,11 @@ def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disable
 
 
 def _draw_strength(index: int, intervention: ScaleTowardsIdentity) -> None:
-    key = f"plan.strength.{index}"
+    key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
 
     def take() -> None:
-        plan.put(index, replace(intervention, strength=st.session_state[key] / 100))
+        plan.put(index, replace(intervention, strength=state.shown_by(key) / 100))
 
-    st.session_state[key] = round(100 * intervention.strength)
     words = "Strength: 0 % as learned, 100 % identity"
     st.slider(words, 0, 100, step=5, format="%d %%", key=key, on_change=take)
 
@@ -213,7 +212,7 @@ def _draw_grid(kernel: _Kernel) -> None:
 
     def take() -> None:
         changed = kernel.taps.copy()
-        for row, values in st.session_state[key]["edited_rows"].items():
+        for row, values in state.shown_by(key)["edited_rows"].items():
             for name, value in values.items():
                 if name in columns and value is not None and np.isfinite(value):
                     changed[int(row), columns.index(name)] = value

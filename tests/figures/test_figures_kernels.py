@@ -1,0 +1,365 @@
+"""The named figures of kernels, without a page: what they show, their numbers, and older files of them."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mta_viz.analysis.cause.effects import FILE, Effect, Effects, Estimate, write_effects
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.table import kernel_frame
+from mta_viz.checkpoint.history import HISTORY_FILE
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.native import write_native
+from mta_viz.config import MTAOptions
+from mta_viz.errors import MtaVizError
+from mta_viz.figures import figure, spec
+from mta_viz.figures.base import Source
+from mta_viz.figures.kernels import OLDER
+from mta_viz.figures.kernels.card import card_kernel
+from mta_viz.figures.kernels.gallery import kernel_rows
+from mta_viz.figures.kernels.layer import NoHistory
+from mta_viz.figures.kernels.paper import every_kernel
+from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import capture, load
+from tests.tiny_models import FULL, config, random_weights, write_models, write_wide
+
+ASSETS = Path(__file__).parents[2] / "assets"
+NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
+LAYER = "blocks.1.attn."
+
+
+def write(folder: Path, mta: MTAOptions) -> Path:
+    """Head 1 of zeros, 2 with NaN, 3 a diagonal; of the head mixing a row of zeros and one infinite."""
+    shapes = config(mta, 258)
+    weights = random_weights(shapes)
+    kernels = weights[LAYER + "kernel_pre"]
+    kernels[1] = 0
+    kernels[2, 0, :2] = torch.nan
+    if kernels.shape[1:] == (6, 11):
+        for lag in range(6):
+            kernels[3, 5 - lag, 5 - lag] = 3
+        weights[LAYER + "head_pre"][0, 2] = 0
+        weights[LAYER + "head_pre"][0, 3, 0] = torch.inf
+    write_native(folder, shapes, weights, tokenizer_name="bytes", tokenizer_path=None, dtype=torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    write_models(root)
+    write(root / "odd", FULL)
+    write(root / "two-rows", MTAOptions(pre_kernel=(2, 9)))
+    write_wide(root / "wide")
+    return root
+
+
+@pytest.fixture
+def tiny(models) -> HookedMTA:
+    return load(models / "tiny-mta")
+
+
+@pytest.fixture
+def odd(models) -> HookedMTA:
+    return load(models / "odd")
+
+
+def ids(drawn) -> list[str]:
+    """The kernels one can click on, in order."""
+    targets = next(trace for trace in drawn.figure.data if trace.meta == "targets")
+    return [target[0] for target in targets.customdata]
+
+
+def texts(drawn) -> list[str]:
+    return [text for trace in drawn.figure.select_traces({"mode": "text"}) for text in trace.text]
+
+
+def words(drawn) -> str:
+    return " ".join(note.text for note in drawn.figure.layout.annotations)
+
+
+def test_every_kernel_is_a_tile_and_every_mixing_row_a_target(tiny):
+    kernels = figure("kernel-gallery", tiny)
+    mixing = figure("kernel-gallery", tiny, places=("head_pre", "head_post"))
+    assert len(ids(kernels)) == 2 * 2 * 4 and len(ids(mixing)) == 4 * 2 * 4
+    assert ids(kernels)[5] == "post 1 1" and ids(mixing)[0] == "head_pre 0 0"
+    assert len(kernels.table.rows) == 16 * 66
+    assert kernels.table.columns == ("kernel", "row", "column", "value")
+    assert "Hatched: own taps" in kernels.caption
+    assert mixing.spec.file_parts() == ("kernels", "head_pre")
+
+
+def test_a_query_leaves_its_rows_and_a_sort_puts_the_largest_first(tiny):
+    query = figure("kernel-gallery", tiny, query="layer >= 3 and post, head != 1")
+    assert ids(query) == ["post 3 0", "post 3 2", "post 3 3"]
+    rows = figure("kernel-table", tiny, sort="diagonal").result
+    values = [row["diagonal"] for row in rows]
+    there = [value for value in values if value is not None]
+    assert values[:16] == there == sorted(there, reverse=True) and len(there) == 16
+    first = rows[0]
+    tiles = figure("kernel-gallery", tiny, sort="diagonal")
+    assert ids(tiles)[0] == f"{first['where']} {first['layer']} {first['head']}"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"query": "layer > 99"}, "no kernel pre or post of this model is left"),
+        ({"query": "diagonl > 0.5"}, "Near it: diagonal"),
+        ({"places": ("pre", "head_pre")}, "not both"),
+        ({"sort": "beauty"}, "cannot be sorted by 'beauty'"),
+    ],
+)
+def test_a_gallery_that_cannot_be_says_why(tiny, more, told):
+    with pytest.raises(MtaVizError, match=told):
+        figure("kernel-gallery", tiny, **more)
+
+
+def test_one_kernel_is_framed_on_a_copy(tiny):
+    framed = figure("kernel-gallery", tiny, layer=3, head=2, where="post")
+    assert len(framed.figure.layout.shapes) == 2 and not figure("kernel-gallery", tiny).figure.layout.shapes
+
+
+def test_broken_kernels_are_named_on_their_tile(models):
+    assert {"NaN/inf: 1", "!"} <= set(texts(figure("kernel-gallery", load(models / "tiny-nan"))))
+
+
+def test_the_paper_s_large_shape_is_drawn_and_says_that_numbers_do_not_fit(models):
+    drawn = figure("kernel-gallery", load(models / "wide"), numbers=True)
+    assert len(ids(drawn)) == 192 and "Numbers need cells of 26 px" in drawn.caption
+
+
+def test_the_table_as_csv_is_the_data_frame_s(tiny):
+    drawn = figure("kernel-table", tiny)
+    assert drawn.table.csv() == kernel_frame(drawn.result).to_csv(index=False, lineterminator="\n")
+    assert len(drawn.table.rows) == 48 and drawn.figure is None
+
+
+def test_a_card_s_numbers_are_the_taps(odd):
+    drawn = figure("kernel-taps", odd, layer=1, head=3)
+    taps = odd.state_dict()[LAYER + "kernel_pre"][3].double()
+    assert [row[2] for row in drawn.table.rows] == taps.flatten().tolist()
+    assert drawn.spec.file_parts() == ("kernel-taps", "L1", "H3", "pre")
+    hidden = figure("kernel-taps", odd, layer=1, head=3, hide_own=True)
+    assert "(hidden)" in json.dumps(hidden.figure.to_plotly_json(), default=str)
+    with pytest.raises(MtaVizError, match="no kernel before the softmax in layer 0, head 0"):
+        figure("kernel-taps", odd, layer=0, head=0)
+
+
+def test_the_probe_tests_the_name_and_another_its_own_claim(odd):
+    own = figure("kernel-probe", odd, layer=1, head=3)
+    assert (own.result.probe, own.result.claim, own.result.acts) == ("sequence", "diagonal", True)
+    run = figure("kernel-probe", odd, layer=1, head=3, probe="run of keys")
+    assert run.result.claim in ("edge-first", "edge-last") and len(run.table.rows) == run.result.before.size
+    for head in (1, 2):
+        with pytest.raises(MtaVizError, match="cannot be probed"):
+            figure("kernel-probe", odd, layer=1, head=head)
+    with pytest.raises(MtaVizError, match="no probe 'x'"):
+        figure("kernel-probe", odd, layer=1, head=3, probe="x")
+
+
+def test_scores_near_kernels_and_frequencies_of_a_kernel(odd, models):
+    place = {"layer": 1, "head": 3}
+    scores = dict(figure("kernel-scores", odd, **place).table.rows)
+    assert scores["shape"] == "diagonal" and scores["layer"] == 1
+    near = figure("nearest-kernels", odd, **place)
+    assert KernelId(1, 3, "pre") not in dict(near.result.near) and len(near.result.near) == 4
+    assert len(near.table.rows) == 4 * 66
+    waves = figure("kernel-frequencies", odd, **place)
+    assert len(waves.table.rows) == 64 * 64 and waves.figure is not None
+    with pytest.raises(MtaVizError, match="no tap besides its own"):
+        figure("nearest-kernels", odd, layer=1, head=1)
+
+
+@pytest.mark.parametrize("where", ["head_pre", "head_post"])
+def test_a_mixing_row_after_the_softmax_has_length_one(odd, where):
+    drawn = figure("mixing-row", odd, layer=1, head=0, where=where, numbering=1)
+    weights = odd.state_dict()[LAYER + where].double()[0, 0]
+    expected = weights / weights.norm() if where == "head_post" else weights
+    assert drawn.figure.data[0].x == pytest.approx(expected.numpy())
+    assert ("not identified" in drawn.caption) == (where == "head_post") and "H1" in drawn.caption
+    assert {row[0] for row in drawn.table.rows} == {"pre", "post", "head_pre", "head_post"}
+
+
+def test_one_layer_shows_its_kernels_and_says_which_have_some(tiny):
+    drawn = figure("layer-kernels", tiny, layer=1, scale="own")
+    assert "4 kernels of 6 queries x 11 keys" in drawn.caption
+    assert len(drawn.table.rows) == 2 * 4 * 66 + 2 * 16
+    assert figure("layer-mixing", tiny, layer=0).figure.data[0].z.shape == (4, 4)
+    with pytest.raises(MtaVizError, match="layers that have: 1, 3"):
+        figure("layer-kernels", tiny, layer=0)
+
+
+def test_snapshots_share_one_colour_scale_and_curves_one_history():
+    model = load(ASSETS / "blocks-n5-mta")
+    first = figure("training-kernels", model, layer=2, step=0)
+    last = figure("training-kernels", model, layer=2)
+    assert first.figure.data[0].zmax == last.figure.data[0].zmax
+    assert not np.array_equal(first.figure.data[0].z, last.figure.data[0].z, equal_nan=True)
+    assert "after 0 training steps" in first.caption
+    curves = figure("training-curves", model, layer=2, head=1, score="edge_first")
+    assert "edge first" in words(curves)
+    assert len(curves.table.rows) == model.config.n_heads * len(curves.result.steps)
+    with pytest.raises(MtaVizError, match="there are the steps 0, "):
+        figure("training-kernels", model, layer=2, step=9)
+    with pytest.raises(MtaVizError, match="no score 'x'"):
+        figure("training-curves", model, layer=2, score="x")
+
+
+def copied(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).write_bytes((ASSETS / "blocks-n5-mta" / name).read_bytes())
+    return folder
+
+
+def test_without_a_history_the_steps_of_the_run_are_one(tmp_path):
+    for step, factor in (("0000000000", 0.5), ("0000000100", 1.0)):
+        (folder := tmp_path / "checkpoints" / step).mkdir(parents=True)
+        weights = load_file(copied(folder, "params.json", "model.safetensors") / "model.safetensors")
+        key = "layers.1.attention.mta_kernel"
+        save_file(weights | {key: weights[key] * factor}, folder / "model.safetensors")
+    model = load(tmp_path)
+    whole, half = (figure("training-kernels", model, layer=1, step=step) for step in (100, 0))
+    for kernel, smaller in zip(whole.table.rows, half.table.rows, strict=True):
+        assert smaller[-1] == pytest.approx(kernel[-1] / 2)
+
+
+def test_no_history_and_that_of_other_weights_are_said(tmp_path):
+    model = load(copied(tmp_path, "model.safetensors", "params.json"))
+    with pytest.raises(NoHistory, match=HISTORY_FILE):
+        figure("training-kernels", model, layer=1)
+    weights = load_file(copied(tmp_path, HISTORY_FILE) / "model.safetensors")
+    weights["layers.1.attention.mta_kernel"] = weights["layers.1.attention.mta_kernel"] * 2
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(NoHistory, match="belongs to another checkpoint"):
+        figure("training-kernels", load(tmp_path), layer=1)
+
+
+def test_effects_are_drawn_on_one_scale_with_the_kernel_framed(tmp_path):
+    folder = write_models(tmp_path) / "tiny-mta"
+    with pytest.raises(MtaVizError, match="has not been measured"):
+        figure("kernel-effects", load(folder), layer=1, head=2)
+    fall, nothing = Estimate(-0.879, -0.93, -0.8), Estimate(0.001, -0.03, 0.03)
+    never = Estimate(math.nan, math.nan, math.nan)
+    effects = (
+        Effect((KernelToIdentity(1, 2, "pre"),), 0.12, fall, Estimate(-3.2, -4.0, -3.0)),
+        Effect((MixingToIdentity(0, "head_post", 3),), 1.0, nothing, Estimate(0.0, -0.1, 0.1)),
+        Effect((MixingToIdentity(0, "head_post"), KernelToIdentity(1, 2, "pre")), 0.0, never, never),
+    )
+    digest = sha256(folder)
+    write_effects(folder / FILE, Effects(digest, "needle", 120, 0, "4 needles", "0", 0.999, -0.01, effects))
+    drawn = figure("kernel-effects", load(folder), layer=1, head=2)
+    heat = next(trace for trace in drawn.figure.data if trace.type == "heatmap")
+    assert (heat.zmin, heat.zmax) == (-5.0, 5.0)
+    assert any(shape.x0 == 1.5 and shape.y0 == 0.5 for shape in drawn.figure.layout.shapes)
+    assert [row[:4] for row in drawn.table.rows] == [(1, 2, "pre", 0.12), (0, 3, "head_post", 1.0)]
+
+
+def test_a_map_opens_at_the_question_the_asked_needle_and_the_strongest_head(tiny):
+    drawn = figure("kernel-map", capture(tiny, NEEDLE))
+    assert "rows: “The magic number of Oslo is”, columns: “The magic number of Oslo is 12.”" in drawn.caption
+    kernel = drawn.result.kernel
+    again = figure("kernel-map", capture(tiny, NEEDLE), layer=kernel.layer, head=kernel.head, where="pre")
+    assert again.caption == drawn.caption
+    assert again.spec.file_parts() == ("kernel-map", f"L{kernel.layer}", f"H{kernel.head}", "pre")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "told"),
+    [
+        ("Nothing is asked.", {}, "asks for no needle"),
+        (NEEDLE, {"layer": 1}, "go together"),
+        (NEEDLE, {"layer": 1, "head": 9}, "heads 0 to 3"),
+        (NEEDLE, {"layer": 0, "head": 0}, "layers that have: 1, 3"),
+        (NEEDLE, {"rows": (1, 4), "keys": (10, 14)}, "comes after every query"),
+        (NEEDLE, {"rows": (1, 4000)}, "the prompt has"),
+    ],
+)
+def test_a_map_that_cannot_be_says_why(tiny, prompt, more, told):
+    with pytest.raises(MtaVizError, match=told):
+        figure("kernel-map", capture(tiny, prompt), **more)
+
+
+def test_a_map_needs_a_run(tiny):
+    with pytest.raises(MtaVizError, match="give it a prompt"):
+        figure("kernel-map", tiny)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "told"),
+    [
+        ("kernels", "tiny-plain", "no kernels at all: no key-query kernels"),
+        ("head-kernels", "tiny-plain", "no kernels at all: no head mixing"),
+        ("head-diagonal", "tiny-blocks", "this checkpoint has no head mixing"),
+        ("head-ratio", "tiny-blocks", "this checkpoint has no head mixing"),
+    ],
+)
+def test_what_the_model_lacks_is_said(models, name, folder, told):
+    with pytest.raises(MtaVizError, match=told):
+        figure(name, load(models / folder), **({"layer": 0} if name == "kernels" else {}))
+
+
+def test_layers_of_the_mixing_can_be_chosen(tiny):
+    assert texts(figure("head-kernels", tiny, layers=(1, 2)))[-2:] == ["L1", "L2"]
+
+
+def test_every_kernel_is_a_layer_and_place_then_the_mixing():
+    specs = list(every_kernel(config(FULL, 258), "column"))
+    assert [drawn.file_parts() for drawn in specs] == [
+        *(("kernels", layer, where) for where in ("pre", "post") for layer in ("L1", "L3")),
+        *(("head-kernels", where) for where in ("head_pre", "head_post")),
+    ]
+    assert {drawn.width for drawn in specs} == {"column"}
+
+
+@pytest.mark.parametrize(
+    ("key", "view", "name", "parameters"),
+    [
+        ("card.taps", "l=1 h=3 w=post hide_own_tap=true", "kernel-taps", {"hide_own": True}),
+        ("card.scores", "l=1 h=3 w=pre", "kernel-scores", {"layer": 1, "head": 3}),
+        ("card.probe", "l=1 h=3 w=pre", "kernel-probe", {"probe": None}),
+        ("card.row", "l=1 h=3 w=head_post", "mixing-row", {"where": "head_post"}),
+        ("table.kernels", "kernel_sort=priming", "kernel-table", {"sort": "priming", "query": ""}),
+        ("gallery.pre", "kernel_places=post hide_own=false", "kernel-gallery",
+         {"places": ("post",), "hide_own": False}),
+        ("gallery.head_pre", "l=0 w=head_pre kernel_numbers=true", "kernel-gallery",
+         {"places": ("head_pre", "head_post"), "layer": 0, "head": 0, "where": "head_pre", "numbers": True}),
+        ("pre", "l=1 kernel_scale=own", "layer-kernels", {"where": "pre", "scale": "own"}),
+        ("head_post", "l=2", "layer-mixing", {"layer": 2, "where": "head_post"}),
+        ("training.kernels", "l=2 training_step=10", "training-kernels",
+         {"layer": 2, "step": 10, "where": None}),
+        ("training.curves", "l=2 h=1 training_score=priming", "training-curves",
+         {"head": 1, "score": "priming"}),
+        ("effects", "l=1 h=2 w=pre", "kernel-effects", {"layer": 1, "head": 2, "where": "pre"}),
+        ("paper", "l=1 part=Paper", "kernels", {"layer": 1, "where": None, "width": "page"}),
+        ("paper", "figure=head-ratio figure_width=column", "head-ratio", {"width": "column"}),
+        ("paper", "figure=head-kernels figure_layers=0,2 figure_mixing=head_post", "head-kernels",
+         {"layers": (0, 2), "where": "head_post"}),
+        ("paper", "figure=kernel-map l=1 h=2 figure_keys=A_Oslo,_3–7", "kernel-map",
+         {"head": 2, "keys": (3, 8), "rows": None}),
+    ],
+)  # fmt: skip
+def test_files_of_the_version_before_name_these_figures(tiny, key, view, name, parameters):
+    address = dict(part.split("=") for part in view.split())
+    made = OLDER[key](address, Source(tiny))
+    assert made.name == name and parameters.items() <= made.parameters().items()
+    assert spec(name, json.loads(json.dumps(made.parameters()))) == made  # a file keeps it so
+
+
+def test_numbering_changes_names_only(tiny):
+    zero, one = (figure("layer-kernels", tiny, layer=1, numbering=start) for start in (0, 1))
+    assert zero.table == one.table and "L1 " in words(zero) and "L2 " in words(one)
+
+
+def test_a_card_finds_its_row_and_stack(odd):
+    source = Source(odd)
+    card = card_kernel(source, KernelId(1, 3, "pre"))
+    assert card.row in kernel_rows(source) and card.taps.shape == (6, 11)
+    assert replace(card).offsets == card.stack.offsets

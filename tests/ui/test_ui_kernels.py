@@ -1,0 +1,201 @@
+"""The Kernels page as a visitor opens and drives it; what its figures show is tests/figures' business."""
+
+import json
+import time
+
+import pytest
+
+from mta_viz.analysis.kernels.definitions import measured_rates
+from mta_viz.checkpoint.native import write_kernels
+from mta_viz.run.tracing import load
+from tests.tiny_models import write_wide
+from tests.ui.driver import app_at, charts, fine, said, session_of
+
+PAGE = "pages/kernels.py"
+NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
+PAPER = {"part": "Paper figures"}
+
+
+def ids(chart) -> list[str]:
+    """The kernels one can click on a mosaic, in order."""
+    targets = next(trace for trace in chart["data"] if trace.get("meta") == "targets")
+    return [target[0] for target in targets["customdata"]]
+
+
+def kernel(app) -> tuple[int, int, str]:
+    view = session_of(app).selection
+    return view.layer, view.head, view.place
+
+
+def caption_to_copy(app) -> str:
+    """The paper figure's."""
+    (caption,) = [code.value for code in app.get("code") if "heads count from" in code.value]
+    return caption
+
+
+def test_the_gallery_is_filtered_and_an_unread_query_says_where(open_app):
+    app = open_app("tiny-mta", "Hello", PAGE)
+    fine(app)
+    assert "16 kernels:" in said(app) and "expected by chance" in said(app)
+    assert "No key-query kernel in L0, 2" in said(app) and len(app.dataframe[-1].value) == 48
+    app.text_input(key="widget.kernel_query").set_value("layer >= 3 and post, head != 1").run()
+    fine(app)
+    (chart,) = charts(app)
+    assert ids(chart) == ["post 3 0", "post 3 2", "post 3 3"]
+    assert list(app.dataframe[-1].value["head"]) == [0, 2, 3]
+    app.text_input(key="widget.kernel_query").set_value("layer > 99").run()
+    fine(app)
+    assert "No kernel satisfies layer > 99; clear the box" in said(app) and not charts(app)
+    app.text_input(key="widget.kernel_query").set_value("diagonl > 0.5").run()
+    assert not app.exception
+    assert "at character 1" in app.error[0].value and "Near it: diagonal" in app.error[0].value
+
+
+def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
+    app = open_app("tiny-mta", "Hello", PAGE, layer=3, head=2, place="post")
+    fine(app)
+    assert "L3 H2 post" in said(app) and "L3 H2 · after the softmax" in said(app)
+    assert [len(chart["layout"].get("shapes", [])) for chart in charts(app)[:2]] == [2, 0]
+    assert len(charts(app)) == 6  # two mosaics, taps, scores, probe, nearest kernels
+    assert "The next token “" in said(app)  # measured at once on a short prompt
+    app.toggle(key="widget.hide_own_tap").set_value(True)
+    app.toggle(key="widget.card_frequency").set_value(True)
+    app.selectbox(key="card.probe.3.2.post").set_value("run of keys").run()
+    fine(app)
+    assert "(hidden)" in json.dumps(charts(app)) and "In a run of 13 equal keys" in said(app)
+    assert len(charts(app)) == 7
+    app.button(key="card.open.0").click().run()
+    fine(app)
+    assert kernel(app) != (3, 2, "post")
+
+
+def test_arrows_walk_the_shown_kernels_to_a_mixing_row(open_app):
+    app = open_app("tiny-mta", "Hello", PAGE, layer=1, head=3, place="pre")
+    app.button(key="step.kernel.Right").click().run()
+    fine(app)
+    assert kernel(app) == (1, 0, "post")
+    app.button(key="step.kernel.Down").click().run()
+    fine(app)
+    assert kernel(app) == (1, 0, "head_pre") and "What each head" not in said(app)
+    assert "no probe is needed" in said(app) and len(charts(app)) == 4  # mosaics, row, matrix
+
+
+def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run(
+    tmp_path, monkeypatch, open_app
+):
+    write_wide(tmp_path / "wide")
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    app = open_app("wide", "Hello", PAGE, layer=3, head=2, place="post")
+    fine(app)
+    assert "L3 H2 · after the softmax" in said(app) and "This file holds kernels only" in said(app)
+    app = open_app("wide", "Hello", "pages/attention.py")
+    fine(app)
+    assert "for attention maps open the whole model" in said(app)
+
+
+def test_definitions_are_one_click_from_a_card(open_app):
+    app = open_app("tiny-blocks", None, PAGE)
+    fine(app)
+    assert "A two-row kernel cannot show: diagonal" in said(app)
+    app.button(key="to_definitions").click().run()
+    fine(app)
+    shown = [table.value for table in app.dataframe]
+    for table, rates in zip(shown, vars(measured_rates()).values(), strict=True):
+        assert table["n"].tolist() == [rate.n for rate in rates]
+        shares = [float(share.rstrip("%")) / 100 for share in table.iloc[:, 3]]
+        assert shares == pytest.approx([rate.share for rate in rates], abs=6e-4)
+    assert shown[0].iloc[0]["with a name"] == f"{measured_rates().false_names[0].share:.2%}"
+    text = " ".join(str(value) for table in app.table for value in table.value["definition"])
+    assert "1 where earlier and later keys count alike" in text.replace("\\", "")
+    assert "survive Benjamini-Hochberg" in said(app) and "expected by chance" in said(app)
+
+
+def test_the_needle_that_is_asked_for_gets_its_gain(open_app):
+    prompt = "The magic number of Rome is 12. The magic number of Oslo is 77. The magic number of Rome is"
+    app = open_app("tiny-mta", prompt, PAGE, layer=0, head=3, place="head_post")
+    fine(app)
+    assert "“Rome (asked)” gets" in said(app) and "Press Run" not in said(app)
+    assert "has not been measured" in said(app) and "effects " in said(app) and "--task needle" in said(app)
+
+
+def test_one_layer_names_the_layers_that_have_kernels(open_app):
+    app = open_app("tiny-mta", "Hello", PAGE, {"part": "One layer"}, layer=0)
+    fine(app)
+    assert "L0 has no key-query kernel before the softmax. Layers that have one: 1, 3." in said(app)
+    app.selectbox(key="widget.layer").set_value(1).run()
+    fine(app)
+    assert len(charts(app)) == 4 and "4 kernels of 6 queries x 11 keys" in said(app)
+
+
+def test_the_slider_goes_through_the_snapshots(monkeypatch):
+    monkeypatch.delenv("MTA_VIZ_MODELS", raising=False)
+    app = app_at(PAGE, ck="blocks-n5-mta", part="Over training", l="2", h="1").run()
+    fine(app)
+    last = charts(app)[0]["data"][0]
+    app.select_slider(key="widget.training_step").set_value(0)
+    app.selectbox(key="widget.training_score").set_value("edge_first").run()
+    fine(app)
+    first, curves = charts(app)
+    assert "after 0 training steps" in said(app) and "edge first" in json.dumps(curves["layout"])
+    assert first["data"][0]["zmax"] == last["zmax"] and first["data"][0]["z"] != last["z"]
+    app = app_at(PAGE, ck="blocks-n5-transformer", part="Over training").run()
+    fine(app)
+    assert "no key-query kernels" in said(app) and not charts(app)
+
+
+def test_every_paper_figure_has_its_caption_and_width(open_app):
+    app = open_app("tiny-mta", NEEDLE, PAGE, PAPER)
+    for figure in ("kernels", "kernel-map", "head-kernels", "head-diagonal", "head-ratio"):
+        app.segmented_control(key="widget.figure").set_value(figure).run()
+        fine(app)
+        (chart,) = charts(app)
+        assert chart["layout"]["width"] == 658 and "174 x" in said(app), figure
+        assert "of tiny-mta" in caption_to_copy(app)
+    app.segmented_control(key="widget.figure_width").set_value("column").run()
+    assert charts(app)[0]["layout"]["width"] == 317
+    app = open_app("tiny-mta", "x", PAGE, PAPER | {"figure": "kernel-map"})
+    assert "no named span" in said(app) and not charts(app)
+    app.button(key="figure.needles").click().run()
+    while "columns: “The magic number of" not in said(app):
+        app.run()
+        time.sleep(0.2)
+    fine(app)
+
+
+def test_the_map_goes_back_to_its_strongest_head(open_app):
+    app = open_app("tiny-mta", NEEDLE, PAGE, PAPER | {"figure": "kernel-map"})
+    fine(app)
+    caption = caption_to_copy(app)
+    assert "attends most to “Oslo (asked)”" in said(app)
+    head = app.selectbox(key="widget.head")
+    head.set_value((head.value + 1) % 4).run()
+    fine(app)
+    assert caption_to_copy(app) != caption
+    app.button(key="figure.strongest").click().run()
+    fine(app)
+    assert caption_to_copy(app) == caption
+    rows = app.selectbox(key="widget.figure_rows")
+    rows.set_value(next(part for part in rows.options if "asked" in part)).run()
+    fine(app)
+    assert "rows: “The magic number of Oslo is 12.”" in caption_to_copy(app)
+
+
+def test_what_the_model_lacks_is_said_in_the_figure_s_place(models_folder, open_app, tmp_path, monkeypatch):
+    app = open_app("tiny-plain", None, PAGE, PAPER)
+    fine(app)
+    assert "no kernels at all: no key-query kernels" in said(app) and not charts(app)
+    model = load(models_folder / "tiny-mta")
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(tmp_path))
+    write_kernels(tmp_path / "kernels-only", model.config, model.state_dict())
+    app = open_app("kernels-only", None, PAGE, PAPER | {"figure": "kernel-map"})
+    fine(app)
+    assert "kernels only" in said(app) and not [b for b in app.button if b.key == "figure.needles"]
+
+
+@pytest.mark.browser
+def test_all_kernels_come_in_one_file_and_each_page_says_what_it_is(open_app, tmp_path):
+    app = open_app("tiny-mta", "Hello", PAGE, PAPER)
+    app.button(key="all_kernels.make").click().run()
+    fine(app)
+    assert "6 figures: one for each layer and place" in said(app)
+    assert [button for button in app.get("download_button") if "MB)" in button.proto.label]

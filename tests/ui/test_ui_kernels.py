@@ -180,9 +180,7 @@ def test_the_map_goes_back_to_its_strongest_head(open_app):
     assert "rows: “The magic number of Oslo is 12.”" in caption_to_copy(app)
 
 
-def test_what_the_model_lacks_is_said_in_the_figure_s_place(
-    models_folder, open_app, tmp_path, monkeypatch
-):
+def test_what_the_model_lacks_is_said_in_the_figure_s_place(models_folder, open_app, tmp_path, monkeypatch):
     app = open_app("tiny-plain", None, PAGE, PAPER)
     fine(app)
     assert "no kernels at all: no key-query kernels" in said(app) and not charts(app)

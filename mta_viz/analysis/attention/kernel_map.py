@@ -106,15 +106,15 @@ def strongest_head(trace: Trace, rows: Span, keys: Span, where: Place) -> tuple[
     Measured on the final weights of the last query of `rows`: sum over the keys of |P| over sum of |P|.
     """
     query = rows.stop - 1
-    best, found = -1.0, None
+    best, strongest = -1.0, None
     for layer in layers_having(trace.model.config, where):
         row = trace.maps(layer, Stage.PATTERN, slice(query, query + 1))[:, 0, : query + 1]
         share, head = share_and_mass(row, keys)[0].nan_to_num(nan=-1.0).max(0)
-        if found is None or float(share) > best:
-            best, found = float(share), (layer, int(head))
-    if found is None:
+        if strongest is None or float(share) > best:
+            best, strongest = float(share), (layer, int(head))
+    if strongest is None:
         raise MtaVizError(lacking(trace.model.config, where))
-    return found
+    return strongest
 
 
 def kernel_beside_map(trace: Trace, kernel: KernelId, rows: Span, keys: Span) -> KernelBesideMap:

@@ -8,10 +8,11 @@ import pytest
 from mta_viz.analysis.attention.health import SelfCheck
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.ui.kernels.layer import layers_with_kernels
+from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.preparing import check_line
 from mta_viz.ui.shell.widgets import plain
 from tests.tiny_models import FULL, config
-from tests.ui.driver import charts, fine, said, session_of
+from tests.ui.driver import charts, fine, part_of, said, session_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
@@ -145,7 +146,7 @@ def test_run_after_a_change_of_model_takes_the_box_of_that_model(open_app):
     app.text_area[0].set_value("256, 72, 105").run()
     app.button(key="run").click().run()
     fine(app)
-    assert app.session_state["kept.run"] == (256, 72, 105) and "3 tokens" in said(app)
+    assert part_of(app, Box).run == (256, 72, 105) and "3 tokens" in said(app)
 
 
 def test_ids_outside_the_vocabulary_are_refused(open_app):

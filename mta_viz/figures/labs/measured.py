@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from mta_viz.analysis.labs.conjunction import (
-    DEFINITIONS,
     Conjunction,
     Measure,
     at_identity,
@@ -258,7 +257,7 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         score = score_of(measure_there(test, measure))
         return (
             f"{score.name} ({score.unit}), {name}, {test.n:,} sample{'s' if test.n > 1 else ''}. "
-            f"Layers down, heads across. Dot: the 95 % interval covers 0. f, {DEFINITIONS[self.measure]}"
+            f"Layers down, heads across. Dot: the 95 % interval covers 0. {score.definition}"
         )
 
     def file_parts(self) -> tuple[object, ...]:

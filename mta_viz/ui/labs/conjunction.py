@@ -218,7 +218,7 @@ def _draw_results(
                 _draw_model(source, shown, results, name)
     st.markdown(plain(head_words(own, results[own], measure, page.numbering)))
     caption(READING)
-    caption(f"{score_of(measure).definition} {_sure_words(results)}")
+    caption(f"{_sure_words(results)} Click a head to choose it.")
 
 
 def _beside(page: Page, twin: ModelKey | None) -> Source:

@@ -127,7 +127,7 @@ def _column_words(finder: Finder) -> str:
     """What the table's other columns are."""
     words = (
         "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
-        "the share if the softmax came there."
+        "the share if the softmax came there. Click a head to choose it."
     )
     if not finder.n_null:
         return f"{words} There is no other passage of its length to compare it with."

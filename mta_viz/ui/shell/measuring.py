@@ -103,7 +103,7 @@ def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], N
 
 
 def draw_controls(measurement: Measurement) -> None:
-    """The button that starts it, or Stop while it runs, and the words; no button when it is through.
+    """The button that starts it, or Stop while it runs, and the words; nothing when it is through.
 
     Says what went wrong where that is meant for the visitor, and raises what is not.
     """
@@ -111,11 +111,13 @@ def draw_controls(measurement: Measurement) -> None:
     if measurement.by_itself and kept is None and work.current(measurement.name, measurement.key) is None:
         _start(measurement)
         kept = state.part(Results).of(measurement)
+    if kept is not None and kept.whole:
+        return
     last = work.current(measurement.name, measurement.key)
     with st.container(horizontal=True, vertical_alignment="center"):
         if last is not None and last.running:
             work.draw_stop(measurement.name, last)
-        elif kept is None or not kept.whole:
+        else:
             _draw_start(measurement)
         words = _words(measurement, last, kept)
         if words:
@@ -134,7 +136,7 @@ def _draw_start(measurement: Measurement) -> None:
 
 
 def _words(measurement: Measurement, last: Work | None, kept: Kept | None) -> str:
-    if last is None or not last.stopped or (kept is not None and kept.whole):
+    if last is None or not last.stopped:
         return measurement.words
     return "Stopped. " + ("Nothing was kept of it." if kept is None else "This is what it had so far.")
 

@@ -10,7 +10,7 @@ from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.analysis.kernels.naming import name_kernel
 from mta_viz.analysis.kernels.probes import run_probe
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
-from mta_viz.ui.kernels import card_words as words
+from mta_viz.ui.kernels import card as words
 from mta_viz.ui.kernels import matters
 from mta_viz.ui.kernels.matters import matters_sentence
 from tests.ui.driver import fine, said

@@ -79,16 +79,6 @@ def needle_sample(model: HookedMTA) -> NeedleSample:
     return make_needle_sample(model.tokenizer, task, 0)
 
 
-def gold_spans(sample: NeedleSample) -> tuple[Span, Span]:
-    """The question (rows of the figure) and the asked needle (keys)."""
-    by_kind = {span.kind: span for span in sample.spans}
-    question, asked = by_kind["question"], by_kind["asked"]
-    return (
-        Span("question", "?", question.start, question.stop),
-        Span(f"{asked.city} (asked)", "A", asked.start, asked.stop),
-    )
-
-
 def question_span(named: Sequence[Span], n_tokens: int, n_queries: int) -> Span:
     """The question among a prompt's named spans, else its last tokens, as many as a kernel has queries."""
     question = next((span for span in named if span.letter == QUESTION), None)

@@ -1,4 +1,4 @@
-"""`effects PATH --task TASK`: what the task loses when each kernel, one at a time, is the identity."""
+"""`effects PATH --task TASK`: what the task loses when each kernel, one at a time, is taken out."""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HELP = "what a task loses without each kernel"
 SAMPLES = {"needle": 120, "blocks": 500}
 LISTED = 5  # of the largest effects, in the answer
-SAME = ("sha256", "task", "samples", "seed", "setting")
+SAME = ("sha256", "task", "samples", "seed", "setting", "edit")
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -28,12 +28,18 @@ def add_flags(parser: ArgumentParser) -> None:
     add_model(parser, dtype="float32")
     add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
     add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    add(
+        "--edit",
+        choices=("identity", "own-tap", "zero"),
+        default="identity",
+        help="what is made of a kernel: identity (default); own-tap: its gain and sign stay; zero",
+    )
     add("--heads", action="store_true", help="measure every head switched off as well")
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     add_file(
         parser,
         "--out",
-        "default: effects.json beside the weights (the app reads it)",
+        "default: effects.json (effects-own-tap.json, effects-zero.json) beside the weights; the app reads them",
         force="overwrite a file of another measurement",
         out_is="results",
     )
@@ -41,22 +47,33 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
-    from mta_viz.analysis.cause.effects import FILE, Effects, write_effects
+    from mta_viz.analysis.cause.effects import FILES, Effects, write_effects
     from mta_viz.analysis.cause.measuring_effects import effect_plans, measure_effects
     from mta_viz.checkpoint.locate import sha256
 
     model = open_model(arguments)
-    if not effect_plans(model.config) and not arguments.heads:
+    if not effect_plans(model.config, arguments.edit) and not arguments.heads:
         raise MtaVizError(
             "this checkpoint has no kernels and mixes no heads: nothing can be set to identity; "
             "measure its heads with --heads"
         )
     folder = model.source.path if model.source else arguments.path
-    file = arguments.out or folder / FILE
+    file = arguments.out or folder / FILES[arguments.edit]
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
     setting, batches = _samples(model, arguments, samples)
-    wanted = Effects(sha256(folder), arguments.task, samples, arguments.seed, setting, VERSION, 0.0, 0.0, ())
+    wanted = Effects(
+        sha256(folder),
+        arguments.task,
+        samples,
+        arguments.seed,
+        setting,
+        VERSION,
+        0.0,
+        0.0,
+        (),
+        arguments.edit,
+    )
     table = _begun(file, wanted, arguments.force)
     with going_on_from(file), ProgressLine("measuring") as progress:
         table = measure_effects(
@@ -111,5 +128,5 @@ def _answer(file: Path, table: "Effects") -> dict[str, Any]:
 
 def _row(effect: "Effect") -> dict[str, Any]:
     names = [intervention.text() for intervention in effect.plan]
-    plan = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings -> identity"
+    plan = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings at once"
     return asdict(effect) | {"plan": plan}

@@ -71,6 +71,14 @@ def _identity(intervention: interventions.KernelToIdentity, weights: Weights, co
 
 
 @_changed.register
+def _own_tap(intervention: interventions.KernelToOwnTap, weights: Weights, config: ModelConfig) -> Weights:
+    name, kernels = _kernels(intervention, weights)
+    is_own = _identity_taps(kernels, config) > 0  # not a product: a broken tap times 0 is no 0
+    own = kernels[intervention.head].where(is_own, torch.zeros_like(kernels[0]))
+    return {name: _with_row(kernels, intervention.head, own)}
+
+
+@_changed.register
 def _zero(intervention: interventions.KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
     name, kernels = _kernels(intervention, weights)
     return {name: _with_row(kernels, intervention.head, torch.zeros_like(kernels[0]))}
@@ -104,17 +112,23 @@ def _scaled(
     return {name: _with_row(kernels, intervention.head, scaled)}
 
 
-@_changed.register
-def _unmixed(intervention: interventions.MixingToIdentity, weights: Weights, config: ModelConfig) -> Weights:
+@_changed.register(interventions.MixingToIdentity)
+@_changed.register(interventions.MixingToOwnWeight)
+def _unmixed(
+    intervention: interventions.MixingToIdentity | interventions.MixingToOwnWeight,
+    weights: Weights,
+    config: ModelConfig,
+) -> Weights:
     name = f"blocks.{intervention.layer}.attn.{intervention.where}"
     mixing = weights[name]
-    identity = torch.eye(mixing.shape[-1], dtype=mixing.dtype, device=mixing.device).expand_as(mixing)
+    unmixed = torch.eye(mixing.shape[-1], dtype=mixing.dtype, device=mixing.device).expand_as(mixing)
+    if isinstance(intervention, interventions.MixingToOwnWeight):
+        unmixed = mixing.where(unmixed > 0, torch.zeros_like(mixing))
     if intervention.head is None:
-        return {name: identity.clone()}
+        return {name: unmixed.clone()}
     rows = mixing.flatten(0, 1)  # one row a target head
-    return {
-        name: _with_row(rows, intervention.head, identity.flatten(0, 1)[intervention.head]).view_as(mixing)
-    }
+    changed = _with_row(rows, intervention.head, unmixed.flatten(0, 1)[intervention.head])
+    return {name: changed.view_as(mixing)}
 
 
 @_changed.register

@@ -111,6 +111,16 @@ class KernelToIdentity(OfKernel):
 
 
 @dataclass(frozen=True)
+class KernelToOwnTap(OfKernel):
+    """All taps but the own one 0: the kernel's shape goes, its gain and its sign stay."""
+
+    kind = "kernel_to_own_tap"
+
+    def _change(self, numbering_from: int) -> str:
+        return "own tap only"
+
+
+@dataclass(frozen=True)
 class KernelToZero(OfKernel):
     """Every tap 0. Before the softmax the row becomes uniform, after it the head attends to nothing."""
 
@@ -199,6 +209,19 @@ class MixingToIdentity(Intervention):
 
     def _change(self, numbering_from: int) -> str:
         return "identity"
+
+
+@dataclass(frozen=True)
+class MixingToOwnWeight(Intervention):
+    """Head `head` receives itself only, times its own weight, or every head does (None)."""
+
+    where: MixingPlace
+    head: Index | None = None
+
+    kind = "mixing_to_own_weight"
+
+    def _change(self, numbering_from: int) -> str:
+        return "own weight only"
 
 
 @dataclass(frozen=True)

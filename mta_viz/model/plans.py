@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import PlainValidator
@@ -18,7 +18,7 @@ from mta_viz.checkpoint.validate import value_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError, first_problems
 from mta_viz.model import interventions
-from mta_viz.model.interventions import Intervention, PatchHead, Taps
+from mta_viz.model.interventions import Intervention, KernelPlace, MixingPlace, PatchHead, Taps
 
 Plan = tuple[Intervention, ...]
 SUBJECT = "The plan of interventions"
@@ -26,12 +26,14 @@ KINDS: dict[str, type[Intervention]] = {
     kind.kind: kind
     for kind in (
         interventions.KernelToIdentity,
+        interventions.KernelToOwnTap,
         interventions.KernelToZero,
         interventions.ReplaceKernel,
         interventions.KernelFrom,
         interventions.MirrorKernel,
         interventions.ScaleTowardsIdentity,
         interventions.MixingToIdentity,
+        interventions.MixingToOwnWeight,
         interventions.AblateHead,
         interventions.BypassGroupNorm,
         interventions.BypassGate,
@@ -47,20 +49,40 @@ def check_plan(plan: Sequence[Intervention], config: ModelConfig) -> None:
         raise ConfigError(problems, subject=SUBJECT)
 
 
-def everything_to_identity(config: ModelConfig) -> Plan:
-    """All key-query kernels and all head mixing to the identity; empty for a plain Transformer."""
+Edit = Literal["identity", "own-tap", "zero"]
+OF_KERNEL: dict[Edit, type[interventions.OfKernel]] = {
+    "identity": interventions.KernelToIdentity,
+    "own-tap": interventions.KernelToOwnTap,
+    "zero": interventions.KernelToZero,
+}
+PLACES: tuple[tuple[KernelPlace, MixingPlace], ...] = (("pre", "head_pre"), ("post", "head_post"))
+OfMixing = interventions.MixingToIdentity | interventions.MixingToOwnWeight
+OF_MIXING: dict[Edit, type[OfMixing]] = {
+    "identity": interventions.MixingToIdentity,
+    "own-tap": interventions.MixingToOwnWeight,
+}
+
+
+def every_kernel(config: ModelConfig, edit: Edit) -> Plan:
+    """All key-query kernels and all head mixing without their shape; empty for a plain Transformer.
+
+    `identity`: every map passes unchanged. `own-tap`: gain and sign stay, of head mixing each head's own
+    weight. `zero`: key-query kernels only, since head mixing of zeros is a layer without attention.
+    """
     plan: list[Intervention] = []
     for layer in range(config.n_layers):
         kernels, heads = config.kernels(layer), range(config.n_heads)
-        if kernels.pre:
-            plan += [interventions.KernelToIdentity(layer, head, "pre") for head in heads]
-        if kernels.head_pre:
-            plan.append(interventions.MixingToIdentity(layer, "head_pre"))
-        if kernels.post:
-            plan += [interventions.KernelToIdentity(layer, head, "post") for head in heads]
-        if kernels.head_post:
-            plan.append(interventions.MixingToIdentity(layer, "head_post"))
+        for where, mix in PLACES:
+            if getattr(kernels, where):
+                plan += [OF_KERNEL[edit](layer, head, where) for head in heads]
+            if getattr(kernels, mix) and edit in OF_MIXING:
+                plan.append(OF_MIXING[edit](layer, mix))
     return tuple(plan)
+
+
+def everything_to_identity(config: ModelConfig) -> Plan:
+    """`every_kernel` at the identity: the model with nothing of MTA but norms and gates."""
+    return every_kernel(config, "identity")
 
 
 def plan_as_data(plan: Sequence[Intervention]) -> list[dict[str, Any]]:
@@ -118,12 +140,14 @@ def _hashable(value: object) -> object:
 MAX_CHARACTERS = 1500
 _LETTERS: dict[str, type[Intervention]] = {
     "i": interventions.KernelToIdentity,
+    "o": interventions.KernelToOwnTap,
     "z": interventions.KernelToZero,
     "t": interventions.ReplaceKernel,
     "f": interventions.KernelFrom,
     "m": interventions.MirrorKernel,
     "s": interventions.ScaleTowardsIdentity,
     "x": interventions.MixingToIdentity,
+    "w": interventions.MixingToOwnWeight,
     "h": interventions.AblateHead,
     "n": interventions.BypassGroupNorm,
     "g": interventions.BypassGate,

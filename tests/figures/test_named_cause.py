@@ -14,7 +14,7 @@ import mta_viz
 from mta_viz.analysis.attention.maps import exact_map, shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.answers import rerun
-from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, to_identity, write_effects
+from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, without, write_effects
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import MtaVizError, PromptError
@@ -139,7 +139,7 @@ def test_a_sweep_has_a_map_a_place_and_all_of_a_kind_share_a_scale(remembering, 
     change = {row.intervention: row.change for row in rows}
     cells = heat(made["post"])
     assert np.isnan(cells[[0, 2]]).all() and not np.isnan(cells[[1, 3]]).any()
-    assert cells[3, 1] == pytest.approx(change[to_identity(KernelId(3, 1, "post"))], abs=6e-4)
+    assert cells[3, 1] == pytest.approx(change[without(KernelId(3, 1, "post"))], abs=6e-4)
     assert len(made["pre"].table.rows) == 8 and made["pre"].table.rows[0][0] == "L1 H0 pre -> identity"
     limits = {made[where].figure.data[0].zmax for where in made}
     assert len(limits) == 1 and limits.pop() >= max(map(abs, change.values()))
@@ -172,7 +172,7 @@ def test_a_greedy_set_stands_beside_random_ones_and_says_that_it_is_greedy(remem
 
 def effects_of(folder: Path) -> Effects:
     """One kernel whose interval covers 0, one whose does not, a head, and two kernels at once."""
-    first, second = to_identity(KernelId(1, 2, "pre")), to_identity(KernelId(3, 0, "pre"))
+    first, second = without(KernelId(1, 2, "pre")), without(KernelId(3, 0, "pre"))
     found = [
         Effect((first,), 0.4, Estimate(-0.5, -0.6, -0.4), Estimate(-2.0, -3.0, -1.0)),
         Effect((second,), 0.95, Estimate(0.05, -0.1, 0.2), Estimate(0.1, 0.0, 0.2)),

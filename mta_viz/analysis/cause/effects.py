@@ -16,11 +16,16 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import Measured, from_text
 from mta_viz.errors import MtaVizError
-from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
-from mta_viz.model.plans import Plan, PlanData, plan_as_data
+from mta_viz.model.interventions import Intervention
+from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Edit, Plan, PlanData, plan_as_data
 from mta_viz.tables import Table
 
-FILE = "effects.json"
+FILES: dict[Edit, str] = {
+    "identity": "effects.json",
+    "own-tap": "effects-own-tap.json",
+    "zero": "effects-zero.json",
+}
+FILE = FILES["identity"]
 FORMAT = "mta_viz effects 1"
 REMEDY = "Move it away and measure again."
 
@@ -55,7 +60,7 @@ class Effects:
     """A checkpoint's effects. `setting` is what one sample is, in words and numbers.
 
     `sha256` is that of the weights; `samples` were drawn from `seed`. `accuracy` and
-    `log_probability` are the unchanged model's.
+    `log_probability` are the unchanged model's. `edit`: what was made of each kernel.
     """
 
     sha256: str
@@ -67,10 +72,11 @@ class Effects:
     accuracy: Measured
     log_probability: Measured
     effects: tuple[Effect, ...]
+    edit: Edit = "identity"
 
     def of(self, kernel: KernelId) -> Effect | None:
-        """The effect of setting one kernel (a target's row of head mixing) to identity."""
-        return self.of_plan((to_identity(kernel),))
+        """The effect of taking out one kernel (a target's row of head mixing) as `edit` says."""
+        return self.of_plan((without(kernel, self.edit),))
 
     def of_each(self, where: Place | MixPlace | None = None) -> dict[KernelId, Effect]:
         """The effects of single kernels, of those at `where` or of all, the most harmful first.
@@ -105,13 +111,13 @@ class Absent:
     reason: str
 
 
-def to_identity(kernel: KernelId) -> KernelToIdentity | MixingToIdentity:
-    """The intervention that takes one kernel out."""
+def without(kernel: KernelId, edit: Edit = "identity") -> Intervention:
+    """The intervention that takes out one kernel, or of head mixing a target's row."""
     match kernel.where:
         case "pre" | "post" as where:
-            return KernelToIdentity(kernel.layer, kernel.head, where)
+            return OF_KERNEL[edit](kernel.layer, kernel.head, where)
         case where:
-            return MixingToIdentity(kernel.layer, where, kernel.head)
+            return OF_MIXING[edit](kernel.layer, where, kernel.head)
 
 
 def kernel_of(effect: Effect) -> KernelId | None:
@@ -119,8 +125,8 @@ def kernel_of(effect: Effect) -> KernelId | None:
     if len(effect.plan) != 1:
         return None
     (part,) = effect.plan
-    if isinstance(part, KernelToIdentity | MixingToIdentity) and part.head is not None:
-        return KernelId(part.layer, part.head, part.where)
+    if type(part) in (*OF_KERNEL.values(), *OF_MIXING.values()) and vars(part)["head"] is not None:
+        return KernelId(part.layer, vars(part)["head"], vars(part)["where"])
     return None
 
 
@@ -129,17 +135,19 @@ def _harm(effect: Effect) -> float:
     return change if math.isfinite(change) else -math.inf
 
 
-def find_effects(folder: Path) -> Effects | Absent:
+def find_effects(folder: Path, edit: Edit = "identity") -> Effects | Absent:
     """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
-    file = folder / FILE
+    file = folder / FILES[edit]
     if not door.is_there(file):
         return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
     try:
         effects = read_effects(file)
         if effects.sha256 != sha256(folder):
-            return Absent(f"{FILE} was measured on other weights: they have changed since.")
+            return Absent(f"{file.name} was measured on other weights: they have changed since.")
     except MtaVizError as error:
         return Absent(str(error))
+    if effects.edit != edit:
+        return Absent(f"{file.name} holds what kernels cost at {effects.edit}, not at {edit}.")
     return effects
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.changes import EMPTY_ROW, Change, head_statistics
 from mta_viz.analysis.attention.spans import Span, check_span, share_and_mass
-from mta_viz.analysis.cause.effects import to_identity
+from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.model.editing import edited
 from mta_viz.model.stages import Stage
@@ -85,7 +85,7 @@ def kernel_effect(
     query = len(trace.tokens) - 1 if query is None else query
     if span is not None:
         check_span(span, query)
-    model = edited(trace.model, (to_identity(kernel),))
+    model = edited(trace.model, (without(kernel),))
     other = replace(trace, model=model)  # the same layer inputs, so only this layer differs
     changes = head_statistics(trace, kernel.layer, kernel.head).changes
     moved, left_out = _mass_moved(trace, other, kernel)

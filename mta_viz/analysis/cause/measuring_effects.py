@@ -17,8 +17,7 @@ from mta_viz.analysis.labs.blocks import check_characters
 from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities, judge, parts, with_answers
 from mta_viz.config import ModelConfig
 from mta_viz.model.editing import edited
-from mta_viz.model.interventions import MixingToIdentity
-from mta_viz.model.plans import Plan, everything_to_identity
+from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded, last_logits
 from mta_viz.tasks.blocks import BlockTask
@@ -52,12 +51,12 @@ class Outcome:
     log_probability: tuple[float, ...]
 
 
-def effect_plans(config: ModelConfig) -> list[Plan]:
+def effect_plans(config: ModelConfig, edit: Edit = "identity") -> list[Plan]:
     """Every kernel alone, every mixing matrix's row alone and as a whole, then all of it at once."""
-    everything = everything_to_identity(config)
+    everything = every_kernel(config, edit)
     plans: list[Plan] = []
     for intervention in everything:
-        if isinstance(intervention, MixingToIdentity):
+        if isinstance(intervention, OfMixing):
             plans += [(replace(intervention, head=head),) for head in range(config.n_heads)]
         plans.append((intervention,))
     return [*plans, everything] if len(everything) > 1 else plans
@@ -74,10 +73,15 @@ def needle_setting(config: ModelConfig) -> str:
     return f"{NEEDLES} needles in {config.n_ctx // 2} tokens, the asked one at {depths} % in turn"
 
 
-def needle_batches(model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: int) -> list[GoldBatch]:
-    """Samples over the depths in turn, at half the trained length. Raises PromptError as the task does."""
+def needle_batches(
+    model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: int, length: int | None = None
+) -> list[GoldBatch]:
+    """Samples of `length` tokens (default: half the trained length) over the depths in turn.
+
+    Raises PromptError as the task does.
+    """
     check_vocabulary(model, tokenizer)
-    length, n_depths = model.config.n_ctx // 2, len(DEPTHS)
+    length, n_depths = length or model.config.n_ctx // 2, len(DEPTHS)
     drawn = [
         make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
         for i in range(samples)
@@ -125,15 +129,15 @@ def measure_effects(
     Layers below an edit are run once: for each sample the residual stream entering the layer at
     hand is held. Raise in `progress` or `keep` to stop; what was kept stays.
     """
-    plans = [*effect_plans(model.config), *(head_plans(model.config) if heads else [])]
+    plans = [*effect_plans(model.config, table.edit), *(head_plans(model.config) if heads else [])]
     missing = [plan for plan in plans if table.of_plan(plan) is None]
     total, done = sum(_work(model, plan) for plan in missing), 0
     residuals = [embedded(model, batch.ids) for batch in batches]
-    before = _outcome(model, residuals, 0, batches)
+    before = outcome(model, residuals, 0, batches)
     table = replace(table, accuracy=_mean(before.right), log_probability=_mean(before.log_probability))
     for layer in range(model.config.n_layers):
         for plan in (plan for plan in missing if _first_layer(plan) == layer):
-            after = _outcome(edited(model, plan), residuals, layer, batches)
+            after = outcome(edited(model, plan), residuals, layer, batches)
             table = replace(table, effects=(*table.effects, paired_effect(plan, before, after)))
             keep(table)
             done += _work(model, plan)
@@ -155,9 +159,10 @@ def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:
     )
 
 
-def _outcome(
+def outcome(
     model: HookedMTA, residuals: Sequence[Tensor], layer: int, batches: Sequence[GoldBatch]
 ) -> Outcome:
+    """Verdicts and log-probabilities of all samples, from the residual streams entering `layer`."""
     right: list[bool] = []
     log_probability: list[float] = []
     for resid, batch in zip(residuals, batches, strict=True):

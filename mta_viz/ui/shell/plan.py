@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.cause.answers import rerun
-from mta_viz.analysis.cause.effects import to_identity
+from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
@@ -234,6 +234,6 @@ def draw_test_button(kernel: KernelId, key: str) -> None:
     """`Test: set this kernel to identity`, of a mixing row where that is meant."""
     what = "kernel" if kernel.where in ("pre", "post") else "row of head mixing"
     if st.button(f"Test: set this {what} to identity", icon=":material/science:", key=key):
-        add(to_identity(kernel))
+        add(without(kernel))
         state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
         st.switch_page("pages/surgery.py")

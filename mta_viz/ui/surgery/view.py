@@ -6,7 +6,7 @@ from typing import Literal
 
 import streamlit as st
 
-from mta_viz.analysis.cause.effects import Absent, to_identity
+from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.beside import EditedMaps
@@ -117,7 +117,7 @@ def _strongest(page: Page, selected: Selected) -> KernelId | None:
 
 
 def _start(kernel: KernelId) -> None:
-    plans.add(to_identity(kernel))
+    plans.add(without(kernel))
     state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
 
 

@@ -1,0 +1,312 @@
+"""What each kernel is worth to a task: alone removed, alone kept, and on average over all orders.
+
+A kernel that is taken out keeps its gain and sign, unless another edit is asked for. Removing one
+kernel cannot see what another one does as well: Shapley values share out the whole effect of all
+kernels without that blindness. Owns coalitions of kernels and their values; what a sample is belongs
+to `measuring_effects`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+from torch import Tensor
+
+from mta_viz.analysis.cause.effects import without
+from mta_viz.analysis.cause.measuring_effects import GoldBatch, Outcome, outcome
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.model.editing import edited
+from mta_viz.model.plans import PLACES, Edit
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import after_layer, embedded
+from mta_viz.run.tracing import Progress
+from mta_viz.tables import Table
+
+LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
+FEWEST, MOST = 8, 400  # pairs of orders
+STEPS, RANDOM_SETS = 8, 20
+_PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
+
+
+@dataclass(frozen=True)
+class KernelValue:
+    """One kernel's worth in nats of the gold answer's log-probability, averaged over samples.
+
+    `necessary`: what is lost when it alone is taken out. `sufficient`: what is gained when it alone is
+    kept, all others taken out. `shapley`: the mean over sampled orders of what it adds to those before
+    it, `error` that mean's standard error. Over all kernels the Shapley values sum to the whole effect.
+    """
+
+    kernel: KernelId
+    necessary: float
+    sufficient: float
+    shapley: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The task without the `size` kernels of largest Shapley value, and with these alone.
+
+    Accuracies 0..1, log-probabilities in nats. `random_accuracy`, `random_log_probability`: the lowest
+    of `n_random` random sets of that size taken out, drawn without regard to any measurement.
+    """
+
+    size: int
+    without_accuracy: float
+    without_log_probability: float
+    only_accuracy: float
+    only_log_probability: float
+    random_accuracy: float
+    random_log_probability: float
+
+
+@dataclass(frozen=True)
+class Shapley:
+    """All kernels' values on a task. `edit`: what was made of a kernel that is taken out.
+
+    `n_orders`: orders drawn, in pairs of an order and its reverse, each on one batch of samples.
+    `complete`, `none`: the log-probability (nats) with all kernels and with none, `complete_accuracy`
+    and `none_accuracy` beside it; the whole effect is their difference.
+    """
+
+    edit: Edit
+    n_samples: int
+    n_orders: int
+    complete: float
+    none: float
+    complete_accuracy: float
+    none_accuracy: float
+    values: tuple[KernelValue, ...]
+    removals: tuple[Removal, ...]
+
+    @property
+    def effect(self) -> float:
+        """What all kernels together add to the answer's log-probability, nats."""
+        return self.complete - self.none
+
+    @property
+    def largest_error(self) -> float:
+        """The largest standard error of a Shapley value, as a share of the whole effect's size."""
+        return max(value.error for value in self.values) / max(abs(self.effect), 1e-12)
+
+    def table(self) -> Table:
+        """A line a kernel, the largest Shapley value first; nats."""
+        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error")
+        rows = [
+            (*_place(value.kernel), value.necessary, value.sufficient, value.shapley, value.error)
+            for value in self.values
+        ]
+        return Table.of(columns, rows)
+
+
+def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
+    """Every kernel that `edit` can take out, head mixing by its target's rows, in the order of layers."""
+    config = model.config
+    return tuple(
+        KernelId(layer, head, where)
+        for layer in range(config.n_layers)
+        for places in PLACES
+        for where in places
+        if getattr(config.kernels(layer), where) and (edit != "zero" or where in ("pre", "post"))
+        for head in range(config.n_heads)
+    )
+
+
+def shapley_values(
+    model: HookedMTA,
+    batches: Sequence[GoldBatch],
+    edit: Edit = "own-tap",
+    *,
+    seed: int = 0,
+    most: int = MOST,
+    progress: Progress | None = None,
+) -> Shapley:
+    """Sample orders until the largest standard error is 5 % of the whole effect, at most `most` pairs.
+
+    Each pair of orders (one and its reverse: Castro et al. 2009 with antithetic pairs) is walked on one
+    batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
+    Raises ValueError for a model without kernels.
+    """
+    coalitions = Coalitions(model, kernel_ids(model, edit), edit)
+    n = len(coalitions.kernels)
+    if not n:
+        raise ValueError("the model has no kernels to share the effect out to")
+    n_known = 2 * n + 2
+    budget = n_known * len(batches) + 2 * n * most + STEPS * (2 + RANDOM_SETS) * len(batches)
+    report = _Steps(progress, budget)
+    alone = _alone(coalitions, batches, report)
+    marginals = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
+    mean, error = marginals.mean(0), marginals.std(0, ddof=1) / math.sqrt(len(marginals))
+    order = np.argsort(-mean, kind="stable")
+    values = tuple(
+        KernelValue(
+            coalitions.kernels[at],
+            alone.complete - alone.without[at],
+            alone.only[at] - alone.none,
+            float(mean[at]),
+            float(error[at]),
+        )
+        for at in order
+    )
+    removals = tuple(_removals(coalitions, batches, order, seed, report))
+    return Shapley(
+        edit,
+        sum(len(batch.answers) for batch in batches),
+        2 * len(marginals),
+        alone.complete,
+        alone.none,
+        alone.complete_accuracy,
+        alone.none_accuracy,
+        values,
+        removals,
+    )
+
+
+class Coalitions:
+    """A model of which some kernels are kept, the others taken out; kernels by their place in `kernels`.
+
+    It has weights of its own for every kernel and shares all others with `model`, which stays as it is.
+    """
+
+    def __init__(self, model: HookedMTA, kernels: tuple[KernelId, ...], edit: Edit) -> None:
+        self.kernels = kernels
+        self.model = edited(model, tuple(without(kernel, edit) for kernel in kernels))
+        names = {f"blocks.{kernel.layer}.attn.{_PARAMETER[kernel.where]}": None for kernel in kernels}
+        weights = dict(self.model.named_parameters())
+        originals = dict(model.named_parameters())
+        self._parts = [(weights[name], originals[name].detach(), weights[name].detach()) for name in names]
+        self.keep(np.zeros(len(kernels), bool))
+
+    def keep(self, kept: Bool[Array, " kernel"]) -> HookedMTA:
+        """The model with the kernels where `kept` is True."""
+        heads = self.model.config.n_heads
+        for part, (weight, whole, none) in enumerate(self._parts):
+            rows = torch.from_numpy(kept[part * heads : (part + 1) * heads].copy()).to(whole.device)
+            chosen = torch.where(rows[:, None], whole.reshape(heads, -1), none.reshape(heads, -1))
+            weight.data = chosen.view_as(whole)
+        return self.model
+
+    def measure(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> tuple[float, float]:
+        """Accuracy and mean log-probability (nats) over all samples."""
+        model = self.keep(kept)
+        result = outcome(model, [embedded(model, batch.ids) for batch in batches], 0, batches)
+        n = len(result.right)
+        return sum(result.right) / n, math.fsum(result.log_probability) / n
+
+
+class _Alone(NamedTuple):
+    complete: float
+    complete_accuracy: float
+    none: float
+    none_accuracy: float
+    without: list[float]
+    only: list[float]
+
+
+def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
+    """All kept, none kept, each one removed and each one kept."""
+    n = len(coalitions.kernels)
+
+    def measured(kept: Array) -> tuple[float, float]:
+        result = coalitions.measure(kept, batches)
+        report.add(len(batches))
+        return result
+
+    complete_accuracy, complete = measured(np.ones(n, bool))
+    none_accuracy, none = measured(np.zeros(n, bool))
+    each = np.eye(n, dtype=bool)
+    without_each = [measured(~row)[1] for row in each]
+    only_each = [measured(row)[1] for row in each]
+    return _Alone(complete, complete_accuracy, none, none_accuracy, without_each, only_each)
+
+
+def _marginals(
+    coalitions: Coalitions,
+    batches: Sequence[GoldBatch],
+    effect: float,
+    seed: int,
+    most: int,
+    report: "_Steps",
+) -> Float[Array, "pair kernel"]:
+    """What each kernel added, the mean of an order and its reverse, a row a pair."""
+    rows: list[Array] = []
+    n = len(coalitions.kernels)
+    while len(rows) < most:
+        order = np.random.default_rng((seed, len(rows))).permutation(n)
+        batch = batches[len(rows) % len(batches)]
+        walks = [_walk(coalitions, batch, way, report) for way in (order, order[::-1])]
+        rows.append(np.mean(walks, axis=0))
+        if len(rows) >= max(FEWEST, len(batches)) and len(rows) % len(batches) == 0:
+            error = np.std(rows, axis=0, ddof=1).max() / math.sqrt(len(rows))
+            if error <= LARGEST_ERROR * abs(effect):
+                break
+    return np.array(rows)
+
+
+def _walk(
+    coalitions: Coalitions, batch: GoldBatch, order: Sequence[int] | Array, report: "_Steps"
+) -> Float[Array, " kernel"]:
+    """What each kernel adds when they come back one by one in `order`, from none to all."""
+    added = np.empty(len(order))
+    kept = np.zeros(len(order), bool)
+    model = coalitions.keep(kept)
+    entering = [embedded(model, batch.ids)]  # the residual stream entering each layer
+    value = _climb(model, entering, 0, batch)
+    for at in order:
+        kept[at] = True
+        model, layer = coalitions.keep(kept), coalitions.kernels[at].layer
+        before, value = value, _climb(model, entering, layer, batch)
+        added[at] = value - before
+        report.add(1)
+    return added
+
+
+def _climb(model: HookedMTA, entering: list[Tensor], layer: int, batch: GoldBatch) -> float:
+    """The batch's mean log-probability; `entering` is brought up to date from `layer` on."""
+    del entering[layer + 1 :]
+    for above in range(layer, model.config.n_layers - 1):
+        entering.append(after_layer(model, entering[above], above))
+    result: Outcome = outcome(model, [entering[-1]], model.config.n_layers - 1, [batch])
+    return math.fsum(result.log_probability) / len(result.log_probability)
+
+
+def _removals(
+    coalitions: Coalitions, batches: Sequence[GoldBatch], order: Array, seed: int, report: "_Steps"
+) -> Iterator[Removal]:
+    """The sets of the largest values, from one kernel to eight, beside the worst of random sets."""
+    n = len(order)
+    random = np.random.default_rng((seed, MOST))
+    for size in range(1, min(STEPS, n) + 1):
+        chosen = np.isin(np.arange(n), order[:size])
+        accuracy, log_probability = coalitions.measure(~chosen, batches)
+        only = coalitions.measure(chosen, batches)
+        drawn = [
+            coalitions.measure(~np.isin(np.arange(n), random.choice(n, size, replace=False)), batches)
+            for _ in range(RANDOM_SETS)
+        ]
+        report.add((2 + RANDOM_SETS) * len(batches))
+        worst = min(drawn, key=lambda pair: pair[1])
+        yield Removal(size, accuracy, log_probability, *only, *worst)
+
+
+class _Steps:
+    """Progress in batches run; sampling may end before its budget, so it never falls back."""
+
+    def __init__(self, progress: Progress | None, budget: int) -> None:
+        self.progress: Callable[[float], None] | None = progress
+        self.budget, self.done = budget, 0
+
+    def add(self, steps: int) -> None:
+        self.done += steps
+        if self.progress is not None:
+            self.progress(min(self.done / self.budget, 1.0))
+
+
+def _place(kernel: KernelId) -> tuple[int, int, str]:
+    return kernel.layer, kernel.head, kernel.where

@@ -17,7 +17,7 @@ from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
     "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "train", "evaluate",
-    "effects", "ablate", "attribute", "compare", "responsibility", "needle", "perplexity", "conjunction",
+    "effects", "shapley", "gain", "operator", "paths", "recurrence", "ablate", "attribute", "compare", "responsibility", "needle", "perplexity", "conjunction",
     "questions", "paper-figures", "figure",
 )  # fmt: skip
 USER_ERROR = 2

@@ -39,7 +39,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add_file(
         parser,
         "--out",
-        "default: effects.json (effects-own-tap.json, effects-zero.json) beside the weights; the app reads them",
+        "default: effects.json (effects-own-tap.json ...) beside the weights; the app reads it",
         force="overwrite a file of another measurement",
         out_is="results",
     )
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     file = arguments.out or folder / FILES[arguments.edit]
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
-    setting, batches = _samples(model, arguments, samples)
+    setting, batches = task_samples(model, arguments, samples)
     wanted = Effects(
         sha256(folder),
         arguments.task,
@@ -87,8 +87,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return _answer(file, table)
 
 
-def _samples(model: "HookedMTA", arguments: Namespace, samples: int) -> "tuple[str, list[GoldBatch]]":
-    """What a sample is, and all of them."""
+def task_samples(
+    model: "HookedMTA", arguments: Namespace, samples: int, length: int | None = None
+) -> "tuple[str, list[GoldBatch]]":
+    """What a sample is, and all of them; needle prompts of `length` tokens, or of half the trained length."""
     from mta_viz.analysis.cause.measuring_effects import blocks_batches, needle_batches, needle_setting
     from mta_viz.training.blocks import block_task
 
@@ -99,7 +101,8 @@ def _samples(model: "HookedMTA", arguments: Namespace, samples: int) -> "tuple[s
         return setting, blocks_batches(model, task, samples, arguments.seed)
     if model.tokenizer is None:
         raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
-    return needle_setting(model.config), needle_batches(model, model.tokenizer, samples, arguments.seed)
+    batches = needle_batches(model, model.tokenizer, samples, arguments.seed, length)
+    return needle_setting(length or model.config.n_ctx // 2), batches
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":

@@ -67,10 +67,10 @@ def head_plans(config: ModelConfig) -> list[Plan]:
     return [(head_off,) for head_off in heads_alone(config)]
 
 
-def needle_setting(config: ModelConfig) -> str:
-    """What one needle sample is."""
+def needle_setting(length: int) -> str:
+    """What one needle sample of `length` tokens is."""
     depths = ", ".join(map(str, DEPTHS))
-    return f"{NEEDLES} needles in {config.n_ctx // 2} tokens, the asked one at {depths} % in turn"
+    return f"{NEEDLES} needles in {length} tokens, the asked one at {depths} % in turn"
 
 
 def needle_batches(

@@ -9,7 +9,7 @@ to `measuring_effects`.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 
 LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
-FEWEST, MOST = 8, 400  # pairs of orders
-STEPS, RANDOM_SETS = 8, 20
+FEWEST, MOST = 20, 400  # pairs of orders
+TRIED, LARGEST_SET, RANDOM_SETS = 8, 5, 20
 _PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
 
 
@@ -51,13 +51,14 @@ class KernelValue:
 
 @dataclass(frozen=True)
 class Removal:
-    """The task without the `size` kernels of largest Shapley value, and with these alone.
+    """The task without a greedy set of kernels, and with that set alone.
 
-    Accuracies 0..1, log-probabilities in nats. `random_accuracy`, `random_log_probability`: the lowest
-    of `n_random` random sets of that size taken out, drawn without regard to any measurement.
+    The set grows by the kernel, of the eight of largest Shapley value, without which the answer loses
+    most beside those already out: greedy, so not the smallest. Accuracies 0..1, log-probabilities in
+    nats. `random_accuracy`, `random_log_probability`: of the most harmful of 20 random sets of that size.
     """
 
-    size: int
+    kernels: tuple[KernelId, ...]
     without_accuracy: float
     without_log_probability: float
     only_accuracy: float
@@ -94,6 +95,17 @@ class Shapley:
     def largest_error(self) -> float:
         """The largest standard error of a Shapley value, as a share of the whole effect's size."""
         return max(value.error for value in self.values) / max(abs(self.effect), 1e-12)
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON-ready: the task's numbers, a row a kernel, and the greedy sets."""
+        head = {name: value for name, value in vars(self).items() if name not in ("values", "removals")}
+        sets = [
+            {"kernels": [kernel.name() for kernel in removal.kernels]}
+            | {name: value for name, value in vars(removal).items() if name != "kernels"}
+            for removal in self.removals
+        ]
+        shared = {"effect": self.effect, "largest_error": self.largest_error}
+        return head | shared | {"kernels": self.table().records(), "greedy_sets": sets}
 
     def table(self) -> Table:
         """A line a kernel, the largest Shapley value first; nats."""
@@ -137,8 +149,7 @@ def shapley_values(
     n = len(coalitions.kernels)
     if not n:
         raise ValueError("the model has no kernels to share the effect out to")
-    n_known = 2 * n + 2
-    budget = n_known * len(batches) + 2 * n * most + STEPS * (2 + RANDOM_SETS) * len(batches)
+    budget = (2 * n + 2) * len(batches) + 2 * n * most + LARGEST_SET * (TRIED + RANDOM_SETS) * len(batches)
     report = _Steps(progress, budget)
     alone = _alone(coalitions, batches, report)
     marginals = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
@@ -279,20 +290,23 @@ def _climb(model: HookedMTA, entering: list[Tensor], layer: int, batch: GoldBatc
 def _removals(
     coalitions: Coalitions, batches: Sequence[GoldBatch], order: Array, seed: int, report: "_Steps"
 ) -> Iterator[Removal]:
-    """The sets of the largest values, from one kernel to eight, beside the worst of random sets."""
+    """Greedy sets of one kernel to five, beside the worst of random sets of their size."""
     n = len(order)
     random = np.random.default_rng((seed, MOST))
-    for size in range(1, min(STEPS, n) + 1):
-        chosen = np.isin(np.arange(n), order[:size])
-        accuracy, log_probability = coalitions.measure(~chosen, batches)
-        only = coalitions.measure(chosen, batches)
-        drawn = [
-            coalitions.measure(~np.isin(np.arange(n), random.choice(n, size, replace=False)), batches)
-            for _ in range(RANDOM_SETS)
-        ]
-        report.add((2 + RANDOM_SETS) * len(batches))
+
+    def without(places: Sequence[int] | Array) -> tuple[float, float]:
+        report.add(len(batches))
+        return coalitions.measure(~np.isin(np.arange(n), places), batches)
+
+    chosen: list[int] = []
+    for size in range(1, min(LARGEST_SET, n) + 1):
+        tried = {at: without([*chosen, at]) for at in order[:TRIED].tolist() if at not in chosen}
+        chosen.append(min(tried, key=lambda at: tried[at][1]))
+        only = coalitions.measure(np.isin(np.arange(n), chosen), batches)
+        drawn = [without(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
         worst = min(drawn, key=lambda pair: pair[1])
-        yield Removal(size, accuracy, log_probability, *only, *worst)
+        kernels = tuple(coalitions.kernels[at] for at in chosen)
+        yield Removal(kernels, *tried[chosen[-1]], *only, *worst)
 
 
 class _Steps:

@@ -1,0 +1,120 @@
+"""Shapley values of kernels: on a tiny model all orders can be walked, so the truth is known."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from mta_viz.analysis.cause.effects import without
+from mta_viz.analysis.cause.measuring_effects import blocks_batches, outcome
+from mta_viz.analysis.cause.shapley import Coalitions, Shapley, kernel_ids, shapley_values
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import Cancelled
+from mta_viz.model.editing import edited
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import embedded
+from mta_viz.tasks.blocks import BlockTask
+from tests.tiny_models import random_weights
+
+CONFIG = ModelConfig(
+    d_model=16, n_layers=2, n_heads=2, n_kv_heads=2, d_head=8, d_mlp=16, vocab_size=32,
+    mta=MTAOptions(pre_kernel=(2, 3), mta_layers=(1,), head_post_group=2),
+)  # fmt: skip
+TASK = BlockTask(n_letters=3, n_query=1, n_blocks=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> HookedMTA:
+    model = HookedMTA(CONFIG).requires_grad_(False).eval()
+    model.load_state_dict(random_weights(CONFIG, seed=3))
+    return model
+
+
+@pytest.fixture(scope="module")
+def batches(model: HookedMTA):
+    return blocks_batches(model, TASK, 20, 5)
+
+
+@pytest.fixture(scope="module")
+def shared(model: HookedMTA, batches) -> Shapley:
+    return shapley_values(model, batches, "own-tap", most=60)
+
+
+def worth(model: HookedMTA, batches, kept: set[int]) -> float:
+    """By a plain run of the edited model."""
+    ids = kernel_ids(model, "own-tap")
+    plan = tuple(without(kernel, "own-tap") for at, kernel in enumerate(ids) if at not in kept)
+    other = edited(model, plan)
+    measured = outcome(other, [embedded(other, batch.ids) for batch in batches], 0, batches)
+    return float(np.mean(measured.log_probability))
+
+
+def test_kernels_are_those_of_the_layers_that_have_them(model: HookedMTA):
+    assert [kernel.name() for kernel in kernel_ids(model, "own-tap")] == [
+        "L0 H0 mix post", "L0 H1 mix post", "L1 H0 pre", "L1 H1 pre", "L1 H0 mix post", "L1 H1 mix post",
+    ]  # fmt: skip
+    assert [kernel.where for kernel in kernel_ids(model, "zero")] == ["pre", "pre"]
+
+
+def test_a_coalition_is_the_edited_model_and_the_original_stays(model: HookedMTA, batches):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    coalitions = Coalitions(model, kernel_ids(model, "own-tap"), "own-tap")
+    kept = np.array([True, False, False, True, False, True])
+    assert coalitions.measure(kept, batches)[1] == pytest.approx(worth(model, batches, {0, 3, 5}), abs=1e-6)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_values_are_those_of_all_orders(model: HookedMTA, batches, shared: Shapley):
+    n = 6
+    value = {kept: worth(model, batches, set(kept)) for kept in _subsets(n)}
+    exact = np.zeros(n)
+    orders = list(permutations(range(n)))
+    for order in orders:
+        for at, kernel in enumerate(order):
+            exact[kernel] += value[frozenset(order[: at + 1])] - value[frozenset(order[:at])]
+    exact /= len(orders)
+    ids = kernel_ids(model, "own-tap")
+    for kernel in shared.values:
+        place = ids.index(kernel.kernel)
+        assert abs(kernel.shapley - exact[place]) < 5 * kernel.error + 1e-6
+        everything = frozenset(range(n))
+        assert kernel.necessary == pytest.approx(value[everything] - value[everything - {place}], abs=1e-5)
+        assert kernel.sufficient == pytest.approx(value[frozenset({place})] - value[frozenset()], abs=1e-5)
+    assert np.ptp(exact) > 1e-3  # or the comparison could not fail
+
+
+def test_values_sum_to_the_whole_effect_and_the_error_is_bounded(shared: Shapley):
+    assert sum(value.shapley for value in shared.values) == pytest.approx(shared.effect, abs=1e-4)
+    assert shared.n_orders == 120 or shared.largest_error <= 0.05
+    assert [value.shapley for value in shared.values] == sorted(
+        (value.shapley for value in shared.values), reverse=True
+    )
+
+
+def test_a_greedy_set_grows_by_one_kernel_and_is_measured(model: HookedMTA, batches, shared: Shapley):
+    ids = kernel_ids(model, "own-tap")
+    for size, removal in enumerate(shared.removals, start=1):
+        out = {ids.index(kernel) for kernel in removal.kernels}
+        assert len(out) == size
+        assert removal.without_log_probability == pytest.approx(
+            worth(model, batches, set(range(6)) - out), abs=1e-5
+        )
+        assert removal.only_log_probability == pytest.approx(worth(model, batches, out), abs=1e-5)
+    pairs = zip(shared.removals, shared.removals[1:], strict=False)
+    assert all(small.kernels == large.kernels[:-1] for small, large in pairs)
+
+
+def test_the_same_seed_gives_the_same_and_progress_can_stop(model: HookedMTA, batches):
+    first, second = (shapley_values(model, batches, most=3, seed=1) for _ in range(2))
+    assert first == second
+
+    def stop(share: float) -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        shapley_values(model, batches, most=3, progress=stop)
+
+
+def _subsets(n: int) -> list[frozenset[int]]:
+    return [frozenset(at for at in range(n) if mask >> at & 1) for mask in range(2**n)]

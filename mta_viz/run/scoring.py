@@ -4,8 +4,10 @@ What lies below an edit is computed once. An answer's log-probability is a funct
 ids, embeddings or one layer's maps, for captum to ask. Prompts and generation are `tracing.py`'s.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -108,6 +110,64 @@ def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMap
             return _finish(model, resid, layer, question)
 
     return score
+
+
+Added = Mapping[str, Float[Tensor, "batch ..."]]
+
+
+def with_added(trace: Trace, layer: int, added: Added, answer: Sequence[int]) -> Float[Tensor, " batch"]:
+    """log p(answer), nats, when activations at hook points get something added; layers from `layer` on run.
+
+    `added` has one value a variant along the first axis, all of them for the trace's own input of the
+    layer. The trace is of the prompt with all of the answer but its last token after it.
+    """
+    model, n_last = trace.model, len(answer)
+    batch = len(next(iter(added.values())))
+    hooks: list[Any] = [(name, partial(_plus, more)) for name, more in added.items()]
+    with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
+        resid = trace.residuals[layer].to(model.device, model.dtype).expand(batch, -1, -1)
+        set_threads(model.config, resid.shape[1], batch=batch)
+        for block in list(model.blocks)[layer:]:
+            resid = block(resid)
+        logits = model.logits(resid[:, -n_last:]).double().log_softmax(-1)
+    wanted = _ids(model, answer)[..., None].expand(batch, -1, 1)
+    return logits.gather(-1, wanted).sum((-2, -1)).cpu()
+
+
+def _plus(more: Tensor, own: Tensor, hook: object) -> Tensor:
+    return own + more.to(own)
+
+
+def attention_output(model: HookedMTA, trace: Trace, layer: int) -> Float[Tensor, "position d_model"]:
+    """What `model`'s attention of a layer adds to the residual stream that enters it in `trace`."""
+    with model.lock, torch.no_grad():
+        block = model.blocks[layer]
+        return block.attn(block.ln1(trace.residuals[layer][None].to(model.device, model.dtype)))[0].float()
+
+
+def moved_inputs(
+    trace: Trace, layer: int, moved: Float[Tensor, "position d_model"]
+) -> dict[str, Float[Tensor, "position ..."]]:
+    """How a layer's queries, keys and values (rotated; by hook name) and its MLP's output change.
+
+    `moved` is added to the residual stream that enters the attention, or for the MLP to what enters it,
+    everything else as it was in the run.
+    """
+    model, block = trace.model, trace.model.blocks[layer]
+    with model.lock, torch.no_grad():
+        entering = trace.residuals[layer][None].to(model.device, model.dtype)
+        qkv, other = (
+            block.attn.project(block.ln1(resid)) for resid in (entering, entering + moved.to(entering))
+        )
+        middle = entering + block.attn(block.ln1(entering))
+        mlp = block.mlp(block.ln2(middle + moved.to(middle))) - block.mlp(block.ln2(middle))
+    name = f"blocks.{layer}"
+    return {
+        f"{name}.attn.hook_rot_q": (other.q - qkv.q)[0],
+        f"{name}.attn.hook_rot_k": (other.k - qkv.k)[0],
+        f"{name}.attn.hook_v": (other.v - qkv.v)[0],
+        f"{name}.hook_mlp_out": mlp[0],
+    }
 
 
 def _finish(model: HookedMTA, resid: Tensor, layer: int, question: Question) -> Float[Tensor, " batch"]:

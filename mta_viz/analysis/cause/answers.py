@@ -87,13 +87,14 @@ class AnswerMeter:
     """How probable an answer is under a plan. The prompt, with the answer after it, runs once.
 
     A plan then runs the layers from its first change on. `before`: log-probability of the whole answer
-    in the original model, in nats: the sum over its tokens, each after the ones before it.
+    in the original model, in nats: the sum over its tokens, each after the ones before it. `run`: of the
+    prompt with all of the answer but its last token after it.
     """
 
     def __init__(self, trace: Trace, answer: Answer) -> None:
         self.trace, self.answer = trace, answer
         more = answer.ids[:-1]
-        self._run = capture(trace.model, (*trace.tokens.ids, *more)) if more else trace
+        self.run = capture(trace.model, (*trace.tokens.ids, *more)) if more else trace
         self.before = self.log_probability(())
 
     def log_probability(self, plan: Sequence[Intervention], sources: Sources | None = None) -> float:
@@ -103,7 +104,7 @@ class AnswerMeter:
         """
         first = first_layer(plan, self.trace.model.config.n_layers)
         model = operated(self.trace.model, plan, len(self.trace.tokens), sources)
-        resid = self._run.residuals[first][None].to(model.dtype)
+        resid = self.run.residuals[first][None].to(model.dtype)
         logits = last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1)
         return float(logits.cpu().gather(-1, torch.tensor(self.answer.ids)[:, None]).sum())
 

@@ -1,0 +1,234 @@
+"""Which named kernels come again: in another training's kernels, and from step to step of one training.
+
+Heads of two trainings have no common order, so within a layer and place they are matched by optimal
+transport (the assignment of largest total similarity); the null matches kernels whose layers were
+shuffled. Owns the matching and its p; names are `naming.py`'s.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from torch import Tensor
+
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, Place, kernel_offsets, layer_kernels
+from mta_viz.analysis.kernels.measures import without_own_tap
+from mta_viz.analysis.kernels.naming import name_kernels
+from mta_viz.checkpoint.history import KernelHistory
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.tables import Table
+
+SHUFFLES = 999
+SEED = 0
+
+
+@dataclass(frozen=True)
+class NamedKernels:
+    """The key-query kernels of one place of a model: [layer, head] of shapes and names.
+
+    `layers`: those that have kernels there. `named`: whether the name is a template's.
+    """
+
+    where: Place
+    layers: tuple[int, ...]
+    taps: Float[Array, "layer head tap"]
+    names: Array
+    named: Array
+
+
+@dataclass(frozen=True)
+class Match:
+    """A named kernel, the kernel of the other model it is matched with, and whether the name is the same.
+
+    `cosine`: of the two kernels without their own taps, its size before the softmax, where a sign may move
+    between the kernel and the queries.
+    """
+
+    kernel: KernelId
+    shape: str
+    other: KernelId
+    other_shape: str
+    cosine: float
+
+    @property
+    def same(self) -> bool:
+        """Whether both have the name."""
+        return self.shape == self.other_shape
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """How many of a model's template names the matched kernels of another one bear too.
+
+    `expected`: the mean over 999 shuffles of the other model's layers, matched anew each time; `p` =
+    (1 + shuffles with at least so many) / 1000: small where names come again at the same depth.
+    """
+
+    matches: tuple[Match, ...]
+    same: int
+    expected: float
+    p: float
+
+    def table(self) -> Table:
+        """A row a named kernel."""
+        columns = ("layer", "head", "where", "shape", "other_head", "other_shape", "cosine", "same")
+        rows = [
+            (
+                *_place(match.kernel),
+                match.shape,
+                match.other.head,
+                match.other_shape,
+                match.cosine,
+                match.same,
+            )
+            for match in self.matches
+        ]
+        return Table.of(columns, rows)
+
+
+def recurrence(
+    first: tuple[Mapping[str, Tensor], ModelConfig], other: tuple[Mapping[str, Tensor], ModelConfig]
+) -> Recurrence:
+    """The names of `first` in `other`; each a state dict (names of `parameter_shapes`) and its config.
+
+    Raises MtaVizError unless both have kernels of the same sizes in the same layers.
+    """
+    pairs = [
+        (here, there)
+        for where in KEY_QUERY
+        if (here := named_kernels(*first, where)) and (there := named_kernels(*other, where))
+    ]
+    if not pairs or any(
+        here.layers != there.layers or here.taps.shape != there.taps.shape for here, there in pairs
+    ):
+        raise MtaVizError(
+            "the two models' kernels cannot be matched: expected key-query kernels of the same sizes, "
+            "in the same layers, with as many heads"
+        )
+    random = np.random.default_rng(SEED)
+    matches = [match for here, there in pairs for match in _matches(here, there)]
+    same = sum(match.same for match in matches)
+    chances = [_Shuffles(here, there) for here, there in pairs]
+    shuffled = [sum(chance.draw(random) for chance in chances) for _ in range(SHUFFLES)]
+    p = (1 + sum(count >= same for count in shuffled)) / (1 + SHUFFLES)
+    return Recurrence(tuple(matches), same, float(np.mean(shuffled)), p)
+
+
+def named_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, where: Place) -> NamedKernels | None:
+    """All kernels at a place with their names; None where the model has none there."""
+    layers, taps, names, named = [], [], [], []
+    for layer in range(config.n_layers):
+        kernels = layer_kernels(state_dict, config, layer)
+        stored, offsets = kernels.taps(where), kernels.offsets(where)
+        if stored is None or offsets is None:
+            continue
+        values = stored.double().numpy()
+        shapes = name_kernels(values, offsets)
+        rest = without_own_tap(np.nan_to_num(values), offsets).reshape(len(values), -1)
+        layers.append(layer)
+        taps.append(rest)
+        names.append([shape.shape for shape in shapes])
+        named.append([shape.evidence == "template" for shape in shapes])
+    if not layers:
+        return None
+    return NamedKernels(where, tuple(layers), np.array(taps), np.array(names), np.array(named))
+
+
+def _similarity(here: NamedKernels, there: NamedKernels) -> Float[Array, "kernel other"]:
+    """Cosines of all pairs, layer by layer; 0 for a kernel of nothing but its own tap."""
+    unit = [
+        (part.taps / np.linalg.norm(part.taps, axis=-1, keepdims=True).clip(1e-12)).reshape(
+            -1, part.taps.shape[-1]
+        )
+        for part in (here, there)
+    ]
+    cosine = unit[0] @ unit[1].T
+    return np.abs(cosine) if here.where == "pre" else cosine
+
+
+def _assigned(similarity: Float[Array, "head other"]) -> Array:
+    from scipy.optimize import linear_sum_assignment  # half a second, and few commands match
+
+    return np.asarray(linear_sum_assignment(-similarity)[1])
+
+
+def _matches(here: NamedKernels, there: NamedKernels) -> Iterator[Match]:
+    similarity, heads = _similarity(here, there), here.names.shape[1]
+    for at, layer in enumerate(here.layers):
+        rows = slice(at * heads, (at + 1) * heads)
+        assigned = _assigned(similarity[rows, rows])
+        for head in np.flatnonzero(here.named[at]).tolist():
+            other = int(assigned[head])
+            yield Match(
+                KernelId(layer, head, here.where),
+                str(here.names[at, head]),
+                KernelId(layer, other, here.where),
+                str(there.names[at, other]),
+                float(similarity[rows, rows][head, other]),
+            )
+
+
+class _Shuffles:
+    """How many names come again when the other model's kernels are dealt out to the layers anew."""
+
+    def __init__(self, here: NamedKernels, there: NamedKernels) -> None:
+        self.similarity, (self.layers, self.heads) = _similarity(here, there), here.names.shape
+        same = here.names.reshape(-1, 1) == there.names.reshape(1, -1)
+        self.same = same & here.named.reshape(-1, 1)
+
+    def draw(self, random: np.random.Generator) -> int:
+        """One shuffle, matched."""
+        dealt = random.permutation(self.layers * self.heads).reshape(self.layers, self.heads)
+        count = 0
+        for at, others in enumerate(dealt):
+            rows = np.arange(at * self.heads, (at + 1) * self.heads)
+            if self.same[rows].any():  # else no name of the layer can come again
+                assigned = others[_assigned(self.similarity[np.ix_(rows, others)])]
+                count += int(self.same[rows, assigned].sum())
+        return count
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """A kernel's last name over training: since which step it has it unbroken, in what share of snapshots."""
+
+    kernel: KernelId
+    shape: str
+    since: int
+    share: float
+
+
+def lasting_names(history: KernelHistory, config: ModelConfig) -> tuple[Lasting, ...]:
+    """Of every key-query kernel whose last snapshot bears a template's name, the longest-lasting first."""
+    rows = []
+    for layer in range(config.n_layers):
+        for where in KEY_QUERY:
+            stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")
+            if stored is None:
+                continue
+            offsets = kernel_offsets(config, *stored.shape[-2:])
+            shapes = [name_kernels(taps.double().numpy(), offsets) for taps in stored]
+            for head, last in enumerate(shapes[-1]):
+                if last.evidence == "template":
+                    bears = [snapshot[head].shape == last.shape for snapshot in shapes]
+                    rows.append(_lasting(KernelId(layer, head, where), last.shape, bears, history.steps))
+    return tuple(sorted(rows, key=lambda row: row.since))
+
+
+def lasting_table(rows: Sequence[Lasting]) -> Table:
+    """A row a named kernel; `share` of the snapshots with that name, 0..1."""
+    columns = ("layer", "head", "where", "shape", "since_step", "share")
+    return Table.of(columns, [(*_place(row.kernel), row.shape, row.since, row.share) for row in rows])
+
+
+def _lasting(kernel: KernelId, shape: str, bears: Sequence[bool], steps: Sequence[int]) -> Lasting:
+    breaks = [at for at, held in enumerate(bears) if not held]
+    since = steps[breaks[-1] + 1] if breaks else steps[0]
+    return Lasting(kernel, shape, since, sum(bears) / len(bears))
+
+
+def _place(kernel: KernelId) -> tuple[int, int, str]:
+    return kernel.layer, kernel.head, kernel.where

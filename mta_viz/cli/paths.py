@@ -1,0 +1,46 @@
+"""`paths PATH --prompt TEXT --kernel "L3 H5 pre"`: which later heads read what a kernel writes."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from mta_viz.cli.ablate import kernel_to_identity
+from mta_viz.cli.flags import add_answer, add_prompt, run_prompt
+from mta_viz.cli.output import ProgressLine
+
+if TYPE_CHECKING:
+    from mta_viz.analysis.kernels.kernels import KernelId
+
+HELP = "which later heads read what a kernel writes, and what the answer loses along each edge"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A prompt, its answer, one kernel, and what is made of it."""
+    add_prompt(parser)
+    add_answer(parser)
+    parser.add_argument("--kernel", required=True, metavar="NAME", help='"L3 H5 pre"')
+    parser.add_argument(
+        "--edit",
+        choices=("own-tap", "identity", "zero"),
+        default="own-tap",
+        help="what the kernel becomes: own-tap (default): its gain and sign stay; identity; zero",
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Every edge alone, and the strongest together."""
+    from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
+    from mta_viz.analysis.cause.paths import kernel_paths
+
+    kernel = kernel_named(arguments.kernel)
+    trace = run_prompt(arguments)
+    meter = AnswerMeter(trace, answer_after(trace, arguments.answer))
+    with ProgressLine("measuring") as progress:
+        return kernel_paths(meter, kernel, arguments.edit, progress=progress).as_data()
+
+
+def kernel_named(text: str) -> "KernelId":
+    """`L3 H5 pre` -> that kernel. Raises MtaVizError for a text that names none."""
+    from mta_viz.analysis.kernels.kernels import KernelId
+
+    place = vars(kernel_to_identity(text))
+    return KernelId(place["layer"], place["head"], place["where"])

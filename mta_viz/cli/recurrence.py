@@ -1,0 +1,38 @@
+"""`recurrence PATH [OTHER ...]`: which named kernels come again in other trainings, and over the steps."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from mta_viz.cli.output import note
+
+HELP = "which named kernels come again in other trainings, and since which step they have their names"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A checkpoint, and others of the same shape."""
+    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint")
+    parser.add_argument(
+        "others", type=Path, nargs="*", metavar="OTHER", help="checkpoints of other trainings (other seeds)"
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """One entry for each other training, and one for the steps of the first."""
+    from mta_viz.analysis.kernels.recurrence import lasting_names, lasting_table, recurrence
+    from mta_viz.checkpoint.history import read_history
+    from mta_viz.checkpoint.reading import read_checkpoint
+
+    first = read_checkpoint(arguments.path)
+    answer: dict[str, Any] = {"others": []}
+    for path in arguments.others:
+        other = read_checkpoint(path)
+        found = recurrence((first.state_dict, first.config), (other.state_dict, other.config))
+        summary = {"named": len(found.matches), "same": found.same, "expected": found.expected, "p": found.p}
+        answer["others"].append({"other": str(path), **summary, "kernels": found.table().records()})
+    history = read_history(first.source.path, first.config)
+    if history is None:
+        note("the checkpoint holds no kernels of earlier steps")
+    else:
+        answer["steps"] = lasting_table(lasting_names(history, first.config)).records()
+    return answer

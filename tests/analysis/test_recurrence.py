@@ -1,0 +1,85 @@
+"""Named kernels that come again: planted in two models, and over the snapshots of one training."""
+
+import numpy as np
+import pytest
+import torch
+
+from mta_viz.analysis.kernels.recurrence import lasting_names, lasting_table, recurrence
+from mta_viz.checkpoint.history import KernelHistory
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import MtaVizError
+
+CONFIG = ModelConfig(
+    d_model=32, n_layers=4, n_heads=4, n_kv_heads=4, d_head=8, d_mlp=16, vocab_size=11,
+    mta=MTAOptions(pre_kernel=(6, 11)),
+)  # fmt: skip
+PAD = CONFIG.key_pad_left(11)
+
+
+def diagonal(kernel: torch.Tensor, size: float = 1.0) -> None:
+    for back in range(6):
+        kernel[5 - back, PAD - back] += size
+
+
+def kernels(seed: int, planted: dict[int, list[int]]) -> dict[str, torch.Tensor]:
+    """Noise about the identity, and a diagonal in some heads of some layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for layer in range(4):
+        taps = 0.05 * torch.randn(4, 6, 11, generator=generator)
+        taps[:, 5, PAD] += 1
+        for head in planted.get(layer, []):
+            diagonal(taps[head])
+        weights[f"blocks.{layer}.attn.kernel_pre"] = taps
+    return weights
+
+
+def test_diagonals_in_the_same_layers_come_again_whatever_their_heads():
+    first, other = kernels(0, {0: [1, 2], 2: [3], 3: [0]}), kernels(1, {0: [0, 3], 2: [0], 3: [2]})
+    found = recurrence((first, CONFIG), (other, CONFIG))
+    diagonals = [match for match in found.matches if "diagonal" in match.shape]
+    assert [match.kernel.name() for match in diagonals] == [
+        "L0 H1 pre",
+        "L0 H2 pre",
+        "L2 H3 pre",
+        "L3 H0 pre",
+    ]
+    assert all(match.same and match.cosine > 0.9 for match in diagonals)
+    assert {match.other.head for match in diagonals if match.kernel.layer == 0} == {0, 3}
+    assert found.same >= 4 > found.expected
+    assert found.p <= 0.06  # of the shuffles, one in twenty puts them at the same depth
+    assert found.table().records()[0]["same"] is True
+
+
+def test_diagonals_in_other_layers_do_not():
+    found = recurrence((kernels(0, {0: [1, 2]}), CONFIG), (kernels(1, {3: [0, 3]}), CONFIG))
+    assert not any(match.same for match in found.matches if "diagonal" in match.shape)
+    assert found.p > 0.2
+
+
+def test_the_p_of_random_pairs_is_not_small_too_often():
+    ps = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        planted = [
+            {int(layer): [int(random.integers(4))] for layer in random.choice(4, 2, False)} for _ in "ab"
+        ]
+        pair = [(kernels(2 * seed + at, part), CONFIG) for at, part in enumerate(planted)]
+        ps.append(recurrence(*pair).p)
+    assert np.mean(np.array(ps) <= 0.2) <= 0.45  # 0.2 expected at most, 20 draws
+
+
+def test_kernels_of_other_shapes_are_refused():
+    small = ModelConfig(**(vars(CONFIG) | {"n_layers": 3}))
+    with pytest.raises(MtaVizError, match="cannot be matched"):
+        recurrence((kernels(0, {}), CONFIG), (kernels(1, {}), small))
+
+
+def test_a_name_lasts_since_the_step_after_its_last_break():
+    snapshots = torch.stack([kernels(seed, {})["blocks.0.attn.kernel_pre"] for seed in range(4)])
+    for snapshot, size in enumerate((0.0, 1.0, 0.0, 1.0)):
+        diagonal(snapshots[snapshot, 2], size)
+    history = KernelHistory((0, 10, 20, 30), {"blocks.0.attn.kernel_pre": snapshots})
+    rows = [row for row in lasting_names(history, CONFIG) if "diagonal" in row.shape]
+    assert [(row.kernel.name(), row.since, row.share) for row in rows] == [("L0 H2 pre", 30, 0.5)]
+    assert lasting_table(rows).records()[0]["since_step"] == 30

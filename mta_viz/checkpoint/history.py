@@ -70,6 +70,19 @@ def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
     )
 
 
+def read_kernels(file: Path, config: ModelConfig) -> dict[str, Tensor]:
+    """The kernels in a safetensors file that holds them alone, float32, by the names of a state dict.
+
+    Raises CheckpointError listing what is missing, unknown or of another shape than `config` says.
+    """
+    with door.open_tensors(file) as stored:
+        tensors = {key: stored.get_tensor(key)[None] for key in stored.keys()}  # noqa: SIM118 (no mapping)
+    entries = kernel_entries(config)
+    if problems := _tensor_problems(tensors, entries, 1):
+        raise CheckpointError(problems, file.name)
+    return {name: entry.layout.read(tensors[entry.key][0].float()) for name, entry in entries.items()}
+
+
 def _steps(text: str) -> tuple[int, ...]:
     try:
         steps = json.loads(text)

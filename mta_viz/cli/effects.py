@@ -131,5 +131,6 @@ def _answer(file: Path, table: "Effects") -> dict[str, Any]:
 
 def _row(effect: "Effect") -> dict[str, Any]:
     names = [intervention.text() for intervention in effect.plan]
-    plan = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings at once"
+    change = names[0].rpartition(" -> ")[2]
+    plan = names[0] if len(names) == 1 else f"all {len(names)} kernels and mixings -> {change}"
     return asdict(effect) | {"plan": plan}

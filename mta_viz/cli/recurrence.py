@@ -2,9 +2,16 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli.output import note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from mta_viz.config import ModelConfig
 
 HELP = "which named kernels come again in other trainings, and since which step they have their names"
 
@@ -13,7 +20,11 @@ def add_flags(parser: ArgumentParser) -> None:
     """A checkpoint, and others of the same shape."""
     parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint")
     parser.add_argument(
-        "others", type=Path, nargs="*", metavar="OTHER", help="checkpoints of other trainings (other seeds)"
+        "others",
+        type=Path,
+        nargs="*",
+        metavar="OTHER",
+        help="checkpoints of other trainings, or safetensors files of their kernels",
     )
 
 
@@ -26,8 +37,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     first = read_checkpoint(arguments.path)
     answer: dict[str, Any] = {"others": []}
     for path in arguments.others:
-        other = read_checkpoint(path)
-        found = recurrence((first.state_dict, first.config), (other.state_dict, other.config))
+        found = recurrence((first.state_dict, first.config), _kernels(path, first.config))
         summary = {"named": len(found.matches), "same": found.same, "expected": found.expected, "p": found.p}
         answer["others"].append({"other": str(path), **summary, "kernels": found.table().records()})
     history = read_history(first.source.path, first.config)
@@ -36,3 +46,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
     else:
         answer["steps"] = lasting_table(lasting_names(history, first.config)).records()
     return answer
+
+
+def _kernels(path: Path, config: "ModelConfig") -> "tuple[Mapping[str, Tensor], ModelConfig]":
+    """A checkpoint's kernels, or those of a file that holds kernels alone, of the first's configuration."""
+    from mta_viz.checkpoint.history import read_kernels
+    from mta_viz.checkpoint.reading import read_checkpoint
+
+    if path.suffix == ".safetensors":
+        return read_kernels(path, config), config
+    other = read_checkpoint(path)
+    return other.state_dict, other.config

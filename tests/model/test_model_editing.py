@@ -17,9 +17,11 @@ from mta_viz.model.interventions import (
     BypassGroupNorm,
     KernelFrom,
     KernelToIdentity,
+    KernelToOwnTap,
     KernelToZero,
     MirrorKernel,
     MixingToIdentity,
+    MixingToOwnWeight,
     PatchHead,
     ReplaceKernel,
     ScaleTowardsIdentity,
@@ -54,10 +56,26 @@ EVERY_KIND: Plan = (
     ScaleTowardsIdentity(3, 1, "pre", 0.5),
     MixingToIdentity(0, "head_pre"),
     MixingToIdentity(2, "head_post", 3),
+    KernelToOwnTap(3, 2, "pre"),
+    MixingToOwnWeight(3, "head_post", 1),
     AblateHead(2, 1),
     BypassGroupNorm(1),
     BypassGate(3),
 )
+
+
+def test_own_tap_only_keeps_the_gain_and_sign_of_a_kernel_and_of_a_mixing_row(model: HookedMTA):
+    """By hand: the own tap of a 6 x 11 kernel is its last row's middle; a head's own weight its diagonal."""
+    made = edited(model, (KernelToOwnTap(1, 2, "pre"), MixingToOwnWeight(1, "head_post", 3)))
+    own, there = model.blocks[1].attn, made.blocks[1].attn
+    expected = torch.zeros(6, 11)
+    expected[5, 5] = own.kernel_pre[2, 5, 5]
+    assert torch.equal(there.kernel_pre[2], expected)
+    assert torch.equal(there.kernel_pre[1], own.kernel_pre[1])
+    assert there.head_post[0, 3].tolist() == [0, 0, 0, own.head_post[0, 3, 3].item()]
+    assert torch.equal(there.head_post[0, :3], own.head_post[0, :3])
+    whole = edited(model, (MixingToOwnWeight(1, "head_pre"),)).blocks[1].attn.head_pre
+    assert torch.equal(whole[0], own.head_pre[0].diag().diag())
 
 
 @EXAMPLES

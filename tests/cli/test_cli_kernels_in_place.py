@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cli_support import assert_refused
 
+import mta_viz
 from mta_viz.analysis.attention.taps import operator, tap_gains
 from mta_viz.analysis.cause.effects import find_effects, read_effects
 from mta_viz.analysis.kernels.kernels import KernelId

@@ -117,7 +117,7 @@ def test_the_original_is_never_touched_and_the_rest_is_shared(model: HookedMTA):
         "blocks.1.attn.kernel_pre", "blocks.1.attn.kernel_post", "blocks.3.attn.kernel_pre",
         "blocks.3.attn.kernel_post", "blocks.0.attn.head_pre", "blocks.2.attn.head_post",
         "blocks.2.attn.wo.weight", "blocks.1.attn.group_norm", "blocks.3.attn.gate.weight",
-        "blocks.3.attn.gate.bias",
+        "blocks.3.attn.gate.bias", "blocks.3.attn.head_post",
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from mta_viz.ui.shell import cache, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
-from mta_viz.ui.shell.loading import model_of
+from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.show import source_of

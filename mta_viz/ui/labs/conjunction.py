@@ -31,9 +31,8 @@ from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
 from mta_viz.ui.shell import show, state, work
 from mta_viz.ui.shell.cache import ModelKey, Stores, stores
-from mta_viz.ui.shell.loading import model_of
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
-from mta_viz.ui.shell.models import twin_beside
+from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.state import Setting

@@ -37,8 +37,8 @@ from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell.cache import ModelKey, Stores, remember
-from mta_viz.ui.shell.loading import model_of
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
+from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.uploads import text_file

@@ -19,9 +19,9 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.pasted import ids_from_text
 from mta_viz.ui.shell import kept_prompts, state
+from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, Part
 from mta_viz.ui.shell.plan import NAME as PLAN
-from mta_viz.ui.shell.site import ASSETS
 
 NAMES = ("crop", "spans")
 MAX_PLACES_CHARACTERS = 1000

@@ -1,11 +1,9 @@
-"""What a page needs before it draws: the sidebar's request, a loaded model, a run; with progress and Stop.
+"""The model and run a page needs before it draws; after it, the sidebar's parts that need a loaded model.
 
 Importing this imports torch, which takes seconds; `open_page` does so when something is on screen.
-
-The parts of the sidebar that need a loaded model: health card, estimate, self-check.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, isnan
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+import torch
 
 from mta_viz.analysis.attention.health import Health, SelfCheck, health
 from mta_viz.checkpoint import door
@@ -21,22 +20,12 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import capture_bytes
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.ui.shell import cache, link, saved_runs, state
-from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores, stores
-from mta_viz.ui.shell.loading import SHOW_SECONDS_FROM, model_of, trace_of
+from mta_viz.ui.shell import cache, link, models, saved_runs, state
+from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import FIRST_TOKEN, NUMBERING, RUN, Request, draw_settings, request_run
 from mta_viz.ui.shell.widgets import plain
-from mta_viz.ui.shell.work import (
-    QUIET_SECONDS,
-    Work,
-    current,
-    draw_stop,
-    known,
-    show_progress,
-    start,
-    stop_all,
-)
+from mta_viz.ui.shell.work import QUIET_SECONDS, current, draw_stop, known, show_progress, start, stop_all
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
@@ -48,7 +37,7 @@ def draw_estimate(request: Request, model: HookedMTA) -> None:
         return
     parts = [f"{request.n_tokens:,} tokens"]
     seconds = estimate_seconds(model, request.n_tokens)
-    if seconds > SHOW_SECONDS_FROM:
+    if seconds > models.SHOW_SECONDS_FROM:
         parts.append(f"about {seconds:.0f} s")
     parts.append(size_text(capture_bytes(model.config, request.n_tokens, model.device.type)))
     if request.n_tokens > model.config.n_ctx:
@@ -57,29 +46,24 @@ def draw_estimate(request: Request, model: HookedMTA) -> None:
 
 
 def draw_details(request: Request, page: Page) -> Any:
-    """Where the weights come from; returns the place above it for the health card."""
+    """Where the weights come from, one fact a line; returns the place above it for the health card."""
+    facts = {
+        "parameters": f"{parameter_count(page.model.config):,}",
+        "trained length": f"{page.model.config.n_ctx:,} tokens",
+        "tokenizer": request.summary.tokenizer_name or "none named",
+    }
     with request.details:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
         card = st.empty()
-        st.code(provenance(request, page), language=None, wrap_lines=True)
+        facts |= {"sha256": _digest(request), "path": request.model_key.path}
+        text = "\n".join(f"{name}: {value}" for name, value in facts.items())
+        st.code(text, language=None, wrap_lines=True)
         for note in request.summary.notes:
             st.caption(plain(note))
         readme = door.own_file(Path(request.model_key.path), "README.md", door.SETTINGS)
         if readme is not None:
             st.download_button("Model card", readme, "model-card.md", on_click="ignore")
     return card
-
-
-def provenance(request: Request, page: Page) -> str:
-    """Where the weights come from and how many they are, one fact a line."""
-    lines = {
-        "parameters": f"{parameter_count(page.model.config):,}",
-        "trained length": f"{page.model.config.n_ctx:,} tokens",
-        "tokenizer": request.summary.tokenizer_name or "none named",
-        "sha256": _digest(request),
-        "path": request.model_key.path,
-    }
-    return "\n".join(f"{name}: {value}" for name, value in lines.items())
 
 
 def health_lines(found: Health) -> list[str]:
@@ -89,24 +73,18 @@ def health_lines(found: Health) -> list[str]:
         f"{'! ' if found.n_nan or found.n_inf else ''}NaN {found.n_nan:,}, infinite {found.n_inf:,}",
         f"kernels at identity: {at_identity} of {kernels}",
     ]
-    if found.largest_tap is not None:
-        lines.append(f"{_mark(found.largest_tap)}largest |tap|: {_number(found.largest_tap, '.3g')}")
-    if found.gates_below_0_05 is not None:
-        gates = found.gates_below_0_05
-        lines.append(f"{_mark(gates)}gates below 0.05: {_number(gates, '.0%')}")
-    if found.row_sum_range is not None:
-        low, high = found.row_sum_range
-        ends = f"{_number(low, '.3g')} to {_number(high, '.3g')}"
-        lines.append(f"{_mark(low, high)}row sums of the final weights: {ends}")
+    numbers = (
+        ("largest |tap|", ".3g", (found.largest_tap,)),
+        ("gates below 0.05", ".0%", (found.gates_below_0_05,)),
+        ("row sums of the final weights", ".3g", found.row_sum_range or ()),
+    )
+    for name, form, values in numbers:
+        known_values = [value for value in values if value is not None]
+        if known_values:
+            mark = "" if all(map(isfinite, known_values)) else "! "
+            texts = ("NaN" if isnan(value) else format(value, form) for value in known_values)
+            lines.append(f"{mark}{name}: {' to '.join(texts)}")
     return lines
-
-
-def _mark(*values: float) -> str:
-    return "" if all(map(isfinite, values)) else "! "
-
-
-def _number(value: float, form: str) -> str:
-    return "NaN" if isnan(value) else format(value, form)
 
 
 @dataclass
@@ -172,13 +150,6 @@ def check_line(check: SelfCheck, exact: bool) -> str:
     return f"Self-check {worst:.1e}: the maps differ from the model's own run"
 
 
-def devices() -> list[str]:
-    """The CPU, and each CUDA device torch sees."""
-    import torch
-
-    return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-
-
 @dataclass
 class PageRun:
     """The model and run the page shows, by their keys."""
@@ -224,7 +195,8 @@ def _result(wanted: RunKey | ModelKey) -> Any | None:
 
 def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     """Wait for the work that makes `wanted`, showing it. None after Stop; raises what the work raised."""
-    work = current(RUN, wanted) or start(RUN, wanted, partial(_load_and_run, wanted, stores()), "model")
+    make: Callable[..., Any] = models.trace_of if isinstance(wanted, RunKey) else models.model_of
+    work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
     if not work.wait(QUIET_SECONDS):
         with request.button:
             draw_stop(RUN, work, width="stretch")
@@ -233,13 +205,6 @@ def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
         _draw_run(request)
         raise work.failure
     return _result(wanted)
-
-
-def _load_and_run(wanted: RunKey | ModelKey, kept: Stores, work: Work) -> None:
-    if isinstance(wanted, RunKey):
-        kept.traces.get_or_make(wanted, lambda: trace_of(wanted, kept, work))
-    else:
-        model_of(wanted, kept, work)
 
 
 def _draw_run(request: Request) -> None:
@@ -260,20 +225,21 @@ def _draw_run(request: Request) -> None:
 
 
 def finish(request: Request, page: Page) -> None:
-    """The parts of the sidebar that need a loaded model; drawn after the page's own content.
+    """What could not be restored, and the parts of the sidebar that need a loaded model; after the page.
 
     The check comes last: it runs the prompt once more, and everything else is on screen by then.
     """
+    _say_left_out(request)
     draw_estimate(request, page.model)
     card = draw_details(request, page)
-    draw_settings(request, devices())
+    draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)
     draw_health(request, page, card)
 
 
-def say_left_out(request: Request) -> None:
+def _say_left_out(request: Request) -> None:
     """What the link asked for that this page could not give, until another prompt is run."""
     left_out = state.left_out()
     if left_out:

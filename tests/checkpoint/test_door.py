@@ -147,6 +147,7 @@ OPENERS = {
     "mta_viz/tasks/word_lists.py": "package data",
     "mta_viz/ui/shell/link.py": "assets/examples.json",
     "mta_viz/ui/shell/open_page.py": "assets/style.css",
+    "mta_viz/ui/shell/address.py": "assets/help.md",
 }
 METHODS = {"open", "read_bytes", "read_text", "fdopen", "fromfile", "memmap", "load_file", "safe_open"}
 FUNCTIONS = {

@@ -5,7 +5,7 @@ Beyond 256 tokens the map is an overview with an exact part beside it.
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import streamlit as st
@@ -79,14 +79,14 @@ class Head:
         if n_tokens <= WHOLE_UP_TO:
             return None
         chosen = state.part(Part).crop
-        if chosen is None or chosen.query_stop > n_tokens or chosen.key_stop > n_tokens:
+        if chosen is None or max(chosen.queries[1], chosen.keys[1]) > n_tokens:
             return around(self.selected.query, self.selected.key, n_tokens)
         return chosen
 
     @property
     def ranges(self) -> dict[str, Any]:
         """The parameters queries and keys of an exact figure: those of the part."""
-        return {} if self.part is None else dict(zip(("queries", "keys"), self.part.ranges, strict=True))
+        return {} if self.part is None else asdict(self.part)
 
     def widget(self, name: str, *parts: Hashable) -> str:
         """A widget's key on this run: a choice on what another key shows is never taken for one on this."""
@@ -116,7 +116,9 @@ def draw_map(head: Head) -> None:
 
 def _draw_overview(head: Head, part: Crop) -> None:
     """Pooled, with a box to choose from."""
-    spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=part.ranges)
+    spec = HeadMap(
+        **head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=(part.queries, part.keys)
+    )
     figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
     chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
     save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
@@ -126,7 +128,7 @@ def _draw_exact(head: Head, size: int) -> None:
     """The exact map of the selected stage; a click selects a cell."""
     spec = HeadMap(**head.stage, **head.cell, **head.ranges, **head.looks, scale=SCALE.value, size=size)
     figure = draw(head.source, spec)
-    widget = head.widget("map", *(() if head.part is None else head.part.ranges))
+    widget = head.widget("map", *head.ranges.values())
     chart(figure.figure, widget, pickers.on_cell, alt=figure.caption)
     _let_it_be_drawn(head.widget("", *head.stage.values(), head.part))
     save_line(figure)

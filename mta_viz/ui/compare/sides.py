@@ -96,7 +96,7 @@ def _pick_a(here: str, models: Mapping[str, Found]) -> None:
 
 
 def _take_a(widget: str) -> None:
-    _choose(state.shown_by(widget))
+    _choose(st.session_state[widget])
 
 
 def _choose(name: str) -> None:

@@ -38,10 +38,9 @@ from mta_viz.ui.kernels.model import missing_text, select_kernel, weights_source
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.cache import remember
-from mta_viz.ui.shell.export import digest_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
-from mta_viz.ui.shell.show import draw, save_button, source_of
+from mta_viz.ui.shell.show import digest_of, draw, save_button, source_of
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, head_name, layer_label, plain

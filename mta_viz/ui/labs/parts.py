@@ -14,8 +14,7 @@ from mta_viz.ui.shell.cache import remember, remember_with_run
 from mta_viz.ui.shell.measuring import Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.uploads import text_file
-from mta_viz.ui.shell.widgets import head_name, picked, plain
+from mta_viz.ui.shell.widgets import head_name, picked, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 LINKED_SECONDS = 60  # a link starts nothing longer by itself

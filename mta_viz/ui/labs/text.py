@@ -21,8 +21,7 @@ from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.uploads import text_file
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import caption, plain, text_file
 from mta_viz.ui.shell.work import Work
 
 NAME = "text"

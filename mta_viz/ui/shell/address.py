@@ -12,41 +12,25 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format
-from mta_viz.exporting.saved import Choices, file_name, saved, together
+from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import cache, kept_prompts, state, work
-from mta_viz.ui.shell.export import digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.link import MAX_CHARACTERS, Box, PromptLink
-from mta_viz.ui.shell.page import PAGES
+from mta_viz.ui.shell.page import ASSETS, PAGES
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
-from mta_viz.ui.shell.show import OnPage
+from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.uploads import TextFiles, TokenizerFiles, bring, files_of_page
-from mta_viz.ui.shell.widgets import MIME_TYPES, caption, plain
+from mta_viz.ui.shell.widgets import (
+    MIME_TYPES,
+    TextFiles,
+    TokenizerFiles,
+    bring,
+    caption,
+    files_of_page,
+    plain,
+)
 
-HELP = """
-**Rows are queries, columns are keys.** A cell is what a query token gives a key token at the chosen stage.
-
-| | |
-|---|---|
-| raw | q·k/√d, before anything |
-| kq | after the key-query convolution: each cell mixes scores of nearby queries and keys |
-| mix | after heads are mixed |
-| sm | softmax: rows sum to 1 |
-| kq' | after the second key-query convolution, on the probabilities |
-| final | the weights that multiply v; they may be negative and need not sum to 1 |
-
-Hatched: masked, a key after its query. Red: positive, blue: negative, white: zero.
-Magenta x: NaN or infinite.
-
-**Keys** (outside text fields): ← → head, ↑ ↓ layer, Q W stage, N M query, J K key; Ctrl+Enter run.
-Click a cell to select its query and key: beside the map stands the sum that makes its value, and a click on
-a tap or a row of the table goes to its source, one stage earlier. The tabs under the map show the same head
-in other ways. Find text to name a part of the prompt; named spans have a letter and bars along both axes.
-Above 256 tokens the map at the left is an overview: draw a box in it to see the cells there exactly.
-"""
-MAX_UPLOAD_MB = 200
 SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
 KIND = Setting("export kind", SESSION, private=True)
 EXPLAINED = {
@@ -76,9 +60,9 @@ def draw_address(text: str) -> None:
             _fill(slots)  # a rerun of a part of the page ends here
         help = "Save all figures of this page in one file, or the whole session; open a saved session."
         if st.button("Everything", icon=":material/folder_zip:", key="everything", help=help):
-            everything()
+            _everything()
         with st.popover("?", width="content"):
-            st.markdown(HELP)
+            st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
 
 
 def fill_link() -> None:
@@ -95,7 +79,6 @@ def _fill(slots: Slots) -> None:
 
 
 def _what_is_in_it() -> str:
-    """Whether the link holds the prompt, in words."""
     words = (
         "Copy with the button at the right of the line. It opens this page with its selection and settings"
     )
@@ -122,8 +105,7 @@ def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
 
 
 @st.dialog("Save or open everything", width="large")
-def everything() -> None:
-    """All figures of the page in one file, and the way back."""
+def _everything() -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("Save")
@@ -136,10 +118,9 @@ def everything() -> None:
 def _draw_save() -> None:
     kind = st.radio("As", KINDS, **KIND.widget(KINDS))
     caption(EXPLAINED[kind])
-    format: Format = "pdf"
+    format: Format = pick_format() if kind == ZIP else "pdf"
     choices = Choices()
     if kind != SESSION:
-        format = pick_format() if kind == ZIP else "pdf"
         choices = Choices(pick_size(), pick_colours())
     elif words := _not_carried():
         st.info(plain(words))
@@ -153,6 +134,11 @@ def _draw_save() -> None:
 def _make(kind: str, format: Format, choices: Choices) -> None:
     """The file and its button. Half of the bar is for the numbers, half for the pictures."""
     bar = st.progress(0.0, text="Collecting the numbers")
+
+    def drawing(done: float) -> None:
+        bar.progress((1 + done) / 2, text="Drawing")
+
+    suffix: Form = "pdf" if kind == PDF else "zip"
     shown, figures = list(state.part(OnPage).drawn.values()), []
     for place, figure in enumerate(shown):
         if figure.figure is not None:
@@ -161,25 +147,15 @@ def _make(kind: str, format: Format, choices: Choices) -> None:
     if kind == SESSION:
         content = session_bytes(_session(), figures)
     elif figures:
-
-        def progress(done: float) -> None:
-            bar.progress((1 + done) / 2, text="Drawing")
-
-        content = together(figures, "pdf" if kind == PDF else "zip", format, choices, progress)
+        content = together(figures, suffix, format, choices, drawing)
     else:
         raise MtaVizError("This page shows no figure yet. Run a prompt, or choose a tab with a figure.")
     bar.empty()
-    suffix = "pdf" if kind == PDF else "zip"
     names = ", ".join(figure.provenance.figure for figure in figures)
     caption(f"{len(figures)} figures: {names}." if figures else "")
-    st.download_button(
-        f"Save ({len(content) / 1e6:.1f} MB)",
-        content,
-        file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix),
-        MIME_TYPES[suffix],
-        key="everything.save",
-        on_click="ignore",
-    )
+    name = file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix)
+    label, key = f"Save ({len(content) / 1e6:.1f} MB)", "everything.save"
+    st.download_button(label, content, name, MIME_TYPES[suffix], key=key, on_click="ignore")
 
 
 def _session() -> Session:
@@ -191,14 +167,12 @@ def _session() -> Session:
 
 
 def _given() -> list[Carried]:
-    """The long texts of the address, and the files of this page."""
     texts = [text for text in state.parameters().values() if kept_prompts.is_address(text)]
     files = [Carried(text, place, name) for place, (name, text) in files_of_page().items()]
     return [*(Carried(kept_prompts.text_at(text)) for text in texts), *files]
 
 
 def _not_carried() -> str:
-    """What this session's file will lack, in words."""
     given, model = _given(), state.part(PageRun).model
     there = fitting(given)
     lacking = [carried.name or "a long text" for carried in given if carried not in there]
@@ -211,17 +185,16 @@ def _not_carried() -> str:
 
 def _draw_open() -> None:
     caption("A ZIP saved as a session. It takes the place of what is shown now; nothing in it is run.")
-    upload = st.file_uploader("Session", type="zip", key="everything.open", max_upload_size=MAX_UPLOAD_MB)
+    upload = st.file_uploader("Session", type="zip", key="everything.open", max_upload_size=200)  # MB
     if upload is None:
         return
     try:
         session = read_session(upload.getvalue())
+        script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
+        if script is None:
+            raise MtaVizError(f"The session is of a page {session.page!r}, which this version does not have.")
     except MtaVizError as error:
         st.error(plain(str(error)))
-        return
-    script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
-    if script is None:
-        st.error(plain(f"The session is of a page {session.page!r}, which this version does not have."))
     else:
         open_session(session, script)
 

@@ -1,7 +1,7 @@
 """The app's models: where they are looked for, their words in the sidebar, and how they are loaded and run.
 
-They are looked for in `assets/`, `--models DIR` after `--`, and `MTA_VIZ_MODELS`. Loading and running is done by
-work beside the page; results go to the stores of `cache`.
+They are looked for in `assets/`, `--models DIR` after `--`, and `MTA_VIZ_MODELS`. Work beside the page loads
+and runs them; results go to the stores of `cache`.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,26 +26,22 @@ from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
 from mta_viz.ui.shell.page import ASSETS
-from mta_viz.ui.shell.uploads import TokenizerFiles
+from mta_viz.ui.shell.widgets import TokenizerFiles
 from mta_viz.ui.shell.work import Work
 
 SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
 VARIANTS = {
-    "transformer": "Transformer",
-    "talking_heads": "Talking heads",
-    "mta": "MTA",
-    "differential": "DIFF Transformer",
+    **{"transformer": "Transformer", "talking_heads": "Talking heads"},
+    **{"mta": "MTA", "differential": "DIFF Transformer"},
 }
 
 
-def roots(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+def roots() -> tuple[Path, ...]:
     """The folders to search, shipped models first, each once.
 
-    `argv` (default: the process's) may hold `--models DIR` or `--models=DIR` any number of times;
-    `environ["MTA_VIZ_MODELS"]` a list separated like PATH.
+    `--models DIR` or `--models=DIR` may be given any number of times; MTA_VIZ_MODELS is a list like PATH.
     """
-    words = sys.argv[1:] if argv is None else argv
-    listed = (os.environ if environ is None else environ).get("MTA_VIZ_MODELS", "")
+    words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
     given += [part for part in listed.split(os.pathsep) if part]
@@ -76,9 +72,10 @@ def twin_of(name: str, others: Sequence[str]) -> str | None:
 
 def grey_line(found: Found, run_dtype: str) -> str:
     """The rest: size, kernels, mixing, dtype in the file and of the run, format."""
-    if found.summary is None:
+    summary = found.summary
+    if summary is None:
         return ""
-    config, summary = found.summary.config, found.summary
+    config = summary.config
     kernels = [config.kernels(layer) for layer in range(config.n_layers)]
     parts = [
         f"{config.n_layers} layers x {config.n_heads} heads, {size_text(summary.n_bytes)}",
@@ -104,13 +101,9 @@ def shape_lines(config: ModelConfig) -> list[str]:
     lines = [f"parameters: {parameter_count(config):,}"]
     for layer in range(config.n_layers):
         kernels = config.kernels(layer)
-        places = {
-            "kernels before softmax": kernels.pre,
-            "after": kernels.post,
-            "mixing before": kernels.head_pre,
-            "mixing after": kernels.head_post,
-        }
-        shapes = [f"{place} {'x'.join(map(str, shape))}" for place, shape in places.items() if shape]
+        there = (kernels.pre, kernels.post, kernels.head_pre, kernels.head_post)
+        places = zip(("kernels before softmax", "after", "mixing before", "mixing after"), there, strict=True)
+        shapes = [f"{place} {'x'.join(map(str, shape))}" for place, shape in places if shape]
         lines.append(f"L{layer}: {', '.join(shapes) or 'no kernels, no mixing'}")
     return lines
 
@@ -118,8 +111,8 @@ def shape_lines(config: ModelConfig) -> list[str]:
 def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
     """What to say when no root holds a checkpoint: where the app looked, and what to do."""
     text = (
-        f"No model found. Looked in: {', '.join(map(str, searched))}. A model is a folder with params.json and "
-        "model.safetensors, consolidated.pth or .metadata. Start with `make app MODELS=/your/runs` "
+        f"No model found. Looked in: {', '.join(map(str, searched))}. A model is a folder with params.json "
+        "and model.safetensors, consolidated.pth or .metadata. Start with `make app MODELS=/your/runs` "
         "or `streamlit run app.py -- --models /your/runs`."
     )
     return "\n".join([text, *problems])
@@ -148,7 +141,7 @@ def can_run(model: Found) -> bool:
 
 
 def trace_of(key: RunKey, stores: Stores, work: Work) -> Trace:
-    """The run of a prompt from `stores.traces`, made by this work, its checkpoint read, if it is not there."""
+    """The run of a prompt from `stores.traces`, made by this work if it is not there."""
 
     def run() -> Trace:
         model = model_of(key.model, stores, work)

@@ -8,7 +8,7 @@ without app.py. Importing this imports nothing heavy: the first visitor sees the
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
@@ -31,11 +31,7 @@ def open_page(
     whether an active plan of interventions changes what is `shown`, is only `named` over the page, or
     is the page's `own` business.
     """
-    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
-    st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
-    with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
-        for path, (name, icon) in PAGES.items():
-            st.page_link(path, label=name, icon=icon)
+    _draw_frame(title)
     changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():
@@ -46,15 +42,30 @@ def open_page(
         show.begin()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
-    if page is None or (needs_run and page.trace is None):
-        _close_without_body(request, page)
+    has_body = page is not None and not (needs_run and page.trace is None)
     shown = page
     with errors_as_messages():
-        if plan != "own":
+        if page is not None and not has_body:
+            from mta_viz.ui.shell.address import draw_address
+
+            draw_address(f"{state.selection().checkpoint} · no run")
+            st.info(plain(page.empty))
+        elif page is not None and plan != "own":
             shown = plans.apply_plan(page, follows=plan == "shown")
+    if shown is None or not has_body:
+        _close(request, page)
+        st.stop()
     with errors_as_messages():
         yield shown
     _close(request, page)
+
+
+def _draw_frame(title: str) -> None:
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
+    st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
+    with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
+        for path, (name, icon) in PAGES.items():
+            st.page_link(path, label=name, icon=icon)
 
 
 @contextmanager
@@ -70,17 +81,6 @@ def _first_paint() -> Iterator[None]:
             st.plotly_chart(nothing_yet(300), key="first.paint", theme=None, config={"staticPlot": True})
     yield
     place.empty()
-
-
-def _close_without_body(request: "Request | None", page: Page | None) -> NoReturn:
-    from mta_viz.ui.shell.address import draw_address
-
-    with errors_as_messages():
-        if page is not None:
-            draw_address(f"{state.selection().checkpoint} · no run")
-            st.info(plain(page.empty))
-    _close(request, page)
-    st.stop()
 
 
 def _close(request: "Request | None", page: Page | None) -> None:

@@ -3,8 +3,8 @@
 Importing this imports torch, which takes seconds; `open_page` does so when something is on screen.
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite, isnan
 from pathlib import Path
@@ -24,28 +24,29 @@ from mta_viz.ui.shell import cache, link, models, saved_runs, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import FIRST_TOKEN, NUMBERING, RUN, Request, draw_settings, request_run
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
-from mta_viz.ui.shell.work import QUIET_SECONDS, current, draw_stop, known, show_progress, start, stop_all
+from mta_viz.ui.shell.work import QUIET_SECONDS, current, draw_stop, show_progress, start, stop_all
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
+HASHED = Setting[tuple[ModelKey, ...]]("hashed", (), private=True)  # large models whose sha256 was asked for
 
 
-def draw_estimate(request: Request, model: HookedMTA) -> None:
-    """Tokens, time when it is long, memory; and whether the prompt is longer than the training."""
-    if not request.n_tokens or request.estimate is None:
+def _draw_estimate(request: Request, model: HookedMTA) -> None:
+    n_tokens, n_ctx = request.n_tokens, model.config.n_ctx
+    if not n_tokens or request.estimate is None:
         return
-    parts = [f"{request.n_tokens:,} tokens"]
-    seconds = estimate_seconds(model, request.n_tokens)
+    parts, seconds = [f"{n_tokens:,} tokens"], estimate_seconds(model, n_tokens)
     if seconds > models.SHOW_SECONDS_FROM:
         parts.append(f"about {seconds:.0f} s")
-    parts.append(size_text(capture_bytes(model.config, request.n_tokens, model.device.type)))
-    if request.n_tokens > model.config.n_ctx:
-        parts.append(f"beyond the trained length of {model.config.n_ctx:,}")
+    parts.append(size_text(capture_bytes(model.config, n_tokens, model.device.type)))
+    if n_tokens > n_ctx:
+        parts.append(f"beyond the trained length of {n_ctx:,}")
     request.estimate.caption(plain(" · ".join(parts)))
 
 
-def draw_details(request: Request, page: Page) -> Any:
+def _draw_details(request: Request, page: Page) -> Any:
     """Where the weights come from, one fact a line; returns the place above it for the health card."""
     facts = {
         "parameters": f"{parameter_count(page.model.config):,}",
@@ -66,17 +67,16 @@ def draw_details(request: Request, page: Page) -> Any:
     return card
 
 
-def health_lines(found: Health) -> list[str]:
-    """The health card: one line a fact, trouble marked."""
-    at_identity, kernels = found.kernels_at_identity
+def _health_lines(report: Health) -> list[str]:
+    at_identity, kernels = report.kernels_at_identity
     lines = [
-        f"{'! ' if found.n_nan or found.n_inf else ''}NaN {found.n_nan:,}, infinite {found.n_inf:,}",
+        f"{'! ' if report.n_nan or report.n_inf else ''}NaN {report.n_nan:,}, infinite {report.n_inf:,}",
         f"kernels at identity: {at_identity} of {kernels}",
     ]
     numbers = (
-        ("largest |tap|", ".3g", (found.largest_tap,)),
-        ("gates below 0.05", ".0%", (found.gates_below_0_05,)),
-        ("row sums of the final weights", ".3g", found.row_sum_range or ()),
+        ("largest |tap|", ".3g", (report.largest_tap,)),
+        ("gates below 0.05", ".0%", (report.gates_below_0_05,)),
+        ("row sums of the final weights", ".3g", report.row_sum_range or ()),
     )
     for name, form, values in numbers:
         known_values = [value for value in values if value is not None]
@@ -87,54 +87,38 @@ def health_lines(found: Health) -> list[str]:
     return lines
 
 
-@dataclass
-class Hashed:
-    """Large models whose sha256 was asked for."""
-
-    models: set[ModelKey] = field(default_factory=set)
-
-
 def _digest(request: Request) -> str:
     """The sha256 of the weights; large ones get a button, since reading them takes long."""
-    key = request.model_key
-    asked = state.part(Hashed)
-    if request.summary.n_bytes > HASH_UP_TO and key not in asked.models:
-        st.button("Compute sha256", key="sha256", on_click=asked.models.add, args=(key,))
-        return f"not computed ({size_text(request.summary.n_bytes)} to read)"
-    return cache.digest(key)
+    key, asked, n_bytes = request.model_key, HASHED.value, request.summary.n_bytes
+    if n_bytes <= HASH_UP_TO or key in asked:
+        return cache.digest(key)
+    st.button("Compute sha256", key="sha256", on_click=HASHED.put, args=((*asked, key),))
+    return f"not computed ({size_text(n_bytes)} to read)"
 
 
-def draw_health(request: Request, page: Page, card: Any) -> None:
+def _draw_health(request: Request, page: Page, card: Any) -> None:
     """The health card into `card`, and one line: a second run of the prompt against the first.
 
-    Both are worked out beside the page, once for each run; meanwhile the line says so.
+    Both are worked out beside the page, once for each run; meanwhile the line says so. Nothing is said where
+    another page of this session stopped it. Raises what the check raised.
     """
-    line, key = request.check.empty(), ("health", page.key)
-    report = known(key)
-    if report is None:
+    line, key, drawn = request.check.empty(), ("health", page.key), stores().drawn
+    if drawn.get(key) is None:
         line.caption("Checking this run ..." if page.trace else "Checking the weights ...")
-        report = _wait_for_health(page, key)
+        work = current("health", key)
+        if work is None or not work.running:
+            make = partial(health, page.model, page.trace)
+            work = start("health", key, lambda _: drawn.get_or_make(key, make), "model")
+        while not work.wait(0.2):
+            pass
+        if work.failure is not None:
+            raise work.failure
     line.empty()
-    if report is None:
-        return
-    card.code("\n".join(health_lines(report)), language=None, wrap_lines=True)
-    if report.self_check is not None:
-        line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
-
-
-def _wait_for_health(page: Page, key: Hashable) -> Health | None:
-    """None where another page of this session stopped it. Raises what the check raised."""
-    work = current("health", key)
-    if work is None or not work.running:
-        drawn = stores().drawn
-        work = start(
-            "health", key, lambda _: drawn.get_or_make(key, lambda: health(page.model, page.trace)), "model"
-        )
-    while not work.wait(0.2):
-        pass
-    if work.failure is not None:
-        raise work.failure
-    return known(key)
+    report = drawn.get(key)
+    if report is not None:
+        card.code("\n".join(_health_lines(report)), language=None, wrap_lines=True)
+        if report.self_check is not None:
+            line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
 
 
 def check_line(check: SelfCheck, exact: bool) -> str:
@@ -168,9 +152,7 @@ def ready(request: Request) -> Page | None:
     state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
     opened = saved_runs.find(wanted)
-    result = _result(wanted) if opened is None else opened.trace
-    if result is None:
-        result = _make(request, wanted)
+    result = _made(request, wanted) if opened is None else opened.trace
     _draw_run(request)
     if result is None:
         st.info("Stopped. Press Run to see this prompt.")
@@ -189,13 +171,13 @@ def ready(request: Request) -> Page | None:
     )
 
 
-def _result(wanted: RunKey | ModelKey) -> Any | None:
-    return (stores().traces if isinstance(wanted, RunKey) else stores().models).get(wanted)
-
-
-def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
-    """Wait for the work that makes `wanted`, showing it. None after Stop; raises what the work raised."""
-    make: Callable[..., Any] = models.trace_of if isinstance(wanted, RunKey) else models.model_of
+def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
+    """The run or model. Shows the work that makes it. None after Stop; raises what the work raised."""
+    is_run = isinstance(wanted, RunKey)
+    store = stores().traces if is_run else stores().models
+    if (there := store.get(wanted)) is not None:
+        return there
+    make: Callable[..., Any] = models.trace_of if is_run else models.model_of
     work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
     if not work.wait(QUIET_SECONDS):
         with request.button:
@@ -204,7 +186,7 @@ def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     if work.failure is not None:
         _draw_run(request)
         raise work.failure
-    return _result(wanted)
+    return store.get(wanted)
 
 
 def _draw_run(request: Request) -> None:
@@ -229,21 +211,15 @@ def finish(request: Request, page: Page) -> None:
 
     The check comes last: it runs the prompt once more, and everything else is on screen by then.
     """
-    _say_left_out(request)
-    draw_estimate(request, page.model)
-    card = draw_details(request, page)
+    left_out, weights = state.left_out(), state.part(link.PromptLink).weights
+    if left_out:  # of what the link asked for, until another prompt is run
+        st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
+    if weights and cache.digest(request.model_key) != weights:
+        st.sidebar.warning("The opened session was made with other weights than this model's.")
+    _draw_estimate(request, page.model)
+    card = _draw_details(request, page)
     draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)
-    draw_health(request, page, card)
-
-
-def _say_left_out(request: Request) -> None:
-    """What the link asked for that this page could not give, until another prompt is run."""
-    left_out = state.left_out()
-    if left_out:
-        st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
-    weights = state.part(link.PromptLink).weights
-    if weights and request.model is not None and cache.digest(request.model) != weights:
-        st.sidebar.warning("The opened session was made with other weights than this model's.")
+    _draw_health(request, page, card)

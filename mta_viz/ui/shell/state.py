@@ -19,13 +19,13 @@ from mta_viz.ui.shell import kept_prompts
 
 T = TypeVar("T")
 P = TypeVar("P")
+Limits = tuple[int, int]
 _KEY = "session"
 _MAX_DIGITS = 9  # no prompt is longer; Python refuses to read thousands of digits
 _URL_NAMES = {
     **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
     "place": "w",
 }
-_NOT_OURS = {"embed", "embed_options"}
 PLACES = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has them, which imports torch
 MAX_CHARACTERS = 200
 LARGEST = 2**53 - 1  # whole numbers a browser keeps
@@ -45,7 +45,7 @@ def to_text(value: Any) -> str | None:
 
 
 def from_text(
-    text: str, default: Any, options: Sequence[Any] | None = None, within: tuple[int, int] | None = None
+    text: str, default: Any, options: Sequence[Any] | None = None, within: Limits | None = None
 ) -> Any:
     """The value `text` stands for: one of `options` where there are some, else of the default's kind.
 
@@ -58,7 +58,7 @@ def from_text(
     return _single(text, options, default, within)
 
 
-def _single(text: str, options: Sequence[Any] | None, default: Any, within: tuple[int, int] | None) -> Any:
+def _single(text: str, options: Sequence[Any] | None, default: Any, within: Limits | None) -> Any:
     if options is not None:
         for option in options:
             if to_text(option) == text:
@@ -103,7 +103,7 @@ class Link:
 
     opened_with: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    refused: tuple[str, ...] = ()
+    refused: list[str] = field(default_factory=list)
     prompt: dict[str, str] = field(default_factory=dict)
     plan: dict[str, str] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -169,10 +169,11 @@ def selection_from_url(parameters: dict[str, str]) -> Selection:
 
 def url_from_selection(current: Selection) -> dict[str, str]:
     """The URL parameters of a selection, without what is not chosen."""
-    pairs = {name: getattr(current, field_name) for field_name, name in _URL_NAMES.items()}
-    return {name: str(value) for name, value in pairs.items() if value is not None}
+    texts = {name: getattr(current, field_name) for field_name, name in _URL_NAMES.items()}
+    return {name: str(value) for name, value in texts.items() if value is not None}
 
 
+@dataclass(frozen=True)
 class Setting(Generic[T]):
     """One setting of a page, declared once: `SCALE = Setting("scale", "this map")`.
 
@@ -180,8 +181,9 @@ class Setting(Generic[T]):
     way there, or something of one computer.
     """
 
-    def __init__(self, name: str, default: T, *, private: bool = False) -> None:
-        self.name, self.default, self.private = name, default, private
+    name: str
+    default: T
+    private: bool = False
 
     @property
     def value(self) -> T:
@@ -193,10 +195,7 @@ class Setting(Generic[T]):
         session().values[self.name] = value
 
     def declare(
-        self,
-        default: T | None = None,
-        options: Sequence[T] | None = None,
-        within: tuple[int, int] | None = None,
+        self, default: T | None = None, options: Sequence[T] | None = None, within: Limits | None = None
     ) -> T:
         """Say that the page has it: it goes into the address, and is taken from the one that was opened.
 
@@ -214,16 +213,11 @@ class Setting(Generic[T]):
                 value = kept_prompts.text_at(text) if long else from_text(text, usual, options, within)
                 current.values[self.name] = value
             except ValueError as error:
-                refused = f"{self.name}: {str(error)[:100]}"
-                current.link.refused = (*current.link.refused, refused)
+                current.link.refused.append(f"{self.name}: {str(error)[:100]}")
         return current.values.get(self.name, usual)
 
     def widget(
-        self,
-        options: Sequence[T] | None = None,
-        *,
-        default: T | None = None,
-        within: tuple[int, int] | None = None,
+        self, options: Sequence[T] | None = None, *, default: T | None = None, within: Limits | None = None
     ) -> dict[str, Any]:
         """Arguments that tie a widget to it: `st.toggle("x", **HIDE.widget())`.
 
@@ -249,11 +243,6 @@ def borrow(name: str, value: Any) -> str:
     if st.session_state.get(key) != value or current.drawn_on.get(name) != current.page:
         st.session_state[key], current.drawn_on[name] = value, current.page
     return key
-
-
-def shown_by(widget: str) -> Any:
-    """What the widget of this key shows now: for what runs after a change of it."""
-    return st.session_state[widget]
 
 
 def parameters() -> dict[str, str]:
@@ -283,7 +272,7 @@ def read_settings(known: Collection[str]) -> None:
 
     `known` are the names of parameters that are no settings.
     """
-    link, names = session().link, {*_URL_NAMES.values(), *_NOT_OURS, *known}
+    link, names = session().link, {*_URL_NAMES.values(), "embed", "embed_options", *known}
     link.opened_with = dict(st.query_params)
     link.settings = {name: text for name, text in st.query_params.items() if name not in names}
 

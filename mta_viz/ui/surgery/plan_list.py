@@ -44,14 +44,14 @@ def draw_plan(page: Page, selected: Selected) -> None:
         st.markdown("**Plan**", width="content")
         _draw_icon("undo", "Undo", "plan.undo", plan.undo, disabled=not history.past)
         _draw_icon("redo", "Redo", "plan.redo", plan.redo, disabled=not history.future)
-        st.button("Remove all", key="plan.clear", disabled=not history.now, on_click=plan.clear)
+        st.button("Remove all", key="plan.clear", disabled=not history.now, on_click=plan.change, args=((),))
     for index, item in enumerate(plan.plan_items()):
         with st.container(horizontal=True, vertical_alignment="center", wrap=False):
             with st.container():
                 draw_switch(index, item, page.numbering, "list")
-            _draw_icon("close", "Remove", f"plan.x.{index}", partial(plan.remove, index))
+            _draw_icon("close", "Remove", f"plan.x.{index}", partial(plan.splice, index))
         if isinstance(item.intervention, ScaleTowardsIdentity):
-            _draw_strength(index, item.intervention)
+            _draw_strength(index, item, item.intervention)
         for problem in item.intervention.problems(page.model.config):
             st.warning(plain(f"Not done: {problem}."))
     if len(to_address(plan.plan_items())) > MAX_CHARACTERS:
@@ -63,11 +63,12 @@ def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disable
     st.button("", icon=f":material/{icon}:", key=key, help=words, disabled=disabled, on_click=act)
 
 
-def _draw_strength(index: int, intervention: ScaleTowardsIdentity) -> None:
+def _draw_strength(index: int, item: Listed, intervention: ScaleTowardsIdentity) -> None:
     key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
 
     def take() -> None:
-        plan.put(index, replace(intervention, strength=state.shown_by(key) / 100))
+        strength = st.session_state[key] / 100
+        plan.splice(index, replace(item, intervention=replace(intervention, strength=strength)))
 
     words = "Strength: 0 % as learned, 100 % identity"
     st.slider(words, 0, 100, step=5, format="%d %%", key=key, on_change=take)
@@ -212,7 +213,7 @@ def _draw_grid(kernel: _Kernel) -> None:
 
     def take() -> None:
         changed = kernel.taps.copy()
-        for row, values in state.shown_by(key)["edited_rows"].items():
+        for row, values in st.session_state[key]["edited_rows"].items():
             for name, value in values.items():
                 if name in columns and value is not None and np.isfinite(value):
                     changed[int(row), columns.index(name)] = value

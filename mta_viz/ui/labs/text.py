@@ -15,7 +15,8 @@ from mta_viz.figures.labs.measured import LastWords, LossText
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.passages import FORMAT_WORDS, parse_passages
-from mta_viz.ui.labs.parts import source_of
+from mta_viz.ui.fields import bar
+from mta_viz.ui.labs.parts import draw_verdict, source_of
 from mta_viz.ui.shell import show, state
 from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
@@ -84,7 +85,7 @@ def draw_text(page: Page) -> None:
 
 
 def _draw_form() -> Given:
-    measure = st.segmented_control("Measure", MEASURES, required=True, **MEASURE.widget(MEASURES))
+    measure = bar("Measure", MEASURES, MEASURE)
     last = measure == LAST_WORD
     left, right = st.columns((3, 2))
     with right:
@@ -114,14 +115,14 @@ def _asked_by_link(given: Given) -> bool:
 
 
 def _measure(model: HookedMTA, given: Given, running: Work, keep: Keep) -> Result:
-    running.begin("Reading the passages" if given.measure == LAST_WORD else "Reading the text")
     if given.measure == EVERY_TOKEN:
+        running.begin("Reading the text")
         return text_losses(model, given.text, keep=keep, progress=running.report)
+    running.begin("Reading the passages")
     return score_passages(model, given.passages(), keep=keep, progress=running.report)
 
 
 def _draw_result(page: Page, given: Given, result: Result | None, running: bool) -> None:
-    """What is known so far."""
     if result is None:
         if not running:
             st.info("Not measured yet. Press Measure; long files can be stopped, and keep what is measured.")
@@ -157,13 +158,12 @@ def window_words(n_ctx: int) -> str:
 
 
 def _draw_words(page: Page, given: Given, scores: PassageScores, running: bool) -> None:
-    """One passage's verdict, or the sums and the table."""
     if scores.n == 1 and not scores.words:
         st.error(plain(f"This passage cannot be asked: {scores.left_out[0].reason}."))
         return
     if scores.n == 1:
         (word,) = scores.words
-        (st.success if word.greedy else st.warning)(plain(verdict(word, page.model.config.vocab_size)))
+        draw_verdict(word.greedy, verdict(word, page.model.config.vocab_size))
     elif scores.words:
         st.markdown(plain(sum_words(scores)))
     if scores.n > 1 and scores.left_out:
@@ -236,11 +236,15 @@ def _word_row(word: WordScore) -> dict[str, Any]:
 
 
 def _draw_losses(page: Page, given: Given, losses: TextLosses, running: bool) -> None:
-    """The numbers; when nothing runs any more, the text and its table as well."""
     st.markdown(plain(loss_words(losses)))
     if running:
         return
-    figure = LossText(given.text, _pick_part(len(losses.tokens)))
+    parts, part = math.ceil(len(losses.tokens) / figures.PART), 1
+    if parts > 1:
+        widget = PART.widget(range(1, parts + 1))
+        part = int(st.number_input(f"Part, 1 to {parts}", 1, parts, width=150, **widget))
+        caption(f"Each part is {figures.PART:,} tokens.")
+    figure = LossText(given.text, part)
     show.show(source_of(page), figure, result=losses, widget=f"losses.{hash((figure, losses.n))}")
     with st.expander("All numbers"):
         rows = [_loss_row(losses, place) for place in figure.tokens(len(losses.tokens))]
@@ -258,16 +262,6 @@ def loss_words(losses: TextLosses) -> str:
         f"Perplexity {number_text(losses.perplexity)}: exp of {losses.loss:.4f} nats, the mean over "
         f"{losses.n:,} predicted tokens{windows}.{so_far}"
     )
-
-
-def _pick_part(n_tokens: int) -> int:
-    """Which part of a long text is drawn."""
-    parts = math.ceil(n_tokens / figures.PART)
-    if parts == 1:
-        return 1
-    part = st.number_input(f"Part, 1 to {parts}", 1, parts, width=150, **PART.widget(range(1, parts + 1)))
-    caption(f"Each part is {figures.PART:,} tokens.")
-    return int(part)
 
 
 def _loss_row(losses: TextLosses, place: int) -> dict[str, Any]:

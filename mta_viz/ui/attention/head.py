@@ -20,13 +20,14 @@ from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui.fields import row_table
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, Part, Selected, around, go_to, pick_position
+from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, save_line, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, picked, plain
+from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, plain
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
@@ -80,7 +81,7 @@ class Head:
             return None
         chosen = state.part(Part).crop
         if chosen is None or chosen.query_stop > n_tokens or chosen.key_stop > n_tokens:
-            return around(self.selected.query, self.selected.key, n_tokens)
+            return pickers.around(self.selected.query, self.selected.key, n_tokens)
         return chosen
 
     @property
@@ -111,24 +112,22 @@ def draw_map(head: Head) -> None:
     with st.container(key="exact"):
         _draw_exact(head, PAIR_PX)
     with left:
-        _draw_overview(head, head.part)
-
-
-def _draw_overview(head: Head, part: Crop) -> None:
-    """Pooled, with a box to choose from."""
-    spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=part.ranges)
-    figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
-    chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
-    save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+        spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=head.part.ranges)
+        figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
+        chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
+        save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
 
 
 def _draw_exact(head: Head, size: int) -> None:
-    """The exact map of the selected stage; a click selects a cell."""
+    """Of the selected stage; a click selects a cell."""
     spec = HeadMap(**head.stage, **head.cell, **head.ranges, **head.looks, scale=SCALE.value, size=size)
     figure = draw(head.source, spec)
     widget = head.widget("map", *(() if head.part is None else head.part.ranges))
     chart(figure.figure, widget, pickers.on_cell, alt=figure.caption)
-    _let_it_be_drawn(head.widget("", *head.stage.values(), head.part))
+    sent, shown = state.part(_Sent), head.widget("", *head.stage.values(), head.part)
+    if sent.map != shown:
+        sent.map = shown
+        time.sleep(MAP_FIRST_SECONDS)  # else the browser takes in the rest before it draws the new map
     save_line(figure)
 
 
@@ -139,28 +138,16 @@ class _Sent:
     map: str = ""
 
 
-def _let_it_be_drawn(shown: str) -> None:
-    """Wait a moment after sending a new map: the browser would take in the rest before it draws the map."""
-    sent = state.part(_Sent)
-    if sent.map != shown:
-        sent.map = shown
-        time.sleep(MAP_FIRST_SECONDS)
-
-
 def draw_cell(head: Head) -> None:
     """The selected query and key, and the cell's value at every stage of this head."""
     (query, key), pieces = head.cell.values(), head.tokens.pieces
     with st.container(gap="xsmall"):
-        pick_position("query", query, len(pieces), ("n", "m"))
-        pick_position("key", key, len(pieces), ("j", "k"))
+        pickers.pick_position("query", query, len(pieces), ("n", "m"))
+        pickers.pick_position("key", key, len(pieces), ("j", "k"))
     st.text(f'query {query} "{pieces[query]}"\nkey {key} "{pieces[key]}"')
     if key > query:
         caption(f"Key {key} comes after query {query}. The model never sees it: its weight is 0 by the mask.")
         return
-    lines("\n".join(_cell_lines(head)), "cell")
-
-
-def _cell_lines(head: Head) -> list[str]:
     place = (*head.place.values(), *head.cell.values())
     values: dict[Stage, float] = head.source.remember(lambda: chain(head.page.trace, *place), "cell", *place)
     kernels = head.page.trace.model.config.kernels(head.selected.layer)
@@ -170,7 +157,7 @@ def _cell_lines(head: Head) -> list[str]:
         mark = "▸" if stage is head.selected.stage else "·"
         kind = "probability" if is_distribution(stage, kernels) else stage.value.unit
         rows.append(f"{mark} {stage.value.short:<6}{text:>9} {kind}")
-    return rows
+    lines("\n".join(rows), "cell")
 
 
 def draw_why(head: Head) -> None:
@@ -188,25 +175,23 @@ def draw_why(head: Head) -> None:
         chart(figure.figure, name, then, alt="The sum that makes this value")
         save_line(figure, residual(why))
     if why.terms:
-        _draw_terms(head, why, f"terms.{name}")
+        _draw_terms(head, why, name)
     if isinstance(why, Convolved | Mixed):
         where = next(where for where, stage in MADE_BY.items() if stage is why.stage)
         draw_test_button(KernelId(why.layer, why.head, where), "why.test")
 
 
-def _draw_terms(head: Head, why: Decomposition, key: str) -> None:
+def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     """All terms, largest product first; a row leads to its source, one stage earlier."""
     terms = [term for term in why.terms if term.state == "inside"]
-    hidden = len(why.terms) - len(terms)
-    st.dataframe(
-        [_row(head, why, term) for term in terms],
-        height=38 + 35 * min(len(terms), 6),
-        hide_index=True,
-        column_config={name: st.column_config.Column(width=70) for name in ("query", "key")},
-        key=key,
-        on_select=lambda: _follow(picked(key), terms, why),
-        selection_mode="single-row",
-    )
+    hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
+
+    def follow(term: Term) -> None:
+        pickers.go_to(head=term.head, query=term.query, key=term.key, stage=before.value.key)
+
+    widths = {name: st.column_config.Column(width=70) for name in ("query", "key")}
+    height, rows = 38 + 35 * min(len(terms), 6), [_row(head, why, term) for term in terms]
+    row_table(f"terms.{name}", rows, terms, follow, height=height, column_config=widths)
     left_out = f" {hidden} taps fall on masked or missing cells and add 0." if hidden else ""
     caption(f"Choose a row to go to its source, one stage earlier.{left_out}")
 
@@ -220,10 +205,3 @@ def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:
         place = {"source head": head_label(term.head, head.page.numbering)}
     numbers = {"weight": term.weight, "value": term.source, "product": term.product}
     return place | {name: float(f"{value:.5g}") for name, value in numbers.items()}
-
-
-def _follow(row: int | None, terms: list[Term], why: Decomposition) -> None:
-    if row is None or not 0 <= row < len(terms):
-        return
-    term, before = terms[row], why.stage_before or Stage.RAW
-    go_to(head=term.head, query=term.query, key=term.key, stage=before.value.key)

@@ -4,8 +4,8 @@ import streamlit as st
 
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.errors import PromptError
-from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import Head
+from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.shell import link, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
@@ -47,54 +47,41 @@ def draw_spans(head: Head) -> None:
     names = [NO_SPAN, *map(span_name, head.spans)]
     asked = next((name for name in names if name.endswith("(asked)")), names[0])
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.segmented_control(
-            "Spans",
-            names,
-            required=True,
-            format_func=plain,
-            help="Outlined on the maps by their letters. The chosen one is what scores of heads are about.",
-            **SPAN.widget(names, default=asked),
-        )
-        if chosen_span(head) is not None:
-            st.button(
-                "Remove",
-                key="span.remove",
-                on_click=_remove,
-                args=(head.page.key, head.spans, chosen_span(head)),
-            )
+        words = "Outlined on the maps by their letters. The chosen one is what scores of heads are about."
+        bar("Spans", {name: plain(name) for name in names}, SPAN, default=asked, help=words)
+        gone = chosen_span(head)
+        rest = tuple(span for span in head.spans if span != gone)
+        if gone is not None:
+            taken = (head.page.key, rest, NO_SPAN)
+            st.button("Remove", key="span.remove", on_click=name_spans, args=taken)
 
 
 def _draw_search(head: Head) -> None:
     text = st.text_input("Find text", placeholder="a word of the prompt", width=240, **SEARCH.widget())
     pattern = st.toggle("regex", **PATTERN.widget())
-    hits, problem = remember(
-        lambda: _search(head.tokens, text, pattern), "hits", head.page.key, text, pattern
-    )
+
+    def search() -> tuple[tuple[range, ...], str]:  # the error is kept too: a slow pattern is tried once
+        try:
+            return find(head.tokens, text, pattern=pattern), ""
+        except PromptError as error:
+            return (), str(error)
+
+    hits, problem = remember(search, "hits", head.page.key, text, pattern)
     if problem:
         caption(problem)
         return
     if not hits:
         caption("No such text in the prompt." if text else "")
         return
-    places = [(hit.start, hit.stop) for hit in hits]
-    start, stop = st.selectbox(
-        "1 place" if len(hits) == 1 else f"{len(hits)} places",
-        places,
-        format_func=lambda place: f"{place[0]} {''.join(head.tokens.pieces[place[0] : place[1]])}",
-        width=200,
-        **HIT.widget(places, default=places[-1]),
-    )
+    places = {
+        (hit.start, hit.stop): f"{hit.start} {''.join(head.tokens.pieces[hit.start : hit.stop])}"
+        for hit in hits
+    }
+    count = "1 place" if len(hits) == 1 else f"{len(hits)} places"
+    start, stop = menu(count, places, HIT, default=[*places][-1], width=200)
     st.button("Show as key", key="show.key", on_click=_show, args=(head.selected.query, start))
     st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
     st.button("Name it", key="span.add", on_click=_add, args=(head.page.key, head.spans, start, stop, text))
-
-
-def _search(tokens: Tokens, text: str, pattern: bool) -> tuple[tuple[range, ...], str]:
-    """Hits, and why there are none where the pattern is at fault."""
-    try:
-        return find(tokens, text, pattern=pattern), ""
-    except PromptError as error:
-        return (), str(error)
 
 
 def span_name(span: Span) -> str:
@@ -113,10 +100,6 @@ def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) ->
         return
     span = Span(text, next_letter(spans), start, stop)
     name_spans(run, (*spans, span), span_name(span))
-
-
-def _remove(run: str, spans: tuple[Span, ...], gone: Span) -> None:
-    name_spans(run, tuple(span for span in spans if span != gone), NO_SPAN)
 
 
 def name_spans(run: str, spans: tuple[Span, ...], chosen: str) -> None:

@@ -44,12 +44,12 @@ def number(
 
 def row_table(
     key: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Any,
     items: Sequence[T],
     choose: Callable[[T], object],
     **look: Any,
 ) -> None:
-    """A table; a click on a row calls `choose` with its item."""
+    """A table of what Streamlit takes for one; a click on a row calls `choose` with its item."""
 
     def take() -> None:
         at = picked(key)

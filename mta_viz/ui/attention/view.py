@@ -20,8 +20,8 @@ from mta_viz.figures.attention.tokens import AttentionText, Column, Gate, Lens, 
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.ui.attention.head import SCALE, SCALES, Head, draw_cell, draw_map, draw_strip, draw_why
-from mta_viz.ui.attention.spans import chosen_span, draw_spans, spans_of
+from mta_viz.ui.attention import head as heads
+from mta_viz.ui.attention.head import SCALE, SCALES, Head, chosen_span
 from mta_viz.ui.fields import bar, menu, pick_place, row_table
 from mta_viz.ui.shell import pickers, state, work
 from mta_viz.ui.shell.address import draw_address
@@ -260,13 +260,6 @@ class _Opened:
     why: str = ""
 
 
-def draw_tabs(head: Head) -> None:
-    """The bar, and the chosen tab under it; only that one is computed."""
-    chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
-    with errors_as_messages():  # here, so that the maps of a broken model are still drawn
-        TABS[chosen](head)
-
-
 @st.fragment
 def draw_attention(page: Page) -> None:
     """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
@@ -280,26 +273,28 @@ def _draw(page: Page) -> None:
     """Top to bottom in places made first; the map a visitor waits for is filled in, and sent, first."""
     selected = pickers.resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    head = Head(page, selected, spans_of(page))
+    head = Head(page, selected, heads.spans_of(page))
     top = st.container()
     with st.container(key="stale" if page.stale else "fresh"):
         strip, search = st.container(), st.container()
         with st.container(key="single" if head.part is None else "pair"):
-            draw_map(head)
+            heads.draw_map(head)
             cell, why = st.container(), st.container()
         below = st.container()
     with top:
         _draw_top(page, selected)
     with cell:
-        draw_cell(head)
+        heads.draw_cell(head)
     with strip:
-        draw_strip(head)
+        heads.draw_strip(head)
     with search:
-        draw_spans(head)
+        heads.draw_spans(head)
     with why:
-        draw_why(head)
+        heads.draw_why(head)
     with below:
-        draw_tabs(head)
+        chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
+        with errors_as_messages():  # here, so that the maps of a broken model are still drawn
+            TABS[chosen](head)  # only this tab is computed
 
 
 def _draw_top(page: Page, selected: Selected) -> None:
@@ -307,14 +302,6 @@ def _draw_top(page: Page, selected: Selected) -> None:
     place = (layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering))
     cell = (f'query {query} "{pieces[query]}"', f'key {key} "{pieces[key]}"')
     draw_address(" · ".join([str(state.selection().checkpoint), *place, selected.stage.value.long, *cell]))
-    _draw_pickers(page, selected)
-    if page.stale:
-        st.warning("Prompt changed. These maps are of the previous run.")
-    if len(page.trace.tokens) == 1:
-        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
-
-
-def _draw_pickers(page: Page, selected: Selected) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_place(page, selected)
         words = "Colour limits of the large map: its own, or those all stages of the strip share."
@@ -324,3 +311,7 @@ def _draw_pickers(page: Page, selected: Selected) -> None:
         opened.at, opened.why = here, selected.why
     if opened.at == here:
         caption(f"Opened at this head: {opened.why}.")
+    if page.stale:
+        st.warning("Prompt changed. These maps are of the previous run.")
+    if len(page.trace.tokens) == 1:
+        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")

@@ -17,7 +17,7 @@ from mta_viz.tasks.blocks import OUTPUTS, BlockTask
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import Prompt, draw_crops, draw_finder, draw_verdict
 from mta_viz.ui.shell import work
-from mta_viz.ui.shell.measuring import Measurement, draw_measured
+from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, plain
@@ -26,7 +26,6 @@ from mta_viz.ui.shell.work import Work, time_text
 LETTERS, QUERY, COUNT = Setting("block letters", 5), Setting("block query", 2), Setting("block count", 52)
 OUTPUT, NUMBER = Setting("block output", OUTPUTS[0]), Setting("block sample", 0)
 MANY = Setting("block n", 200)
-NUMBERS, SEQUENCES = (0, 10**6), (1, 100_000)
 
 
 def draw_blocks(page: Page) -> None:
@@ -52,7 +51,7 @@ def _draw_form() -> Blocks:
             number("Letters asked, L", QUERY, (1, 24), width=150, help=asked_help),
             number("Blocks", COUNT, (1, 10_000), width=120),
             menu("Answer", answers, OUTPUT, width=150),
-            number("Sample", NUMBER, NUMBERS, width=120),
+            number("Sample", NUMBER, (0, 10**6), width=120),
         )
 
 
@@ -105,20 +104,17 @@ def _chip(block: str, marked: str = "", kind: str = "") -> str:
 
 
 def _draw_error(page: Page, task: BlockTask) -> None:
-    n, batch = number("Sequences", MANY, SEQUENCES, step=100, width=140), at_once(page.model, task.n_tokens)
+    n = number("Sequences", MANY, (1, 100_000), step=100, width=140)
+    batch = at_once(page.model, task.n_tokens)
     seconds = n * estimate_seconds(page.model, task.n_tokens)
-    draw_measured(
-        Measurement(
-            "error",
-            ("blocks error", page.model_key, task, n),
-            "Measure the error",
-            lambda work, keep: blocks.evaluate_blocks(
-                page.model, task, n=n, batch=batch, keep=keep, progress=work.report
-            ),
-            f"About {time_text(seconds)} here. {chance_words(task)}",
-        ),
-        partial(_draw_measured, task),
-    )
+
+    def measure(work: Work, keep: Keep) -> BlocksEvaluation:
+        return blocks.evaluate_blocks(page.model, task, n=n, batch=batch, keep=keep, progress=work.report)
+
+    key = ("blocks error", page.model_key, task, n)
+    words = f"About {time_text(seconds)} here. {_chance(task)}"
+    measurement = Measurement("error", key, "Measure the error", measure, words)
+    draw_measured(measurement, partial(_draw_measured, task))
 
 
 def _draw_measured(task: BlockTask, result: BlocksEvaluation | None, running: bool) -> None:
@@ -136,10 +132,9 @@ def error_words(result: BlocksEvaluation, task: BlockTask) -> str:
     return (
         f"{result.wrong:,} of {result.n:,} wrong: error {result.error:.1%}, "
         f"95 % interval {low:.1%} to {high:.1%}. "
-        f"Right answers of the {names}, each after the right ones before it: {letters}. {chance_words(task)}"
+        f"Right answers of the {names}, each after the right ones before it: {letters}. {_chance(task)}"
     )
 
 
-def chance_words(task: BlockTask) -> str:
-    """What guessing gives."""
+def _chance(task: BlockTask) -> str:
     return f"A random block: {blocks.chance_error(task):.1%} wrong."

@@ -68,10 +68,9 @@ def draw_conjunction(page: Page) -> None:
         "f(neither), f what the last token gives the span."
     )
     figure = _draw_form(page.model)
-    blocks = isinstance(figure, BlockConjunction)
     first = replace(figure, samples=1) if isinstance(figure, BlockConjunction) else figure
     sample = first.samples_of(page.model)[0]
-    _draw_prompts(sample, blocks)
+    _draw_prompts(sample, isinstance(figure, BlockConjunction))
     _draw_test(page, figure, len(sample.prompts[0]))
 
 
@@ -95,33 +94,26 @@ def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
     text, span, lines = (
         setting.widget(default=default) for setting, default in zip(TEXTS[which], usual, strict=True)
     )
+    text_label = "Text: {A} and {B} are the two words, {A?} and {B?} where they are asked for"
+    text_help = (
+        "{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the span. "
+        "The last token's row is measured."
+    )
+    lines_label = "A line a sample: A, B, what stands for A, what stands for B"
+    words = "What stands for a word needs as many tokens as the word. With one line there is no interval."
     return TextConjunction(
-        text=st.text_area(
-            "Text: {A} and {B} are the two words, {A?} and {B?} where they are asked for",
-            height=96,
-            help="{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the "
-            "span. The last token's row is measured.",
-            **text,
-        ),
+        text=st.text_area(text_label, height=96, help=text_help, **text),
         span=st.text_input("Span: the part of the text whose attention is measured", **span),
-        lines=st.text_area(
-            "A line a sample: A, B, what stands for A, what stands for B",
-            height=120,
-            help="What stands for a word needs as many tokens as the word. With one line there is no "
-            "interval.",
-            **lines,
-        ),
+        lines=st.text_area(lines_label, height=120, help=words, **lines),
     )
 
 
 def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     texts = [prompt.text or "" for prompt in sample.prompts]
     ends = [text if len(text) <= SHOWN_END else f"… {text[-SHOWN_END:]}" for text in texts]
-    st.dataframe(
-        [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)],
-        hide_index=True,
-        column_config={"prompt": st.column_config.TextColumn(width="small")},
-    )
+    rows = [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)]
+    narrow = {"prompt": st.column_config.TextColumn(width="small")}
+    st.dataframe(rows, hide_index=True, column_config=narrow)
     words = f"{len(sample.prompts[0])} tokens each; the span is “{sample.span.name}”."
     if blocks:
         words += (
@@ -136,16 +128,11 @@ def _draw_test(page: Page, figure: OfConjunction, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
     runs = figure.n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
     seconds = runs * estimate_seconds(page.model, n_tokens)
-    draw_measured(
-        Measurement(
-            NAME,
-            (NAME, page.model_key, figure, twin),
-            "Run the test",
-            partial(_test, source_of(page), figure, twin, cache.stores()),
-            f"{runs:,} runs of a prompt, about {time_text(seconds)} here. Results so far are kept.",
-        ),
-        partial(_draw_results, page, figure, twin),
-    )
+    key = (NAME, page.model_key, figure, twin)
+    words = f"{runs:,} runs of a prompt, about {time_text(seconds)}"
+    test = partial(_test, source_of(page), figure, twin, cache.stores())
+    measurement = Measurement(NAME, key, "Run the test", test, f"{words} here. Results so far are kept.")
+    draw_measured(measurement, partial(_draw_results, page, figure, twin))
 
 
 def _pick_beside(page: Page, figure: OfConjunction) -> tuple[OfConjunction, ModelKey | None]:
@@ -165,15 +152,12 @@ def _test(
     if twin is not None:
         source = replace(source, beside=Source(model_of(twin, kept, running)))
     running.begin("Making the prompts")
-    samples = figure.samples_of(source.model)
-    models = figure.models(source)
-    return conjunctions.tested(
-        models,
-        samples,
-        begin=lambda name: running.begin(f"Running {name}"),
-        keep=keep,
-        progress=running.report,
-    )
+    samples, models = figure.samples_of(source.model), figure.models(source)
+
+    def begin(name: str) -> None:
+        running.begin(f"Running {name}")
+
+    return conjunctions.tested(models, samples, begin=begin, keep=keep, progress=running.report)
 
 
 def _draw_results(

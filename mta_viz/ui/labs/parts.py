@@ -18,11 +18,11 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.attention.spans import NO_SPAN, name_spans, span_name
+from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name
 from mta_viz.ui.fields import menu, row_table
 from mta_viz.ui.shell import show, state, work
 from mta_viz.ui.shell.cache import RunKey
-from mta_viz.ui.shell.measuring import Measurement, measured
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.sidebar import use_prompt
@@ -64,7 +64,7 @@ class SampleRun:
     seed: Setting[int]
     shown: Setting[bool]
     seconds: float
-    do: Callable[[Work], Any]
+    do: Callable[[Work, Keep], Any]
 
     def key(self, later: int = 0) -> Hashable:
         """Of this sample, or of one so many later."""
@@ -73,29 +73,21 @@ class SampleRun:
 
 def sample_run(sample: SampleRun) -> Any | None:
     """The buttons, and the result once it is asked for: by them, or by a link of a page that showed one."""
-    asked = state.part(Labs).asked
+    asked, lab, key = state.part(Labs).asked, sample.lab, sample.key()
     if sample.shown.declare() and sample.seconds < LINKED_SECONDS:
-        asked.setdefault(sample.lab, sample.key())
+        asked.setdefault(lab, key)
 
     def go_on() -> None:
-        asked[sample.lab] = sample.key(later=1)
+        asked[lab] = sample.key(later=1)
         sample.seed.put(sample.seed.value + 1)
 
+    words, linked = f"About {time_text(sample.seconds)} here.", asked.get(lab) == key
     with st.container(horizontal=True, vertical_alignment="center"):
-        run = measured(
-            Measurement(
-                sample.lab,
-                sample.key(),
-                "Run this sample",
-                lambda work, _: sample.do(work),
-                f"About {time_text(sample.seconds)} here.",
-                by_itself=asked.get(sample.lab) == sample.key(),
-            )
-        )
-        st.button("New sample", key=f"{sample.lab}.new", on_click=go_on, help="The next one.")
+        run = measured(Measurement(lab, key, "Run this sample", sample.do, words, by_itself=linked))
+        st.button("New sample", key=f"{lab}.new", on_click=go_on, help="The next one.")
     if run is not None:
         sample.shown.put(True)
-    elif work.running(sample.lab, sample.key()) is None:
+    elif work.running(lab, key) is None:
         st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
     return run
 
@@ -208,7 +200,16 @@ def draw_finder(page: Page, figure: FinderMap, finder: Finder, words: str, promp
             caption(f"{name}: {head_words(finder, *place)}")
             if st.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
                 _open_in_attention(page, finder, prompt)
-    caption(_column_words(finder))
+    words = (
+        "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
+        "the share if the softmax came there. Click a head to choose it."
+    )
+    p_words = (
+        f"p: its final share's rank among {finder.n_null} other passages of its length, "
+        f"{1 / (1 + finder.n_null):.3f} at best."
+    )
+    none = "There is no other passage of its length to compare it with."
+    caption(f"{words} {p_words if finder.n_null else none}")
 
 
 def _pick_scored(figure: FinderMap, finder: Finder, words: str) -> FinderMap:
@@ -232,9 +233,7 @@ def _draw_ranking(
         stages = _stage_texts(finder, layer, head)
         return {
             score.name: value_text(score, values[layer, head]),
-            "raw to final": [
-                share for share in finder.shares[:, layer, head].tolist() if not math.isnan(share)
-            ],
+            "raw to final": [at for at in finder.shares[:, layer, head].tolist() if not math.isnan(at)],
             **{short: text for short, text in stages.items() if short != score.name},
             "p": _share_text(float(finder.p[layer, head])),
         }
@@ -249,28 +248,12 @@ def _draw_ranking(
 def _stage_texts(finder: Finder, layer: int, head: int) -> dict[str, str]:
     """The asked part's share at each stage the model has, by the stages' short names."""
     shares = zip(Stage, finder.shares, strict=True)
-    return {
-        stage.value.short: _share_text(float(heads[layer, head]))
-        for stage, heads in shares
-        if not heads.isnan().all()
-    }
+    there = [(stage, heads) for stage, heads in shares if not heads.isnan().all()]
+    return {stage.value.short: _share_text(float(heads[layer, head])) for stage, heads in there}
 
 
 def _share_text(share: float) -> str:
     return "" if math.isnan(share) else f"{share:.3f}"
-
-
-def _column_words(finder: Finder) -> str:
-    words = (
-        "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
-        "the share if the softmax came there. Click a head to choose it."
-    )
-    if not finder.n_null:
-        return f"{words} There is no other passage of its length to compare it with."
-    return (
-        f"{words} p: its final share's rank among {finder.n_null} other passages of its length, "
-        f"{1 / (1 + finder.n_null):.3f} at best."
-    )
 
 
 def head_words(finder: Finder, layer: int, head: int) -> str:

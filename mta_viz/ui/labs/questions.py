@@ -21,7 +21,7 @@ from mta_viz.ui.labs import parts
 from mta_viz.ui.labs.needle import can_write
 from mta_viz.ui.labs.parts import Mark, source_of
 from mta_viz.ui.shell import show
-from mta_viz.ui.shell.measuring import Measurement, all_results, draw_measured
+from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, plain
@@ -29,7 +29,6 @@ from mta_viz.ui.shell.work import Work, time_text
 
 NAME = "questions"
 RUNS = 4.5  # a sample takes as long as so many runs of its prompt: capture, finder, answer, gold answer
-DISTRACTIONS, SEEDS, SAMPLES = (0, 1_000_000), (0, 10**9), (1, 100_000)
 TASK, DISTRACTION = Setting("question task", next(iter(TASKS))), Setting("question distraction", 512)
 SEED, MANY = Setting("question seed", 0), Setting("question n", 20)
 SHOWN, WHOLE = Setting("question shown", False), Setting("question whole", False)
@@ -64,8 +63,8 @@ def _draw_form(n_ctx: int) -> Questions:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         tasks = {name: f"{name.upper()}: {words}" for name, words in TASKS.items()}
         name = menu("Task", tasks, TASK, width=290, help=of_tasks)
-        distraction = number("Distraction in tokens", DISTRACTION, DISTRACTIONS, **look)
-        seed = number("Sample", SEED, SEEDS, width=130)
+        distraction = number("Distraction in tokens", DISTRACTION, (0, 1_000_000), **look)
+        seed = number("Sample", SEED, (0, 10**9), width=130)
         with st.popover("Haystack", icon=":material/edit_note:", help="What the distraction is taken from"):
             return Questions(name, distraction, seed, parts.draw_haystack())
 
@@ -73,14 +72,14 @@ def _draw_form(n_ctx: int) -> Questions:
 def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
     seconds = RUNS * estimate_seconds(page.model, n_tokens)
 
-    def do(work: Work) -> QuestionRun:
+    def do(work: Work, keep: Keep) -> QuestionRun:
         return questions.run_question(page.model, task, form.seed, begin=work.begin, progress=work.report)
 
     sample = parts.SampleRun("question", (page.model_key, task), SEED, SHOWN, seconds, do)
     run: QuestionRun | None = parts.sample_run(sample)
     if run is None:
         return
-    parts.draw_verdict(run.scored.right, answer_words(run))
+    parts.draw_verdict(run.scored.right, _answer_words(run))
     _draw_prompt(run.sample, task)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
     prompt = parts.Prompt(text, lambda: questions.fact_spans(run.sample, tokenizer.encode(text)))
@@ -99,7 +98,7 @@ def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
     )
 
 
-def answer_words(run: QuestionRun) -> str:
+def _answer_words(run: QuestionRun) -> str:
     """The answer beside the gold one, and which failure it is."""
     sample, scored = run.sample, run.scored
     question, mark = sample.question.text.partition("?")[0], "✓" if scored.right else "✗"
@@ -117,22 +116,20 @@ def answer_words(run: QuestionRun) -> str:
 
 def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
     """`n_tokens`: about a prompt's length."""
-    n = number("Samples", MANY, SAMPLES, step=10, width=140)
+    n = number("Samples", MANY, (1, 100_000), step=10, width=140)
     figure = QuestionAnswers(**vars(form), samples=n)
     seconds = n * questions.ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
     half = Z_95 * math.sqrt(0.25 / (n + Z_95**2))  # of Wilson's interval at its widest
-    draw_measured(
-        Measurement(
-            NAME,
-            (NAME, page.model_key, figure),
-            "Measure the accuracy",
-            lambda work, keep: questions.evaluate_questions(
-                page.model, task, n=n, seed=form.seed, keep=keep, progress=work.report
-            ),
-            f"About {time_text(seconds)} here. {n:,} samples leave up to ±{half:.2f}. {chance_words(task)}",
-        ),
-        partial(_draw_measured, page, figure),
-    )
+    words = f"About {time_text(seconds)} here. {n:,} samples leave up to ±{half:.2f}. Chance: one of the "
+    words += f"{len(task.labels)} possible answers at random, {task.chance:.1%} right."
+
+    def measure(work: Work, keep: Keep) -> QuestionScore:
+        evaluate = questions.evaluate_questions
+        return evaluate(page.model, task, n=n, seed=form.seed, keep=keep, progress=work.report)
+
+    key = (NAME, page.model_key, figure)
+    measurement = Measurement(NAME, key, "Measure the accuracy", measure, words)
+    draw_measured(measurement, partial(_draw_measured, page, figure))
 
 
 def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | None, running: bool) -> None:
@@ -142,11 +139,8 @@ def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | N
     else:
         st.markdown(plain(score_words(score)))
         _draw_answers(page, figure, score)
-    own = [
-        score
-        for key, score in all_results(NAME).items()
-        if isinstance(key, tuple) and key[1] == page.model_key
-    ]
+    results = all_results(NAME).items()
+    own = [score for key, score in results if isinstance(key, tuple) and key[1] == page.model_key]
     if len(own) > 1:
         caption("All that was measured of this model in this session:")
         st.dataframe(list(map(_row, own)), hide_index=True, width="content")
@@ -188,11 +182,5 @@ def score_words(score: QuestionScore) -> str:
         f"{score.right:,} of {score.n:,} right: accuracy {score.accuracy:.1%}, 95 % interval {low:.1%} to "
         f"{high:.1%}, {where} chance ({score.chance:.1%})."
     )
-    if score.silent:
-        words += f" Answers that name none of the possible ones: {score.silent:,} (a guess names one)."
-    return words
-
-
-def chance_words(task: QuestionTask) -> str:
-    """What guessing gives, and what it is."""
-    return f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."
+    silent = f" Answers that name none of the possible ones: {score.silent:,} (a guess names one)."
+    return words + silent if score.silent else words

@@ -68,17 +68,11 @@ def draw_sweep(page: Page, form: Needles) -> None:
     if done >= len(figure.keys) * len(keys):
         draw(None, False)
         return
-    draw_measured(
-        Measurement(
-            "sweep",
-            ("sweep", figure, tuple(keys.items())),
-            "Go on" if done else "Run the sweep",
-            partial(_measure, keys, figure, kept, cache.stores()),
-            _expectation(page, figure, len(keys), done),
-            owner="model",  # it goes on while other pages are looked at
-        ),
-        draw,
-    )
+    key, label = ("sweep", figure, tuple(keys.items())), "Go on" if done else "Run the sweep"
+    measure = partial(_measure, keys, figure, kept, cache.stores())
+    words = _expectation(page, figure, len(keys), done)
+    # It goes on while other pages are looked at.
+    draw_measured(Measurement("sweep", key, label, measure, words, owner="model"), draw)
 
 
 def _measured(sweep: Sweep, names: Iterable[str], results: SweepResults) -> dict[str, ModelResults]:
@@ -108,15 +102,13 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     own, kept = page.model_key, state.part(Sweeps)
     if own is None:
         raise RuntimeError("this page was opened without its model's key")
-    found = [  # those that may read English
+    models = [  # those that may read English
         model
         for model in cache.discovery(tuple(map(str, registry.roots()))).found
-        if registry.can_run(model)
-        and model.summary is not None
-        and model.summary.config.vocab_size != VOCAB_SIZE
+        if registry.can_run(model) and model.summary and model.summary.config.vocab_size != VOCAB_SIZE
     ]
-    names = [model.name for model in found]  # where two are alike, by path
-    paths = {registry.identity(model, names): str(model.path) for model in found}
+    names = [model.name for model in models]  # where two are alike, by path
+    paths = {registry.identity(model, names): str(model.path) for model in models}
     here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:
         here, paths = "this model", {"this model": own.path, **paths}
@@ -175,14 +167,8 @@ def _draw_sweep(
             st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
         return
     if not running:
-        st.download_button(
-            "Results (JSON)",
-            data=partial(sweep_file.sweep_text, results),
-            file_name=FILE,
-            mime="application/json",
-            key="sweep.save",
-            on_click="ignore",
-        )
+        look: dict[str, Any] = {"mime": "application/json", "key": "sweep.save", "on_click": "ignore"}
+        st.download_button("Results (JSON)", partial(sweep_file.sweep_text, results), FILE, **look)
     own, *others = keys.values()
     there = [cache.stores().models.get(key) for key in others]
     if own != page.model_key or len(others) > 1 or None in there:  # more than a figure can be drawn from

@@ -70,18 +70,10 @@ def draw_text(page: Page) -> None:
     if not given.text.strip():
         st.info("There is no text yet. Type or paste one above, or open a file, then press Measure.")
         return
-    draw_measured(
-        Measurement(
-            NAME,
-            (NAME, page.model_key, given.digest),
-            "Measure",
-            partial(_measure, page.model, given),
-            "What is measured so far stays when it is stopped.",
-            by_itself=_asked_by_link(given),
-            large=True,
-        ),
-        partial(_draw_result, page, given),
-    )
+    key, measure = (NAME, page.model_key, given.digest), partial(_measure, page.model, given)
+    words, linked = "What is measured so far stays when it is stopped.", _asked_by_link(given)
+    measurement = Measurement(NAME, key, "Measure", measure, words, by_itself=linked, large=True)
+    draw_measured(measurement, partial(_draw_result, page, given))
 
 
 def _draw_form() -> Given:
@@ -89,21 +81,14 @@ def _draw_form() -> Given:
     last = measure == LAST_WORD
     left, right = st.columns((3, 2))
     with right:
-        file = text_file(
-            f"text file {measure}",
-            "A file of passages" if last else "A text file",
-            ["txt", "md", "jsonl", "json"] if last else ["txt", "md"],
-            MEGABYTES[measure],
-            "Use the typed text again",
-        )
+        label, kinds = "A file of passages" if last else "A text file", ["txt", "md", "jsonl", "json"]
+        kinds = kinds if last else kinds[:2]
+        close = "Use the typed text again"
+        file = text_file(f"text file {measure}", label, kinds, MEGABYTES[measure], close)
         caption(FORMAT_WORDS if last else "Plain text in UTF-8.")
     with left:
-        typed = st.text_area(
-            "A passage" if last else "A text",
-            height=170,
-            disabled=file is not None,
-            **TYPED.widget(default=state.part(Box).text or ""),
-        )
+        look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(Box).text or "")}
+        typed = st.text_area("A passage" if last else "A text", height=170, **look)
     return Given(measure, typed, None) if file is None else Given(measure, file[1], file[0])
 
 

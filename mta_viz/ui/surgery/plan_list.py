@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from mta_viz.model.interventions import (
 )
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
+from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
@@ -78,9 +80,7 @@ def _draw_add(page: Page, selected: Selected) -> None:
     offered = actions(page, selected.layer, selected.head)
     names = list(offered)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox(
-            "Add, for the head chosen above", names, **ACTION.widget(names, default=names[0])
-        )
+        chosen = menu("Add, for the head chosen above", names, ACTION, default=names[0])
         icon = ":material/add:"
         st.button("Add", key="plan.add", icon=icon, on_click=lambda: plan.add(offered[chosen]()))
 
@@ -152,22 +152,15 @@ def draw_taps(page: Page, selected: Selected) -> None:
         having = f" Layers with one: {', '.join(layers)}." if layers else ""
         st.info(plain(f"This layer has no key-query kernel.{having}"))
         return
-    where = st.segmented_control(
-        "Kernel",
-        places,
-        format_func=WHERE.__getitem__,
-        required=True,
-        **PLACE.widget(places, default=places[0]),
-    )
+    where = bar("Kernel", {place: WHERE[place] for place in places}, PLACE, default=places[0])
     kernel = _current(page, ReplaceKernel(selected.layer, selected.head, where, ((0.0,),)))
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=GRID_PX):
             _draw_grid(kernel)
             _draw_buttons(kernel)
         with st.container(width=PICTURE_PX):
-            figure = remember(
-                lambda: kernel_picture(kernel.taps, kernel.offsets, width=PICTURE_PX), "edited", kernel.key
-            )
+            draw = partial(kernel_picture, kernel.taps, kernel.offsets, width=PICTURE_PX)
+            figure = remember(draw, "edited", kernel.key)
             chart(figure, f"edited.{kernel.key}", alt="The kernel's taps as the plan leaves them")
     caption(
         "Rows: the query's offset (0 = now), columns: the key's. Change a number and the plan gets these "
@@ -218,13 +211,9 @@ def _draw_grid(kernel: _Kernel) -> None:
                     changed[int(row), columns.index(name)] = value
         _set_taps(kernel.at, changed)
 
-    st.data_editor(
-        pd.DataFrame(kernel.taps, index=pd.Index(rows, name="query"), columns=columns),
-        key=key,
-        on_change=take,
-        num_rows="fixed",
-        column_config={name: column(name) for name in columns},
-    )
+    shown = pd.DataFrame(kernel.taps, index=pd.Index(rows, name="query"), columns=columns)
+    look: dict[str, Any] = {"num_rows": "fixed", "column_config": {name: column(name) for name in columns}}
+    st.data_editor(shown, key=key, on_change=take, **look)
 
 
 def _draw_buttons(kernel: _Kernel) -> None:
@@ -233,22 +222,11 @@ def _draw_buttons(kernel: _Kernel) -> None:
     name, taps = ("", ((0.0,),)) if template is None else (f": {template[0]}", template[1])
     with st.container(horizontal=True):
         words = "Take out all that the plan does to this kernel"
-        st.button("Reset", key="taps.reset", help=words, on_click=_reset, args=(kernel.at,))
-        st.button(
-            "Mirror",
-            key="taps.mirror",
-            disabled=not mirrors,
-            help="Earlier and later keys swapped",
-            on_click=_set_taps,
-            args=(kernel.at, kernel.taps[:, ::-1]),
-        )
-        st.button(
-            f"Round to template{name}",
-            key="taps.round",
-            disabled=template is None,
-            on_click=_set_taps,
-            args=(kernel.at, np.array(taps)),
-        )
+        st.button("Reset", key="taps.reset", help=words, on_click=lambda: plan.change(_others(kernel.at)))
+        then, words = partial(_set_taps, kernel.at, kernel.taps[:, ::-1]), "Earlier and later keys swapped"
+        st.button("Mirror", key="taps.mirror", disabled=not mirrors, help=words, on_click=then)
+        then, words = partial(_set_taps, kernel.at, np.array(taps)), f"Round to template{name}"
+        st.button(words, key="taps.round", disabled=template is None, on_click=then)
 
 
 def _others(at: OfKernel) -> tuple[Listed, ...]:
@@ -266,7 +244,3 @@ def _set_taps(at: OfKernel, taps: np.ndarray) -> None:
     """In place of all that the plan did to this kernel: the grid showed its outcome."""
     new = ReplaceKernel(at.layer, at.head, at.where, _as_taps(taps))
     plan.change((*_others(at), Listed(new)))
-
-
-def _reset(at: OfKernel) -> None:
-    plan.change(_others(at))

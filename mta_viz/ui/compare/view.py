@@ -13,14 +13,8 @@ from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
 from mta_viz.errors import MtaVizError
+from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
-from mta_viz.figures.compare import (
-    ComparedAnswers,
-    ComparedKernel,
-    ComparedKernels,
-    ComparedShareMap,
-    ComparedShares,
-)
 from mta_viz.plots.theme import probability_text, score_text
 from mta_viz.ui.attention.head import span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
@@ -145,7 +139,7 @@ def _draw_answers(both: Compared) -> None:
     with right:
         top = [(token.piece, token.a, token.b, token.difference) for token in both.result.top]
         draw_probabilities(top, ("A", "B", "A − B"))
-        save_line(draw(both.source, ComparedAnswers(**both.question)))
+        save_line(draw(both.source, figures.ComparedAnswers(**both.question)))
 
 
 def verdict(answer: AnswerPair, name_a: str, name_b: str) -> str:
@@ -214,7 +208,7 @@ def _draw_needle(selected: Selected, both: Compared) -> None:
         return
     place = selected.layer, selected.head
     maps = {
-        name: draw(both.source, ComparedShareMap(side=side, selected=place, **both.question))
+        name: draw(both.source, figures.ComparedShareMap(side=side, selected=place, **both.question))
         for side, name in SIDES.items()
     }
     caption(f"{maps['A'].caption} Click a head to choose it.")
@@ -224,7 +218,7 @@ def _draw_needle(selected: Selected, both: Compared) -> None:
                 then = on_head if name != "B" else lambda widget: _choose_partner(both, widget)
                 key = plan.key_of(both.key, figure.spec, both.source.numbering)
                 chart(figure.figure, f"compare.share.{name}.{key}", then, alt=f"Share of every head, {name}")
-    show(both.source, ComparedShares(**both.question), widget=f"compare.lines.{both.key}")
+    show(both.source, figures.ComparedShares(**both.question), widget=f"compare.lines.{both.key}")
 
 
 def _choose_partner(both: Compared, widget: str) -> None:
@@ -247,7 +241,7 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
     with st.container(horizontal=True, gap="xsmall"):
         for where in dict.fromkeys(row.where for row in rows if row.distance > 0):
             with st.container(width=MAP_PX):
-                spec = ComparedKernels(where=where, selected=place, **both.question)
+                spec = figures.ComparedKernels(where=where, selected=place, **both.question)
                 widget = f"compare.kernels.{where}.{plan.key_of(both.key, place, page.numbering)}"
                 show(both.source, spec, on_head, widget=widget)
     own = {row.where: row for row in rows if (row.layer, row.head) == place}
@@ -255,7 +249,7 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
         if kind in own and own[kind].distance == 0:
             caption(f"This head's kernel {WHERE[kind]} is the same in A and B: {own[kind].shape_a}.")
         elif kind in own:
-            kernel = ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
+            kernel = figures.ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
             widget = f"compare.trio.{kind}.{plan.key_of(both.key, place, page.numbering)}"
             show(both.source, kernel, widget=widget)
     _draw_table(page, both)

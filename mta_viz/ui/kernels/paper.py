@@ -11,26 +11,12 @@ import streamlit as st
 
 from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, question_span, strongest_head
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.kernels import (
-    SHORT,
-    KernelId,
-    MixPlace,
-    Place,
-    kernel_places,
-    layers_having,
-    mixing_places,
-)
+from mta_viz.analysis.kernels import kernels
+from mta_viz.analysis.kernels.kernels import SHORT, KernelId, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.saved import Form, file_name, saved, together
 from mta_viz.figures.base import NamedFigure, Source, drawn
-from mta_viz.figures.kernels.paper import (
-    HeadDiagonal,
-    HeadKernels,
-    HeadRatio,
-    KernelMap,
-    Kernels,
-    every_kernel,
-)
+from mta_viz.figures.kernels import paper as figures
 from mta_viz.plots.kernels.paper import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar, menu
@@ -85,7 +71,7 @@ def draw_figures(page: Page) -> None:
     try:
         spec = PICKERS[name](page, width)
         if spec is not None:
-            _draw(source_of(page) if isinstance(spec, KernelMap) else weights_source(page), spec)
+            _draw(source_of(page) if isinstance(spec, figures.KernelMap) else weights_source(page), spec)
     except MtaVizError as error:
         st.info(plain(f"{FIGURES[name]}: {str(error).rstrip('.')}."))
         return
@@ -115,33 +101,33 @@ def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPla
 
 def _kernels(page: Page, width: Width) -> Spec | None:
     config = page.model.config
-    places, layer = kernel_places(config), state.selection().layer
+    places, layer = kernels.kernel_places(config), state.selection().layer
     if layer is None or layer >= config.n_layers:
-        layer = layers_having(config, places[0])[0]
+        layer = kernels.layers_having(config, places[0])[0]
         state.select(layer=layer)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         where: Place = _pick_place(WHERE_DRAWN, places)
-    if layer not in layers_having(config, where):
+    if layer not in kernels.layers_having(config, where):
         st.info(plain(missing_text(page, layer, where)))
         return None
-    return Kernels(layer, where, width)
+    return figures.Kernels(layer, where, width)
 
 
 def _mixing(page: Page, width: Width) -> Spec:
-    places = mixing_places(page.model.config)
+    places = kernels.mixing_places(page.model.config)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         where: MixPlace = _pick_place(MIXING_DRAWN, places)
         every = range(page.model.config.n_layers)
         look: Any = {"placeholder": "all layers", "width": 420, **LAYERS.widget(every)}
         names = [layer_label(at, page.numbering) for at in every]
         layers = st.multiselect("Layers", every, format_func=names.__getitem__, **look)
-    return HeadKernels(where, tuple(sorted(layers)), width)
+    return figures.HeadKernels(where, tuple(sorted(layers)), width)
 
 
 def _kernel_map(page: Page, width: Width) -> Spec | None:
     """The chosen kernel with its map on the prompt that was run; None: it was said what is missing."""
-    places = kernel_places(page.model.config)
+    places = kernels.kernel_places(page.model.config)
     spans = () if page.trace is None else spans_of(page)
     if not spans:
         st.info(plain(page.empty if page.trace is None else NAME_A_SPAN))
@@ -151,10 +137,10 @@ def _kernel_map(page: Page, width: Width) -> Spec | None:
         where: Place = _pick_place(WHERE_DRAWN, places)
         rows, keys = _pick_spans(page, spans, where)
     layer, head = _pick_head(page, where, rows, keys)
-    if layer not in layers_having(page.model.config, where):
+    if layer not in kernels.layers_having(page.model.config, where):
         st.info(plain(missing_text(page, layer, where)))
         return None
-    return KernelMap(layer, head, where, (rows.start, rows.stop), (keys.start, keys.stop), width)
+    return figures.KernelMap(layer, head, where, (rows.start, rows.stop), (keys.start, keys.stop), width)
 
 
 def span_words(span: Span) -> str:
@@ -218,16 +204,17 @@ PICKERS: dict[str, Callable[[Page, Width], Spec | None]] = {
     "kernels": _kernels,
     "kernel-map": _kernel_map,
     "head-kernels": _mixing,
-    "head-diagonal": lambda page, width: HeadDiagonal(width),
-    "head-ratio": lambda page, width: HeadRatio(width),
+    "head-diagonal": lambda page, width: figures.HeadDiagonal(width),
+    "head-ratio": lambda page, width: figures.HeadRatio(width),
 }
 
 
 def _make(page: Page, width: Width, form: Form) -> None:
     progress = st.progress(0.0, text="Drawing")
     source = replace(weights_source(page), remember=lambda make, *key: make())  # each is drawn only here
-    figures = [saved(drawn(spec, source), digest_of) for spec in every_kernel(page.model.config, width)]
-    if not figures:
+    specs = figures.every_kernel(page.model.config, width)
+    files = [saved(drawn(spec, source), digest_of) for spec in specs]
+    if not files:
         progress.empty()
         st.error("This model has neither key-query kernels nor head mixing: nothing to draw.")
         return
@@ -236,12 +223,12 @@ def _make(page: Page, width: Width, form: Form) -> None:
         progress.progress(done, text="Drawing")
 
     try:
-        content = together(figures, form, progress=tell)
+        content = together(files, form, progress=tell)
     except MtaVizError as error:
         st.error(plain(str(error)))
         return
     progress.empty()
-    caption(f"{len(figures)} figures: one for each layer and place with kernels, and head mixing.")
+    caption(f"{len(files)} figures: one for each layer and place with kernels, and head mixing.")
     st.download_button(
         f"Save ({len(content) / 1e6:.1f} MB)",
         content,

@@ -12,16 +12,8 @@ from mta_viz.analysis.kernels.definitions import MeasuredRate, measured_rates, s
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Place, layers_having
 from mta_viz.analysis.kernels.table import shape_counts
 from mta_viz.config import ModelConfig
+from mta_viz.figures.kernels import layer as figures
 from mta_viz.figures.kernels.gallery import kernel_rows
-from mta_viz.figures.kernels.layer import (
-    TRAINING_SCORES,
-    LayerKernels,
-    LayerMixing,
-    NoHistory,
-    TrainingCurves,
-    TrainingKernels,
-    training_history,
-)
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
@@ -37,7 +29,7 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain
 
 WHERE_TRAINED = Setting[Place]("training_where", "pre")
-SCORE = Setting("training_score", TRAINING_SCORES[0])
+SCORE = Setting("training_score", figures.TRAINING_SCORES[0])
 STEP = Setting("training_step", 0)
 FALSE_NAMES = (
     "Kernels that learned nothing, and the share of them that got any name. Template names are solid; heavy "
@@ -79,11 +71,11 @@ def draw_layer(page: Page) -> None:
         scale = parts.pick_scale(labelled=True)
     for where, mix in zip(KEY_QUERY, MIXING, strict=True):
         if layer in layers_having(config, where):
-            show(weights_source(page), LayerKernels(layer, where, scale), widget=f"kernels.{where}")
+            show(weights_source(page), figures.LayerKernels(layer, where, scale), widget=f"kernels.{where}")
         else:
             caption(parts.missing_text(page, layer, where))
         if layer in layers_having(config, mix):
-            show(weights_source(page), LayerMixing(layer, mix), widget=f"mixing.{mix}")
+            show(weights_source(page), figures.LayerMixing(layer, mix), widget=f"mixing.{mix}")
         else:
             caption(f"Heads are not mixed {WHERE[mix]} in this model.")
 
@@ -101,8 +93,8 @@ def draw_training(page: Page) -> None:
         return
     try:
         with st.spinner("Reading the kernels of every step of this run"):  # slow for a run's folder
-            steps = training_history(source).steps
-    except NoHistory as reason:
+            steps = figures.training_history(source).steps
+    except figures.NoHistory as reason:
         st.info(plain(str(reason)))
         return
     view = state.selection()
@@ -111,8 +103,8 @@ def draw_training(page: Page) -> None:
     state.select(layer=layer, head=head)
     draw_address(f"{view.checkpoint} · {head_name(layer, head, page.numbering)} · kernels over training")
     where, score, step = _pick(page, steps, layer, head)
-    show(source, TrainingKernels(layer, where, step), widget=f"training.{where}")
-    curves = TrainingCurves(layer, where, score, head, step)
+    show(source, figures.TrainingKernels(layer, where, step), widget=f"training.{where}")
+    curves = figures.TrainingCurves(layer, where, score, head, step)
     name = f"training.curves.{view.checkpoint}.{layer}.{score}.{head}.{step}"  # an old click stays old
 
     def choose(widget: str) -> None:
@@ -132,7 +124,7 @@ def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Pl
         pick_layer(config, layer, page.numbering)
         pick_head(config, head, page.numbering)
         where: Place = bar("Softmax", places, WHERE_TRAINED, default=places[0])
-        scores = {name: name.replace("_", " ") for name in TRAINING_SCORES}
+        scores = {name: name.replace("_", " ") for name in figures.TRAINING_SCORES}
         score = menu("Score", scores, SCORE, width=220)
     look = STEP.widget(steps, default=steps[-1]) | {"help": "Drag it, or move it with the arrow keys."}
     return where, score, st.select_slider("Training step", steps, format_func=lambda at: f"{at:,}", **look)

@@ -118,9 +118,9 @@ def _draw_prompt(run: NeedleRun) -> None:
     sample = run.sample
     spans = prompt_spans(sample)
     marks = []
-    for color, span in zip(itertools.cycle(OTHERS), spans, strict=False):
-        asked = span.name.endswith("(asked)")
-        color = "blue" if span.letter == QUESTION else "green" if asked else color
+    for other, span in zip(itertools.cycle(OTHERS), spans, strict=False):
+        asked = span.letter != QUESTION and span.name.endswith("(asked)")
+        color = "blue" if span.letter == QUESTION else "green" if asked else other
         marks.append(Mark(span, color, strong=asked))
     parts.draw_marked(sample.tokens, marks, WHOLE)
     named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)

@@ -29,6 +29,23 @@ from mta_viz.ui.shell.work import Work
 NAME = "text"
 LAST_WORD, EVERY_TOKEN = MEASURES = ("the last word", "every token")
 MEGABYTES = {LAST_WORD: 50, EVERY_TOKEN: 5}
+MEASURED = {
+    LAST_WORD: (
+        "The last word is the last run of letters and digits, with apostrophes, hyphens and decimal points "
+        "inside it; punctuation, quotes and symbols after it are neither read nor asked for. All before it "
+        "is read. Where it is several tokens, the rank is that of the first, the probability the product "
+        "over all, each after the right ones before it, and it is right when each is the likeliest. What "
+        "would come after the word is not asked. A passage of more than {n_ctx:,} tokens, the length this "
+        "model was trained on, is read from its end. A single word has nothing before it and cannot be asked."
+    ),
+    EVERY_TOKEN: (
+        "Every token after the first is predicted from all before it; perplexity is exp of the mean loss, "
+        "the loss −log p(token) in nats. At most {n_ctx:,} tokens are read at once, the length this model "
+        "was trained on. A longer text is read in windows of that length, each {half:,} tokens after the one "
+        "before, begun with the token that begins texts where there is one; a token counts in the first "
+        "window that holds it, with at least half a window before it."
+    ),
+}
 SHOWN_WORDS, SHOWN_RUNNING = 5_000, 100  # rows
 MEASURE, TYPED, PART = Setting("text measure", LAST_WORD), Setting("text typed", ""), Setting("text part", 1)
 SHOWN = Setting("text shown", "")  # the digest of the text whose result is shown
@@ -66,13 +83,16 @@ def draw_text(page: Page) -> None:
     given = _draw_form()
     n_ctx = page.model.config.n_ctx
     with st.expander("What is measured"):
-        caption(word_words(n_ctx) if given.measure == LAST_WORD else window_words(n_ctx))
+        caption(MEASURED[given.measure].format(n_ctx=n_ctx, half=n_ctx // 2))
     if not given.text.strip():
         st.info("There is no text yet. Type or paste one above, or open a file, then press Measure.")
         return
     key, measure = (NAME, page.model_key, given.digest), partial(_measure, page.model, given)
-    words, linked = "What is measured so far stays when it is stopped.", _asked_by_link(given)
-    measurement = Measurement(NAME, key, "Measure", measure, words, by_itself=linked, large=True)
+    words, linked = "What is measured so far stays when it is stopped.", state.part(Linked)
+    # A link of a page that showed this text's result measures it, once; no file has such a link.
+    by_link = SHOWN.declare() == given.digest and not linked.done and not all_results(NAME)
+    linked.done = True
+    measurement = Measurement(NAME, key, "Measure", measure, words, by_itself=by_link, large=True)
     draw_measured(measurement, partial(_draw_result, page, given))
 
 
@@ -90,13 +110,6 @@ def _draw_form() -> Given:
         look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(Box).text or "")}
         typed = st.text_area("A passage" if last else "A text", height=170, **look)
     return Given(measure, typed, None) if file is None else Given(measure, file[1], file[0])
-
-
-def _asked_by_link(given: Given) -> bool:
-    """Whether this is the text of a link of a page that showed a result; said once, and of no file."""
-    linked, asked = state.part(Linked), SHOWN.declare() == given.digest
-    first, linked.done = not linked.done, True
-    return asked and first and not all_results(NAME)
 
 
 def _measure(model: HookedMTA, given: Given, running: Work, keep: Keep) -> Result:
@@ -119,29 +132,6 @@ def _draw_result(page: Page, given: Given, result: Result | None, running: bool)
         _draw_losses(page, given, result, running)
 
 
-def word_words(n_ctx: int) -> str:
-    """What is measured of last words, and how."""
-    return (
-        "The last word is the last run of letters and digits, with apostrophes, hyphens and decimal points "
-        "inside it; punctuation, quotes and symbols after it are neither read nor asked for. All before it "
-        "is read. Where it is several tokens, the rank is that of the first, the probability the product "
-        "over all, each after the right ones before it, and it is right when each is the likeliest. What "
-        f"would come after the word is not asked. A passage of more than {n_ctx:,} tokens, the length this "
-        "model was trained on, is read from its end. A single word has nothing before it and cannot be asked."
-    )
-
-
-def window_words(n_ctx: int) -> str:
-    """What is measured of whole texts, and how."""
-    return (
-        "Every token after the first is predicted from all before it; perplexity is exp of the mean loss, "
-        f"the loss −log p(token) in nats. At most {n_ctx:,} tokens are read at once, the length this model "
-        "was trained on. A longer text is read in windows of that length, each "
-        f"{n_ctx // 2:,} tokens after the one before, begun with the token that begins texts where there is "
-        "one; a token counts in the first window that holds it, with at least half a window before it."
-    )
-
-
 def _draw_words(page: Page, given: Given, scores: PassageScores, running: bool) -> None:
     if scores.n == 1 and not scores.words:
         st.error(plain(f"This passage cannot be asked: {scores.left_out[0].reason}."))
@@ -152,15 +142,14 @@ def _draw_words(page: Page, given: Given, scores: PassageScores, running: bool) 
     elif scores.words:
         st.markdown(plain(sum_words(scores)))
     if scores.n > 1 and scores.left_out:
-        st.warning(plain(left_out_words(scores)))
+        st.warning(plain(_left_out_words(scores)))
     if scores.n > 1 and scores.words:
         _draw_table(scores, running)
     if scores.words and not running:
         show.show(source_of(page), LastWords(given.passages()), result=scores)
 
 
-def left_out_words(scores: PassageScores) -> str:
-    """How many passages were not asked, and why the first ones."""
+def _left_out_words(scores: PassageScores) -> str:
     reasons = "; ".join(f"{passage.number}: {passage.reason}" for passage in scores.left_out[:3])
     more = f"; and {len(scores.left_out) - 3:,} more, in the CSV" if len(scores.left_out) > 3 else ""
     return f"Left out: {len(scores.left_out):,}. Passage {reasons}{more}."

@@ -12,20 +12,10 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter, Board, answer_board, unchanged_without_a_plan
 from mta_viz.analysis.cause.attributed_prompt import ask
 from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.sweeps import (
-    MAX_SET,
-    RANDOM_SETS,
-    SWEEPS,
-    GreedySet,
-    SweepRow,
-    Where,
-    harm,
-    kernels_alone,
-    where_of,
-)
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import cause as figures
 from mta_viz.figures.base import Measured, Source
@@ -189,12 +179,12 @@ def draw_sweep(page: Page, selected: Selected) -> None:
         "on this prompt. Brown: the answer loses. The plan above plays no part here."
     )
     kind = bar("What", KINDS, KIND)
-    tried = SWEEPS[kind](page.model.config)
+    tried = sweeps.SWEEPS[kind](page.model.config)
     if not tried:
         st.info(plain(f"This model has no {KINDS[kind]}; sweep over heads off instead."))
         return
     place, answer = (selected.layer, selected.head), ANSWER.value or None
-    wheres = list(dict.fromkeys(map(where_of, tried)))
+    wheres = list(dict.fromkeys(map(sweeps.where_of, tried)))
     specs = {where: Sweep(where=where, answer=answer, selected=place) for where in wheres}
     first, label = specs[wheres[0]], f"Run the sweep: {len(tried)} {KINDS[kind]}"
     rows = measured_beside(page, "sweep", first, label)
@@ -208,8 +198,8 @@ def draw_sweep(page: Page, selected: Selected) -> None:
     _draw_task(page, selected, kind, wheres)
 
 
-def _draw_worst(page: Page, rows: tuple[SweepRow, ...]) -> None:
-    worst = sorted(rows, key=lambda row: harm(row.change))[:WORST]
+def _draw_worst(page: Page, rows: tuple[sweeps.SweepRow, ...]) -> None:
+    worst = sorted(rows, key=lambda row: sweeps.harm(row.change))[:WORST]
     shown = [{"alone": row.intervention.text(page.numbering), "change (nats)": row.change} for row in worst]
     look: Any = {"column_config": {"change (nats)": st.column_config.NumberColumn(format="%+.3f")}}
     st.dataframe(shown, hide_index=True, **look)
@@ -218,7 +208,7 @@ def _draw_worst(page: Page, rows: tuple[SweepRow, ...]) -> None:
     st.button(words, key="sweep.add", on_click=plans.add, args=(first,))
 
 
-def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[Where]) -> None:
+def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Where]) -> None:
     """The measured accuracies, where there are any; else how to get them."""
     st.markdown("**Accuracy at the model's task**")
     effects = effects_of(page)
@@ -244,7 +234,7 @@ def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[Where]) -
 
 def draw_greedy_set(page: Page, selected: Selected) -> None:
     """The criterion, the button or the result."""
-    if not kernels_alone(page.model.config):
+    if not sweeps.kernels_alone(page.model.config):
         st.info("This model has no key-query kernels, so no answer of it needs one.")
         return
     caption(figures.CRITERION)
@@ -254,11 +244,11 @@ def draw_greedy_set(page: Page, selected: Selected) -> None:
         _draw_set(page, spec, needed)
 
 
-def _draw_set(page: Page, spec: NeededKernels, needed: GreedySet) -> None:
+def _draw_set(page: Page, spec: NeededKernels, needed: sweeps.GreedySet) -> None:
     meter = meter_of(source_of(page), spec.answer)
     if not needed.reached:
         words = (
-            f"No set of up to {MAX_SET} of the {needed.n_candidates} kernels takes this answer "
+            f"No set of up to {sweeps.MAX_SET} of the {needed.n_candidates} kernels takes this answer "
             f"(probability {probability_text(math.exp(meter.before))}) down to a tenth. All kernels at "
             f"identity change it by {score_text(needed.everything)} nats."
         )
@@ -274,7 +264,7 @@ def _draw_set(page: Page, spec: NeededKernels, needed: GreedySet) -> None:
         show(source_of(page), spec, result=needed, widget=f"needed.{page.key}", words=words)
 
 
-def _sentence(meter: AnswerMeter, needed: GreedySet) -> str:
+def _sentence(meter: AnswerMeter, needed: sweeps.GreedySet) -> str:
     ends = meter.before, meter.before + needed.change
     before, after = (probability_text(math.exp(value)) for value in ends)
     size, n = len(needed.plan), len(needed.random)
@@ -286,7 +276,7 @@ def _sentence(meter: AnswerMeter, needed: GreedySet) -> str:
             f" Of {n} random sets of that size {worse} do as much; the most harmful changes it by "
             f"{score_text(min(needed.random))} nats, the mean is {score_text(sum(needed.random) / n)}."
         )
-    fewer = "" if n == RANDOM_SETS or not n else " There are no more sets of that size."
+    fewer = "" if n == sweeps.RANDOM_SETS or not n else " There are no more sets of that size."
     return (
         f"{kernels} of {needed.n_candidates}: with them at identity the answer's probability falls from "
         f"{before} to {after} ({score_text(needed.change)} nats).{random}{fewer} "

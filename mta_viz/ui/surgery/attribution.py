@@ -13,17 +13,8 @@ from mta_viz.analysis.cause.attribution_path import MOST_STEPS
 from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, largest_cells
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
-from mta_viz.figures.cause.attribution import (
-    CELL_KINDS,
-    MAP_PX,
-    HeadCells,
-    HeadSizes,
-    ResponsibleCells,
-    ResponsibleHeads,
-    TokenValues,
-    groups_of,
-    responsible,
-)
+from mta_viz.figures.cause import attribution as figures
+from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, TokenValues
 from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.tasks.haystack import encode_piece
@@ -114,7 +105,7 @@ def _pick_groups(page: Page, last: int) -> tuple[tuple[int, ...], ...] | None:
         "on the Attention page."
     )
     chosen = bar("Replaced are", kinds, GROUPS, default=kinds[0], help=words)
-    return None if chosen == TOKENS else groups_of(spans, last)
+    return None if chosen == TOKENS else figures.groups_of(spans, last)
 
 
 def _pick_token(page: Page, label: str) -> int:
@@ -231,7 +222,7 @@ def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) ->
     )
     layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
     question = asked.question() | {"stage": stage.value.key, "max_seconds": seconds}
-    spec = HeadSizes(of="sizes", selected=(selected.layer, selected.head), **question)
+    spec = figures.HeadSizes(of="sizes", selected=(selected.layer, selected.head), **question)
     which = f"the heads of {len(there)} layers" if len(there) > 1 else "this layer's heads"
     label = f"Measure {which}, gradients for at most {seconds:g} s a layer"
 
@@ -270,7 +261,7 @@ def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question:
         for of in ("map", "attribution"):
             with st.container(width=MAP_PX):
                 place: dict[str, Any] = {"layer": selected.layer, "head": selected.head, **question}
-                spec = HeadCells(of=of, first_token=page.first_token, **place)
+                spec = figures.HeadCells(of=of, first_token=page.first_token, **place)
                 widget = f"heads.{of}.{key_of(page.key, spec)}"
                 show(source, spec, result=spec.shown(source, heads), widget=widget)
     sums, sizes, lost = (float(part[selected.head]) for part in (layer.sums, layer.sizes, layer.ablated))
@@ -289,16 +280,17 @@ def draw_responsibility(page: Page, selected: Selected) -> None:
     )
     asked, source = pick_question(page), source_of(page)
     place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}
-    spec = ResponsibleHeads(selected=place, **which)
+    spec = figures.ResponsibleHeads(selected=place, **which)
     with st.spinner("Folding the maps back ..."):
-        result = responsible(source, spec, spec.token)
+        result = figures.responsible(source, spec, spec.token)
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=MAP_PX):
             show(source, spec, on_head, result=result, widget=f"responsible.{key_of(page.key, which)}")
         with st.container(width=MAP_PX):
             _draw_sums(page, selected, result)
     for of in CELL_KINDS:
-        cells = ResponsibleCells(of=of, layer=place[0], head=place[1], first_token=page.first_token, **which)
+        look: dict[str, Any] = {"layer": place[0], "head": place[1], "first_token": page.first_token}
+        cells = figures.ResponsibleCells(of=of, **look, **which)
         show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
     _draw_cells(page, result, result.layers[selected.layer])
 

@@ -9,20 +9,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, kernel_offsets
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, Place, kernel_offsets
 from mta_viz.analysis.kernels.measures import round_to_template
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions
 from mta_viz.model.editing import edited
-from mta_viz.model.interventions import (
-    Intervention,
-    KernelPlace,
-    OfKernel,
-    ReplaceKernel,
-    ScaleTowardsIdentity,
-    Taps,
-)
+from mta_viz.model.interventions import Intervention, OfKernel
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
 from mta_viz.ui.fields import bar, menu
@@ -35,7 +28,7 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
-PLACE, ACTION = Setting[KernelPlace]("edited place", "pre"), Setting("action", "")
+PLACE, ACTION = Setting[Place]("edited place", "pre"), Setting("action", "")
 Make = Callable[[], Intervention]
 
 
@@ -52,7 +45,7 @@ def draw_plan(page: Page, selected: Selected) -> None:
             with st.container():
                 draw_switch(index, item, page.numbering, "list")
             _draw_icon("close", "Remove", f"plan.x.{index}", partial(plan.remove, index))
-        if isinstance(item.intervention, ScaleTowardsIdentity):
+        if isinstance(item.intervention, interventions.ScaleTowardsIdentity):
             _draw_strength(index, item.intervention)
         for problem in item.intervention.problems(page.model.config):
             st.warning(plain(f"Not done: {problem}."))
@@ -65,7 +58,7 @@ def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disable
     st.button("", icon=f":material/{icon}:", key=key, help=words, disabled=disabled, on_click=act)
 
 
-def _draw_strength(index: int, intervention: ScaleTowardsIdentity) -> None:
+def _draw_strength(index: int, intervention: interventions.ScaleTowardsIdentity) -> None:
     key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
 
     def take() -> None:
@@ -106,12 +99,12 @@ def actions(page: Page, layer: int, head: int) -> dict[str, Make]:
     return offered
 
 
-def _of_kernel(page: Page, layer: int, head: int, where: KernelPlace, words: str) -> dict[str, Make]:
+def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> dict[str, Make]:
     config: ModelConfig = page.model.config
     at = (layer, head, where)
     offered: dict[str, Make] = {
         f"{words}: to identity": partial(interventions.KernelToIdentity, *at),
-        f"{words}: part of the way to identity": partial(ScaleTowardsIdentity, *at, 0.5),
+        f"{words}: part of the way to identity": partial(interventions.ScaleTowardsIdentity, *at, 0.5),
         f"{words}: to zero": partial(interventions.KernelToZero, *at),
     }
     if not interventions.MirrorKernel(*at).problems(config):
@@ -120,7 +113,7 @@ def _of_kernel(page: Page, layer: int, head: int, where: KernelPlace, words: str
     template = nearest_template(_current(page, interventions.KernelToIdentity(*at)))
     if template is not None:
         rounded = f"{words}: to its nearest template, {template[0]}"
-        offered[rounded] = partial(ReplaceKernel, *at, template[1])
+        offered[rounded] = partial(interventions.ReplaceKernel, *at, template[1])
     for other in range(config.n_heads):
         if other != head:
             name = f"{words}: to that of {head_label(other, page.numbering)}"
@@ -153,7 +146,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
         st.info(plain(f"This layer has no key-query kernel.{having}"))
         return
     where = bar("Kernel", {place: WHERE[place] for place in places}, PLACE, default=places[0])
-    kernel = _current(page, ReplaceKernel(selected.layer, selected.head, where, ((0.0,),)))
+    kernel = _current(page, interventions.ReplaceKernel(selected.layer, selected.head, where, ((0.0,),)))
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=GRID_PX):
             _draw_grid(kernel)
@@ -169,7 +162,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
     )
 
 
-def nearest_template(kernel: _Kernel) -> tuple[str, Taps] | None:
+def nearest_template(kernel: _Kernel) -> tuple[str, interventions.Taps] | None:
     """(name, taps) of the kernel rounded; None where no template fits."""
     try:
         name, taps = round_to_template(kernel.taps, kernel.offsets)
@@ -192,7 +185,7 @@ def _current(page: Page, at: OfKernel) -> _Kernel:
     return _Kernel(at, taps, kernel_offsets(config, *taps.shape))
 
 
-def _as_taps(taps: np.ndarray) -> Taps:
+def _as_taps(taps: np.ndarray) -> interventions.Taps:
     return tuple(map(tuple, np.asarray(taps, np.float32).tolist()))
 
 
@@ -242,5 +235,5 @@ def _others(at: OfKernel) -> tuple[Listed, ...]:
 
 def _set_taps(at: OfKernel, taps: np.ndarray) -> None:
     """In place of all that the plan did to this kernel: the grid showed its outcome."""
-    new = ReplaceKernel(at.layer, at.head, at.where, _as_taps(taps))
+    new = interventions.ReplaceKernel(at.layer, at.head, at.where, _as_taps(taps))
     plan.change((*_others(at), Listed(new)))

@@ -207,18 +207,21 @@ class StageStatistics:
             return math.nan
         return float((self.entropy[1:] / torch.arange(2, len(self.entropy) + 1).log()).nanmedian())
 
-    def rows(self) -> Iterator[tuple[float, ...]]:
-        """Of every query its row sum, negative and cancelled share, effective keys and entropy."""
+    def rows(self) -> Iterator[tuple[float | None, ...]]:
+        """Of every query its row sum, negative and cancelled share, effective keys and entropy.
+
+        None for a fact the row does not have; a row sum of NaN stays, which says that the row holds it.
+        """
         entropy = torch.full_like(self.row_sums, torch.nan) if self.entropy is None else self.entropy
-        facts = (self.row_sums, self.negative_shares, self.cancelled_shares, self.effective_keys, entropy)
-        return zip(*(fact.tolist() for fact in facts), strict=True)
+        facts = (self.negative_shares, self.cancelled_shares, self.effective_keys, entropy)
+        return zip(self.row_sums.tolist(), *(map(_present, fact.tolist()) for fact in facts), strict=True)
 
     def summary(self) -> Row:
         """The row of `HeadStatistics.summary`."""
         low, middle, high = (round(end, 4) for end in self.row_sum_range)
-        entropy = None if self.entropy is None else round(self.median_entropy_share, 4)
+        entropy = _present(round(self.median_entropy_share, 4))
         negative, cancelled = round(self.negative_share, 4), round(self.cancelled_share, 4)
-        keys = round(self.median_effective_share, 4)
+        keys = _present(round(self.median_effective_share, 4))
         signs = (negative, self.n_negative_rows, cancelled)
         return (self.stage.value.long, self.stage.value.unit, low, middle, high, *signs, keys, entropy)
 
@@ -296,7 +299,7 @@ def _statistics(stage: Stage, values: Float[Tensor, "query key"], first: int) ->
         values.abs().sum(-1),
         values.clamp(max=0).abs().sum(-1),
         _full(sizes.square() / weights.square().sum(-1), sizes),
-        _full(-torch.special.xlogy(weights, weights).sum(-1), sizes) if stage is Stage.SOFTMAX else None,
+        _full(0 - torch.special.xlogy(weights, weights).sum(-1), sizes) if stage is Stage.SOFTMAX else None,
     )
 
 
@@ -351,6 +354,11 @@ def _future(values: Tensor, first: int) -> Tensor:
 def _full(values: Tensor, sizes: Tensor) -> Tensor:
     """`values` where a row has any size, NaN in the others."""
     return values.masked_fill(~(sizes >= EMPTY_ROW), torch.nan)
+
+
+def _present(value: float) -> float | None:
+    """The value; None for NaN, which a table leaves empty."""
+    return None if math.isnan(value) else value
 
 
 def _share(part: float, whole: float) -> float:

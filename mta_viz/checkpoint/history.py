@@ -13,7 +13,7 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.layout import Entry, kernel_entries
 from mta_viz.checkpoint.locate import Location, run_steps
 from mta_viz.checkpoint.reading import open_weights
-from mta_viz.checkpoint.stored import dtype_name
+from mta_viz.checkpoint.types import dtype_name
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
 

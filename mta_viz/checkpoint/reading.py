@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.checkpoint import dcp, door, lingua, native
-from mta_viz.checkpoint import native as kernels_only
+from mta_viz.checkpoint import door, lingua, native
 from mta_viz.checkpoint.files import PARAMS, read_params
 from mta_viz.checkpoint.layout import (
     file_entries,
@@ -24,18 +23,26 @@ from mta_viz.checkpoint.layout import (
 )
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
-from mta_viz.checkpoint.stored import StoredWeights, common_dtype, dtype_notes, printable_weights
-from mta_viz.checkpoint.types import Checkpoint, Format, Source, Summary
+from mta_viz.checkpoint.types import (
+    Checkpoint,
+    Format,
+    Source,
+    StoredWeights,
+    Summary,
+    common_dtype,
+    dtype_notes,
+    printable_weights,
+)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 
 _OPEN: Mapping[Format, Callable[[Path], StoredWeights]] = {
-    "native": native.open_native,
+    "native": lambda folder: native.open_safetensors(folder / native.WEIGHTS),
     "lingua": lingua.open_lingua,
-    "dcp": dcp.open_dcp,
-    "kernels": kernels_only.open_kernels,
+    "dcp": lingua.open_dcp,
+    "kernels": lambda folder: native.open_safetensors(folder / native.KERNELS),
 }
 _ENTRIES = {"kernels": kernel_entries}  # formats that hold less than all parameters
 

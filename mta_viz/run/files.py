@@ -20,7 +20,7 @@ from torch import Tensor
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.checkpoint.stored import dtype_name
+from mta_viz.checkpoint.types import dtype_name
 from mta_viz.errors import FileError, MtaVizError, PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA

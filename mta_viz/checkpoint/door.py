@@ -31,10 +31,7 @@ _OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 
 
 @contextmanager
 def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
-    """The file, to be read in parts; closed at the end. `limit`: the most bytes it may have.
-
-    Raises FileError for what is no regular file, is larger, or cannot be opened.
-    """
+    """The file, to be read in parts. FileError for no regular file, more than `limit` bytes, or no access."""
     with _reasons(path):
         descriptor = os.open(path, _OPENING)
         try:
@@ -108,10 +105,9 @@ def _parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> A
 
 @contextmanager
 def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
-    """A safetensors file, memory-mapped, as `safetensors.safe_open` gives it.
+    """A safetensors file as `safetensors.safe_open` gives it; FileError also for a damaged file.
 
-    `names`: the most bytes that its header, with the names of all tensors, may have. Raises as `opened`, and
-    FileError for a damaged file.
+    `names`: the most bytes that its header, with the names of all tensors, may have.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -19,10 +19,7 @@ from mta_viz.printed import printable
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to; at the end it takes `path`'s place, after an error it is gone.
-
-    OSError is the caller's to explain.
-    """
+    """A file beside `path` to write to; it then takes `path`'s place, or is gone after an error (OSError)."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
@@ -82,10 +79,7 @@ class TokenizerFile:
 
 
 def copied_tokenizer(name: str | None, path: str | None, folder: Path | None) -> TokenizerFile:
-    """The file of tokenizer `name` at `path` (relative to `folder`), to be copied beside the weights.
-
-    A file that is not there is not copied, and its path stays as it is.
-    """
+    """The file of tokenizer `name` at `path` (relative to `folder`); its path alone where it is not there."""
     if path is None:
         return TokenizerFile(name)
     try:

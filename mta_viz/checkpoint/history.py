@@ -108,8 +108,8 @@ def read_run_history(
     problems: list[str] = []
     snapshots: list[dict[str, Tensor]] = []
     for count, location in enumerate(steps, 1):
-        found, wrong = _kernels(location, config)
-        snapshots.append(found)
+        kernels, wrong = _kernels(location, config)
+        snapshots.append(kernels)
         problems += [f"step {location.step}: {problem}" for problem in wrong]
         if progress:
             progress(count / len(steps))

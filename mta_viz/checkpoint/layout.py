@@ -2,8 +2,7 @@
 
 After reading, kernels are [head, c_q, c_k] and head mixing is [group, target, source], whatever
 the file holds. Checks names, shapes and dtypes against a configuration; opens no file.
-
-What the tensors of a file say about the configuration, by majority over layers.
+What tensors say about the configuration goes by majority over layers.
 """
 
 import re
@@ -163,9 +162,7 @@ def read_parameters(
 ) -> dict[str, Tensor]:
     """All parameters by our names (or those of `entries`), in memory of their own.
 
-    `progress` gets the fraction of bytes read.
-
-    Raises CheckpointError listing every damaged tensor, and tied copies that differ.
+    `progress` gets the fraction of bytes read. CheckpointError: damaged tensors, tied copies that differ.
     """
     entries = entries or file_entries(config)
     problems: list[str] = []
@@ -229,19 +226,23 @@ def to_file(
 _LAYER_KEY = re.compile(r"layers\.(\d{1,6})\.(.+)")
 
 
-class _Shapes(dict[str, list[Shape]]):
-    """Shapes of a file's tensors by key without its layer; `layers` are the layers named."""
+class _Shapes:
+    """Shapes of a file's tensors: by key without its layer (and `attention.`), then by layer."""
 
     def __init__(self, stored: Mapping[str, StoredTensor]) -> None:
-        self.layers: set[int] = set()
+        self.by_key: dict[str, dict[int, Shape]] = {}
         for key, tensor in stored.items():
             if match := _LAYER_KEY.fullmatch(key):
-                self.layers.add(int(match[1]))
-                self.setdefault(match[2], []).append(tensor.shape)
+                of_layers = self.by_key.setdefault(match[2].removeprefix("attention."), {})
+                of_layers[int(match[1])] = tensor.shape
+
+    def layers(self, *keys: str) -> set[int]:
+        """The layers that have a tensor of one of these keys (none given: of any)."""
+        return {layer for key in keys or self.by_key for layer in self.by_key.get(key, {})}
 
     def sizes(self, axis: int, *keys: str, rank: int | None = None) -> list[int]:
         """Sizes along an axis of all tensors of these keys that have any (or exactly `rank`) axes."""
-        shapes = (shape for key in keys for shape in self.get(key, []))
+        shapes = (shape for key in keys for shape in self.by_key.get(key, {}).values())
         return [shape[axis] for shape in shapes if shape and rank in (None, len(shape))]
 
 
@@ -252,17 +253,16 @@ def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     widths = shapes.sizes(0, "attention_norm.weight", "ffn_norm.weight")
     hints: dict[str, Any] = {
         "dim": _usual([*widths, *embedding[-1:]]),
-        "n_layers": len(shapes.layers),
+        "n_layers": len(shapes.layers()),
         "vocab_size": embedding[0] if embedding else None,
         "d_mlp": _usual(shapes.sizes(0, "feed_forward.w1.weight")),
+        "head_kernel_size": _usual(shapes.sizes(1, "head_kernel", rank=3)),
         **_head_hints(shapes),
-        "query_kernel_size": _usual(shapes.sizes(2, "attention.mta_kernel", rank=4)),
-        "key_kernel_size": _usual(shapes.sizes(3, "attention.mta_kernel", rank=4)),
-        "after_sm_query_kernel_size": _usual(shapes.sizes(2, "attention.mta_kernel_after_sm", rank=4)),
-        "after_sm_key_kernel_size": _usual(shapes.sizes(3, "attention.mta_kernel_after_sm", rank=4)),
-        "head_kernel_size": _usual(shapes.sizes(1, "attention.head_kernel", rank=3)),
         **(_flag_hints(shapes, stored) if stored else {}),
     }
+    for prefix, key in (("", "mta_kernel"), ("after_sm_", "mta_kernel_after_sm")):
+        hints[f"{prefix}query_kernel_size"] = _usual(shapes.sizes(2, key, rank=4))
+        hints[f"{prefix}key_kernel_size"] = _usual(shapes.sizes(3, key, rank=4))
     # A size of 0 (an empty tensor) describes no model, and would be divided by.
     usable = {name: value for name, value in hints.items() if type(value) is not int or value >= 1}
     return {name: value for name, value in usable.items() if value is not None}
@@ -270,13 +270,11 @@ def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
 
 def _head_hints(shapes: _Shapes) -> dict[str, int | None]:
     """Head counts show in kernels, mixing and head-wide vectors; a plain model shows none."""
-    per_head = ("mta_kernel", "mta_kernel_after_sm", "wpsm.weight", "wposm.weight")
-    grouped = zip(*(shapes.sizes(axis, "attention.head_kernel", rank=3) for axis in (0, 1)), strict=True)
-    n_heads = _usual(
-        [*shapes.sizes(0, *(f"attention.{name}" for name in per_head)), *(a * b for a, b in grouped)]
-    )
-    d_head = _usual(shapes.sizes(-1, "attention.subln.weight", "attention.gate.weight"))
-    width, kv_width = (_usual(shapes.sizes(0, f"attention.{name}.weight")) for name in ("wq", "wk"))
+    per_head = shapes.sizes(0, "mta_kernel", "mta_kernel_after_sm", "wpsm.weight", "wposm.weight")
+    grouped = zip(*(shapes.sizes(axis, "head_kernel", rank=3) for axis in (0, 1)), strict=True)
+    n_heads = _usual([*per_head, *(groups * size for groups, size in grouped)])
+    d_head = _usual(shapes.sizes(-1, "subln.weight", "gate.weight"))
+    width, kv_width = (_usual(shapes.sizes(0, f"{name}.weight")) for name in ("wq", "wk"))
     if n_heads and not d_head and width:
         d_head = width // n_heads
     if d_head and not n_heads and width:
@@ -287,16 +285,14 @@ def _head_hints(shapes: _Shapes) -> dict[str, int | None]:
 
 def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """Options that show by the presence of their tensors."""
-    mixers = ("wpsm.weight", "wposm.weight", "head_kernel")
-    kernels = [key for key in stored if key.endswith((".mta_kernel", ".mta_kernel_after_sm"))]
-    layers = {int(match[1]) for key in kernels if (match := _LAYER_KEY.fullmatch(key))}
-    gate = _usual(shapes.sizes(0, "attention.gate.weight"))
+    with_kernels = shapes.layers("mta_kernel", "mta_kernel_after_sm")
+    gate = _usual(shapes.sizes(0, "gate.weight"))
     return {
-        "use_mta": bool(kernels) or any(f"attention.{name}" in shapes for name in mixers),
-        "mta_layers": tuple(sorted(layers)) or None,
-        "pre_sm_linear_head": "attention.wpsm.weight" in shapes,
-        "post_sm_linear_head": "attention.wposm.weight" in shapes,
-        "group_norm": "attention.subln.weight" in shapes,
+        "use_mta": bool(with_kernels or shapes.layers("wpsm.weight", "wposm.weight", "head_kernel")),
+        "mta_layers": tuple(sorted(with_kernels)) or None,
+        "pre_sm_linear_head": "wpsm.weight" in shapes.by_key,
+        "post_sm_linear_head": "wposm.weight" in shapes.by_key,
+        "group_norm": "subln.weight" in shapes.by_key,
         "add_gating": gate is not None,
         "gate_1d": None if gate is None else gate == 1,
         "weight_tying": "output.weight" not in stored,

@@ -93,20 +93,14 @@ _MOST_METADATA = 256 * door.MIB
 _MODEL_PREFIX = "model."
 _LARGEST = 2**63 - 1  # what a file's place or a shape may count
 _DCP = "torch.distributed.checkpoint.metadata"
-RECORDS = frozenset(
-    {
-        (_DCP, "BytesStorageMetadata"),
-        (_DCP, "ChunkStorageMetadata"),
-        (_DCP, "Metadata"),
-        (_DCP, "MetadataIndex"),
-        (_DCP, "StorageMeta"),
-        (_DCP, "TensorProperties"),
-        (_DCP, "TensorStorageMetadata"),
-        (_DCP, "_MEM_FORMAT_ENCODING"),
-        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-        ("torch.serialization", "_get_layout"),
-    }
+_OF_DCP = (
+    *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
+    *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
 )
+RECORDS = {(_DCP, name) for name in _OF_DCP} | {
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+}
 _PATHS = ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
 _DTYPES = frozenset(name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype))
 
@@ -167,10 +161,7 @@ class CutTensor:
 
 
 def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], dict[str, str]]:
-    """(tensors whose name starts with `prefix`, by the rest of their name; problems of others, likewise).
-
-    Raises CheckpointError for a file that is damaged or names anything outside the list.
-    """
+    """(tensors by name without `prefix`, problems of others likewise); CheckpointError for a damaged file."""
     metadata = _unpickled(content)
     stored = {
         (_text(_record(index)["fqn"]), _offsets(_table(index.state).get("offset"))): _record(info)
@@ -219,7 +210,14 @@ def _cut_tensor(name: str, entry: Any, stored: dict[Any, Record]) -> CutTensor:
             raise CheckpointError([f"{name} is cut along a dimension other than 0, which is not supported"])
         pieces.append(_piece(name, offsets, sizes, stored))
     pieces.sort(key=lambda piece: piece.start)
-    _check_cover(name, shape, pieces)
+    row = 0  # the pieces must follow one another from row 0 to the last, without gap or overlap
+    for piece in pieces:
+        if piece.start != row:
+            raise CheckpointError([f"{name}: its pieces leave out or repeat rows near row {row}"])
+        row += piece.shape[0] if piece.shape else 1
+    if row != (shape[0] if shape else 1):
+        missing = "is a .distcp file missing?"
+        raise CheckpointError([f"{name}: its pieces hold {row} rows of {shape[0]}; {missing}"])
     return CutTensor(shape, state[0], tuple(pieces))
 
 
@@ -232,24 +230,11 @@ def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: 
     file, offset, length = _text(info["relative_path"]), info["offset"], info["length"]
     if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
         raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
-    if not (
-        type(offset) is int and type(length) is int and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST
-    ):
+    whole = type(offset) is int and type(length) is int
+    if not (whole and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST):
         place = f"offset {short_repr(offset)} of length {short_repr(length)}"
         raise CheckpointError([f"{name} has a piece at {place}"])
     return Piece(offsets[0] if offsets else 0, sizes, file, offset, length)
-
-
-def _check_cover(name: str, shape: tuple[int, ...], pieces: list[Piece]) -> None:
-    """The pieces must follow one another from row 0 to the last, without gap or overlap."""
-    row = 0
-    for piece in pieces:
-        if piece.start != row:
-            raise CheckpointError([f"{name}: its pieces leave out or repeat rows near row {row}"])
-        row += piece.shape[0] if piece.shape else 1
-    if row != (shape[0] if shape else 1):
-        missing = "is a .distcp file missing?"
-        raise CheckpointError([f"{name}: its pieces hold {row} rows of {shape[0]}; {missing}"])
 
 
 def _offsets(value: Any) -> tuple[int, ...]:
@@ -317,19 +302,17 @@ def _file_problems(folder: Path, cut: Mapping[str, CutTensor]) -> list[str]:
 
 
 def _read(folder: Path, key: str, tensor: CutTensor) -> Tensor:
-    pieces = [_read_piece(folder, key, piece, tensor.dtype) for piece in tensor.pieces]
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-
-def _read_piece(folder: Path, key: str, piece: Piece, dtype: torch.dtype) -> Tensor:
-    try:
-        with door.opened(folder / piece.file) as opened:
-            opened.seek(piece.offset)
-            value = door.load_torch(opened.read(piece.length))
-    except Exception as error:  # torch raises many kinds for damaged bytes
-        problem = f"{key}: its piece in {piece.file} is damaged; copy the file again"
-        raise CheckpointError([problem]) from error
-    fits = isinstance(value, Tensor) and tuple(value.shape) == piece.shape and value.dtype == dtype
-    if not fits or not has_every_value(value):
-        raise CheckpointError([f"{key}: its piece in {piece.file} is not the tensor .metadata describes"])
-    return value.detach()
+    parts = []
+    for piece in tensor.pieces:
+        try:
+            with door.opened(folder / piece.file) as opened:
+                opened.seek(piece.offset)
+                value = door.load_torch(opened.read(piece.length))
+        except Exception as error:  # torch raises many kinds for damaged bytes
+            problem = f"{key}: its piece in {piece.file} is damaged; copy the file again"
+            raise CheckpointError([problem]) from error
+        fits = isinstance(value, Tensor) and (tuple(value.shape), value.dtype) == (piece.shape, tensor.dtype)
+        if not fits or not has_every_value(value):
+            raise CheckpointError([f"{key}: its piece in {piece.file} is not the tensor .metadata describes"])
+        parts.append(value.detach())
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

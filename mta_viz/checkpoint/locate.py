@@ -14,7 +14,6 @@ from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
 
-_CONSOLIDATED = "consolidated"
 _WEIGHTS: dict[Format, str] = {
     "native": native.WEIGHTS,
     "lingua": lingua.WEIGHTS,
@@ -39,10 +38,7 @@ class Location:
 
 
 def locate(path: Path, step: int | None = None) -> Location:
-    """The checkpoint at `path`: its folder, a file in it, or a run folder (the last step unless `step`).
-
-    Raises CheckpointError saying what was looked for.
-    """
+    """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError."""
     folder = path.parent if path.name in (PARAMS, *_WEIGHTS.values()) else path
     try:
         if not path.exists():
@@ -58,15 +54,18 @@ def locate(path: Path, step: int | None = None) -> Location:
 
 
 def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
-    """The checkpoint in exactly this folder, or None.
-
-    Raises CheckpointError for a step it lacks, and OSError.
-    """
+    """The checkpoint in exactly this folder, or None; CheckpointError for a step it lacks, and OSError."""
     direct, steps = _weights_format(folder), _step_folders(folder)
     if direct is None and steps:
-        return _choose_step(folder, steps, max(steps) if step is None else step)
-    if direct is None and (folder / _CONSOLIDATED / lingua.WEIGHTS).is_file():
-        folder, direct = folder / _CONSOLIDATED, "lingua"
+        chosen = max(steps) if step is None else step
+        if chosen not in steps:
+            offered = ", ".join(map(str, steps))
+            raise CheckpointError([f"it has no step {step}; its steps are {offered}"], printable(folder))
+        if (of_step := _weights_format(steps[chosen])) is None:
+            raise CheckpointError([f"step {chosen} has gone; choose another"], printable(folder))
+        return Location(steps[chosen], of_step, chosen, tuple(steps))
+    if direct is None and (folder / "consolidated" / lingua.WEIGHTS).is_file():
+        folder, direct = folder / "consolidated", "lingua"
     if direct is None and (folder / PARAMS).is_file():
         direct = "params"
     if direct is None:
@@ -91,16 +90,6 @@ def _step_folders(folder: Path) -> dict[int, Path]:
     # `.metadata` is written last: pieces without it are a save that was interrupted.
     complete = (entry for entry in numbered if any((entry / name).is_file() for name in _WEIGHTS.values()))
     return dict(sorted((int(entry.name), entry) for entry in complete))
-
-
-def _choose_step(folder: Path, steps: dict[int, Path], step: int) -> Location:
-    if step not in steps:
-        offered = ", ".join(map(str, steps))
-        raise CheckpointError([f"it has no step {step}; its steps are {offered}"], printable(folder))
-    weights_format = _weights_format(steps[step])
-    if weights_format is None:
-        raise CheckpointError([f"step {step} has gone; choose another"], printable(folder))
-    return Location(steps[step], weights_format, step, tuple(steps))
 
 
 def run_steps(folder: Path) -> tuple[Location, ...]:
@@ -133,19 +122,18 @@ def sha256(path: Path | str) -> str:
     """
     path = Path(path)
     try:
+        files = [path]
+        if not path.is_file():
+            location = locate(path)
+            if location.format == "params":
+                raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
+            pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
+            weights = location.folder / _WEIGHTS[location.format]
+            files = [weights, *(pieces if location.format == "dcp" else ())]
         digests = []
-        for file in [path] if path.is_file() else _weight_files(path):
+        for file in files:
             with door.opened(file) as opened:
                 digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
     except (FileError, OSError) as error:
         raise CheckpointError([str(error)], printable(path)) from error
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
-
-
-def _weight_files(path: Path) -> list[Path]:
-    location = locate(path)
-    if location.format == "params":
-        raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
-    # Reading a pipe would wait for ever.
-    pieces = filter(Path.is_file, location.folder.glob("*.distcp")) if location.format == "dcp" else ()
-    return [location.folder / _WEIGHTS[location.format], *pieces]

@@ -20,20 +20,9 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
 
 WEIGHTS, KERNELS = "model.safetensors", "kernels.safetensors"
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-}
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
+_DTYPES |= {"BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 
 
 def open_safetensors(file: Path) -> StoredWeights:
@@ -83,9 +72,8 @@ def write_native(
     path = str(tokenizer_path) if tokenizer_path is not None else None
     tokenizer = copied_tokenizer(tokenizer_name, path, None)
     if path is not None and tokenizer.content is None:
-        raise CheckpointError(
-            [f"the tokenizer file {path} is not there; give its path"], "The model to write"
-        )
+        problem = f"the tokenizer file {path} is not there; give its path"
+        raise CheckpointError([problem], "The model to write")
     save = partial(save_file, tensors, metadata={"format": "pt"})
     name = dtype_name(tensors[EMBEDDING].dtype)
     write_model(Path(folder), config, WEIGHTS, save, dtype=name, tokenizer=tokenizer, overwrite=overwrite)

@@ -91,10 +91,7 @@ def show(value: object) -> str:
 
 
 def read_mta_block(mta: FieldReader, n_heads: int, n_layers: int, notes: list[str]) -> MTAOptions:
-    """Options of `model.mta`; layers outside the model go into `notes`.
-
-    Without `use_mta` there are no kernels and no mixing; norm, gate and scales still act.
-    """
+    """Options of `model.mta`. Without `use_mta` no kernels and no mixing; norm, gate and scales still act."""
     use_mta = mta.flag("use_mta")
     words = ("both", "left", "right")
     pad_key = mta.checked("pad_key", "both", lambda word: word in words, " or ".join(map(show, words)))
@@ -219,10 +216,7 @@ class Parsed:
 def parse_params(
     params: object, *, vocab_size: int | None, stand_ins: Mapping[str, Any] | None = None
 ) -> Parsed:
-    """Everything params.json says, faults included; never raises.
-
-    `stand_ins` maps field names to the values that the tensors call for; they replace fields at fault.
-    """
+    """Everything params.json says; `stand_ins`, what the tensors call for, replace fields at fault."""
     if not isinstance(params, dict) or not isinstance(params.get("model"), dict):
         return Parsed(None, ('params.json has no "model" object; expected Lingua\'s {"model": {...}, ...}',))
     stand_ins = stand_ins or {}
@@ -232,7 +226,11 @@ def parse_params(
     tokenizer = FieldReader(data.anything("tokenizer"), "data.tokenizer", {})
     distributed = FieldReader(params.get("distributed"), "distributed", {})
     notes: list[str] = []
-    n_ctx = _trained_length(model, data, notes)
+    seq_len = data.whole("seq_len", None)
+    n_ctx = model.whole("max_seqlen", seq_len or 1024)
+    if seq_len is not None and seq_len != n_ctx:
+        taken = "the first is taken as trained length"
+        notes.append(f"model.max_seqlen is {n_ctx}, data.seq_len {seq_len}; {taken}")
     sizes = _sizes(model, vocab_size)
     options = read_mta_block(mta, sizes["n_heads"], sizes["n_layers"], notes)
     model.refuse_unknown(TRAINING_ONLY)
@@ -247,15 +245,6 @@ def parse_params(
     return Parsed(config, tuple(problems), tuple(notes), name, path, dtype)
 
 
-def _trained_length(model: FieldReader, data: FieldReader, notes: list[str]) -> int:
-    seq_len = data.whole("seq_len", None)
-    n_ctx = model.whole("max_seqlen", seq_len or 1024)
-    if seq_len is not None and seq_len != n_ctx:
-        taken = "the first is taken as trained length"
-        notes.append(f"model.max_seqlen is {n_ctx}, data.seq_len {seq_len}; {taken}")
-    return n_ctx
-
-
 def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
     """Every size of `ModelConfig`, and the flags that are not multi-token attention's."""
     if (window := model.anything("sliding_window")) is not None:
@@ -263,13 +252,16 @@ def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
         model.problems.append(f"model.sliding_window is {show(window)}; {expected}")
     d_model = model.whole("dim", 512)
     n_heads, n_kv_heads, d_head = _heads(model, d_model)
+    n_layers, faults = model.whole("n_layers", 8, high=MOST_LAYERS), len(model.problems)
+    factor, multiple = model.positive("ffn_dim_multiplier", None, high=1e6), model.whole("multiple_of", 256)
+    hinted = model.stand_ins.get("d_mlp") if len(model.problems) > faults else None
     return {
         "d_model": d_model,
-        "n_layers": model.whole("n_layers", 8, high=MOST_LAYERS),
+        "n_layers": n_layers,
         "n_heads": n_heads,
         "n_kv_heads": n_kv_heads,
         "d_head": d_head,
-        "d_mlp": _mlp_width(model, d_model),
+        "d_mlp": hinted or mlp_width(d_model, factor, multiple),
         "vocab_size": _vocab_size(model, vocab_size),
         "norm_eps": model.positive("norm_eps", 1e-5),
         "rope_theta": model.positive("rope_theta", 10000.0),
@@ -298,15 +290,6 @@ def _heads(model: FieldReader, d_model: int) -> tuple[int, int, int]:
     return n_heads, n_kv_heads, d_head
 
 
-def _mlp_width(model: FieldReader, d_model: int) -> int:
-    faults = len(model.problems)
-    factor = model.positive("ffn_dim_multiplier", None, high=1e6)
-    multiple = model.whole("multiple_of", 256)
-    if len(model.problems) > faults and (width := model.stand_ins.get("d_mlp")):
-        return width
-    return mlp_width(d_model, factor, multiple)
-
-
 def mlp_width(d_model: int, factor: float | None, multiple_of: int) -> int:
     """Lingua's feed-forward width: 8/3 of the model width, times `factor`, rounded up."""
     width = 8 * d_model // 3 if factor is None else int(factor * (8 * d_model // 3))
@@ -321,25 +304,25 @@ def _vocab_size(model: FieldReader, vocab_size: int | None) -> int:
         return declared
     if vocab_size is not None:
         return vocab_size
-    expected = (
-        "a size: -1 means the tokenizer's, and no tokenizer is here. Give the tokenizer file or the size"
-    )
-    return model.fault("vocab_size", -1, expected, 1)
+    means = "-1 means the tokenizer's, and no tokenizer is here. Give the tokenizer file or the size"
+    return model.fault("vocab_size", -1, f"a size: {means}", 1)
 
 
 def params_from_config(
     config: ModelConfig, tokenizer_name: str | None, tokenizer_path: str | None
 ) -> dict[str, Any]:
     """params.json of a model: every field written, so that no reader falls back on a default."""
-    factor, multiple = _mlp_fields(config)
+    # Half a unit more than asked: int() then cuts to d_mlp whatever the rounding of the quotient.
+    factor = (config.d_mlp + 0.5) / (8 * config.d_model // 3)
+    sizes = [size for size in (256, 64, 16, 1) if mlp_width(config.d_model, None, size) == config.d_mlp]
     model = {
         "dim": config.d_model,
         "n_layers": config.n_layers,
         "head_dim": config.d_head,
         "n_heads": config.n_heads,
         "n_kv_heads": config.n_kv_heads,
-        "ffn_dim_multiplier": factor,
-        "multiple_of": multiple,
+        "ffn_dim_multiplier": None if sizes else factor,
+        "multiple_of": sizes[0] if sizes else 1,
         "norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
         "max_seqlen": config.n_ctx,
@@ -350,12 +333,3 @@ def params_from_config(
     }
     tokenizer = {"name": tokenizer_name, "path": tokenizer_path}
     return {"model": model, "data": {"seq_len": config.n_ctx, "tokenizer": tokenizer}}
-
-
-def _mlp_fields(config: ModelConfig) -> tuple[float | None, int]:
-    """(ffn_dim_multiplier, multiple_of) that give exactly `config.d_mlp`."""
-    for multiple in (256, 64, 16, 1):
-        if mlp_width(config.d_model, None, multiple) == config.d_mlp:
-            return None, multiple
-    # Half a unit more than asked: int() then cuts to d_mlp whatever the rounding of the quotient.
-    return (config.d_mlp + 0.5) / (8 * config.d_model // 3), 1

@@ -1,16 +1,13 @@
 """Any checkpoint path -> `Checkpoint` or `Summary`: the one door to all formats.
 
 Finds the format, puts together what params.json, the tokenizer and the weights file say, and
-reports every fault of a broken folder in one error. Never writes.
-
-Which checkpoints lie in the folders a user gave: names and summaries, no weights read.
+reports every fault of a broken folder in one error. Finds the checkpoints in a user's folders. Never writes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mta_viz.checkpoint import door, lingua, native
 from mta_viz.checkpoint.files import PARAMS, read_params
@@ -30,8 +27,7 @@ from mta_viz.checkpoint.types import (
     StoredWeights,
     Summary,
     common_dtype,
-    dtype_notes,
-    printable_weights,
+    dtype_name,
 )
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
@@ -87,9 +83,14 @@ def read_checkpoint(
 
 
 def open_weights(location: Location) -> StoredWeights:
-    """The tensors at a location as its files name them; none are read yet, none for params.json alone."""
-    opener = _OPEN.get(location.format)
-    return printable_weights(opener(location.folder)) if opener else StoredWeights({})
+    """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
+    if location.format not in _OPEN:
+        return StoredWeights({})
+    weights = _OPEN[location.format](location.folder)
+    tensors = {printable(key): tensor for key, tensor in weights.tensors.items()}
+    problems = tuple(printable(problem, 1000) for problem in weights.problems)
+    unreadable = {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()}
+    return StoredWeights(tensors, problems, weights.n_bytes, unreadable)
 
 
 def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
@@ -139,7 +140,9 @@ class _Findings:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.parsed.notes, *dtype_notes(self.weights))
+        dtypes = sorted({dtype_name(tensor.dtype) for tensor in self.weights.tensors.values()})
+        mixed = [f"the file mixes dtypes: {', '.join(dtypes)}"] if len(dtypes) > 1 else []
+        return (*self.parsed.notes, *mixed)
 
     def checked(self) -> ModelConfig:
         """The configuration; raises CheckpointError with every problem found."""
@@ -206,17 +209,13 @@ def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _Ope
         tokenizer = load_tokenizer(name, path, folder=folder, override=override)
     except (TokenizerError, OSError, ValueError) as error:
         return replace(missing, problem=str(error))
-    return replace(missing, tokenizer=tokenizer, path=str(override) if override else _where(path, folder))
-
-
-def _where(path: str | None, folder: Path) -> str | None:
-    """The tokenizer file's path: as written when it lies there, else the file of that name in the folder."""
-    if path is None:
-        return None
-    with suppress(FileError):
+    found = replace(missing, tokenizer=tokenizer)
+    if override or path is None:
+        return found
+    with suppress(FileError):  # as written when it lies there, else the file of that name in the folder
         if door.inside(folder, path).is_file():
-            return path
-    return door.base_name(path)
+            return found
+    return replace(found, path=door.base_name(path))
 
 
 @dataclass(frozen=True)

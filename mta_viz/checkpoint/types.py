@@ -1,7 +1,6 @@
 """What every reader returns: a checkpoint, its summary, and tensors as a file names them before any is read.
 
-Owns the parameter names and shapes a configuration calls for. What the names in a file mean is layout.py's
-business; how bytes are found is each format's.
+Owns the parameter names and shapes a configuration calls for; what the names in a file mean is layout.py's.
 """
 
 from collections import Counter
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 
 from mta_viz.config import ModelConfig
-from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 
 Format = Literal["lingua", "dcp", "native", "kernels", "params"]
@@ -123,10 +121,7 @@ def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of a file. `read()` returns the values in memory of their own.
-
-    `read` raises CheckpointError when the bytes are damaged.
-    """
+    """One tensor of a file. `read()` gives memory of its own, or CheckpointError for damaged bytes."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -152,16 +147,6 @@ class StoredWeights:
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
-def printable_weights(weights: StoredWeights) -> StoredWeights:
-    """The same with names fit for a message: a file may name its tensors anything."""
-    return StoredWeights(
-        {printable(key): tensor for key, tensor in weights.tensors.items()},
-        tuple(printable(problem, 1000) for problem in weights.problems),
-        weights.n_bytes,
-        {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()},
-    )
-
-
 def has_every_value(tensor: Tensor) -> bool:
     """Whether its storage holds a value for each cell: an expanded tensor is a small file and huge memory."""
     return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
@@ -179,12 +164,6 @@ def common_dtype(weights: StoredWeights) -> str | None:
     for tensor in weights.tensors.values():
         counts[tensor.dtype] += prod(tensor.shape)
     return dtype_name(counts.most_common(1)[0][0]) if counts else None
-
-
-def dtype_notes(weights: StoredWeights) -> tuple[str, ...]:
-    """A note when the tensors do not all have one dtype."""
-    names = sorted({dtype_name(tensor.dtype) for tensor in weights.tensors.values()})
-    return () if len(names) < 2 else (f"the file mixes dtypes: {', '.join(names)}",)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -203,7 +203,7 @@ class CrossSection:
 
 def query_row(trace: Trace, layer: int, head: int, query: int) -> CrossSection:
     """What `query` attends to, at every stage. Raises PromptError for what is not there."""
-    _check(trace, layer, head, "query", query)
+    check_place(trace, layer, head, query=query)
     ((_, slabs),) = trace.stage_slabs(layer, range(query, query + 1))
     values = {stage: slabs[stage][head, 0].detach().cpu().clone() for stage in Stage if stage in slabs}
     return CrossSection(layer, head, "keys", query, 0, values)
@@ -211,7 +211,7 @@ def query_row(trace: Trace, layer: int, head: int, query: int) -> CrossSection:
 
 def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
     """How all queries from `key` on attend to it, at every stage; one pass over the layer's rows."""
-    _check(trace, layer, head, "key", key)
+    check_place(trace, layer, head, key=key)
     parts: dict[Stage, list[Tensor]] = {}
     for _, slabs in trace.stage_slabs(layer, range(key, len(trace.tokens))):
         for stage, slab in slabs.items():
@@ -221,9 +221,11 @@ def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
     return CrossSection(layer, head, "queries", key, key, values)
 
 
-def _check(trace: Trace, layer: int, head: int, name: str, position: int) -> None:
+def check_place(trace: Trace, layer: int, head: int, **positions: int) -> None:
+    """Raises PromptError for a layer, head or position, by its name, that is not there."""
     config = trace.model.config
     counts = {"layer": (layer, config.n_layers), "head": (head, config.n_heads)}
-    for word, (index, count) in (counts | {name: (position, len(trace.tokens))}).items():
+    counts |= {name: (position, len(trace.tokens)) for name, position in positions.items()}
+    for name, (index, count) in counts.items():
         if not 0 <= index < count:
-            raise PromptError(f"{word} {index} does not exist; there are {count}, counted from 0")
+            raise PromptError(f"{name} {index} does not exist; there are {count}, counted from 0")

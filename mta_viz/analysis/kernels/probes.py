@@ -45,7 +45,7 @@ _OF_SHAPE = {
     **dict.fromkeys(("key shift", "KV shift", "single tap"), SPIKE),
 }
 _LINES = {  # keys a score is farther for each query it is later, and the key of the score now
-    **{"sequence": (1, 0), "after a sequence": (1, -1), "reversed sequence": (-1, 0), "priming": (0, 0)},
+    **{"sequence": (1, 0), "after a sequence": (1, -1), "reversed sequence": (-1, 0), "priming": (0, 0)}
 }
 _SENTENCES = {
     "sequence": "On a repeated {size}-gram the full match gets {full} x the largest answer to a single match "

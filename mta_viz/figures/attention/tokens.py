@@ -17,10 +17,16 @@ from mta_viz.analysis.attention.cells import (
     stage_before,
     top_cells,
 )
-from mta_viz.analysis.attention.decomposition import decompose
+from mta_viz.analysis.attention.decomposition import (
+    Convolved,
+    Decomposition,
+    Mixed,
+    Scored,
+    Softmaxed,
+    decompose,
+)
 from mta_viz.analysis.attention.predictions import LogitLens, Predictions, lens_over_layers, top_tokens
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Scored, Softmaxed
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import OfHead, labelled, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
@@ -354,13 +360,13 @@ def sentence(source: Source, why: Decomposition) -> str:
 
 def _cause(source: Source, why: Decomposition) -> str:
     """What the step did here: before, after, and what moved it most besides the cell itself."""
-    cause, term = why.cause, why.cause.largest
-    if cause.before is None or term is None:
+    own, term = why.own, why.largest
+    if own is None or term is None:
         return ""
     place = f"query {term.query}, key {term.key}"
     if isinstance(why, Mixed):
         place = f"H{term.head + source.numbering}"
-    before, after = value_text(why, cause.before), value_text(why, cause.after)
+    before, after = value_text(why, own.source), value_text(why, why.value)
     largest = f"largest other term {term.product:+.3g} ({place})"
     return f" It was {before} before this step and is {after} now; {largest}."
 

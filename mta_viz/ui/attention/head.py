@@ -10,9 +10,8 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.decomposition import chain
+from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Term
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip
 from mta_viz.figures.attention.tokens import Why, residual, sentence, value_text

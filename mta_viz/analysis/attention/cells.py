@@ -15,7 +15,7 @@ from mta_viz.analysis.attention.changes import difference_steps
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.run.tracing import Trace
-from mta_viz.tables import Table
+from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
 
 By = Literal["value", "change", "contribution"]
@@ -97,18 +97,10 @@ def top_cells(
 def cells_table(cells: Sequence[TopCell], tokens: Tokens) -> Table:
     """One row a cell, in their order."""
     pieces = tokens.pieces
-    rows = (
-        (
-            cell.query,
-            pieces[cell.query],
-            cell.key,
-            pieces[cell.key],
-            cell.value,
-            cell.before,
-            cell.contribution,
-        )
-        for cell in cells
-    )
+    rows: list[Row] = []
+    for cell in cells:
+        place = (cell.query, pieces[cell.query], cell.key, pieces[cell.key])
+        rows.append((*place, cell.value, cell.before, cell.contribution))
     facts = ("value", "value_before", "contribution")
     return Table.of(("query", "query_token", "key", "key_token", *facts), rows)
 
@@ -144,20 +136,13 @@ def _largest(
     if not first_token:
         used &= (keys > 0) & (queries > 0)
     top, places = torch.where(used, size, -1.0).flatten().topk(min(k, size.numel()))
-    flat = None if before is None else before.flatten()
-    return [
-        (
-            largest,
-            TopCell(
-                first_row + place // size.shape[1],
-                place % size.shape[1],
-                float(values.flatten()[place]),
-                None if flat is None else float(flat[place]),
-            ),
-        )
-        for largest, place in zip(top.tolist(), places.tolist(), strict=True)
-        if largest >= 0
-    ]
+    cells = []
+    for largest, place in zip(top.tolist(), places.tolist(), strict=True):
+        if largest >= 0:
+            query, key = divmod(place, size.shape[1])
+            earlier = None if before is None else float(before[query, key])
+            cells.append((largest, TopCell(first_row + query, key, float(values[query, key]), earlier)))
+    return cells
 
 
 Along = Literal["keys", "queries"]

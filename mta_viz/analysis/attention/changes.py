@@ -47,7 +47,7 @@ def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
 
 
 def difference_steps(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
-    """(before, after) of each convolution and head mixing: of one unit, so that a difference means something."""
+    """(before, after) of each convolution and head mixing, whose two stages have one unit."""
     return tuple(
         (step.before, step.after)
         for step in layer_steps(kernels)
@@ -259,7 +259,9 @@ def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:
             change.add(maps[change.before], maps[change.after], first)
     statistics = {}
     for stage in filter(rows.__contains__, Stage):
-        sums, sizes, negative, keys, entropy = (torch.cat(part).float() for part in zip(*rows[stage]))
+        sums, sizes, negative, keys, entropy = (
+            torch.cat(part).float() for part in zip(*rows[stage], strict=True)
+        )
         kept = entropy if stage is Stage.SOFTMAX else None
         statistics[stage] = StageStatistics(stage, sums, sizes, negative, keys, kept)
     return HeadStatistics(layer, head, statistics, tuple(change.result() for change in changes))

@@ -18,8 +18,8 @@ from mta_viz.analysis.kernels import measures, naming
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 from mta_viz.analysis.kernels.measures import MEASURES
 from mta_viz.analysis.kernels.mixing import CONTRAST_QUANTILE
+from mta_viz.analysis.kernels.probes import QUANTILE
 from mta_viz.analysis.kernels.query import parse
-from mta_viz.analysis.kernels.responses import QUANTILE
 from mta_viz.cli import build_parser, main
 from mta_viz.model.plans import KINDS, plan_from_data
 from mta_viz.model.stages import Stage

@@ -13,8 +13,8 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 
+from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Term
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.attention.terms import Convolved, Mixed, Term
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit

@@ -11,9 +11,8 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.decomposition import chain
+from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
-from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Term
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip

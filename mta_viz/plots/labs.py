@@ -112,9 +112,7 @@ def accuracy_lines(
         parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
     parts.layout |= {
         "xaxis": theme.axis(
-            range=(min(ticks) - 0.5, max(ticks) + 0.5),
-            tickvals=ticks,
-            ticktext=[f"{tick}" for tick in ticks],
+            range=(min(ticks) - 0.5, max(ticks) + 0.5), tickvals=ticks, ticktext=[f"{tick}" for tick in ticks]
         ),
         "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "showlegend": True,

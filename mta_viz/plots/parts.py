@@ -61,12 +61,7 @@ class Parts:
         self.annotations.append({"text": text, **paper, **where})
 
     def add_box(
-        self,
-        top_left: tuple[Number, Number],
-        shape: tuple[int, int],
-        *,
-        color: str,
-        width: Number,
+        self, top_left: tuple[Number, Number], shape: tuple[int, int], *, color: str, width: Number
     ) -> None:
         """A frame around `shape` (rows, columns) cells whose top left cell is `top_left` (row, column)."""
         (row, column), (rows, columns) = top_left, shape

@@ -59,10 +59,7 @@ class _Figure:
         self.tile_px = (self.plot_px - 2 * _GAP) / 3
         self.cell_px = self.tile_px / self.c_k
         self.row_px = min(max(self.cell_px, _MIN_CELL_PX), _MAX_CELL_PX)
-        self.masks = {
-            "outside": convolved.window.outside.numpy(),
-            "future": convolved.window.future.numpy(),
-        }
+        self.masks = {"outside": convolved.window.outside.numpy(), "future": convolved.window.future.numpy()}
         bottom = _BOTTOM + _CAPTION * any(mask.any() for mask in self.masks.values())
         height = round(self.c_q * self.row_px) + _TOP + bottom
         self.parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
@@ -225,10 +222,7 @@ def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
     terms = sorted(mixed.terms, key=lambda term: term.head)
     labels = [_label(term, mixed.head, numbering_from) for term in terms]
     size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
-    parts = Parts(
-        size,
-        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _BARS_TOP, "b": _BOTTOM},
-    )
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _BARS_TOP, "b": _BOTTOM})
     parts.traces.append(_bars(terms, numbering_from))
     heads = [term.head for term in terms]
     parts.layout |= {

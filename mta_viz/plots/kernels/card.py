@@ -259,10 +259,7 @@ def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
     plot_px = width - _PROBE_LEFT - _PROBE_RIGHT
     cell = (plot_px - _PROBE_GAP) / 2 / columns
     height = round(max(rows * cell, 90)) + _PROBE_TOP + _PROBE_BOTTOM
-    parts = Parts(
-        (width, height),
-        {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM},
-    )
+    parts = Parts((width, height), {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM})
     half = (plot_px - _PROBE_GAP) / 2 / plot_px
     for suffix, values, name, left in (
         ("", result.before, "<b>before</b>: the probe's scores", 0.0),

@@ -1,11 +1,13 @@
 """How long a visitor waits: process start to the first map, and click to drawn, in a real browser.
 
-    python -m benchmarks.clicks [--prompt-tokens 128 512] [--clicks 10]
+    python -m benchmarks.clicks [--prompt-tokens 128 512] [--clicks 10] [--beside CHECKOUT]
 
 Prints one line a number: seconds from starting `streamlit run app.py` to the first drawn map, and
 the median of changing layer, head and stage, each from the click to the frame in which the large
 map shows the new selection. Before every click the prompt is changed, outside the measured time, so
-that what the click asks for was never drawn before. Needs a chromium (see tests/browser/serving.py).
+that what the click asks for was never drawn before. `--beside`: the app of another checkout of this project
+in the same run, click by click in turn, with the ratio of the medians. Needs a chromium (see
+tests/browser/serving.py).
 """
 
 import argparse
@@ -13,11 +15,13 @@ import itertools
 import re
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page
 
-from tests.browser.serving import looking, running
+from tests.browser.serving import APP, looking, running
 
 MAP = ".st-key-exact .js-plotly-plot"
 LOOK_MS = 700  # a visitor looks before the next click
@@ -39,16 +43,36 @@ RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptS
 
 def main() -> None:
     arguments = _arguments()
+    scripts = [APP, *([arguments.beside.absolute() / "app.py"] if arguments.beside else [])]
+    with ExitStack() as stack, looking() as page:
+        pages = [page, *([page.context.browser.new_page(viewport=page.viewport_size)] if scripts[1:] else [])]
+        for script, tab in zip(scripts, pages, strict=True):
+            stack.enter_context(_opened(arguments, script, tab))
+        for n_tokens in arguments.prompt_tokens:
+            for name, turns in _clicks(pages, n_tokens, arguments.clicks).items():
+                _print(f"{n_tokens} tokens, {name}", turns)
+
+
+@contextmanager
+def _opened(arguments: argparse.Namespace, script: Path, page: Page) -> Iterator[None]:
+    """The first page of an app, its first map drawn and its run at rest."""
     start = time.perf_counter()
-    with running(arguments.models) as address, looking() as page:
+    page.set_default_timeout(300_000)
+    with running(arguments.models, script) as address:
         page.goto(f"{address}/?ck={arguments.checkpoint}")
         page.wait_for_function(f"() => ({TITLE}) !== ''")
-        print(f"process start to first map: {time.perf_counter() - start:.2f} s")
+        where = "" if script == APP else " (beside)"
+        print(f"process start to first map{where}: {time.perf_counter() - start:.2f} s", flush=True)
         page.wait_for_function(RESTING)
-        for n_tokens in arguments.prompt_tokens:
-            for name, seconds in _clicks(page, n_tokens, arguments.clicks).items():
-                print(f"{n_tokens} tokens, {name}: median {statistics.median(seconds):.2f} s "
-                      f"(worst {max(seconds):.2f})")  # fmt: skip
+        yield
+
+
+def _print(name: str, turns: list[list[float]]) -> None:
+    medians = [statistics.median(seconds) for seconds in zip(*turns, strict=True)]
+    line = f"{name}: median {medians[0]:.2f} s (worst {max(turn[0] for turn in turns):.2f})"
+    if len(medians) > 1:
+        line += f"; beside {medians[1]:.2f} s, ratio {medians[0] / medians[1]:.2f}"
+    print(line, flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,6 +83,7 @@ def _arguments() -> argparse.Namespace:
         "--checkpoint", default="blocks-n5-mta", help="a char or bytes model with 2 layers or more"
     )
     parser.add_argument("--models", type=Path, help="a folder of checkpoints besides the shipped ones")
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="another checkout, measured in turn")
     return parser.parse_args()
 
 
@@ -77,20 +102,23 @@ def _run_prompt(page: Page, n_tokens: int, number: int) -> None:
     page.wait_for_timeout(LOOK_MS)
 
 
-def _clicks(page: Page, n_tokens: int, count: int) -> dict[str, list[float]]:
-    """Seconds of `count` changes of each kind, there and back in turn, each on a prompt of its own."""
+def _clicks(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[float]]]:
+    """Seconds of `count` changes of each kind, there and back, each on a prompt of its own, page by page."""
     pairs = {
         "head": [".st-key-step-head-Right button", ".st-key-step-head-Left button"],
         "layer": [".st-key-step-layer-Down button", ".st-key-step-layer-Up button"],
-        "stage": [_stage(page, 0), _stage(page, 1)],
+        "stage": [_stage(0), _stage(1)],
     }
     numbers = itertools.count()
-    _run_prompt(page, n_tokens, next(numbers))
-    _first(page)
-    seconds: dict[str, list[float]] = {name: [] for name in pairs}
-    for name, turn in itertools.product(pairs, range(count)):
+    for page in pages:
         _run_prompt(page, n_tokens, next(numbers))
-        seconds[name].append(_click(page, pairs[name][turn % 2]))
+        _first(page)
+    seconds: dict[str, list[list[float]]] = {name: [] for name in pairs}
+    for name, turn in itertools.product(pairs, range(count)):
+        number = next(numbers)
+        for page in pages:
+            _run_prompt(page, n_tokens, number)
+        seconds[name].append([_click(page, pairs[name][turn % 2]) for page in pages])
     return seconds
 
 
@@ -100,10 +128,10 @@ def _first(page: Page) -> None:
         while page.locator(selector).is_enabled():
             _click(page, selector)
     if page.evaluate(f"!({TITLE}).includes('conv')"):
-        _click(page, _stage(page, 1))
+        _click(page, _stage(1))
 
 
-def _stage(page: Page, index: int) -> str:
+def _stage(index: int) -> str:
     return f".st-key-widget-stage button:nth-of-type({index + 1})"
 
 

@@ -2,17 +2,12 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from mta_viz.analysis.attention.kernel_map import (
-    asked_span,
-    gold_spans,
-    needle_sample,
-    question_span,
-    strongest_head,
-)
-from mta_viz.analysis.attention.spans import Span, find, needle_spans
+from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, strongest_head
+from mta_viz.analysis.attention.spans import find, needle_spans
 from mta_viz.analysis.kernels.kernels import kernel_places, layers_having, mixing_places
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import Source as Origin
@@ -94,45 +89,41 @@ def _layers(config: ModelConfig, arguments: Namespace) -> Iterator[NamedFigure[A
 
 def _kernel_maps(model: HookedMTA, arguments: Namespace) -> Iterator[Drawable]:
     """Before and after the softmax: the head named, else the one that attends most to the keys."""
-    places = kernel_places(model.config)
-    tokens, rows, keys = _prompt(model, arguments)
-    with ProgressLine("running the prompt") as progress:
-        trace = capture(model, tokens, progress=progress)
-    for place in places:
-        if arguments.head is not None:
-            layer, head = arguments.head
-        else:
-            layer, head = strongest_head(trace, rows, keys, place)
-            note(f"layer {layer}, head {head} attends most to “{keys.name}”; choose another with --head")
-        shown = {"rows": (rows.start, rows.stop), "keys": (keys.start, keys.stop)}
-        yield KernelMap(layer, head, place, width=arguments.width, **shown), Source(model, trace)
-
-
-def _prompt(model: HookedMTA, arguments: Namespace) -> tuple[Tokens, Span, Span]:
-    """The prompt, the queries and the keys to show: the user's, else one of the needle task."""
-    if arguments.prompt is None and not model.kernels_only:
-        try:
-            sample = needle_sample(model)
-        except MtaVizError as error:
-            raise PromptError(
-                f"the needle task does not fit this model ({str(error).rstrip('.')}); {OWN_PROMPT}"
-            ) from error
-        return sample.tokens, *gold_spans(sample)
-    tokens = tokenize(model, arguments.prompt or "")
-    named = needle_spans(tokens)
-    keys = asked_span(named) if arguments.keys is None else _place(tokens, arguments.keys, "--keys")
-    if keys is None:
+    places, tokens = kernel_places(model.config), _prompt(model, arguments)
+    keys, rows = (_place(tokens, arguments, option) for option in ("keys", "rows"))
+    figure = KernelMap(rows=rows, keys=keys, width=arguments.width)
+    if keys is None and asked_span(needle_spans(tokens)) is None:
         raise PromptError("the prompt asks for no needle; name the keys to show with --keys TEXT")
-    if arguments.rows is not None:
-        return tokens, _place(tokens, arguments.rows, "--rows"), keys
-    kernel = model.config.mta.pre_kernel or model.config.mta.post_kernel or (1, 1)
-    return tokens, question_span(named, len(tokens), kernel[0]), keys
+    with ProgressLine("running the prompt") as progress:
+        source = Source(model, capture(model, tokens, progress=progress))
+    shown, of = figure.spans(source)
+    for place in places:
+        layer, head = arguments.head or strongest_head(source.trace, shown, of, place)
+        if arguments.head is None:
+            name = of.name if arguments.keys is None else arguments.keys
+            note(f"layer {layer}, head {head} attends most to “{name}”; choose another with --head")
+        yield replace(figure, layer=layer, head=head, where=place), source
 
 
-def _place(tokens: Tokens, text: str, option: str) -> Span:
+def _prompt(model: HookedMTA, arguments: Namespace) -> Tokens:
+    """The user's, else one of the needle task."""
+    if arguments.prompt is not None or model.kernels_only:
+        return tokenize(model, arguments.prompt or "")
+    try:
+        return needle_sample(model).tokens
+    except MtaVizError as error:
+        raise PromptError(
+            f"the needle task does not fit this model ({str(error).rstrip('.')}); {OWN_PROMPT}"
+        ) from error
+
+
+def _place(tokens: Tokens, arguments: Namespace, option: str) -> tuple[int, int] | None:
     """The first place of the text for keys, the last one for rows: a question stands at the end."""
+    text = vars(arguments)[option]
+    if text is None:
+        return None
     places = find(tokens, text)
     if not places:
-        raise PromptError(f"the prompt does not hold {text!r}, which {option} names")
-    place = places[0] if option == "--keys" else places[-1]
-    return Span(text, "A", place.start, place.stop)
+        raise PromptError(f"the prompt does not hold {text!r}, which --{option} names")
+    place = places[0] if option == "keys" else places[-1]
+    return place.start, place.stop

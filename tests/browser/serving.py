@@ -37,12 +37,16 @@ def free_port() -> int:
 
 
 def start_app(models: Path | None = None, script: Path = APP) -> tuple[subprocess.Popen, str]:
-    """`streamlit run app.py`, or another script, on a free port of this machine: (process, address)."""
-    port, shared = free_port(), {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    """`streamlit run app.py`, or another script, on a free port of this machine: (process, address).
+
+    The package is that beside an `app.py` (of another checkout, say), else this project's.
+    """
+    root = script.parent if script.name == APP.name else ROOT
+    port, shared = free_port(), {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     environ = {**os.environ, **shared} | ({"MTA_VIZ_MODELS": str(models)} if models else {})
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=root, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     return process, f"http://127.0.0.1:{port}"
 

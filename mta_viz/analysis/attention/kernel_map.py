@@ -79,16 +79,6 @@ def needle_sample(model: HookedMTA) -> NeedleSample:
     return make_needle_sample(model.tokenizer, task, 0)
 
 
-def gold_spans(sample: NeedleSample) -> tuple[Span, Span]:
-    """The question (rows of the figure) and the asked needle (keys)."""
-    by_kind = {span.kind: span for span in sample.spans}
-    question, asked = by_kind["question"], by_kind["asked"]
-    return (
-        Span("question", "?", question.start, question.stop),
-        Span(f"{asked.city} (asked)", "A", asked.start, asked.stop),
-    )
-
-
 def question_span(named: Sequence[Span], n_tokens: int, n_queries: int) -> Span:
     """The question among a prompt's named spans, else its last tokens, as many as a kernel has queries."""
     question = next((span for span in named if span.letter == QUESTION), None)
@@ -106,15 +96,15 @@ def strongest_head(trace: Trace, rows: Span, keys: Span, where: Place) -> tuple[
     Measured on the final weights of the last query of `rows`: sum over the keys of |P| over sum of |P|.
     """
     query = rows.stop - 1
-    best, found = -1.0, None
+    best, strongest = -1.0, None
     for layer in layers_having(trace.model.config, where):
         row = trace.maps(layer, Stage.PATTERN, slice(query, query + 1))[:, 0, : query + 1]
         share, head = share_and_mass(row, keys)[0].nan_to_num(nan=-1.0).max(0)
-        if found is None or float(share) > best:
-            best, found = float(share), (layer, int(head))
-    if found is None:
+        if strongest is None or float(share) > best:
+            best, strongest = float(share), (layer, int(head))
+    if strongest is None:
         raise MtaVizError(lacking(trace.model.config, where))
-    return found
+    return strongest
 
 
 def kernel_beside_map(trace: Trace, kernel: KernelId, rows: Span, keys: Span) -> KernelBesideMap:

@@ -142,8 +142,8 @@ def smoothing_index(kernels: Kernels, _: Offsets) -> PerKernel:
 
 def diagonal_taps(offsets: Offsets) -> tuple[list[int], list[int]]:
     """Rows and columns of the taps (n, -n), as far as the kernel reaches."""
-    found = [(row, offsets.key.index(lag)) for row, lag in enumerate(offsets.query) if lag in offsets.key]
-    return [row for row, _ in found], [column for _, column in found]
+    taps = [(row, offsets.key.index(lag)) for row, lag in enumerate(offsets.query) if lag in offsets.key]
+    return [row for row, _ in taps], [column for _, column in taps]
 
 
 @lru_cache(maxsize=64)
@@ -238,7 +238,11 @@ def cannot_show(offsets: Offsets) -> tuple[str, ...]:
     taps hits them too often by chance.
     """
     free = len(offsets.query) * len(offsets.key) - 1
-    shown = {one.name for one in library(offsets) if comb(free, int(one.taps.sum())) >= 1 / LARGEST_P}
+    shown = {
+        template.name
+        for template in library(offsets)
+        if comb(free, int(template.taps.sum())) >= 1 / LARGEST_P
+    }
     return tuple(name for name in NAMES if name not in shown)
 
 

@@ -1,10 +1,8 @@
 """What a key-query kernel is called: the rules that turn scores into one name, or into none.
 
 The order is: broken, all zero, template, edge, dominant tap, near identity, none of these. A name that holds
-less than 2 % of the kernel is faint. Owns no formula: those are in `measures.py`, `templates.py`, `edges.py`
-and `significance.py`.
-
-Could it be chance? Thresholds on random kernels, permutation p, and what many kernels do to both.
+less than 2 % of the kernel is faint. Owns too whether a name could be chance: thresholds on random kernels,
+permutation p, and what many kernels do to both. Owns no measure: those are `measures.py`'s.
 """
 
 from collections.abc import Iterator, Sequence
@@ -109,7 +107,11 @@ def permutation_p(kernels: Kernels, offsets: Offsets) -> PerKernel:
 
 
 def benjamini_hochberg(p: Float[Array, " test"], level: float = 0.05) -> Bool[Array, " test"]:
-    """Which tests survive when at most `level` of the survivors may be false (Benjamini & Hochberg 1995)."""
+    """Which tests survive when at most `level` of the survivors may be false (Benjamini & Hochberg 1995).
+
+    Not scipy's `false_discovery_control`: it divides where this multiplies, so that a p at the very threshold
+    may be lost to rounding.
+    """
     order = np.argsort(p)
     passing = np.flatnonzero(p[order] <= level * np.arange(1, len(p) + 1) / max(len(p), 1))
     kept = np.zeros(len(p), bool)
@@ -153,7 +155,7 @@ class KernelShape:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Name:
     """A name a rule gives: `share` of the kernel's energy is what it holds."""
 
     shape: str
@@ -196,10 +198,10 @@ def all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " k
     names = [template.name for template in library(offsets)]
     scores = {name: measure(kernels, offsets) for name, measure in MEASURES.items()}
     for name in NAMES:
-        found = by_template[:, [index for index, known in enumerate(names) if known == name]]
-        best = np.abs(found).argmax(-1)[:, None] if found.shape[1] else None
+        of_name = by_template[:, [index for index, known in enumerate(names) if known == name]]
+        best = np.abs(of_name).argmax(-1)[:, None] if of_name.shape[1] else None
         nothing = np.full(len(kernels), np.nan)
-        scores[name] = nothing if best is None else np.take_along_axis(found, best, 1)[:, 0]
+        scores[name] = nothing if best is None else np.take_along_axis(of_name, best, 1)[:, 0]
     scores["edge_first"], scores["edge_last"] = edge_indices(denoised(kernels, offsets), offsets)
     scores["dominant_share"], place = dominant_tap(kernels, offsets)
     row, column = np.divmod(place, len(offsets.key))
@@ -244,26 +246,26 @@ class _Evidence:
 
 def _named(evidence: _Evidence, index: int, scores: dict[str, float]) -> KernelShape:
     """The first rule that gives a name."""
-    found = next(_names(evidence, index), None)
+    rule = next(_names(evidence, index), None)
     p, off = float(evidence.p[index]), evidence.off[index]
-    if found is None:
+    if rule is None:
         shape = IDENTITY if off < NEAR_IDENTITY else NONE
         return KernelShape(shape, False, "", np.nan, shape, p, scores)
-    faint = bool(found.share < FAINT)
-    verdict = f"{found.shape} {found.detail}"
+    faint = bool(rule.share < FAINT)
+    verdict = f"{rule.shape} {rule.detail}"
     if faint:
         verdict = f"{IDENTITY} (faint {verdict})"
-    return KernelShape(found.shape, faint, found.evidence, found.score, verdict, p, scores)
+    return KernelShape(rule.shape, faint, rule.evidence, rule.score, verdict, p, scores)
 
 
-def _names(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def _names(evidence: _Evidence, index: int) -> Iterator[_Name]:
     """What each rule says, in order; nothing where it gives no name."""
     yield from template_name(evidence, index)
     yield from edge_name(evidence, index)
     yield from dominant_name(evidence, index)
 
 
-def template_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def template_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
     """The template of the largest score, if large, unlikely by permutation, and coherent."""
     if not evidence.p[index] <= LARGEST_P:  # NaN without templates, 1 below the size threshold
         return
@@ -272,10 +274,10 @@ def template_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
         rho = float(evidence.rho[index, best])
         name = library(evidence.offsets)[best].called(rho)
         detail = f"{rho:+.2f}, p {evidence.p[index]:.3f}"
-        yield _Found(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
+        yield _Name(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
 
 
-def edge_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def edge_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
     """EF or EL of the denoised kernel at least 0.5, an own tap, and weight beside it; a "?" until probed."""
     first, last = (evidence.edges[:, index] >= EDGE) & evidence.beside[:, index]
     enough = len(evidence.offsets.query) * len(evidence.offsets.key) > FEWEST_EDGE_TAPS
@@ -283,10 +285,10 @@ def edge_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
         return
     name = "both edges" if first and last else "edge-first" if first else "edge-last"
     score = float(evidence.edges[:, index].max())
-    yield _Found(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
+    yield _Name(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
 
 
-def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
+def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
     """One tap with most of the energy off the own tap: a key shift if it reads the query itself."""
     share = float(evidence.top[index])
     if share < dominant_threshold(evidence.offsets):
@@ -301,4 +303,4 @@ def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Found]:
         name, where = "KV shift" if key == -1 and same and own else "key shift", f"{key:+d}"
     beside = f", {'same' if same else 'opposite'} sign, {evidence.of_own[index]:.2g} of own tap"
     detail = where + (beside if own else ", no own tap")
-    yield _Found(name, "dominant tap", share, float(evidence.off[index]) * share, detail)
+    yield _Name(name, "dominant tap", share, float(evidence.off[index]) * share, detail)

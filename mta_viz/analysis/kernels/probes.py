@@ -182,7 +182,7 @@ def _box(kernels: Kernels, offsets: Offsets) -> Array | None:
         for score, template in zip(scores, library(offsets), strict=True)
         if template.name == "smoothing"
     ]
-    return max(boxes, key=lambda one: one[0])[1] if boxes else None
+    return max(boxes, key=lambda box: box[0])[1] if boxes else None
 
 
 def _boxes(offsets: Offsets) -> int:
@@ -199,8 +199,8 @@ def _edge_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
     return ProbeResult(EDGES, claim, run.scores, after, run.read_at, measured, threshold, False, acts, words)
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _spike_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:

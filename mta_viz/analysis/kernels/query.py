@@ -96,12 +96,12 @@ def parse(query: str) -> Test:
 def _tokens(query: str) -> list[_Token]:
     tokens, at = [], 0
     while at < len(query):
-        found = _TOKEN.match(query, at)
-        if found is None:
+        match = _TOKEN.match(query, at)
+        if match is None:
             raise _unexpected(at, query[at], "a column, a place, a shape, a number or a comparison")
-        if found.lastgroup != "space":
-            tokens.append(_Token(str(found.lastgroup), found[0], at))
-        at = found.end()
+        if match.lastgroup != "space":
+            tokens.append(_Token(str(match.lastgroup), match[0], at))
+        at = match.end()
     return [*tokens, _Token("end", "", len(query))]
 
 
@@ -188,9 +188,9 @@ class _Reader:
 
     def _takes(self, *texts: str) -> bool:
         """Whether the next token is one of these words or marks; it is read then."""
-        found = self.now.kind in ("word", "mark") and self.now.text.lower() in texts
-        self._index += found
-        return found
+        taken = self.now.kind in ("word", "mark") and self.now.text.lower() in texts
+        self._index += taken
+        return taken
 
 
 def _named(token: _Token) -> Test:
@@ -211,8 +211,8 @@ def _named(token: _Token) -> Test:
 def _no_column(token: _Token) -> QueryError:
     known = [name.replace("_", "-") for name in COLUMNS] + [*COLUMNS, *PLACES, *FLAGS, *SHAPES]
     near = list(dict.fromkeys(map(_plain, get_close_matches(_unquoted(token).lower(), known, 5, 0.6))))
-    told = f" Near it: {', '.join(near[:3])}." if near else " The table's headings are the columns."
-    return QueryError(f"{_unexpected(token.place, _unquoted(token), 'a column, a place or a shape')}{told}")
+    hint = f" Near it: {', '.join(near[:3])}." if near else " The table's headings are the columns."
+    return QueryError(f"{_unexpected(token.place, _unquoted(token), 'a column, a place or a shape')}{hint}")
 
 
 def _plain(name: str) -> str:

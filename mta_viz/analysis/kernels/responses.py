@@ -1,9 +1,7 @@
 """What kernels answer to synthetic maps, and what random kernels answer: the numbers behind a probe.
 
-Every answer is the project's own convolution applied to a map. Owns no verdict (`probes.py`) and no map
-(`stimuli.py`).
-
-The synthetic maps kernels are probed with: a repeated n-gram, one key attended again and again, a run.
+The maps: a repeated n-gram, one key attended again and again, a run. Every answer is the project's own
+convolution applied to one. Owns no verdict: that is `probes.py`'s.
 """
 
 from collections.abc import Callable
@@ -139,8 +137,7 @@ def _answer_at(kernels: Kernels, offsets: Offsets, stimulus: Stimulus) -> PerKer
     row, column = stimulus.read_at[0]
     top, left = row + offsets.query[0], column + offsets.key[0]
     window = stimulus.scores[top : row + 1, left : left + len(offsets.key)]
-    found = answers(kernels, offsets, Stimulus(window, (), ""))
-    return _at(found, (row - top, column - left))
+    return _at(answers(kernels, offsets, Stimulus(window, (), "")), (row - top, column - left))
 
 
 def _peak(kernels: Kernels, offsets: Offsets) -> PerKernel:
@@ -214,12 +211,12 @@ def edge_answers(kernels: Kernels, offsets: Offsets) -> Float[Array, "2 kernel"]
     With answers f, m, l at the run's first, middle and last key, in the direction of the largest and cut
     below 0: (f - m) / (f + m + e), (l - m) / (l + m + e); e is 5 % of the summed answers to one key.
     """
-    run, one = run_map(offsets), attended_key(offsets)
-    found = answers(kernels, offsets, run)
-    parts = np.stack([_at(found, cell) for cell in run.read_at])
+    run, key = run_map(offsets), attended_key(offsets)
+    of_run = answers(kernels, offsets, run)
+    parts = np.stack([_at(of_run, cell) for cell in run.read_at])
     largest = np.take_along_axis(parts, np.abs(parts).argmax(0)[None], 0)
     first, middle, last = np.maximum(parts * np.sign(largest), 0)
-    soft = SOFTENING * np.abs(answers(kernels, offsets, one)[:, one.read_at[0][0]]).sum(-1)
+    soft = SOFTENING * np.abs(answers(kernels, offsets, key)[:, key.read_at[0][0]]).sum(-1)
     return np.stack([(edge - middle) / np.maximum(edge + middle + soft, 1e-300) for edge in (first, last)])
 
 
@@ -235,9 +232,9 @@ def edge_threshold(offsets: Offsets, claim: str) -> float:
     return _threshold(offsets, lambda kernels, at: claimed_edge(kernels, at, claim))
 
 
-def moved_share(found: Array, stimulus: Stimulus) -> PerKernel:
+def moved_share(answered: Array, stimulus: Stimulus) -> PerKernel:
     """The largest share of the squared answers, the score's own cell left out, that one cell holds."""
-    energy = np.square(found)
+    energy = np.square(answered)
     energy[:, stimulus.read_at[0][0], stimulus.read_at[0][1]] = 0
     whole = energy.sum((-2, -1))
     return energy.max((-2, -1)) / np.where(whole > 0, whole, np.inf)

@@ -160,6 +160,7 @@ def parse_sweep(text: str | bytes, name: str) -> SweepResults:
 
 K = TypeVar("K", bound=Hashable)
 PLACES = ("first", "between", "last")
+Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[float | int, ...]]  # needles, lengths, depths, ascending
 
 
 @dataclass(frozen=True)
@@ -187,20 +188,11 @@ class Misses:
     by_chance_last: float
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The values that charts of a sweep have room for, in ascending order."""
-
-    needles: tuple[int, ...]
-    lengths: tuple[int, ...]
-    depths: tuple[float | int, ...]
-
-
 def axes_of(results: Iterable[SampleResult]) -> Axes:
     """Those that some sample has."""
     settings = {sample.key[0] for sample in results}
     needles, lengths, depths = (tuple(sorted(set(side))) for side in zip(*settings, strict=True))
-    return Axes(needles, lengths, depths)
+    return needles, lengths, depths
 
 
 def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K]) -> dict[K, NeedleScore]:

@@ -12,7 +12,6 @@ import plotly.graph_objects as go
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
-from mta_viz.analysis.cause.effects import kernel_of as kernel_of_effect
 from mta_viz.analysis.kernels.kernels import (
     KEY_QUERY,
     MADE_BY,
@@ -337,21 +336,6 @@ class KernelEffects(KernelFigure[Effects]):
             selected=(self.layer, self.head),
             width=MAP_PX,
         )
-
-    def table(self, source: Source, result: Effects) -> Table:
-        """A row a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
-        measured = ("accuracy_change", "log_probability_change")
-        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
-        rows = []
-        for effect in result.effects:
-            kernel, changes = (
-                kernel_of_effect(effect),
-                (effect.accuracy_change, effect.log_probability_change),
-            )
-            if kernel is not None:
-                ends = [end for change in changes for end in (change.value, change.low, change.high)]
-                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
-        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
 
     def caption(self, source: Source, result: Effects) -> str:
         """What was measured, and the colours."""

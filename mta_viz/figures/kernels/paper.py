@@ -119,31 +119,29 @@ class KernelMap(PaperFigure[KernelBesideMap]):
 
     def result(self, source: Source) -> KernelBesideMap:
         """Kernel and map. Raises MtaVizError for what the model or the prompt has not."""
-        trace, where = source.trace, self.where or kernel_places(source.model.config)[0]
-        rows, keys = self._spans(source)
+        where, (rows, keys) = self.where or kernel_places(source.model.config)[0], self.spans(source)
         if (self.layer is None) != (self.head is None):
             raise MtaVizError("a layer and a head go together: give both, or neither for the strongest")
         layer, head = self.layer, self.head
         if layer is None or head is None:
-            layer, head = source.remember(
-                lambda: strongest_head(trace, rows, keys, where), "strongest head", rows, keys, where
-            )
+            layer, head = strongest_head(source.trace, rows, keys, where)
         if not 0 <= head < source.model.config.n_heads:
             raise MtaVizError(
                 f"there is no head {head}; the model has heads 0 to {source.model.config.n_heads - 1}"
             )
-        return kernel_beside_map(trace, KernelId(layer, head, where), rows, keys)
+        return kernel_beside_map(source.trace, KernelId(layer, head, where), rows, keys)
 
-    def _spans(self, source: Source) -> tuple[Span, Span]:
+    def spans(self, source: Source) -> tuple[Span, Span]:
+        """Rows and keys as they are shown. Raises PromptError where the prompt asks for no needle."""
         tokens, mta = source.trace.tokens, source.model.config.mta
         named_spans = needle_spans(tokens)
-        asked = asked_span(named_spans) if self.keys is None else _span(self.keys, "A", len(tokens))
-        if asked is None:
+        keys = asked_span(named_spans) if self.keys is None else _span(self.keys, "A", len(tokens))
+        if keys is None:
             raise PromptError("the prompt asks for no needle; name the keys to show")
         if self.rows is not None:
-            return _span(self.rows, "B", len(tokens)), asked
+            return _span(self.rows, "B", len(tokens)), keys
         kernel = mta.pre_kernel or mta.post_kernel or (1, 1)
-        return question_span(named_spans, len(tokens), kernel[0]), asked
+        return question_span(named_spans, len(tokens), kernel[0]), keys
 
     def draw(self, source: Source, result: KernelBesideMap) -> go.Figure:
         """Side by side, in one column one under the other."""

@@ -47,7 +47,6 @@ from mta_viz.plots.labs import (
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.needles import PAPER_NEEDLE
 
 R = TypeVar("R")
 Results = Mapping[str, ModelResults]  # of a sweep, by the models' names
@@ -58,40 +57,25 @@ PART = 1_500  # tokens of a text drawn at once
 
 
 @dataclass(frozen=True)
-class OfSweep(NamedFigure[Results]):
+class OfSweep(Sweep, NamedFigure[Results]):
     """A figure of a needle sweep: measured on the model and what stands beside it, or read from a `file`.
 
-    The parameters are those of `Sweep`; `lengths`: none for 256, or what the model was trained on. `models`:
-    which of them are drawn, by their place, none for the first four.
+    `models`: which of them are drawn, by their place, none for the first four.
     """
 
-    needles: tuple[int, ...] = (2, 4)
-    lengths: tuple[int, ...] = ()
-    depths: tuple[float | int, ...] = (0, 25, 50, 75, 100)
-    samples: int = 20
-    seed: int = 0
-    needle: str = PAPER_NEEDLE
-    question: str | None = None
-    haystack: str | None = None
     file: str | None = None
     models: tuple[int, ...] = ()
-
-    def sweep(self, model: HookedMTA) -> Sweep:
-        """What is measured."""
-        lengths = self.lengths or (min(256, model.config.n_ctx),)
-        wording = (self.needle, self.question, self.haystack)
-        return Sweep(self.needles, lengths, self.depths, self.samples, self.seed, *wording)
 
     def result(self, source: Source) -> Results:
         """Every model's samples. Raises MtaVizError for a file that is no sweep's."""
         if self.file is not None:
             models = read_sweep(Path(self.file)).models
             return named_apart([model for model in models if model.samples])
-        sweep, results = self.sweep(source.model), dict[str, ModelResults]()
+        results: dict[str, ModelResults] = {}
         for place, at in enumerate([source] if source.beside is None else [source, source.beside]):
             name = at.name if at.name not in results else f"{at.name} ({place + 1})"
-            known = results_of(at.model, name, empty_results(sweep))
-            results[name] = measure_missing(at.model, sweep, known, progress=source.progress)
+            known = results_of(at.model, name, empty_results(self))
+            results[name] = measure_missing(at.model, self, known, progress=source.progress)
         return results
 
     def shown(self, results: Results) -> Results:
@@ -103,12 +87,11 @@ class OfSweep(NamedFigure[Results]):
             names[place]: results[names[place]] for place in self.models or range(len(names[:MOST_MODELS]))
         }
 
-    def axes(self, source: Source, results: Results) -> Axes:
+    def axes(self, results: Results) -> Axes:
         """What the charts have room for: the sweep's values, or those in the file."""
         if self.file is not None:
             return axes_of(sample for model in self.shown(results).values() for sample in model.samples)
-        sweep = self.sweep(source.model)
-        return Axes(tuple(sorted(sweep.needles)), tuple(sorted(sweep.lengths)), tuple(sorted(sweep.depths)))
+        return tuple(sorted(self.needles)), tuple(sorted(self.lengths)), tuple(sorted(self.depths))
 
 
 def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
@@ -129,8 +112,7 @@ class SweepLines(OfSweep):
     def draw(self, source: Source, result: Results) -> Figure:
         """With bands for the intervals."""
         lines = {name: by_needles(model.samples) for name, model in self.shown(result).items()}
-        ticks = self.axes(source, result).needles
-        return accuracy_lines(lines, ticks, "By number of needles", width=CHART_PX)
+        return accuracy_lines(lines, self.axes(result)[0], "By number of needles", width=CHART_PX)
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a model and setting."""
@@ -163,10 +145,10 @@ class SweepMap(OfSweep):
     def draw(self, source: Source, result: Results) -> Figure:
         """Depths down, lengths across."""
         name, samples = self.drawn_model(result)
-        axes, n = self.axes(source, result), self.of_needles
+        (_, lengths, depths), n = self.axes(result), self.of_needles
         which = "all numbers of needles" if n is None else f"{n} needle{'s' if n > 1 else ''}"
         scores = by_depth_and_length(samples, n)
-        return accuracy_map(scores, axes.depths, axes.lengths, f"{name}, {which}", width=CHART_PX)
+        return accuracy_map(scores, depths, lengths, f"{name}, {which}", width=CHART_PX)
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a setting."""
@@ -176,10 +158,6 @@ class SweepMap(OfSweep):
     def caption(self, source: Source, result: Results) -> str:
         """What a cell says."""
         return "Share of right answers, its 95 % interval, samples. Hatched: none yet."
-
-    def file_parts(self) -> tuple[object, ...]:
-        """With the model's place."""
-        return ("sweep", f"model{self.model}")
 
 
 @dataclass(frozen=True)
@@ -331,7 +309,7 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
 class LastWords(NamedFigure[PassageScores]):
     """How well the last word of each passage is predicted; a table."""
 
-    passages: tuple[str, ...]
+    passages: tuple[str, ...] = ()
 
     def result(self, source: Source) -> PassageScores:
         """A score a passage."""
@@ -347,7 +325,7 @@ class LastWords(NamedFigure[PassageScores]):
 class LossText(NamedFigure[TextLosses]):
     """A text on the losses of its tokens; of a long one a `part` of 1,500 tokens, counted from 1."""
 
-    text: str
+    text: str = ""
     part: int = 1
 
     def result(self, source: Source) -> TextLosses:

@@ -339,8 +339,8 @@ def mixing_row(
                 "line": {"color": theme.INK, "width": [2 * (place == own) for place in range(len(finite))]},
             },
             text=[
-                f"{value:+.2f}{told}".replace("-", "−") if np.isfinite(value) else "NaN"
-                for value, told in zip(weights, fractions, strict=True)
+                f"{value:+.2f}{subtracted}".replace("-", "−") if np.isfinite(value) else "NaN"
+                for value, subtracted in zip(weights, fractions, strict=True)
             ],
             textposition="outside",
             cliponaxis=False,

@@ -281,12 +281,12 @@ def _text(
 
 
 def _targets(sheet: Sheet) -> go.Scatter:
-    found = [(tile, row, column, target) for tile, row, column in sheet.placed() for target in tile.targets]
-    x = np.array([column + (tile.values.shape[1] - 1) / 2 for tile, _, column, _ in found], np.float32)
-    y = np.array([row + (target.first + target.last) / 2 for _, row, _, target in found], np.float32)
-    ids = np.array([[target.id] for *_, target in found])
+    targets = [(tile, row, column, target) for tile, row, column in sheet.placed() for target in tile.targets]
+    x = np.array([column + (tile.values.shape[1] - 1) / 2 for tile, _, column, _ in targets], np.float32)
+    y = np.array([row + (target.first + target.last) / 2 for _, row, _, target in targets], np.float32)
+    ids = np.array([[target.id] for *_, target in targets])
     return cells.targets(x, y, 9.0, "%{text}<br>click to open", ids).update(
-        text=[target.hover for *_, target in found]
+        text=[target.hover for *_, target in targets]
     )
 
 

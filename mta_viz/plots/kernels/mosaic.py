@@ -32,7 +32,7 @@ _DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 class Room:
     """Pixels around the tiles and for their cells; `columns`: tiles side by side at most.
 
-    `told`: the line on later keys stands under them.
+    `later_words`: the line on later keys stands under them.
     """
 
     left: int = 78
@@ -43,7 +43,7 @@ class Room:
     cell: tuple[float, float] = (12.0, 34.0)
     columns: int = 8
     bar: int = 240
-    told: bool = True
+    later_words: bool = True
 
 
 SCREEN = Room()
@@ -96,7 +96,7 @@ class Mosaic:
         self.pitch = self.c_q + self.heading
         self.shape = (self.rows * self.pitch, self.columns * tile)
         self.spare_px = room_px - self.shape[1] * self.cell_px
-        self.caption_px = 22 if self.room.told and offsets_reach_later(self.offsets) else 0
+        self.caption_px = 22 if self.room.later_words and offsets_reach_later(self.offsets) else 0
         borders = self.room.top + self.room.bottom + self.caption_px
         self.height = round(self.shape[0] * self.cell_px) + borders
 

@@ -28,7 +28,7 @@ PX_PER_MM = 96 / 25.4
 SANS = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
 WITH_KERNELS, WITHOUT_KERNELS = "#E69F00", "#0072B2"
 _PRINT = Room(
-    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 26.0), columns=4, bar=190, told=False
+    left=66, right=6, top=36, bottom=36, heading=16, cell=(8.0, 26.0), columns=4, bar=190, later_words=False
 )
 _TITLE_PX, _AXIS_PX, _BAR_TOP, _SHORTEST_BAR_PX = 11, 10, 46, 130
 _MIX_CELL_PX, _MIX_WORDS_PX = (8.0, 24.0), 18
@@ -86,15 +86,17 @@ def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from
     return _for_print(mosaic.figure(""))
 
 
-def kernel_map_figure(found: KernelBesideMap, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
+def kernel_map_figure(
+    result: KernelBesideMap, *, width: Width = "page", numbering_from: int = 0
+) -> go.Figure:
     """The kernel, and beside it (under it in one column) its map over the chosen queries and keys."""
     wide = width_px(width)
-    kernel, attention, size = _placed(found, wide, stacked=width == "column")
+    kernel, attention, size = _placed(result, wide, stacked=width == "column")
     parts = Parts(size, {"l": 0, "r": 0, "t": 0, "b": 0})
-    _add_kernel(parts, found, kernel)
-    _add_map(parts, found, attention)
-    head = f"L{found.kernel.layer + numbering_from} H{found.kernel.head + numbering_from}"
-    stage = found.attention.stage.value
+    _add_kernel(parts, result, kernel)
+    _add_map(parts, result, attention)
+    head = f"L{result.kernel.layer + numbering_from} H{result.kernel.head + numbering_from}"
+    stage = result.attention.stage.value
     _add_text(parts, f"<b>{head}</b> kernel", kernel.left, kernel.top - _BAR_TOP)
     _add_text(parts, f"<b>{head}</b> {stage.long} ({stage.unit})", attention.left, attention.top - _BAR_TOP)
     return _for_print(parts.figure())
@@ -126,19 +128,19 @@ def mixing_figure(stack: MixingOverLayers, *, width: Width = "page", numbering_f
 
 
 def bars_figure(
-    found: MixingByLayer, what: Bars, *, width: Width = "page", numbering_from: int = 0
+    result: MixingByLayer, what: Bars, *, width: Width = "page", numbering_from: int = 0
 ) -> go.Figure:
     """A bar a layer, a plot for each place that mixes heads; layers with key-query kernels stand out."""
     wide, stacked = width_px(width), width == "column"
-    across, down = (1, len(found.places)) if stacked else (len(found.places), 1)
+    across, down = (1, len(result.places)) if stacked else (len(result.places), 1)
     plot, high = wide / across - 58, 120
     parts = Parts((wide, down * (high + 62) + 20), {"l": 0, "r": 0, "t": 0, "b": 0})
-    for place, means in enumerate(found.places):
+    for place, means in enumerate(result.places):
         row, column = (place, 0) if stacked else (0, place)
         box = _Box(50 + column * wide / across, 42.0 + row * (high + 62), plot, float(high))
         suffix = str(place + 1) if place else ""
-        _add_bars(parts, found, means, what, suffix, numbering_from)
-        _add_bar_axes(parts, box, suffix, len(found.key_query), numbering_from)
+        _add_bars(parts, result, means, what, suffix, numbering_from)
+        _add_bar_axes(parts, box, suffix, len(result.key_query), numbering_from)
         _add_text(parts, f"<b>{WHERE[means.where]}</b>", box.left, box.top - 18)
         title = "mean |diagonal|" if what == "diagonal" else "|off-diagonal| / |diagonal|"
         _add_text(parts, title, box.left - 48, box.top + high / 2, textangle=-90, yanchor="middle")
@@ -166,13 +168,13 @@ def _add_text(parts: Parts, text: str, left: float, top: float, **more: object) 
     parts.annotations.append({"text": text, **paper, **corner, **more})
 
 
-def _placed(found: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, _Box, tuple[int, int]]:
+def _placed(result: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, _Box, tuple[int, int]]:
     """The boxes of kernel and map, and the figure's size."""
-    (c_q, c_k), (rows, columns) = found.taps.shape, found.attention.values.shape
+    (c_q, c_k), (rows, columns) = result.taps.shape, result.attention.values.shape
     kernel_room = wide - 56 if stacked else 0.36 * wide - 50
     tap = min(kernel_room / c_k, _MAX_SIDE_PX / c_q, 22.0)
     kernel = _Box(46.0, _BAR_TOP + 4.0, c_k * tap, c_q * tap)
-    labels = 12.0 + max(theme.text_px(_labels(found, span).values()) for span in (found.rows, found.keys))
+    labels = 12.0 + max(theme.text_px(_labels(result, span).values()) for span in (result.rows, result.keys))
     left = labels if stacked else 0.36 * wide + labels
     top = kernel.top + kernel.height + 46 + _BAR_TOP if stacked else kernel.top
     cell = min((wide - left - 8) / columns, _MAX_SIDE_PX / rows, 22.0)
@@ -181,11 +183,11 @@ def _placed(found: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, 
     return kernel, attention, (wide, round(bottom))
 
 
-def _add_kernel(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
-    offsets, (c_q, c_k) = found.offsets, found.taps.shape
-    trace = tap_cells(found.taps, offsets, numbers=False)
+def _add_kernel(parts: Parts, result: KernelBesideMap, box: _Box) -> None:
+    offsets, (c_q, c_k) = result.offsets, result.taps.shape
+    trace = tap_cells(result.taps, offsets, numbers=False)
     parts.traces.append(trace.update(colorbar=box.bar(parts.size), textfont=None))
-    add_crosses(parts, found.taps, offsets)
+    add_crosses(parts, result.taps, offsets)
     add_frames(parts, offsets)
     keys, queries = offset_ticks(offsets, box.width / c_k, box.height / c_q)
     names = {query: "0" if query == 0 else name for query, name in queries.items()}
@@ -198,8 +200,8 @@ def _add_kernel(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
     _add_text(parts, "query offset", 2.0, middle, textangle=-90, yanchor="middle", **below)
 
 
-def _add_map(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
-    attention = found.attention
+def _add_map(parts: Parts, result: KernelBesideMap, box: _Box) -> None:
+    attention = result.attention
     limit = shared_limit([attention])
     below, above = cells.beyond(attention, limit)
     bar = theme.color_bar(limit, signed=not attention.distribution, above=above, below=below)
@@ -211,17 +213,17 @@ def _add_map(parts: Parts, found: KernelBesideMap, box: _Box) -> None:
     marks = (cells.future(attention, **axes), cells.bad_cells(attention, box.height / rows))
     parts.traces += [mark.update(**axes) for mark in marks if mark is not None]
     sides = []
-    for span, px in ((found.keys, box.width), (found.rows, box.height)):
+    for span, px in ((result.keys, box.width), (result.rows, box.height)):
         shown = theme.tick_positions(span.start, span.stop, round(px))
-        named = _labels(found, span)
+        named = _labels(result, span)
         sides.append({"range": (span.start - 0.5, span.stop - 0.5)} | _ticks({at: named[at] for at in shown}))
     sides[0]["tickangle"] = -90
-    sides[1]["range"] = (found.rows.stop - 0.5, found.rows.start - 0.5)
+    sides[1]["range"] = (result.rows.stop - 0.5, result.rows.start - 0.5)
     box.add_to(parts, "2", *sides)
 
 
-def _labels(found: KernelBesideMap, span: Span) -> dict[int, str]:
-    return {at: theme.tick_label(at, found.tokens.pieces[at]) for at in span.positions}
+def _labels(result: KernelBesideMap, span: Span) -> dict[int, str]:
+    return {at: theme.tick_label(at, result.tokens.pieces[at]) for at in span.positions}
 
 
 def _ticks(names: dict[int, str]) -> dict[str, object]:
@@ -244,12 +246,12 @@ def bar_values(means: MixingMeans, what: Bars) -> np.ndarray:
 
 
 def _add_bars(
-    parts: Parts, found: MixingByLayer, means: MixingMeans, what: Bars, suffix: str, numbering_from: int
+    parts: Parts, result: MixingByLayer, means: MixingMeans, what: Bars, suffix: str, numbering_from: int
 ) -> None:
     values, on = bar_values(means, what), {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     kinds = ((True, WITH_KERNELS, "layer with key-query kernels"), (False, WITHOUT_KERNELS, "without"))
     for has, color, name in kinds:
-        layers = [layer for layer, there in enumerate(found.key_query) if there is has]
+        layers = [layer for layer, there in enumerate(result.key_query) if there is has]
         if layers:
             marker = {"color": color, "line": {"color": theme.INK, "width": 0.75}}
             hover = [f"L{layer + numbering_from}: {values[layer]:.4g}" for layer in layers]

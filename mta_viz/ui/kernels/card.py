@@ -1,11 +1,16 @@
 """One kernel's card: what it looks like, how it acts on synthetic maps, what it resembles, what it is worth.
 
-Owns the order of the card and its widgets; the words are `card_words.py`'s.
+Owns the order of the card, its widgets, and its words: the title, and the verbs looks and acts.
 """
 
+from collections.abc import Mapping
+
+import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, cannot_show, size_words
+from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, probe_of
 from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
 from mta_viz.errors import MtaVizError
@@ -23,17 +28,31 @@ from mta_viz.figures.kernels.card import (
 )
 from mta_viz.figures.kernels.gallery import kernel_rows, measured_effects, model_layers
 from mta_viz.figures.kernels.layer import LayerMixing
-from mta_viz.ui.kernels import card_words as words
 from mta_viz.ui.kernels.matters import draw_matters, matters_sentence
 from mta_viz.ui.kernels.model import open_definitions, open_in_attention, select_kernel, weights_source
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.show import draw, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import caption, head_name, plain
 
 WIDTH = 440
 HIDE_OWN, FREQUENCIES = Setting("hide_own_tap", False), Setting("card_frequency", False)
 ACTS = "Acts like it: no probe is needed, the weights below are what each head's map is multiplied by."
+MEANING = {
+    "diagonal": "sequence match",
+    "induction": "the key after a match",
+    "anti-diagonal": "reversed sequence",
+    "priming": "earlier queries attended the same key",
+    "inhibition of return": "a key attended before is lowered",
+    "smoothing": "blur",
+    "sharpening": "both sides lowered",
+    "edge-first": "first of a run",
+    "edge-last": "last of a run",
+    "both edges": "first and last of a run",
+    "KV shift": "reads the previous key",
+}
+HIGH_RANK = 0.95
+DOUBT = "Looks like {shape}, but the probe shows no such effect: treat the name as doubtful."
 
 
 def draw_card(page: Page, kernel: KernelId) -> None:
@@ -41,7 +60,7 @@ def draw_card(page: Page, kernel: KernelId) -> None:
     source = weights_source(page)
     row = next((row for row in kernel_rows(source) if kernel_of(row) == kernel), None)
     if row is None:
-        name = words.kernel_name(kernel, page.numbering)
+        name = kernel_name(kernel, page.numbering)
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
         return
     if kernel.where in KEY_QUERY:
@@ -56,8 +75,8 @@ def draw_card(page: Page, kernel: KernelId) -> None:
 def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) -> None:
     """The row as bars, its scores, and the whole matrix of the layer."""
     group = mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
-    trouble = words.broken(row, group).replace("this head's map", "what this head receives")
-    st.markdown(f"#### {plain(words.title(kernel, row, None, source.numbering))}")
+    trouble = broken(row, group).replace("this head's map", "what this head receives")
+    st.markdown(f"#### {plain(title(kernel, row, None, source.numbering))}")
     if trouble:
         st.warning(plain(trouble))
     else:
@@ -72,18 +91,18 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
         with st.container(width=WIDTH):
             show(source, LayerMixing(kernel.layer, where), widget=f"card.matrix.{name}")
     if not trouble:
-        facts = words.mixing_facts(row)
+        facts = mixing_facts(row)
         st.table({"score": list(facts), "value": list(facts.values())})
 
 
 def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
     """A key-query kernel's verdict, taps, scores, probe, nearest kernels and frequencies."""
-    kernel, trouble = card.kernel, words.broken(card.row, card.taps)
+    kernel, trouble = card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
     probe = None if trouble else probe_of(card.row["shape"])
     result = None if probe is None else draw(source, KernelProbe(*place, probe)).result
     acts = None if result is None else result.acts
-    st.markdown(f"#### {plain(words.title(kernel, card.row, acts, source.numbering))}")
+    st.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering))}")
     if trouble:
         st.warning(plain(trouble))
     else:
@@ -109,9 +128,9 @@ def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
 
 def _draw_verdict(source: Source, card: CardKernel, result: ProbeResult | None) -> None:
     acts = None if result is None else result.acts
-    st.markdown(plain(words.looks(card.row, acts, card.offsets)))
+    st.markdown(plain(looks(card.row, acts, card.offsets)))
     rank = 0.0 if result is None else _rank(source, card, result.probe)
-    st.markdown(plain(words.acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
+    st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
 
 
 def _rank(source: Source, card: CardKernel, probe: str) -> float:
@@ -146,8 +165,8 @@ def _draw_probe(
     spec = KernelProbe(*place, chosen)
     if result is None or chosen != own:
         answer = draw(source, spec).result
-        rank = words.ranked(answer, _rank(source, card, chosen), int(card.stack.usable().sum()))
-        st.markdown(plain(f"{answer.sentence} {words.threshold(answer)} {rank}"))
+        rank = ranked(answer, _rank(source, card, chosen), int(card.stack.usable().sum()))
+        st.markdown(plain(f"{answer.sentence} {threshold(answer)} {rank}"))
     show(source, spec, widget=f"card.probe picture.{name}")
 
 
@@ -159,3 +178,104 @@ def _draw_near(source: Source, place: tuple[int, int, Place], name: str) -> None
         for at, (kernel, cosine) in enumerate(draw(source, spec).result.near):
             label = f"{kernel.name(source.numbering)} · cosine {cosine:+.2f}"
             st.button(plain(label), key=f"card.open.{at}", on_click=select_kernel, args=(kernel,))
+
+
+def kernel_name(kernel: KernelId, numbering: int) -> str:
+    """`L2 H1 · before the softmax`, in the visitor's counting."""
+    place = f"{head_name(kernel.layer, kernel.head, numbering)} · {WHERE[kernel.where]}"
+    return place if kernel.where in KEY_QUERY else f"{place} · head mixing"
+
+
+def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:
+    """`L2 H1 · before the softmax · 6x11 · diagonal (sequence match)`; an edge without a probe has a "?"."""
+    parts = [kernel_name(kernel, numbering)]
+    if row["c_q"]:
+        parts.append(f"{row['c_q']}x{row['c_k']}")
+    shape = row["shape"] + "?" * (row["evidence"] == "edge" and not acts)
+    meaning = MEANING.get(row["shape"].removeprefix("negative "))
+    parts.append(f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning})' if meaning else ''}")
+    return " · ".join(parts)
+
+
+def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
+    """What the taps look like, with the next best template; what a kernel of this size cannot show."""
+    words = row["verdict"].replace(" (?)", "" if acts else " (?)")
+    own = next((name for name, other in OPPOSED.items() if other == row["shape"]), row["shape"])
+    own = own.removeprefix("negative ")
+    others = {name: row[name.replace("-", "_")] for name in NAMES if name != own}
+    known = {name: value for name, value in others.items() if value is not None}
+    if known and row["shape"] not in (NOT_FINITE, ALL_ZERO):
+        name = max(known, key=lambda template: abs(known[template]))
+        words += f"; next template: {name} {known[name]:+.2f}"
+    return f"Looks like: {words}.{_no_room(offsets)}"
+
+
+def _no_room(offsets: Offsets) -> str:
+    missing = [name for name in ("diagonal", "priming") if name in cannot_show(offsets)]
+    if not missing:
+        return ""
+    rows = size_words(len(offsets.query), len(offsets.key))
+    return f" A {rows} kernel cannot show a {' or '.join(missing)}: too few taps lie on its line."
+
+
+def broken(row: Row, kernel_taps: np.ndarray) -> str:
+    """Why a kernel cannot be measured, and what that does; empty for a kernel that can."""
+    if row["shape"] == NOT_FINITE:
+        count = int((~np.isfinite(kernel_taps)).sum())
+        return (
+            f"NaN or infinite in {count} {'tap' if count == 1 else 'taps'}: every map cell that reads one is "
+            "broken. Nothing can be measured or probed; what is finite is drawn."
+        )
+    if row["shape"] == ALL_ZERO:
+        return "All taps are 0: this head's map is erased here. There is nothing to measure or probe."
+    return ""
+
+
+def acts_like(row: Row, result: ProbeResult | None, rank: float, count: int) -> str:
+    """The probe's finding for the claimed shape, its place among the model's kernels, and any doubt."""
+    if result is None:
+        if row["shape"] == IDENTITY:
+            return "Acts like it: near identity, scores pass as they are; no shape is claimed."
+        if row["shape"] == NONE:
+            return "Acts like it: no shape is claimed. Choose a probe below to see what the kernel does."
+        return "Acts like it: cannot be probed."
+    words = [f"Acts like it: {result.sentence}", threshold(result)]
+    if not result.acts:
+        words.append(DOUBT.format(shape=row["shape"]))
+    return " ".join([*words, ranked(result, rank, count)])
+
+
+def threshold(result: ProbeResult) -> str:
+    """The measured number beside what random kernels reach."""
+    side = "below" if result.lowers else "above"
+    verb = "is" if result.acts else "is not"
+    measured = f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}"
+    return f"{measured}, which at most 1 in 100 random kernels passes."
+
+
+def ranked(result: ProbeResult, rank: float, count: int) -> str:
+    """Where the kernel stands among its model's kernels of the same size."""
+    if np.isnan(rank):
+        return "No other kernel of this size to rank it with."
+    beyond = 1 - rank if result.lowers else rank
+    side, end = ("below", "5th") if result.lowers else ("above", "95th")
+    place = "" if beyond > HIGH_RANK else "not "
+    return (
+        f"This is {side} {beyond:.0%} of the model's other {count - 1} kernels of this size: "
+        f"{place}beyond the {end} percentile."
+    )
+
+
+def mixing_facts(row: Row) -> Mapping[str, str]:
+    """The scores of a head-mixing row that mean something, in words."""
+    names = {
+        "own_weight": "own weight",
+        "energy_off_identity": "energy from other heads",
+        "contrast": "contrast",
+        "subtracted_fraction": "subtracted fraction of the contrasted head",
+        "common_mode": "common mode (1 averages all heads)",
+        "scaled_identity": "scaled identity (whole group)",
+        "permutation": "permutation (whole group)",
+        "angle": "angle in degrees (0 identity, −45 contrast, +45 average)",
+    }
+    return {words: f"{row[name]:+.3g}" for name, words in names.items() if row[name] is not None}

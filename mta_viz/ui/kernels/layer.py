@@ -15,13 +15,7 @@ from mta_viz.figures.kernels.layer import (
     training_history,
 )
 from mta_viz.plots.kernels.mosaic import Scale
-from mta_viz.ui.kernels.model import (
-    draw_scale,
-    has_kernels,
-    missing_text,
-    no_kernels_text,
-    weights_source,
-)
+from mta_viz.ui.kernels.model import draw_scale, has_kernels, missing_text, no_kernels_text, weights_source
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page

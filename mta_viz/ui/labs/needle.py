@@ -123,8 +123,7 @@ def _draw_sample(page: Page, form: Needles, task: NeedleTask) -> None:
     run: NeedleRun | None = sample_run(
         SampleRun(
             "needle",
-            ("needle", page.model_key, task, form.seed),
-            ("needle", page.model_key, task, form.seed + 1),
+            (page.model_key, task),
             SEED,
             SHOWN,
             RUNS * estimate_seconds(page.model, task.length),

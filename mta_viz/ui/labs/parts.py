@@ -9,7 +9,7 @@ import streamlit as st
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.figures.base import Source
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.shell import show, state
+from mta_viz.ui.shell import show, state, work
 from mta_viz.ui.shell.cache import remember, remember_with_run
 from mta_viz.ui.shell.measuring import Measurement, measured
 from mta_viz.ui.shell.page import Page
@@ -44,47 +44,50 @@ class AskedFor:
 
 @dataclass(frozen=True)
 class SampleRun:
-    """One sample of a lab: `key` is equal only for equal ones, `next_key` is the next one's.
+    """One sample of a lab: number `seed` of `task`, which is equal only for equal tasks of equal models.
 
-    `seed` holds its number, `shown` says in an address that the page shows a result; `seconds` it takes.
+    `shown` says in an address that the page shows a result; `seconds`: how long it should take.
     """
 
     lab: str
-    key: Hashable
-    next_key: Hashable
+    task: Hashable
     seed: Setting[int]
     shown: Setting[bool]
     seconds: float
     do: Callable[[Work], Any]
+
+    def key(self, later: int = 0) -> Hashable:
+        """Of this sample, or of one so many later."""
+        return self.lab, self.task, self.seed.value + later
 
 
 def sample_run(sample: SampleRun) -> Any | None:
     """The buttons, and the result once it is asked for: by them, or by a link of a page that showed one."""
     asked = state.part(AskedFor).keys
     if sample.shown.declare() and sample.seconds < LINKED_SECONDS:
-        asked.setdefault(sample.lab, sample.key)
+        asked.setdefault(sample.lab, sample.key())
     with st.container(horizontal=True, vertical_alignment="center"):
         run = measured(
             Measurement(
                 sample.lab,
-                sample.key,
+                sample.key(),
                 "Run this sample",
                 lambda work, _: sample.do(work),
                 f"About {time_text(sample.seconds)} here.",
-                by_itself=asked.get(sample.lab) == sample.key,
+                by_itself=asked.get(sample.lab) == sample.key(),
             )
         )
         st.button("New sample", key=f"{sample.lab}.new", on_click=_next, args=(sample,), help="The next one.")
-    if run is None:
-        st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
-    else:
+    if run is not None:
         sample.shown.put(True)
+    elif work.running(sample.lab, sample.key()) is None:
+        st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
     return run
 
 
 def _next(sample: SampleRun) -> None:
+    state.part(AskedFor).keys[sample.lab] = sample.key(later=1)
     sample.seed.put(sample.seed.value + 1)
-    state.part(AskedFor).keys[sample.lab] = sample.next_key
 
 
 def draw_haystack() -> str | None:

@@ -88,8 +88,7 @@ def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int)
     run: QuestionRun | None = sample_run(
         SampleRun(
             "question",
-            ("question", page.model_key, task, form.seed),
-            ("question", page.model_key, task, form.seed + 1),
+            (page.model_key, task),
             SEED,
             SHOWN,
             RUNS * estimate_seconds(page.model, n_tokens),

@@ -72,22 +72,23 @@ def draw_sweep(page: Page, form: Needles) -> None:
     if figure is None:
         st.info("Choose at least one of each: needles, lengths, depths, models.")
         return
-    sweep, kept = figure.sweep(page.model), state.part(Sweeps)
-    check_sweep(page.model, sweep)
-    if kept.results is None or kept.results.wording != sweep.wording:
-        kept.results = empty_results(sweep)
-    done = sum(len(model.samples) for model in _measured(sweep, keys, kept.results).values())
+    kept = state.part(Sweeps)
+    check_sweep(page.model, figure)
+    if kept.results is None or kept.results.wording != figure.wording:
+        kept.results = empty_results(figure)
+    done = sum(len(model.samples) for model in _measured(figure, keys, kept.results).values())
     draw = partial(_draw_sweep, page, figure, keys, kept)
-    if done >= len(sweep.keys) * len(keys):
+    if done >= len(figure.keys) * len(keys):
         draw(None, False)
         return
     draw_measured(
         Measurement(
             "sweep",
-            ("sweep", sweep, tuple(keys.items())),
+            ("sweep", figure, tuple(keys.items())),
             "Go on" if done else "Run the sweep",
-            partial(_measure, keys, sweep, kept, cache.stores()),
-            _expectation(page, sweep, len(keys), done),
+            partial(_measure, keys, figure, kept, cache.stores()),
+            _expectation(page, figure, len(keys), done),
+            owner="model",  # it goes on while other pages are looked at
         ),
         draw,
     )
@@ -191,7 +192,7 @@ def _draw_sweep(
 ) -> None:
     """What there is so far: of this measurement, or of those before it."""
     results = results or kept.results
-    models = {} if results is None else _measured(figure.sweep(page.model), keys, results)
+    models = {} if results is None else _measured(figure, keys, results)
     if results is None or not models:
         if not running:
             st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
@@ -256,8 +257,8 @@ def _pick_opened(names: list[str]) -> list[str]:
 
 
 def _check_room(chosen: Sequence[ModelResults], name: str) -> None:
-    axes = axes_of(sample for model in chosen for sample in model.samples)
-    for words, values in (("lengths", axes.lengths), ("depths", axes.depths)):
+    _, lengths, depths = axes_of(sample for model in chosen for sample in model.samples)
+    for words, values in {"lengths": lengths, "depths": depths}.items():
         if len(values) > MOST_VALUES:
             raise MtaVizError(
                 f"{name} has samples of {len(values):,} {words}; at most {MOST_VALUES} can be drawn. "
@@ -288,7 +289,7 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
 def draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
     shown = figure.shown(models)
-    needles = _pick_needles(figure.axes(source, models).needles, key)
+    needles = _pick_needles(figure.axes(models)[0], key)
     parameters = asdict(figure)
     with st.container(horizontal=True):
         with st.container(width=CHART_PX):

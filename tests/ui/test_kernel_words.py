@@ -1,0 +1,99 @@
+"""What a kernel's card says, as functions of its row, its probe and its measured effect."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate
+from mta_viz.analysis.kernels.kernels import KernelId, Offsets
+from mta_viz.analysis.kernels.naming import name_kernel
+from mta_viz.analysis.kernels.probes import run_probe
+from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
+from mta_viz.ui.kernels import card as words
+from mta_viz.ui.kernels import matters
+from mta_viz.ui.kernels.matters import matters_sentence
+from tests.ui.driver import fine, said
+
+PRE, ROW, OTHER = KernelId(1, 2, "pre"), KernelId(0, 3, "head_post"), KernelId(3, 0, "post")
+SIX, TWO = Offsets(tuple(range(-5, 1)), tuple(range(-5, 6))), Offsets((-1, 0), tuple(range(-4, 5)))
+
+
+def table() -> Effects:
+    fall, nothing = Estimate(-0.879, -0.93, -0.8), Estimate(0.001, -0.03, 0.03)
+    never = Estimate(math.nan, math.nan, math.nan)
+    effects = (
+        Effect((KernelToIdentity(1, 2, "pre"),), 0.12, fall, Estimate(-3.2, -4.0, -3.0)),
+        Effect((MixingToIdentity(0, "head_post", 3),), 1.0, nothing, Estimate(0.0, -0.1, 0.1)),
+        Effect((MixingToIdentity(0, "head_post"), KernelToIdentity(1, 2, "pre")), 0.0, never, never),
+    )
+    return Effects("x", "needle", 120, 0, "4 needles in 512 tokens", "0", 0.999, -0.01, effects)
+
+
+def diagonal() -> np.ndarray:
+    taps = np.random.default_rng(0).normal(0, 0.1, (6, 11))
+    for lag in range(6):
+        taps[5 - lag, 5 - lag] = 3
+    return taps
+
+
+def row_of(taps: np.ndarray, offsets: Offsets) -> dict:
+    shape = name_kernel(taps, offsets)
+    scores = {name.replace("-", "_"): value for name, value in shape.scores.items()}
+    facts = {"shape": shape.shape, "faint": shape.faint, "evidence": shape.evidence, "verdict": shape.verdict}
+    return facts | {"c_q": taps.shape[0], "c_k": taps.shape[1]} | scores
+
+
+def test_the_sentence_says_what_falls_how_sure_and_the_rank():
+    assert matters_sentence(table(), PRE) == (
+        "Matters: set to identity, accuracy on the needle task falls from 0.999 to 0.120 (−0.879, 95 % "
+        "interval −0.930 to −0.800, 120 samples); log-probability of the answer −3.20 nats: "
+        "rank 1 of 2 kernels by that."
+    )
+
+
+def test_a_change_within_chance_is_called_so():
+    assert matters_sentence(table(), ROW) == (
+        "Matters: with its row at identity, accuracy on the needle task stays as it is within chance: 0.999, "
+        "then 1.000 (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the answer "
+        "+0.000 nats: rank 2 of 2 kernels by that."
+    )
+
+
+@pytest.mark.parametrize("effects", [Absent("none"), table()])
+def test_without_a_measurement_the_verdict_is_not_tested(effects):
+    assert matters_sentence(effects, OTHER) == "Matters: not tested yet."
+
+
+def test_a_diagonal_looks_and_acts_like_one():
+    row, result = row_of(diagonal(), SIX), run_probe(diagonal(), SIX, "diagonal")
+    title = words.title(KernelId(1, 3, "pre"), row, True, 1)
+    assert title == "L2 H4 · before the softmax · 6x11 · diagonal (sequence match)"
+    sentence = words.acts_like(row, result, 0.99, 16)
+    assert "On a repeated 6-gram the full match gets" in sentence and "is above" in sentence
+    assert "doubtful" not in sentence and "above 99% of the model's other 15 kernels" in sentence
+    assert words.looks(row, True, SIX).startswith("Looks like: diagonal +1.00, p 0.001; next template: ")
+
+
+def test_two_rows_cannot_show_a_diagonal():
+    taps = np.random.default_rng(0).normal(0, 1, (2, 9))
+    words_of_two = words.looks(row_of(taps, TWO), None, TWO)
+    assert "A two-row kernel cannot show a diagonal or priming" in words_of_two
+
+
+def test_kernels_of_zeros_and_with_nan_say_so():
+    zero, broken = np.zeros((6, 11)), diagonal()
+    broken[0, :2] = np.nan
+    assert words.broken(row_of(zero, SIX), zero).startswith("All taps are 0: this head's map is erased here")
+    assert words.broken(row_of(broken, SIX), broken).startswith("NaN or infinite in 2 taps")
+    assert words.broken(row_of(diagonal(), SIX), diagonal()) == ""
+
+
+def test_a_long_measurement_waits_for_its_button(open_app, monkeypatch):
+    monkeypatch.setattr(matters, "ASK_FROM", 0.0)
+    app = open_app("tiny-mta", "Hello, waiting", "pages/kernels.py", layer=1, head=2, place="pre")
+    fine(app)
+    assert "The next token" not in said(app)
+    app.button(key="kernel-effect").click().run()
+    fine(app)
+    assert "The next token “" in said(app) and "final attention lies on other keys" in said(app)

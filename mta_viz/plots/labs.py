@@ -43,18 +43,30 @@ def accuracy_map(
     height = max(_ROW_PX * len(depths), _LEAST_PX) + _TOP + _BOTTOM
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     rows_of_scores = [[scores.get((depth, length)) for length in lengths] for depth in depths]
-    parts.traces.append(_map_cells(rows_of_scores))
-    empty = [(y, x) for y, row in enumerate(rows_of_scores) for x, score in enumerate(row) if score is None]
-    if empty:
-        parts.traces.append(_hatched(empty))
-    columns, rows = [float(at) for at in range(len(lengths))], [float(at) for at in range(len(depths))]
+    words = [
+        ["" if score is None else score_words(score).replace(" [", "<br>[") for score in row]
+        for row in rows_of_scores
+    ]
+    colored = cells.grid(
+        np.array([[np.nan if score is None else score.accuracy for score in row] for row in rows_of_scores]),
+        1.0,
+        signed=False,
+        colorbar=theme.color_bar(1.0, signed=False),
+        text=words,
+        texttemplate="%{text}",
+        textfont={"size": 11},
+        hovertemplate="%{text}<extra></extra>",
+        hoverongaps=False,
+        xgap=1,
+        ygap=1,
+    )
+    empty = [
+        (y, x, 1, 1) for y, row in enumerate(rows_of_scores) for x, score in enumerate(row) if score is None
+    ]
+    parts.traces += [colored, *cells.hatched_boxes(empty)]
     parts.layout |= {
-        "xaxis": theme.axis(
-            range=(-0.5, len(lengths) - 0.5), tickvals=columns, ticktext=[f"{n:,}" for n in lengths]
-        ),
-        "yaxis": theme.axis(
-            range=(len(depths) - 0.5, -0.5), tickvals=rows, ticktext=[f"{depth:g} %" for depth in depths]
-        ),
+        "xaxis": theme.listed([f"{n:,}" for n in lengths]),
+        "yaxis": theme.listed([f"{depth:g} %" for depth in depths], down=True),
         "dragmode": False,
     }
     parts.add_axis_titles("length in tokens", "depth of the asked needle")
@@ -66,36 +78,6 @@ def score_words(score: NeedleScore) -> str:
     """`0.94 [0.88, 0.97] n=120`."""
     low, high = score.interval
     return f"{score.accuracy:.2f} [{low:.2f}, {high:.2f}] n={score.n}"
-
-
-def _map_cells(scores: Sequence[Sequence[NeedleScore | None]]) -> go.Heatmap:
-    words = [
-        ["" if score is None else score_words(score).replace(" [", "<br>[") for score in row]
-        for row in scores
-    ]
-    return go.Heatmap(
-        z=[[None if score is None else score.accuracy for score in row] for row in scores],
-        zmin=0.0,
-        zmax=1.0,
-        colorscale=theme.MASS_SCALE,
-        colorbar=theme.color_bar(1.0, signed=False),
-        text=words,
-        texttemplate="%{text}",
-        textfont={"size": 11},
-        hovertemplate="%{text}<extra></extra>",
-        hoverongaps=False,
-        xgap=1,
-        ygap=1,
-    )
-
-
-def _hatched(empty: Sequence[tuple[int, int]]) -> go.Scatter:
-    corners = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
-    x, y = [], []
-    for row, column in empty:
-        x += [*(column + dx for dx, _ in corners), float("nan")]
-        y += [*(row + dy for _, dy in corners), float("nan")]
-    return cells.hatched(x, y)
 
 
 def accuracy_lines(
@@ -112,7 +94,7 @@ def accuracy_lines(
         parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
     parts.layout |= {
         "xaxis": theme.axis(
-            range=(min(ticks) - 0.5, max(ticks) + 0.5), tickvals=ticks, ticktext=[f"{tick}" for tick in ticks]
+            range=(min(ticks) - 0.5, max(ticks) + 0.5), **theme.ticks({tick: f"{tick}" for tick in ticks})
         ),
         "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "showlegend": True,
@@ -178,14 +160,16 @@ def interaction_map(
     """
     there = measure_there(test, measure)
     score, effects = score_of(there), test.effects(there)
-    values = effects.interaction.mean.numpy()
+    mean = effects.interaction.mean.numpy()
+    covers = (effects.interaction.low <= _ROUNDING) & (effects.interaction.high >= -_ROUNDING)
+    unsure = [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
     return sweep_map(
         score.name,
-        values.round(3) + 0.0,  # no -0.0
+        mean.round(3) + 0.0,  # no -0.0
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
-        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(values.shape)},
-        unsure=_unsure(effects) if test.n > 1 else (),
+        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(mean.shape)},
+        unsure=unsure if test.n > 1 else (),
         numbering_from=numbering_from,
         selected=selected,
         width=width,
@@ -197,12 +181,6 @@ def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> 
     sizes = [test.effects(measure_there(test, measure)).interaction.mean.abs().numpy() for test in tests]
     largest = [float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes]
     return round_up(max([_LEAST, *largest]))
-
-
-def _unsure(effects: Effects) -> list[Place]:
-    score = effects.interaction
-    covers = (score.low <= _ROUNDING) & (score.high >= -_ROUNDING)
-    return [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
 
 
 def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:

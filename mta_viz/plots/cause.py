@@ -4,6 +4,7 @@ Green is for the answer, brown against it: another hue family than attention has
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -71,30 +72,20 @@ def attribution_bars(
         anchor="x",
     )
     add_spans_across(parts, spans, range(len(tokens)))
-    parts.add_title(title)
-    return parts.figure()
+    return parts.figure(title)
 
 
 def attribution_text(
-    values: Float[np.ndarray, " token"],
-    tokens: Tokens,
-    *,
-    title: str,
-    limit: float,
-    spans: Sequence[Span] = (),
-    width: int = 900,
+    values: Float[np.ndarray, " token"], tokens: Tokens, *, limit: float, **options: Any
 ) -> go.Figure:
-    """The prompt in lines, each token on the colour of its value in nats; hatched where it is NaN."""
-    return colored_text(
-        tokens,
-        values.astype(np.float32),
-        ~np.isnan(values),
-        Coloring(theme.DIFFERENCE_SCALE, limit),
-        title=title,
-        hovers=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
-        spans=spans,
-        width=width,
-    )
+    """The prompt in lines, each token on the colour of its value in nats; hatched where it is NaN.
+
+    Title, spans and width as of `colored_text`.
+    """
+    coloring = Coloring(theme.DIFFERENCE_SCALE, limit)
+    hovers = ("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED)
+    values = values.astype(np.float32)
+    return colored_text(tokens, values, ~np.isnan(values), coloring, hovers=hovers, **options)
 
 
 def _look(name: str, unit: str) -> maps.Look:
@@ -122,22 +113,16 @@ def sweep_map(
     values: Float[np.ndarray, "layer head"],
     *,
     unit: str = "nats",
-    limit: float | None = None,
     hover: Mapping[Place, str] | None = None,
     unsure: Sequence[Place] = (),
-    numbering_from: int = 0,
-    selected: Place | None = None,
-    width: int = 460,
+    **options: Any,
 ) -> go.Figure:
     """A change for each head: brown where the answer loses, green where it gains.
 
-    `limit` None: the largest size. `hover`: more lines for a head's hover. `unsure`: heads whose
-    interval covers 0, drawn with a dot. Heads that are NaN are hatched. Clicks as in `value_map`.
+    `hover`: more lines for a head's hover. `unsure`: heads whose interval covers 0, drawn with a dot.
+    Heads that are NaN are hatched. The rest, and clicks, as in `value_map`.
     """
-    score = Score("sweep", title, unit, "", Stage.PATTERN)
-    figure = value_map(
-        score, values, limit=limit, numbering_from=numbering_from, selected=selected, width=width
-    )
+    figure = value_map(Score("sweep", title, unit, "", Stage.PATTERN), values, **options)
     figure.data[0].colorscale = theme.DIFFERENCE_SCALE
     if hover:
         places = np.argwhere(np.ones_like(values, bool)).tolist()
@@ -175,6 +160,7 @@ def set_beside_random(change: float, random: Sequence[float], *, width: int = 46
         "yaxis": theme.axis(range=(-1, 1), showticklabels=False, ticks=""),
     }
     parts.add_line((0, 0), (0, 1), {"color": theme.INK, "width": 1, "dash": "dot"}, yref="y domain")
-    parts.add_axis_titles("change of the answer's log-probability (nats)")
-    parts.add_title("The chosen set (diamond) and random sets of its size (rings)")
-    return parts.figure()
+    return parts.figure(
+        "The chosen set (diamond) and random sets of its size (rings)",
+        "change of the answer's log-probability (nats)",
+    )

@@ -14,7 +14,6 @@ from mta_viz.analysis.compare.maps import ComparedMap
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import maps
-from mta_viz.plots.attention.predictions import COLORS
 from mta_viz.plots.kernels.mosaic import Mosaic
 from mta_viz.plots.parts import Parts
 from mta_viz.tokenizers.base import Tokens
@@ -56,7 +55,7 @@ def share_lines(
     a_above = np.nanmax(a[-1]) >= np.nanmax(b[-1])
     sides = ("top right", "bottom right") if a_above else ("bottom right", "top right")
     for letter, name, values, color, dash, side in zip(
-        "AB", names, (a, b), COLORS[:2], ("solid", "dash"), sides, strict=True
+        "AB", names, (a, b), theme.LINE_COLORS[:2], ("solid", "dash"), sides, strict=True
     ):
         line, end = _line(letter, name, values, color, dash, numbering_from)
         parts.traces += [line, end.update(textposition=side)]
@@ -67,9 +66,7 @@ def share_lines(
         "yaxis": theme.axis(range=(-0.03, 1.03)),
         "dragmode": False,
     }
-    parts.add_axis_titles("layer", "share")
-    parts.add_title("Largest share of a head, by layer")
-    return parts.figure()
+    return parts.figure("Largest share of a head, by layer", "layer", "share")
 
 
 def kernel_trio(

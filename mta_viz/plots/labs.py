@@ -6,6 +6,7 @@ A text whose tokens stand on the colours of their losses: what a model expected,
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,7 +19,6 @@ from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import text as text_cells
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.plots.attention.predictions import COLORS
 from mta_viz.plots.attention.text import Coloring
 from mta_viz.plots.cause import Place, sweep_map
 from mta_viz.plots.parts import Parts
@@ -69,9 +69,7 @@ def accuracy_map(
         "yaxis": theme.listed([f"{depth:g} %" for depth in depths], down=True),
         "dragmode": False,
     }
-    parts.add_axis_titles("length in tokens", "depth of the asked needle")
-    parts.add_title(theme.escape(title))
-    return parts.figure()
+    return parts.figure(theme.escape(title), "length in tokens", "depth of the asked needle")
 
 
 def score_words(score: NeedleScore) -> str:
@@ -90,7 +88,7 @@ def accuracy_lines(
 ) -> go.Figure:
     """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
     parts = Parts((width, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
-    for (name, scores), color, dash in zip(models.items(), COLORS, DASHES, strict=False):
+    for (name, scores), color, dash in zip(models.items(), theme.LINE_COLORS, DASHES, strict=False):
         parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
     parts.layout |= {
         "xaxis": theme.axis(
@@ -101,9 +99,7 @@ def accuracy_lines(
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
         "dragmode": False,
     }
-    parts.add_axis_titles(axis, "share of right answers")
-    parts.add_title(theme.escape(title))
-    return parts.figure()
+    return parts.figure(theme.escape(title), axis, "share of right answers")
 
 
 def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -> go.Scatter:
@@ -145,18 +141,12 @@ _LEAST = 0.1  # the end of the smallest scale: noise is not painted at full stre
 
 
 def interaction_map(
-    test: Conjunction,
-    measure: Measure,
-    *,
-    limit: float | None = None,
-    numbering_from: int = 0,
-    selected: Place | None = None,
-    width: int = 460,
+    test: Conjunction, measure: Measure, *, limit: float | None = None, **options: Any
 ) -> go.Figure:
     """I of every head: green above 0 (more than the sum), brown below; a dot where its interval covers 0.
 
     A stage the whole model lacks is the last one before it. With one sample there is no interval and no
-    dot. `limit` as of `shared_interaction_limit`; clicks as in `value_map`.
+    dot. `limit` as of `shared_interaction_limit`; the rest, and clicks, as in `value_map`.
     """
     there = measure_there(test, measure)
     score, effects = score_of(there), test.effects(there)
@@ -170,9 +160,7 @@ def interaction_map(
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
         hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(mean.shape)},
         unsure=unsure if test.n > 1 else (),
-        numbering_from=numbering_from,
-        selected=selected,
-        width=width,
+        **options,
     )
 
 
@@ -211,8 +199,7 @@ def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 90
     data = np.stack([shown.start + text.token, np.nan_to_num(text.values)], 1)
     parts.traces.append(text_cells.targets(text, np.ones(len(text.glyphs), bool), words, "%{text}", data))
     text_cells.add_axes(parts, text, theme.FRAME, shown.start)
-    parts.add_title(f"Loss in nats · tokens {shown.start:,} to {shown.stop - 1:,}")
-    return parts.figure()
+    return parts.figure(f"Loss in nats · tokens {shown.start:,} to {shown.stop - 1:,}")
 
 
 def _loss_hover(loss: float, rank: int, expected: str) -> str:

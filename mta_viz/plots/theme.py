@@ -7,6 +7,7 @@ dark theme sets both; the plotting area is white in every theme, and text on it 
 import html
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -21,13 +22,14 @@ RAISED_COLOR, LOWERED_COLOR = "#01665E", "#8C510A"  # as the arms of the differe
 BAD_COLOR = "#D0006F"
 MASKED_LINE, MASKED_FILL = "#B9BEC5", "#F3F4F6"
 INK, FRAME = "#1F2933", "#8A9099"
-SELECTED_COLOR = "#0072B2"
+SELECTED_COLOR, INCOMING_COLOR = "#0072B2", "#D55E00"
+LINE_COLORS = (SELECTED_COLOR, INCOMING_COLOR, "#009E73", "#CC79A7")  # Okabe-Ito: stand out as thin lines
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 LABEL_PX, LABEL_CHAR_PX, TICK_SPACING = 10, 6.1, 12
 MAX_TOKEN_CHARS = 10
 # A fixed order of small steps keeps labels at round positions.
 _STEPS = tuple(base * 10**power for power in range(7) for base in (1, 2, 5))
-PIXELS = {"len": 240, "lenmode": "pixels"}  # a colour bar as long on every figure
+PIXELS: dict[str, Any] = {"len": 240, "lenmode": "pixels"}  # a colour bar as long on every figure
 OWN_LIMIT = ["− own limit", "0", "+ own limit"]
 _BIDI = {"R", "AL", "RLE", "RLO", "LRE", "LRO", "RLI", "LRI", "FSI", "PDF", "PDI"}
 
@@ -185,6 +187,6 @@ def listed(names: Sequence[str], *, down: bool = False, **options: object) -> di
     return axis(range=ends[::-1] if down else ends, **ticks(dict(enumerate(names))), **options)
 
 
-def hover(texts: object) -> dict[str, object]:
+def hover(texts: object) -> dict[str, Any]:
     """What makes a trace show these texts alone."""
     return {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}

@@ -54,8 +54,7 @@ def head_tiles(
     _add_axes(parts, tiles, numbering_from)
     info = thumbnails.stage.value
     pooled = f", largest |x| of {thumbnails.block} x {thumbnails.block} cells" if thumbnails.block > 1 else ""
-    parts.add_title(f"All heads · {info.long} ({info.unit}){pooled}")
-    return parts.figure()
+    return parts.figure(f"All heads · {info.long} ({info.unit}){pooled}")
 
 
 class _Tiles:
@@ -206,9 +205,7 @@ def value_map(
         "dragmode": False,
         "hoverdistance": round(max(column_px, _ROW_PX)),
     }
-    parts.add_axis_titles("head", "layer")
-    parts.add_title(_title(score))
-    return parts.figure()
+    return parts.figure(_title(score), "head", "layer")
 
 
 def value_text(score: Score, value: float) -> str:
@@ -253,9 +250,7 @@ def head_scatter(
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)
     parts.layout |= {"xaxis": _axis(points[0], x), "yaxis": _axis(points[1], y), "dragmode": False}
-    parts.add_axis_titles(_title(x), _title(y))
-    parts.add_title(f"Heads · colour: {_title(color)}")
-    return parts.figure()
+    return parts.figure(f"Heads · colour: {_title(color)}", _title(x), _title(y))
 
 
 def n_without(scores: HeadScores, axes: tuple[str, str, str]) -> int:

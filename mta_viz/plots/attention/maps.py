@@ -102,12 +102,11 @@ def attention_map(
         range(start, start + count * block)
         for start, count in ((attention.query_start, rows), (attention.key_start, columns))
     )
-    add_spans(parts, spans, *drawn, selected[0] if selected else None)
+    add_spans(parts, spans, next(drawn), next(drawn), selected[0] if selected else None)
     parts.layout["hoverdistance"] = max(2, round(cell_px))
     pooled = f" · {block} x {block} blocks" if block > 1 else ""
     name = theme.head_name(attention.layer, attention.head, numbering_from)
-    parts.add_title(f"{name}{look.title(attention, numbering_from)}{pooled}")
-    return parts.figure()
+    return parts.figure(f"{name}{look.title(attention, numbering_from)}{pooled}")
 
 
 def _framed(

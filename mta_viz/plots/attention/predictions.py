@@ -37,11 +37,9 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
         "xaxis": theme.axis(range=(0, 1.15), tickvals=[0, 0.5, 1]),
         "yaxis": theme.listed(labels, down=True, fixedrange=True),
     }
-    parts.add_axis_titles("probability of the next token")
-    return parts.figure()
+    return parts.figure("", "probability of the next token")
 
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 DASHES = ("solid", "dash", "dot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 _LEFT, _LENS_TOP, _LENS_BOTTOM = 60, 36, 62
@@ -66,9 +64,7 @@ def lens_lines(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) ->
         "showlegend": True,
         "legend": {"x": 1.02, "xanchor": "left", "y": 1, "font": {"family": theme.MONO, "size": 11}},
     }
-    parts.add_axis_titles("stream after layer", "probability")
-    parts.add_title(f"Logit lens after position {lens.position}")
-    return parts.figure()
+    return parts.figure(f"Logit lens after position {lens.position}", "stream after layer", "probability")
 
 
 def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
@@ -78,7 +74,10 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
         f"{token}<br>logit {theme.score_text(logit)} · probability {theme.probability_text(p)} · rank {rank}"
         for logit, p, rank in zip(*facts, strict=True)
     ]
-    color, dash = COLORS[column % len(COLORS)], DASHES[column // len(COLORS) % len(DASHES)]
+    color, dash = (
+        theme.LINE_COLORS[column % len(theme.LINE_COLORS)],
+        DASHES[column // len(theme.LINE_COLORS) % len(DASHES)],
+    )
     return go.Scatter(
         x=np.arange(len(texts)),
         y=facts[1],
@@ -118,9 +117,9 @@ def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -
         "xaxis": theme.axis(**theme.ticks({rank: str(rank + 1) for rank in range(z.shape[1])})),
         "yaxis": theme.listed(depth_names(lens, numbering_from), down=True),
     }
-    parts.add_axis_titles("rank", "stream after layer")
-    parts.add_title(f"Most probable next tokens after position {lens.position}, by layer")
-    return parts.figure()
+    return parts.figure(
+        f"Most probable next tokens after position {lens.position}, by layer", "rank", "stream after layer"
+    )
 
 
 _GATE_LEFT, _RIGHT, _GATE_TOP, _GATE_BOTTOM, _GATE_ROW_PX = 48, 16, 66, 84, 16
@@ -163,6 +162,4 @@ def gate_map(
     }
     if selected is not None:
         parts.add_box(selected, color=theme.INK, width=2)
-    parts.add_axis_titles("position", "head")
-    parts.add_title(f"L{layer + numbering_from} · gate (share that passes)")
-    return parts.figure()
+    return parts.figure(f"L{layer + numbering_from} · gate (share that passes)", "position", "head")

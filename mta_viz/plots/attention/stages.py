@@ -166,8 +166,7 @@ def section_bars(
     parts.add_axis_titles(side)
     where = theme.head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
-    parts.add_title(f"{where} · {other} {name} over the {over}, all stages")
-    return parts.figure()
+    return parts.figure(f"{where} · {other} {name} over the {over}, all stages")
 
 
 def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:

@@ -292,11 +292,7 @@ def colored_text(
         parts, spans, lambda span: text.runs((text.token >= span.start) & (text.token < span.stop))
     )
     add_axes(parts, text, frame)
-    parts.add_title(title)
-    return parts.figure()
-
-
-INCOMING_COLOR = "#D55E00"
+    return parts.figure(title)
 
 
 def token_text(
@@ -321,7 +317,7 @@ def token_text(
     side, other, order, direction, frame = (
         ("key", "query", "after", "from query", theme.SELECTED_COLOR)
         if section.along == "keys"
-        else ("query", "key", "before", "to key", INCOMING_COLOR)
+        else ("query", "key", "before", "to key", theme.INCOMING_COLOR)
     )
     where = theme.head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])

@@ -8,6 +8,7 @@ Why a head-mixed cell has its value: one bar a source head, weight x value = pro
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -113,7 +114,7 @@ class _Figure:
         rows, columns = np.nonzero(~np.isfinite(tile.values))
         x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
         self.parts.traces += [*cells.crosses(x, y, 8.0, **on), self._targets(on)]
-        refs = {"xref": on["xaxis"], "yref": on["yaxis"]}
+        refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"]}
         self.parts.add_box((0, 0), color=theme.INK, width=2, **refs)
         corner = {"x": left, "y": 1, "xanchor": "left", "yanchor": "bottom"}
         self.parts.add_words(tile.heading, 11, align="left", **corner)
@@ -141,7 +142,7 @@ class _Figure:
         if (right - left) * self.cell_px < len(_WORDS[name]) * _LABEL_CHAR_PX:
             return
         where = {"x": first_column + (left + right - 1) / 2, "y": self.offsets.query[row]}
-        refs = {"xref": on["xaxis"], "yref": on["yaxis"], "showarrow": False, "borderpad": 0}
+        refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"], "showarrow": False, "borderpad": 0}
         font = {"font": {"size": _LABEL_PX, "color": theme.INK}, "bgcolor": theme.MASKED_FILL}
         self.parts.annotations.append({"text": _WORDS[name], **where, **refs, **font})
 
@@ -215,9 +216,10 @@ def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
         "xaxis": theme.axis(range=ends, zeroline=True, zerolinecolor=theme.FRAME),
         "yaxis": theme.axis(**down, fixedrange=True),
     }
-    parts.add_title(f"{_number(mixed.value)} = sum over {len(terms)} source heads")
-    parts.add_axis_titles(f"mixing weight × value = product ({mixed.stage.value.unit})")
-    return parts.figure()
+    return parts.figure(
+        f"{_number(mixed.value)} = sum over {len(terms)} source heads",
+        f"mixing weight × value = product ({mixed.stage.value.unit})",
+    )
 
 
 def _number(value: float) -> str:

@@ -6,6 +6,7 @@ maps: the earliest query on top, the current one at the bottom.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -66,11 +67,10 @@ def kernel_picture(
     _add_sums(parts, drawn, offsets)
     parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
     own = float(kernel[offsets.own])
-    parts.add_title(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
     parts.add_axis_titles(key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
     if bottom > _BOTTOM:
         parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
-    return parts.figure()
+    return parts.figure(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
 
 
 def add_taps(
@@ -189,9 +189,7 @@ def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
         "xaxis": theme.axis(**across, tickvals=[-1, -0.5, 0, 0.5, 1]),
         "yaxis": theme.listed(labels, down=True, fixedrange=True),
     }
-    parts.add_title("Shape scores")
-    parts.add_axis_titles("score · ticks: 99 % of random kernels lie inside")
-    return parts.figure()
+    return parts.figure("Shape scores", "score · ticks: 99 % of random kernels lie inside")
 
 
 def frequency_picture(
@@ -215,9 +213,7 @@ def frequency_picture(
     parts.traces.append(colored)
     ticks = theme.axis(**theme.ticks({-0.5: "−0.5", -0.25: "−0.25", 0: "0", 0.25: "0.25"}))
     parts.layout |= {"xaxis": ticks, "yaxis": ticks}
-    parts.add_title("Frequency response")
-    parts.add_axis_titles("cycles per token over keys", "cycles per token over queries")
-    return parts.figure()
+    return parts.figure("Frequency response", "cycles per token over keys", "cycles per token over queries")
 
 
 _PROBE_LEFT, _PROBE_RIGHT, _PROBE_TOP, _PROBE_BOTTOM, _PROBE_GAP = 46, 8, 36, 40, 30
@@ -239,7 +235,7 @@ def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
         ("2", result.after, "<b>after</b> the kernel's convolution", 1 - half),
     ):
         limit = round_up(float(np.abs(values).max()) or 1.0)
-        on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        on: dict[str, Any] = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         hover = "row %{y}, column %{x}<br>score %{z:+.3g}<extra></extra>"
         parts.traces.append(cells.grid(values[:, shown], limit, showscale=False, hovertemplate=hover, **on))
         bare = {"showticklabels": False, "ticks": "", "fixedrange": True}
@@ -250,10 +246,9 @@ def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
         }
         parts.add_words(f"{name}, ±{limit:g}", 11, x=left, y=1, xanchor="left", yanchor="bottom")
         for row, column in result.read_at:
-            refs = {"xref": on["xaxis"], "yref": on["yaxis"]}
+            refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"]}
             parts.add_box((row, column - shown.start), color=theme.INK, width=2, **refs)
-    parts.add_axis_titles("key →", "query ↓")
-    return parts.figure()
+    return parts.figure("", "key →", "query ↓")
 
 
 def neighbour_tiles(
@@ -295,6 +290,4 @@ def mixing_row(
         "xaxis": theme.axis(range=ends, zeroline=True, zerolinecolor=theme.FRAME),
         "yaxis": theme.listed(labels, down=True),
     }
-    parts.add_title("What this head takes from each head")
-    parts.add_axis_titles(unit)
-    return parts.figure()
+    return parts.figure("What this head takes from each head", unit)

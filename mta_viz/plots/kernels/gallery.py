@@ -7,6 +7,7 @@ are is the figure's business. Tiles of different sizes share one grid: the small
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -210,8 +211,10 @@ def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
     bar = theme.color_bar(end, signed=True, values=z, **theme.PIXELS, **place)
     if look.own_scale:
         bar["ticktext"] = theme.OWN_LIMIT
-    numbers = {} if text is None else {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
-    return cells.grid(z, end, colorbar=bar, hoverinfo="skip", **numbers)
+    numbers: dict[str, Any] = (
+        {} if text is None else {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
+    )
+    return cells.grid(z, end, colorbar=bar, hoverinfo="skip", **({} if text is None else numbers))
 
 
 def numbers_fit(sheet: Sheet) -> bool:
@@ -221,31 +224,27 @@ def numbers_fit(sheet: Sheet) -> bool:
 
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     """Marks under the tiles, notes on them, and names above them where rows have none."""
-    placed = list(sheet.placed())
-    middle = [column + (tile.values.shape[1] - 1) / 2 for tile, _, column in placed]
-    under = [row + tile.values.shape[0] - 0.2 for tile, row, _ in placed]
-    yield _text(middle, under, [tile.mark for tile, _, _ in placed], "bottom center", 11)
-    noted = [(x, row + (tile.values.shape[0] - 1) / 2, tile.note)
-             for x, (tile, row, _) in zip(middle, placed, strict=True) if tile.note]  # fmt: skip
-    if noted:
-        x, y, notes = zip(*noted, strict=True)
-        yield _text(x, y, notes, "middle center", 9, theme.BAD_COLOR)
-    if not sheet.row_names:
-        left, top = [column - 0.5 for _, _, column in placed], [row - 0.5 for _, row, _ in placed]
-        yield _text(left, top, [tile.name for tile, _, _ in placed], "top right", 10)
-
-
-def _text(
-    x: Sequence[float],
-    y: Sequence[float],
-    texts: Sequence[str],
-    where: str,
-    size: int,
-    color: str = theme.INK,
-) -> go.Scatter:
-    font = {"size": size, "color": color, "family": theme.MONO}
-    look = {"textposition": where, "textfont": font, "hoverinfo": "skip", "cliponaxis": False}
-    return go.Scatter(x=x, y=y, text=texts, mode="text", **look)
+    placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
+    kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
+        ("bottom center", 11, theme.INK): [
+            (column + (wide - 1) / 2, row + height - 0.2, tile.mark)
+            for tile, row, column, height, wide in placed
+        ],
+        ("middle center", 9, theme.BAD_COLOR): [
+            (column + (wide - 1) / 2, row + (height - 1) / 2, tile.note)
+            for tile, row, column, height, wide in placed
+            if tile.note
+        ],
+        ("top right", 10, theme.INK): [
+            (column - 0.5, row - 0.5, tile.name) for tile, row, column, *_ in placed if not sheet.row_names
+        ],
+    }
+    for (where, size, color), words in kinds.items():
+        if words:
+            x, y, texts = zip(*words, strict=True)
+            font = {"size": size, "color": color, "family": theme.MONO}
+            look = {"textposition": where, "textfont": font, "hoverinfo": "skip", "cliponaxis": False}
+            yield go.Scatter(x=x, y=y, text=texts, mode="text", **look)
 
 
 def _targets(sheet: Sheet) -> go.Scatter:

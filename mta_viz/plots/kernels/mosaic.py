@@ -8,7 +8,7 @@ training: one line a head, the chosen head thick.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -121,8 +121,7 @@ class Mosaic:
         parts.add_axis_titles(key_title(self.offsets), "query offset", above_px=caption_px)
         if caption_px:
             parts.add_caption(LATER_KEYS, below_px=room.bottom)
-        parts.add_title(title)
-        return parts.figure()
+        return parts.figure(title)
 
     def _cells(self) -> go.Heatmap:
         z, hover = np.full(self.shape, np.nan, np.float32), np.full(self.shape, "", object)
@@ -234,7 +233,12 @@ def kernel_grid(
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
         return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
-    look = {"own_scale": scale == "own", "width": width, "numbering_from": numbering_from, "limit": limit}
+    look: dict[str, Any] = {
+        "own_scale": scale == "own",
+        "width": width,
+        "numbering_from": numbering_from,
+        "limit": limit,
+    }
     mosaic = Mosaic(taps.numpy(), offsets, **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
     return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
@@ -279,6 +283,4 @@ def training_curves(
         "yaxis": theme.axis(),
     }
     parts.add_line((snapshot, snapshot), (0, 1), DOTTED, yref="paper")
-    parts.add_axis_titles("training step of the snapshot (evenly spaced, not to scale)", "score")
-    parts.add_title(title)
-    return parts.figure()
+    return parts.figure(title, "training step of the snapshot (evenly spaced, not to scale)", "score")

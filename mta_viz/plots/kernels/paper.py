@@ -4,7 +4,7 @@ Beside them the mixing matrix of one layer as the screen shows it.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -74,7 +74,12 @@ def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from
         theme.head_name(picture.layer, head, numbering_from) + _broken(taps)
         for head, taps in enumerate(picture.taps)
     ]
-    look = {"width": width_px(width), "numbering_from": numbering_from, "headings": headings, "room": _PRINT}
+    look: dict[str, Any] = {
+        "width": width_px(width),
+        "numbering_from": numbering_from,
+        "headings": headings,
+        "room": _PRINT,
+    }
     return _for_print(Mosaic(picture.taps, picture.offsets, own_scale=False, **look).figure(""))
 
 
@@ -189,7 +194,7 @@ def _add_kernel(parts: Parts, result: KernelBesideMap, box: _Box) -> None:
     y = {"range": (0.5, offsets.query[0] - 0.5)}
     box.add_to(parts, "", x | theme.ticks(keys), y | theme.ticks(queries))
     _add_text(parts, key_title(offsets), box.left, box.top + box.height + 20, size=_AXIS_PX)
-    beside = {"size": _AXIS_PX, "textangle": -90, "yanchor": "middle"}
+    beside: dict[str, Any] = {"size": _AXIS_PX, "textangle": -90, "yanchor": "middle"}
     _add_text(parts, "query offset", 2.0, box.top + box.height / 2, **beside)
 
 
@@ -275,9 +280,7 @@ def head_mixing(
     _add_groups(parts, weights, n_groups)
     names = [f"H{head + numbering_from}" for head in range(len(weights))]
     parts.layout |= {"xaxis": theme.listed(names), "yaxis": theme.listed(names, down=True)}
-    parts.add_axis_titles("source head", "target head (what it receives)")
-    parts.add_title(f"{name} head mixing {WHERE[where]}")
-    return parts.figure()
+    return parts.figure(f"{name} head mixing {WHERE[where]}", "source head", "target head (what it receives)")
 
 
 def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:

@@ -13,7 +13,7 @@ from typing import Any
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError, FileError
+from mta_viz.errors import CheckpointError, FileError, MtaVizError
 from mta_viz.printed import printable
 
 
@@ -26,6 +26,15 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_results(file: Path, text: str) -> None:
+    """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
+    try:
+        with replacing(file) as partial:
+            partial.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:

@@ -78,6 +78,11 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     return Trace(tokens, torch.stack(residuals), model)
 
 
+def progress_within(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """The progress of a part of some work, a `share` of it from `start` on, as that of the whole."""
+    return None if progress is None else lambda done: progress(start + share * done)
+
+
 def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
     """The prompt as `Tokens` the model can take. Raises PromptError or TokenizerError."""
     _check_runs(model)

@@ -1,8 +1,6 @@
-"""The answer by which interventions are judged: which tokens it is, and how probable a plan makes it.
+"""The answer after a prompt's last token, by which interventions are judged, how probable a plan makes it.
 
-Owns the answer after the prompt's last token; what is drawn of a run is `operations.py`'s.
-
-What a plan does to a run: the edited run beside the original one, and the answer under both.
+Also what a plan does to a run: the edited run beside the original one, and the answer under both.
 """
 
 import math

@@ -164,11 +164,11 @@ def _draw_answers(page: Page, figure: QuestionAnswers, score: QuestionScore) -> 
 
 
 def _row(score: QuestionScore) -> dict[str, object]:
-    low, high = score.interval
+    accuracy, (low, high) = score.accuracy, score.accuracy.interval
     return {
         "task": score.task.upper(),
         "distraction": score.distraction,
-        "accuracy": f"{score.accuracy:.2f} [{low:.2f}, {high:.2f}] n={score.n}",
+        "accuracy": f"{accuracy.accuracy:.2f} [{low:.2f}, {high:.2f}] n={accuracy.n}",
         "chance": f"{score.chance:.2f}",
         "names none": score.silent,
     }
@@ -176,11 +176,11 @@ def _row(score: QuestionScore) -> dict[str, object]:
 
 def score_words(score: QuestionScore) -> str:
     """The accuracy with its interval, beside chance, and how many answers name no label."""
-    low, high = score.interval
+    accuracy, (low, high) = score.accuracy, score.accuracy.interval
     where = "above" if low > score.chance else "below" if high < score.chance else "not told apart from"
     words = (
-        f"{score.right:,} of {score.n:,} right: accuracy {score.accuracy:.1%}, 95 % interval {low:.1%} to "
-        f"{high:.1%}, {where} chance ({score.chance:.1%})."
+        f"{accuracy.right:,} of {accuracy.n:,} right: accuracy {accuracy.accuracy:.1%}, 95 % interval "
+        f"{low:.1%} to {high:.1%}, {where} chance ({score.chance:.1%})."
     )
     silent = f" Answers that name none of the possible ones: {score.silent:,} (a guess names one)."
     return words + silent if score.silent else words

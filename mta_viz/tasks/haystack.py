@@ -62,27 +62,23 @@ def fill(pieces: Iterable[Piece], budget: int, separator: int) -> list[Piece]:
     tokens. Raises PromptError saying how many tokens are missing.
     """
     source = iter(pieces)
-    taken, left = _take(source, budget, separator)
+    taken, left = [], budget
+    while left > TAIL_TOKENS and (piece := next(source, None)) is not None:
+        if len(piece) + separator <= left:
+            taken.append(piece)
+            left -= len(piece) + separator
     if left == 0:
         return taken
     seen: list[Piece] = []
     chosen = _exact_choice(itertools.islice(source, TAIL_SENTENCES), left, separator, seen)
     if chosen is not None:
         return taken + [seen[i] for i in chosen]
-    return _cut(taken + _at_least(seen, left, separator), budget, separator)
-
-
-def _take(source: Iterator[Piece], budget: int, separator: int) -> tuple[list[Piece], int]:
-    """Leading pieces, leaving `left` <= TAIL_TOKENS unless the source ends first."""
-    taken, left = [], budget
-    while left > TAIL_TOKENS:
-        piece = next(source, None)
-        if piece is None:
+    for piece in seen:
+        if left <= 0:
             break
-        if len(piece) + separator <= left:
-            taken.append(piece)
-            left -= len(piece) + separator
-    return taken, left
+        taken.append(piece)
+        left -= len(piece) + separator
+    return _cut(taken, budget, separator)
 
 
 def _exact_choice(
@@ -101,16 +97,6 @@ def _exact_choice(
         if total in choices:
             return choices[total]
     return None
-
-
-def _at_least(pieces: list[Piece], total: int, separator: int) -> list[Piece]:
-    taken: list[Piece] = []
-    for piece in pieces:
-        if total <= 0:
-            break
-        taken.append(piece)
-        total -= len(piece) + separator
-    return taken
 
 
 def _cut(pieces: list[Piece], budget: int, separator: int) -> list[Piece]:

@@ -15,7 +15,7 @@ from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
 from mta_viz.tasks.needles import answer_ids
-from mta_viz.tasks.seeding import stream_seed
+from mta_viz.tasks.sources import stream_seed
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mta_viz.tasks.seeding import stream_seed
-from mta_viz.tasks.word_lists import word_lists
+from mta_viz.tasks.sources import stream_seed, word_lists
 
 Verb = Literal["move", "take", "drop", "give", "lies"]
 Asked = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]

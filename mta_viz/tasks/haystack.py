@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -16,6 +17,7 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
 TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
 TAIL_SENTENCES = 64
+Label = TypeVar("Label")
 
 
 @dataclass(frozen=True)
@@ -135,26 +137,31 @@ def joint_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def join_pieces(
-    tokenizer: Tokenizer, pieces: Iterable[Piece], joint: tuple[int, ...]
-) -> tuple[Tokens, list[int]]:
-    """BOS and the pieces with a space between, and the token at which each piece begins.
+    tokenizer: Tokenizer, parts: Iterable[tuple[Label | None, Piece]], joint: tuple[int, ...]
+) -> tuple[Tokens, list[tuple[Label, int, int, str]], tuple[int, ...]]:
+    """BOS and the parts with a space between; (label, start, stop, text) of the parts that have one.
 
+    Last come the tokens at which the other parts begin.
     The space's characters go to the joint or, without one, to the next token.
     """
     text = ""
     ids = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
     spans = [(0, 0)] * len(ids)
-    starts: list[int] = []
-    for piece in pieces:
-        offset = len(text) + 1 if starts else 0
+    labelled: list[tuple[Label, int, int, str]] = []
+    plain: list[int] = []
+    for label, piece in parts:
+        offset = len(text) + 1 if labelled or plain else 0
         moved = [(a + offset, b + offset) for a, b in piece.spans]
-        if starts and joint:
+        if offset and joint:
             ids += joint
             spans += [(offset - 1, offset), *[(offset, offset)] * (len(joint) - 1)]
-        elif starts:
+        elif offset:
             moved[0] = (offset - 1, moved[0][1])
-        starts.append(len(ids))
+        if label is None:
+            plain.append(len(ids))
+        else:
+            labelled.append((label, len(ids), len(ids) + len(piece), piece.text))
         ids += piece.ids
         spans += moved
         text += f" {piece.text}" if offset else piece.text
-    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text), starts
+    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text), labelled, tuple(plain)

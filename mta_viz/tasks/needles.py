@@ -6,7 +6,6 @@ any tokenizer; a sample depends on the task, the tokenizer and the seed alone.
 
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +28,7 @@ TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `
 MAX_NEEDLES = 8
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
-Part = tuple[SpanKind | None, int, Piece]  # kind (None for the haystack), index of the fact, text
+Part = tuple[tuple[SpanKind, int] | None, Piece]  # kind and index of the fact, None for the haystack; text
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,7 @@ class NeedleTask:
     numbers: tuple[int, ...] = NUMBERS
 
     def __post_init__(self) -> None:
-        problems = _problems(self)
-        if problems:
+        if problems := _problems(self):
             raise PromptError("The needle task cannot be set up: " + "; ".join(problems))
 
     @property
@@ -121,21 +119,21 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     ]
     question = encode_piece(tokenizer, task.question_template.replace("{city}", city))
     budget = _haystack_budget(tokenizer, task, needles, question, len(joint))
-    texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
+    if task.haystack is None:
+        texts = grammar.sentences(seed, f"{name} haystack")
+    else:
+        whole = text_sentences(task.haystack, rng)
+        texts = (text for text in whole if not any(city in text for city in cities))
     hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
     parts, depth = _spread(task, rng, hay, needles, len(joint))
-    parts.append(("question", 0, question))
-    prompt, starts = join_pieces(tokenizer, [piece for *_, piece in parts], joint)
+    prompt, marked, plain = join_pieces(tokenizer, [*parts, (("question", 0), question)], joint)
     answer = answer_ids(tokenizer, question.text, value)
-    placed = list(zip(starts, parts, strict=True))
-    spans = [
-        GoldSpan(kind, start, start + len(piece), piece.text, *facts[i])
-        for start, (kind, i, piece) in placed
-        if kind is not None
-    ]
-    gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
-    plain = tuple(start for start, (kind, *_) in placed if kind is None)
-    return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold), plain)
+    end = len(prompt) + len(answer)
+    marked.append((("answer", 0), len(prompt), end, tokenizer.decode(answer)))
+    spans = tuple(
+        GoldSpan(kind, start, stop, text, *facts[fact]) for (kind, fact), start, stop, text in marked
+    )
+    return NeedleSample(prompt, str(value), answer, city, depth, spans, plain)
 
 
 def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[int, ...]:
@@ -160,41 +158,29 @@ def _haystack_budget(
     return task.length - fixed
 
 
-def _haystack_sentences(
-    task: NeedleTask, rng: random.Random, stream: str, seed: int, cities: list[str]
-) -> Iterator[str]:
-    """Sentences without the needles' cities; a given text starts at a random one and wraps once."""
-    if task.haystack is None:
-        return grammar.sentences(seed, stream)
-    return (text for text in text_sentences(task.haystack, rng) if not any(city in text for city in cities))
-
-
 def _spread(
     task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece], joint: int
 ) -> tuple[list[Part], float]:
-    """Parts of the prompt in order, and the asked needle's true depth."""
+    """Parts of the prompt in order, and the asked needle's true depth.
+
+    At the two ends the asked needle is the outermost of those at one place.
+    """
     ends = list(itertools.accumulate((len(piece) + joint for piece in hay), initial=0))
     if task.depth is None:
-        asked = rng.randrange(len(ends))
+        asked, rank = rng.randrange(len(ends)), rng.random()
     else:
         wanted = task.depth / 100 * ends[-1]
         asked = min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
-    placed = [(asked, _rank(task, rng, asked, len(hay)), 0)]
+        last = asked == len(hay) and (hay or task.depth >= 50)
+        rank = 2.0 if last else -1.0 if asked == 0 else rng.random()
+    placed = [(asked, rank, 0)]
     placed += [(rng.randrange(len(ends)), rng.random(), i) for i in range(1, task.n_needles)]
     parts: list[Part] = []
     for place in range(len(ends)):
-        parts += [("needle" if i else "asked", i, needles[i]) for at, _, i in sorted(placed) if at == place]
-        parts += [(None, 0, piece) for piece in hay[place : place + 1]]
+        here = [fact for at, _, fact in sorted(placed) if at == place]
+        parts += [(("needle" if fact else "asked", fact), needles[fact]) for fact in here]
+        parts += [(None, piece) for piece in hay[place : place + 1]]
     return parts, 100 * ends[asked] / ends[-1] if hay else float("nan")
-
-
-def _rank(task: NeedleTask, rng: random.Random, asked: int, n_hay: int) -> float:
-    """Where the asked needle goes among needles at one place: outermost at the two ends."""
-    if task.depth is None:
-        return rng.random()
-    if asked == n_hay and (n_hay or task.depth >= 50):
-        return 2.0
-    return -1.0 if asked == 0 else rng.random()
 
 
 def _problems(task: NeedleTask) -> list[str]:
@@ -203,19 +189,15 @@ def _problems(task: NeedleTask) -> list[str]:
         problems.append(f"{task.n_needles} needles; expected 1 to {MAX_NEEDLES}")
     if task.depth is not None and not 0 <= task.depth <= 100:
         problems.append(f"depth {task.depth}; expected 0 to 100 per cent")
-    problems += [
-        f"the needle {task.needle!r} lacks {slot}"
-        for slot in ("{city}", "{value}")
-        if slot not in task.needle
-    ]
+    missing = [slot for slot in ("{city}", "{value}") if slot not in task.needle]
+    problems += [f"the needle {task.needle!r} lacks {slot}" for slot in missing]
     if "{city}" not in task.question_template:
-        problems.append(
-            f"the question {task.question_template!r} lacks {{city}}"
-            + ("; give one, since the needle has its value first" if task.question is None else "")
-        )
-    for name in ("cities", "numbers"):
-        distinct = len(set(getattr(task, name)))
-        if distinct != len(getattr(task, name)):
+        problem = f"the question {task.question_template!r} lacks {{city}}"
+        hint = "; give one, since the needle has its value first" if task.question is None else ""
+        problems.append(problem + hint)
+    for name, values in (("cities", task.cities), ("numbers", task.numbers)):
+        distinct = len(set(values))
+        if distinct != len(values):
             problems.append(f"{name} are not all distinct")
         if distinct < task.n_needles:
             problems.append(f"{distinct} {name} for {task.n_needles} needles")

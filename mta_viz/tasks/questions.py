@@ -7,7 +7,7 @@ the task, the tokenizer and the seed alone, and its story on the task's name and
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +23,7 @@ CUE = " Answer:"  # the question ends with it: the answer comes next
 _NAMES = re.compile("|".join((*PEOPLE, *PLACES, *OBJECTS)), re.IGNORECASE)
 
 Role = Literal["support", "distractor", "question", "answer"]
+Part = tuple[Role | None, Piece]  # None for the distraction
 
 
 @dataclass(frozen=True)
@@ -110,39 +111,26 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
     story = make_story(task.name, seed)
     rng = random.Random(stream_seed(f"questions {task.name}/{task.distraction}", seed))
     joint = joint_ids(tokenizer)
-    texts = (encode_piece(tokenizer, text) for text in _distraction(task, rng, seed))
-    hay = fill(texts, task.distraction, len(joint)) if task.distraction else []
-    parts = _spread(tokenizer, story, hay, rng)
-    question = encode_piece(tokenizer, story.query.text + CUE)
-    parts.append(("question", question))
-    prompt, starts = join_pieces(tokenizer, [piece for _, piece in parts], joint)
-    placed = list(zip(starts, parts, strict=True))
-    spans = [
-        RoleSpan(role, start, start + len(piece), piece.text)
-        for start, (role, piece) in placed
-        if role is not None
-    ]
-    answer = answer_ids(tokenizer, question.text, story.answer)
-    spans.append(RoleSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer)))
-    plain = tuple(start for start, (role, _) in placed if role is None)
-    return QuestionSample(prompt, story.answer, answer, task.labels, tuple(spans), plain)
-
-
-def _distraction(task: QuestionTask, rng: random.Random, seed: int) -> Iterator[str]:
-    """Sentences that name nothing of the stories."""
     if task.haystack is None:
         source = grammar.sentences(seed, f"questions {task.name} haystack")
     else:
         source = text_sentences(task.haystack, rng)
-    return (text for text in source if not _NAMES.search(text))
+    texts = (encode_piece(tokenizer, text) for text in source if not _NAMES.search(text))
+    hay = fill(texts, task.distraction, len(joint)) if task.distraction else []
+    question = encode_piece(tokenizer, story.query.text + CUE)
+    parts: list[Part] = [*_spread(tokenizer, story, hay, rng), ("question", question)]
+    marked: list[tuple[Role, int, int, str]]
+    prompt, marked, plain = join_pieces(tokenizer, parts, joint)
+    answer = answer_ids(tokenizer, question.text, story.answer)
+    marked.append(("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer)))
+    spans = tuple(RoleSpan(*place) for place in marked)
+    return QuestionSample(prompt, story.answer, answer, task.labels, spans, plain)
 
 
-def _spread(
-    tokenizer: Tokenizer, story: Story, hay: list[Piece], rng: random.Random
-) -> list[tuple[Role | None, Piece]]:
-    """The facts in their order, each at a random sentence end of the distraction (None: no fact)."""
+def _spread(tokenizer: Tokenizer, story: Story, hay: list[Piece], rng: random.Random) -> list[Part]:
+    """The facts in their order, each at a random sentence end of the distraction."""
     places = sorted(rng.randrange(len(hay) + 1) for _ in story.facts)
-    parts: list[tuple[Role | None, Piece]] = []
+    parts: list[Part] = []
     for place in range(len(hay) + 1):
         for at, fact in enumerate(story.facts):
             if places[at] == place:

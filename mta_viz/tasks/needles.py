@@ -8,12 +8,22 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES, NUMBERS
-from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
+from mta_viz.tasks.haystack import (
+    Laid,
+    Piece,
+    exactly,
+    fill,
+    lay_out,
+    plain_ids,
+    sentence_piece,
+    text_sentences,
+)
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -29,7 +39,7 @@ TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `
 MAX_NEEDLES = 8
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
-Part = tuple[SpanKind | None, int, Piece]  # kind (None for the haystack), index of the fact, text
+Part = tuple[SpanKind | None, int, str]  # kind (None for the haystack), index of the fact, text
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,10 @@ class NeedleTask:
 
 @dataclass(frozen=True)
 class GoldSpan:
-    """Tokens `start`..`stop`-1 of prompt + answer; decoding them gives `text` exactly."""
+    """Tokens `start`..`stop`-1 of prompt + answer, those that overlap `text`: decoded, they hold it.
+
+    Where a tokenizer folds a space into the next word, the first of them holds the space before `text` too.
+    """
 
     kind: SpanKind
     start: int
@@ -111,47 +124,46 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     """
     name = f"needles {task.n_needles}/{task.length}/{task.depth}"
     rng = random.Random(f"{name}/{seed}")
-    joint = joint_ids(tokenizer)
+    piece_of = cache(partial(sentence_piece, tokenizer))
     cities = rng.sample(task.cities, task.n_needles)
     facts = list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
-    city, value = facts[0]  # the first is asked for
-    needles = [
-        encode_piece(tokenizer, task.needle.replace("{city}", city).replace("{value}", str(value)))
-        for city, value in facts
-    ]
-    question = encode_piece(tokenizer, task.question_template.replace("{city}", city))
-    budget = _haystack_budget(tokenizer, task, needles, question, len(joint))
-    texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
-    hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
-    parts, depth = _spread(task, rng, hay, needles, len(joint))
-    parts.append(("question", 0, question))
-    prompt, starts = join_pieces(tokenizer, [piece for *_, piece in parts], joint)
-    answer = answer_ids(tokenizer, question.text, value)
-    placed = list(zip(starts, parts, strict=True))
+    needles = [piece_of(_filled(task.needle, *fact)) for fact in facts]
+    question = task.question_template.replace("{city}", cities[0])  # the first is asked for
+    parts: list[Part] = []
+    depth, before = 0.0, rng.getstate()
+
+    def attempt(budget: int) -> Laid:
+        nonlocal depth
+        rng.setstate(before)
+        hay = fill(map(piece_of, _haystack_sentences(task, rng, f"{name} haystack", seed, cities)), budget)
+        parts[:], depth = _spread(task, rng, hay, needles)
+        parts.append(("question", 0, question))
+        return lay_out(tokenizer, [text for *_, text in parts])
+
+    laid = exactly(task.length, _haystack_budget(tokenizer, task, needles, question), attempt)
     spans = [
-        GoldSpan(kind, start, start + len(piece), piece.text, *facts[i])
-        for start, (kind, i, piece) in placed
+        GoldSpan(kind, start, stop, text, *facts[i])
+        for (start, stop), (kind, i, text) in zip(laid.ranges, parts, strict=True)
         if kind is not None
     ]
-    gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
-    plain = tuple(start for start, (kind, *_) in placed if kind is None)
-    return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold), plain)
+    answer, n_prompt = answer_ids(tokenizer, question, facts[0][1]), len(laid.tokens)
+    gold = GoldSpan("answer", n_prompt, n_prompt + len(answer), tokenizer.decode(answer), *facts[0])
+    plain = tuple(start for (start, _), (kind, *_) in zip(laid.ranges, parts, strict=True) if kind is None)
+    return NeedleSample(laid.tokens, str(facts[0][1]), answer, cities[0], depth, (*spans, gold), plain)
+
+
+def _filled(needle: str, city: str, value: int) -> str:
+    return needle.replace("{city}", city).replace("{value}", str(value))
 
 
 def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[int, ...]:
     """The ids that continue the question with the value, as the tokenizer writes the two together."""
-    asked = encode_piece(tokenizer, question)
-    whole = encode_piece(tokenizer, f"{question} {value}").ids
-    if whole[: len(asked)] == asked.ids:
-        return whole[len(asked) :]
-    return encode_piece(tokenizer, f" {value}").ids
+    asked, whole = plain_ids(tokenizer, question), plain_ids(tokenizer, f"{question} {value}")
+    return whole[len(asked) :] if whole[: len(asked)] == asked else plain_ids(tokenizer, f" {value}")
 
 
-def _haystack_budget(
-    tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: Piece, joint: int
-) -> int:
-    bos = 0 if tokenizer.bos_id is None else 1
-    fixed = bos + sum(len(needle) + joint for needle in needles) + len(question)
+def _haystack_budget(tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: str) -> int:
+    fixed = sum(needle.n_tokens for needle in needles) + len(tokenizer.encode(question))
     if fixed > task.length:
         raise PromptError(
             f"{task.n_needles} needles and the question take {fixed} tokens, {fixed - task.length} more than "
@@ -170,10 +182,10 @@ def _haystack_sentences(
 
 
 def _spread(
-    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece], joint: int
+    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece]
 ) -> tuple[list[Part], float]:
-    """Parts of the prompt in order, and the asked needle's true depth."""
-    ends = list(itertools.accumulate((len(piece) + joint for piece in hay), initial=0))
+    """Parts of the prompt in order, and the asked needle's depth, of whole sentences."""
+    ends = list(itertools.accumulate((piece.n_tokens for piece in hay), initial=0))
     if task.depth is None:
         asked = rng.randrange(len(ends))
     else:
@@ -183,8 +195,9 @@ def _spread(
     placed += [(rng.randrange(len(ends)), rng.random(), i) for i in range(1, task.n_needles)]
     parts: list[Part] = []
     for place in range(len(ends)):
-        parts += [("needle" if i else "asked", i, needles[i]) for at, _, i in sorted(placed) if at == place]
-        parts += [(None, 0, piece) for piece in hay[place : place + 1]]
+        here = [i for at, _, i in sorted(placed) if at == place]
+        parts += [("needle" if i else "asked", i, needles[i].text) for i in here]
+        parts += [(None, 0, piece.text) for piece in hay[place : place + 1]]
     return parts, 100 * ends[asked] / ends[-1] if hay else float("nan")
 
 

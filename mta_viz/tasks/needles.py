@@ -6,13 +6,15 @@ any tokenizer; a sample depends on the task, the tokenizer and the seed alone.
 
 import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES, NUMBERS
-from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
+from mta_viz.tasks.haystack import Piece, exactly, fill, plain_ids, sentence_piece, text_sentences
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -28,7 +30,7 @@ TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `
 MAX_NEEDLES = 8
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
-Part = tuple[tuple[SpanKind, int] | None, Piece]  # kind and index of the fact, None for the haystack; text
+Part = tuple[tuple[SpanKind, int] | None, str]  # kind and index of the fact, None for the haystack; text
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ class NeedleTask:
 
 @dataclass(frozen=True)
 class GoldSpan:
-    """Tokens `start`..`stop`-1 of prompt + answer; decoding them gives `text` exactly."""
+    """Tokens `start`..`stop`-1 of prompt + answer, those that overlap `text`: decoded, they hold it.
+
+    Where a tokenizer folds a space into the next word, the first of them holds the space before `text` too.
+    """
 
     kind: SpanKind
     start: int
@@ -109,47 +114,44 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     """
     name = f"needles {task.n_needles}/{task.length}/{task.depth}"
     rng = random.Random(f"{name}/{seed}")
-    joint = joint_ids(tokenizer)
+    piece_of = cache(partial(sentence_piece, tokenizer))
     cities = rng.sample(task.cities, task.n_needles)
     facts = list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
-    city, value = facts[0]  # the first is asked for
     needles = [
-        encode_piece(tokenizer, task.needle.replace("{city}", city).replace("{value}", str(value)))
-        for city, value in facts
+        piece_of(task.needle.replace("{city}", city).replace("{value}", str(value))) for city, value in facts
     ]
-    question = encode_piece(tokenizer, task.question_template.replace("{city}", city))
-    budget = _haystack_budget(tokenizer, task, needles, question, len(joint))
-    if task.haystack is None:
-        texts = grammar.sentences(seed, f"{name} haystack")
-    else:
-        whole = text_sentences(task.haystack, rng)
-        texts = (text for text in whole if not any(city in text for city in cities))
-    hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
-    parts, depth = _spread(task, rng, hay, needles, len(joint))
-    prompt, marked, plain = join_pieces(tokenizer, [*parts, (("question", 0), question)], joint)
-    answer = answer_ids(tokenizer, question.text, value)
-    end = len(prompt) + len(answer)
-    marked.append((("answer", 0), len(prompt), end, tokenizer.decode(answer)))
-    spans = tuple(
-        GoldSpan(kind, start, stop, text, *facts[fact]) for (kind, fact), start, stop, text in marked
-    )
-    return NeedleSample(prompt, str(value), answer, city, depth, spans, plain)
+    city, value = facts[0]  # the first is asked for
+    question = task.question_template.replace("{city}", city)
+    depth, before = 0.0, rng.getstate()
+
+    def parts_of(budget: int) -> list[Part]:
+        nonlocal depth
+        rng.setstate(before)
+        hay = fill(map(piece_of, _haystack_sentences(task, rng, f"{name} haystack", seed, cities)), budget)
+        parts, depth = _spread(task, rng, hay, needles)
+        return [*parts, (("question", 0), question)]
+
+    budget = _haystack_budget(tokenizer, task, needles, question)
+    tokens, placed = exactly(tokenizer, task.length, budget, parts_of)
+    answer = answer_ids(tokenizer, question, value)
+    placed.append((("answer", 0), len(tokens), len(tokens) + len(answer), tokenizer.decode(answer)))
+    spans = [
+        GoldSpan(label[0], start, stop, text, *facts[label[1]])
+        for label, start, stop, text in placed
+        if label
+    ]
+    plain = tuple(start for label, start, *_ in placed if label is None)
+    return NeedleSample(tokens, str(value), answer, city, depth, tuple(spans), plain)
 
 
 def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[int, ...]:
     """The ids that continue the question with the value, as the tokenizer writes the two together."""
-    asked = encode_piece(tokenizer, question)
-    whole = encode_piece(tokenizer, f"{question} {value}").ids
-    if whole[: len(asked)] == asked.ids:
-        return whole[len(asked) :]
-    return encode_piece(tokenizer, f" {value}").ids
+    asked, whole = plain_ids(tokenizer, question), plain_ids(tokenizer, f"{question} {value}")
+    return whole[len(asked) :] if whole[: len(asked)] == asked else plain_ids(tokenizer, f" {value}")
 
 
-def _haystack_budget(
-    tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: Piece, joint: int
-) -> int:
-    bos = 0 if tokenizer.bos_id is None else 1
-    fixed = bos + sum(len(needle) + joint for needle in needles) + len(question)
+def _haystack_budget(tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: str) -> int:
+    fixed = sum(needle.n_tokens for needle in needles) + len(tokenizer.encode(question))
     if fixed > task.length:
         raise PromptError(
             f"{task.n_needles} needles and the question take {fixed} tokens, {fixed - task.length} more than "
@@ -158,14 +160,23 @@ def _haystack_budget(
     return task.length - fixed
 
 
+def _haystack_sentences(
+    task: NeedleTask, rng: random.Random, stream: str, seed: int, cities: list[str]
+) -> Iterator[str]:
+    """Sentences without the needles' cities; a given text starts at a random one and wraps once."""
+    if task.haystack is None:
+        return grammar.sentences(seed, stream)
+    return (text for text in text_sentences(task.haystack, rng) if not any(city in text for city in cities))
+
+
 def _spread(
-    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece], joint: int
+    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece]
 ) -> tuple[list[Part], float]:
     """Parts of the prompt in order, and the asked needle's true depth.
 
     At the two ends the asked needle is the outermost of those at one place.
     """
-    ends = list(itertools.accumulate((len(piece) + joint for piece in hay), initial=0))
+    ends = list(itertools.accumulate((piece.n_tokens for piece in hay), initial=0))
     if task.depth is None:
         asked, rank = rng.randrange(len(ends)), rng.random()
     else:
@@ -178,8 +189,8 @@ def _spread(
     parts: list[Part] = []
     for place in range(len(ends)):
         here = [fact for at, _, fact in sorted(placed) if at == place]
-        parts += [(("needle" if fact else "asked", fact), needles[fact]) for fact in here]
-        parts += [(None, piece) for piece in hay[place : place + 1]]
+        parts += [(("needle" if fact else "asked", fact), needles[fact].text) for fact in here]
+        parts += [(None, piece.text) for piece in hay[place : place + 1]]
     return parts, 100 * ends[asked] / ends[-1] if hay else float("nan")
 
 

@@ -26,7 +26,7 @@ from mta_viz.figures.cause.attribution import (
 )
 from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, probability_text, score_text
-from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tasks.haystack import plain_ids
 from mta_viz.ui.attention.spans import spans_of
 from mta_viz.ui.shell import state, work
 from mta_viz.ui.shell.measuring import Keep
@@ -157,7 +157,7 @@ def _pick_token(page: Page, label: str) -> int:
             st.number_input(f"{label}'s id", 0, most, width=150, **BASELINE_ID.widget(within=(0, most)))
         )
     text = st.text_input(label, width=150, **BASELINE_TOKEN.widget())
-    ids = encode_piece(tokenizer, text).ids if text else ()
+    ids = plain_ids(tokenizer, text) if text else ()
     if len(ids) != 1:
         raise PromptError(f"{label}: {text!r} is {len(ids)} tokens of this model; type a text of one token")
     return ids[0]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -21,7 +21,8 @@ TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
 TAIL_SENTENCES = 64
 MOST_ATTEMPTS, NEAR = 8, 12  # budgets tried one after another, and around the first one
 _BEFORE = "One."
-Label = TypeVar("Label")
+Parts = Sequence[tuple[Any, str]]  # label and text
+Placed = list[tuple[Any, int, int, str]]  # label, first token, one after the last, text
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,8 @@ def plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tokens.ids[_n_bos(tokenizer, tokens) :]
 
 
-def lay_out(
-    tokenizer: Tokenizer, parts: Sequence[tuple[Label | None, str]]
-) -> tuple[Tokens, list[tuple[Label | None, int, int, str]]]:
-    """The parts as one prompt, a space between each two, encoded whole; and label, start, stop, text of each.
+def lay_out(tokenizer: Tokenizer, parts: Parts) -> tuple[Tokens, Placed]:
+    """The parts as one prompt, a space between each two, encoded whole; and where each part is.
 
     `start`..`stop`-1 are the tokens that overlap the part, those of parts of a character included. A token
     that folds the space before a part into its first word belongs to the part. Raises TokenizerError when
@@ -77,27 +76,25 @@ def lay_out(
 
 
 def exactly(
-    tokenizer: Tokenizer,
-    length: int,
-    budget: int,
-    parts_of: Callable[[int], Sequence[tuple[Label | None, str]]],
-) -> tuple[Tokens, list[tuple[Label | None, int, int, str]]]:
-    """What `lay_out` makes of `parts_of(budget)`, with the budget for which the prompt has `length` tokens.
+    tokenizer: Tokenizer, length: int, budget: int, parts_of: Callable[[int, int], Parts]
+) -> tuple[Tokens, Placed]:
+    """What `lay_out` makes of `parts_of(budget, 0)`, of the budget that gives a prompt of `length` tokens.
 
     Sentences side by side may take another number of tokens than each after a plain one, so the budget
-    follows what the prompt took. Raises PromptError where no budget near it gives the length.
+    follows what the prompt took. Where none near it gives the length, the text starts some sentences later,
+    as the second argument of `parts_of` says. Raises PromptError where that does not help either.
     """
     tried: set[int] = set()
     wanted = budget
     while wanted not in tried and len(tried) < MOST_ATTEMPTS:
-        tokens, placed = lay_out(tokenizer, parts_of(wanted))
+        tokens, placed = lay_out(tokenizer, parts_of(wanted, 0))
         if len(tokens) == length:
             return tokens, placed
         tried.add(wanted)
         wanted += length - len(tokens)
-    for wanted in sorted({*range(max(budget - NEAR, 1), budget + NEAR)} - tried):
+    for skipped, wanted in itertools.product(range(NEAR), range(max(budget - NEAR, 1), budget + NEAR)):
         with suppress(PromptError):  # too little for a word
-            tokens, placed = lay_out(tokenizer, parts_of(wanted))
+            tokens, placed = lay_out(tokenizer, parts_of(wanted, skipped))
             if len(tokens) == length:
                 return tokens, placed
     raise PromptError(

@@ -124,10 +124,11 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     question = task.question_template.replace("{city}", city)
     depth, before = 0.0, rng.getstate()
 
-    def parts_of(budget: int) -> list[Part]:
+    def parts_of(budget: int, skipped: int) -> list[Part]:
         nonlocal depth
         rng.setstate(before)
-        hay = fill(map(piece_of, _haystack_sentences(task, rng, f"{name} haystack", seed, cities)), budget)
+        texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
+        hay = fill(map(piece_of, itertools.islice(texts, skipped, None)), budget)
         parts, depth = _spread(task, rng, hay, needles)
         return [*parts, (("question", 0), question)]
 

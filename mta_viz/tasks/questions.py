@@ -5,6 +5,7 @@ facts and questions, haystack.py owns the text between. Usable with any tokenize
 the task, the tokenizer and the seed alone, and its story on the task's name and the seed.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -114,9 +115,10 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
     piece_of = cache(partial(sentence_piece, tokenizer))
     question, before = story.query.text + CUE, rng.getstate()
 
-    def parts_of(budget: int) -> list[Part]:
+    def parts_of(budget: int, skipped: int) -> list[Part]:
         rng.setstate(before)
-        hay = fill(map(piece_of, _distraction(task, rng, seed)), budget) if budget else []
+        texts = itertools.islice(_distraction(task, rng, seed), skipped, None)
+        hay = fill(map(piece_of, texts), budget) if budget else []
         return [*_spread(story, hay, rng), ("question", question)]
 
     facts = sum(piece_of(fact.text).n_tokens for fact in story.facts)

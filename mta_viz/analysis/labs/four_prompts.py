@@ -17,8 +17,7 @@ from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import tokenize
-from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask
-from mta_viz.tasks.seeding import stream_generator
+from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask, stream_generator
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 

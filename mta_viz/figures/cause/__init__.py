@@ -36,7 +36,7 @@ from mta_viz.plots.cause import set_beside_random, sweep_map
 from mta_viz.plots.theme import Figure
 from mta_viz.run.tracing import progress_within
 from mta_viz.tables import Table
-from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tasks.haystack import plain_ids
 
 Rows = tuple[SweepRow, ...]
 WORDS: Mapping[Where, str] = {
@@ -284,7 +284,7 @@ def _older_method(view: dict[str, str], source: Source, last: int) -> dict[str, 
     if start == "token":
         tokenizer = source.model.tokenizer
         text = view.get("baseline token", ".")
-        start = encode_piece(tokenizer, text).ids[0] if tokenizer else int(view.get("baseline id", 0))
+        start = plain_ids(tokenizer, text)[0] if tokenizer else int(view.get("baseline id", 0))
     named = method == "ablation" and spans and view.get("attribution groups") != "single tokens"
     groups = attribution.groups_of(spans, last) if named else None
     return {"method": method, "baseline": None if start == "own" else start, "groups": groups, "spans": spans}

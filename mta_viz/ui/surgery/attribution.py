@@ -17,7 +17,7 @@ from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, TokenValues
 from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, probability_text, score_text
-from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tasks.haystack import plain_ids
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.shell import state, work
@@ -114,7 +114,7 @@ def _pick_token(page: Page, label: str) -> int:
     if tokenizer is None:
         return number(f"{label}'s id", BASELINE_ID, (0, page.model.config.vocab_size - 1), width=150)
     text = st.text_input(label, width=150, **BASELINE_TOKEN.widget())
-    ids = encode_piece(tokenizer, text).ids if text else ()
+    ids = plain_ids(tokenizer, text) if text else ()
     if len(ids) != 1:
         raise PromptError(f"{label}: {text!r} is {len(ids)} tokens of this model; type a text of one token")
     return ids[0]

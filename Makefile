@@ -1,5 +1,6 @@
 # make app    start the app          make app MODELS=DIR PORT=8600
 # make test   everything that is checked: style, types, the whole suite with its browser tests
+# make check  before each commit: style, types, the rules, the docs and the quick tests
 # make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
 # make lint   style and types only
 # make bench  time and memory, printed as tables
@@ -14,7 +15,7 @@ TEST_READY := .venv/.test-ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app test soak lint bench
+.PHONY: help app test check soak lint bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -25,6 +26,12 @@ app: $(APP_READY)
 test: lint
 	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
 		$(RUN) -m pytest -q -n 2 --dist loadfile
+
+QUICK := tests/test_architecture.py tests/test_docs.py tests/figures/test_registry.py tests/model/test_model_ops.py \
+	tests/analysis/test_stage_statistics.py tests/run/test_only_run_runs.py
+
+check: lint
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 --dist worksteal $(QUICK)
 
 soak: $(TEST_READY)
 	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \

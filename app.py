@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.ui.shell.site import ICON, PAGES
+from mta_viz.ui.shell.page import ICON, PAGES
 
 FIRST = next(iter(PAGES))
 

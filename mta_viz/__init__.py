@@ -53,28 +53,24 @@ __all__ = [
     "top_tokens",
 ]
 
-_HOME = {
-    "Stage": "mta_viz.model.stages",
-    "ablate": "mta_viz.analysis.cause.sweeps",
-    "attribute": "mta_viz.analysis.cause.attributed_prompt",
-    "attribute_heads": "mta_viz.analysis.cause.attributed_prompt",
-    "capture": "mta_viz.run.tracing",
-    "compare": "mta_viz.analysis.compare.comparing",
-    "decompose": "mta_viz.analysis.attention.decomposition",
-    "draw_map": "mta_viz.plots.notebook",
-    "export": "mta_viz.exporting.notebook",
-    "figure": "mta_viz.figures",
-    "head_scores": "mta_viz.analysis.attention.heads",
-    "kernels": "mta_viz.analysis.kernels.table",
-    "lens_over_layers": "mta_viz.analysis.attention.predictions",
-    "load": "mta_viz.run.tracing",
-    "open_trace": "mta_viz.run.files",
-    "ranking": "mta_viz.analysis.attention.heads",
-    "responsibilities": "mta_viz.analysis.cause.responsibility",
-    "save_trace": "mta_viz.run.files",
-    "top_cells": "mta_viz.analysis.attention.cells",
-    "top_tokens": "mta_viz.analysis.attention.predictions",
+_NAMES = {
+    "analysis.attention.cells": "top_cells",
+    "analysis.attention.decomposition": "decompose",
+    "analysis.attention.heads": "head_scores ranking",
+    "analysis.attention.predictions": "lens_over_layers top_tokens",
+    "analysis.cause.attributed_prompt": "attribute attribute_heads",
+    "analysis.cause.responsibility": "responsibilities",
+    "analysis.cause.sweeps": "ablate",
+    "analysis.compare.comparing": "compare",
+    "analysis.kernels.table": "kernels",
+    "exporting.notebook": "export",
+    "figures": "figure",
+    "model.stages": "Stage",
+    "plots.notebook": "draw_map",
+    "run.files": "open_trace save_trace",
+    "run.tracing": "capture load",
 }
+_HOME = {name: f"mta_viz.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

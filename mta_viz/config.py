@@ -110,16 +110,10 @@ class ModelConfig:
         listed = mta.mta_layers is None or layer in mta.mta_layers
         pre = (heads, *mta.pre_kernel) if mta.pre_kernel and listed else None
         post = (heads, *mta.post_kernel) if mta.post_kernel and listed else None
-        return LayerKernels(pre, post, self._head_pre_shape(), self._head_post_shape())
-
-    def _head_pre_shape(self) -> tuple[int, int, int] | None:
-        return (1, self.n_heads, self.n_heads) if self.mta.head_pre else None
-
-    def _head_post_shape(self) -> tuple[int, int, int] | None:
-        if self.mta.head_post_linear:
-            return (1, self.n_heads, self.n_heads)
-        group = self.mta.head_post_group
-        return (self.n_heads // group, group, group) if group else None
+        whole = (1, heads, heads)
+        group = heads if mta.head_post_linear else mta.head_post_group
+        head_post = (heads // group, group, group) if group else None
+        return LayerKernels(pre, post, whole if mta.head_pre else None, head_post)
 
     def key_pad_left(self, key_size: int) -> int:
         """Column b of the own key in a kernel `key_size` wide: keys reach that far back."""
@@ -140,11 +134,11 @@ def _depth_factor(layer: int) -> float:
 
 def _size_problems(config: ModelConfig) -> list[str]:
     sizes = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_mlp", "vocab_size", "n_ctx")
-    problems = [
-        f"{name} is {getattr(config, name)}; expected a whole number of at least 1"
-        for name in sizes
-        if not isinstance(getattr(config, name), int) or getattr(config, name) < 1
-    ]
+    problems: list[str] = []
+    for name in sizes:
+        value = getattr(config, name)
+        if not isinstance(value, int) or value < 1:
+            problems.append(f"{name} is {value}; expected a whole number of at least 1")
     if problems:
         return problems
     if config.n_heads % config.n_kv_heads:

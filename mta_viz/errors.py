@@ -14,8 +14,8 @@ class ConfigError(MtaVizError, ValueError):
 
     def __init__(self, problems: Sequence[str], subject: str = "The configuration", remedy: str = "") -> None:
         self.problems = tuple(problems)
-        said = describe_problems(subject, self.problems)
-        super().__init__(f"{said}\n{remedy}" if remedy else said)
+        message = describe_problems(subject, self.problems)
+        super().__init__(f"{message}\n{remedy}" if remedy else message)
 
 
 class CheckpointError(MtaVizError):

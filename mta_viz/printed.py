@@ -76,8 +76,7 @@ def number(value: float) -> str:
 def shortened(text: str, most: int = CHARACTERS) -> str:
     """A prompt on one line: quoted, line ends escaped, its middle left out when it is long."""
     half = most // 2
-    whole = text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
-    return repr(whole)
+    return repr(text if len(text) <= most else f"{text[:half]} ... {text[-half:]}")
 
 
 def text_lines(columns: Row, rows: Sequence[Row]) -> list[str]:
@@ -87,7 +86,11 @@ def text_lines(columns: Row, rows: Sequence[Row]) -> list[str]:
     shown = [list(map(_cell, row)) for row in (columns, *rows[:ROWS])]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     right = [isinstance(value, int | float) or _is_number(value) for value in rows[0]]
-    lines = ["  " + "  ".join(_aligned(row, widths, right)).rstrip() for row in shown]
+    lines = []
+    for row in shown:
+        cells = zip(row, widths, right, strict=True)
+        padded = [cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in cells]
+        lines.append("  " + "  ".join(padded).rstrip())
     return lines + ([f"  ... and {len(rows) - ROWS} more"] if len(rows) > ROWS else [])
 
 
@@ -95,10 +98,9 @@ def html_table(columns: Row, rows: Sequence[Row]) -> str:
     """The same as an HTML table."""
     if not rows:
         return ""
-    head = "".join(f"<th>{escape(_cell(one))}</th>" for one in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_cell(one))}</td>" for one in row) + "</tr>" for row in rows[:ROWS]
-    )
+    head = "".join(f"<th>{escape(_cell(name))}</th>" for name in columns)
+    cells = ("".join(f"<td>{escape(_cell(value))}</td>" for value in row) for row in rows[:ROWS])
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     more = f"<p>... and {len(rows) - ROWS} more</p>" if len(rows) > ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
@@ -113,10 +115,3 @@ def _is_number(value: object) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _aligned(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
-    return [
-        cell.rjust(width) if to_right else cell.ljust(width)
-        for cell, width, to_right in zip(row, widths, right, strict=True)
-    ]

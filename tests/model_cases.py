@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from mta_viz.checkpoint.layout import read_parameters, tensor_problems
 from mta_viz.checkpoint.params import parse_params
-from mta_viz.checkpoint.stored import StoredWeights, stored_in_memory
-from mta_viz.checkpoint.types import Checkpoint, Source
+from mta_viz.checkpoint.types import Checkpoint, Source, StoredWeights, stored_in_memory
 from mta_viz.model.transformer import HookedMTA, build_model
 
 FIXTURES = ("mta_full", "mta_headgroups2", "mta_toy", "talking_heads", "baseline")

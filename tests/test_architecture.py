@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mta_viz.figures import ROOMS as FIGURE_ROOMS
+
 ROOT = Path(__file__).parents[1]
 
 # Lowest first: a part may import those before it and the shared ones.
@@ -177,7 +179,39 @@ def shadowed_api(root: Path) -> list[str]:
     return [f"mta_viz/{name} would replace mta_viz.{name}" for name in sorted(names & API)]
 
 
-RULES = [wrong_direction, wrong_room, cyclic, misplaced_library, too_long, undocumented, shadowed_api]
+def unregistered(root: Path) -> list[str]:
+    """Files with named figures that no room's `__init__` brings in: the registry would not know them."""
+    trees = {_module(name): (name, tree) for name, tree, _ in sources(root)}
+    reached, waiting = set(), [f"mta_viz.figures.{room}" for room in FIGURE_ROOMS]
+    while waiting:
+        module = waiting.pop()
+        if module in trees and module not in reached:
+            reached.add(module)
+            waiting.extend(_home(target, trees.keys()) for _, target in imports(*trees[module]))
+    return [
+        f"{name} is not imported by its room"
+        for module, (name, tree) in trees.items()
+        if module not in reached and _names_figures(tree)
+    ]
+
+
+def _names_figures(tree: ast.Module) -> bool:
+    decorators = (
+        one for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for one in node.decorator_list
+    )
+    return any(isinstance(one, ast.Call) and getattr(one.func, "id", "") == "named" for one in decorators)
+
+
+RULES = [
+    unregistered,
+    wrong_direction,
+    wrong_room,
+    cyclic,
+    misplaced_library,
+    too_long,
+    undocumented,
+    shadowed_api,
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -209,6 +243,7 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
         (misplaced_library, "mta_viz/analysis/health.py", '"""Doc."""\nfrom captum.attr import X\n'),
         (misplaced_library, "mta_viz/analysis/maps.py", '"""Doc."""\nimport transformer_lens\n'),
         (misplaced_library, "mta_viz/plots/theme.py", '"""Doc."""\nfrom torch import Tensor\n'),
+        (unregistered, "mta_viz/figures/attention/x.py", '"""Doc."""\n@named("x")\nclass C: ...\n'),
         (too_long, "mta_viz/config.py", '"""Doc."""\n' + "\n" * 400),
         (too_long, "pages/attention.py", '"""Doc."""\n' + "\n" * 80),
         (undocumented, "mta_viz/config.py", "import math\n"),

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import pkgutil
 import re
 import shlex
 from collections import Counter
@@ -17,8 +18,8 @@ from mta_viz.analysis.kernels import measures, naming
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 from mta_viz.analysis.kernels.measures import MEASURES
 from mta_viz.analysis.kernels.mixing import CONTRAST_QUANTILE
+from mta_viz.analysis.kernels.probes import QUANTILE
 from mta_viz.analysis.kernels.query import parse
-from mta_viz.analysis.kernels.responses import QUANTILE
 from mta_viz.cli import build_parser, main
 from mta_viz.model.plans import KINDS, plan_from_data
 from mta_viz.model.stages import Stage
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 CALL = "python -m mta_viz "
+OF_USERS = re.compile(r"\.\./|/|consolidated/|(checkpoints/)?\d+/")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 
 
@@ -86,6 +88,27 @@ def transcripts(page: Path) -> list[tuple[str, str]]:
     return [(line.replace("\\\n", " "), answer) for line, answer in shown.findall(text_of(page))]
 
 
+def missing_paths(page: Path) -> list[str]:
+    """Paths and dotted names in backticks that stand for nothing in the project.
+
+    Paths are from its root or from the package. Those of a user's files, which formats.md has, are left out.
+    """
+    words = re.findall(r"`([\w.\-/]+)`", FENCE.sub("", text_of(page)))
+    paths = [word for word in words if re.search(r"/|\.(py|md|toml)$", word) and not OF_USERS.match(word)]
+    names = [word for word in words if re.fullmatch(r"mta_viz(\.\w+)+", word)]
+    return [
+        word for word in paths if not any((base / word).exists() for base in (ROOT, ROOT / "mta_viz"))
+    ] + [word for word in names if not _is_name(word)]
+
+
+def _is_name(word: str) -> bool:
+    try:
+        pkgutil.resolve_name(word)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
 def code_blocks(page: Path) -> list[str]:
     return [block for language, block in FENCE.findall(page.read_text("utf-8")) if language == "python"]
 
@@ -113,6 +136,19 @@ def test_a_broken_link_is_found(tmp_path):
         "[x](#a-bs-c) [x](#no-heading) [x](gone.md) ![x](a.png)\n"
     )
     assert broken_links(page) == ["#no-heading", "gone.md", "a.png"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_and_name_stands_for_something(page):
+    assert missing_paths(page) == []
+
+
+def test_a_path_that_is_gone_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`app.py` `ui/` `ui/gone.py` `gone.py` `mta_viz.load` `mta_viz.gone` `../x`\n```\n`b.py`\n```\n"
+    )
+    assert missing_paths(page) == ["ui/gone.py", "gone.py", "mta_viz.gone"]
 
 
 def test_the_reference_is_what_the_parsers_say():

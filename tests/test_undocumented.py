@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.checkpoint import filesystem, metadata
 from transformer_lens.hook_points import HookPoint
 
-from mta_viz.checkpoint import dcp, lingua
+from mta_viz.checkpoint import lingua
 
 # (library, what is used, where)
 UNDOCUMENTED = (
@@ -23,7 +23,7 @@ UNDOCUMENTED = (
     ("torch", "Module._forward_pre_hooks", "mta_viz/model/attention.py"),
     ("torch", "Module._backward_hooks", "mta_viz/model/attention.py"),
     ("torch", "load says GLOBAL name of what it refuses", "mta_viz/checkpoint/lingua.py"),
-    ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/dcp.py"),
+    ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/lingua.py"),
     ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
 )
 TESTS: dict[str, Callable[[], None]] = {}
@@ -91,7 +91,7 @@ def _metadata_names() -> None:
         filesystem.__name__: filesystem,
         "torch.serialization": torch.serialization,
     }
-    missing = [f"{module}.{name}" for module, name in dcp.RECORDS if not hasattr(modules[module], name)]
+    missing = [f"{module}.{name}" for module, name in lingua.RECORDS if not hasattr(modules[module], name)]
     assert not missing, missing
 
 

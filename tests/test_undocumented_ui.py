@@ -16,6 +16,7 @@ import streamlit
 from plotly.offline import get_plotlyjs
 
 from mta_viz.plots import cells
+from tests.browser.looking import click, settle
 from tests.browser.serving import running
 
 STYLE = Path(__file__).parents[1] / "assets" / "style.css"
@@ -146,17 +147,14 @@ def page(browser, tmp_path_factory):
 )
 def test_an_undrawn_point_takes_a_click_and_brings_its_data(page, chart: str, customdata: str) -> None:
     """plots.cells.targets, ui.shell.pickers: x, y and customdata of a point of which no marker is drawn."""
-    box = page.locator(f".st-key-{chart} .js-plotly-plot").bounding_box()
-    x, y = box["x"] + 200, box["y"] + 100  # the point (1, 1), the second of the trace
-    page.mouse.move(x - 3, y - 3)
-    page.mouse.move(x, y)
-    page.wait_for_function("[...document.querySelectorAll('.js-plotly-plot')].some(plot => plot._hoverdata)")
-    page.wait_for_timeout(200)
-    page.mouse.down()
-    page.mouse.up()
-    said = page.get_by_test_id("stText").filter(has_text=f"{chart}: ")
-    said.wait_for()
-    words = said.inner_text().removeprefix(f"{chart}: ")
+    settle(page)  # the words about the chart above take a place, and this chart is drawn anew below them
+    plot = page.locator(f".st-key-{chart} .js-plotly-plot")
+    plot.hover(position={"x": 100, "y": 200})  # waits until it is seen and stays where it is
+    box = plot.bounding_box()
+    click(page, box["x"] + 200, box["y"] + 100)  # the point (1, 1), the second of the trace
+    line = page.get_by_test_id("stText").filter(has_text=f"{chart}: ")
+    line.wait_for()
+    words = line.inner_text().removeprefix(f"{chart}: ")
     assert words in {f"1 1 {shape}" for shape in customdata.split("|")}, words
 
 

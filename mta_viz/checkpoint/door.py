@@ -7,7 +7,7 @@ names the file, what it is, what was expected and what to do, and never quotes w
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -19,28 +19,29 @@ from mta_viz.printed import printable, size_text
 if TYPE_CHECKING:
     import torch
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
+MIB, GIB = 2**20, 2**30
 SETTINGS = MIB  # params.json, a model card, a recipe, the README beside a model
 RESULTS = 256 * MIB  # tables this program wrote: a line a sample, or an effect
 TEXT = 256 * MIB  # a book, a haystack, a rank file
 TENSOR_NAMES = 4 * MIB  # the header of a safetensors file, about 100 bytes a tensor
+_DEVICES = dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", **_DEVICES}
 _OPENING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe does not wait
 
 
 @contextmanager
 def opened(path: Path, limit: int | None = None) -> Iterator[BufferedReader]:
-    """The file, to be read in parts; closed at the end. `limit`: the most bytes it may have.
-
-    Raises FileError for what is no regular file, is larger, or cannot be opened.
-    """
+    """The file, to be read in parts. FileError for no regular file, more than `limit` bytes, or no access."""
     with _reasons(path):
         descriptor = os.open(path, _OPENING)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise _problem(path, f"is no regular file but {_kind(status.st_mode)}", "give a file")
+                kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+                raise _problem(path, f"is no regular file but {kind}", "give a file")
             if limit is not None and status.st_size > limit:
-                raise _too_large(path, status.st_size, limit)
+                reason = f"has {size_text(status.st_size)}, more than {size_text(limit)}"
+                raise _problem(path, reason, "give another")
         except BaseException:
             os.close(descriptor)
             raise
@@ -81,18 +82,17 @@ def read_text(path: Path, limit: int = TEXT) -> str:
 
 def read_json(path: Path, limit: int = SETTINGS) -> Any:
     """What a JSON file holds. Raises as `opened`."""
-    return parsed(path, limit, json.loads, "JSON")
+    return _parsed(path, limit, json.loads, "JSON")
 
 
 def read_toml(path: Path, limit: int = SETTINGS) -> dict[str, Any]:
     """What a TOML file holds. Raises as `opened`."""
     import tomllib
 
-    return parsed(path, limit, tomllib.loads, "TOML")
+    return _parsed(path, limit, tomllib.loads, "TOML")
 
 
-def parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> Any:
-    """A text file's content as `parse` understands it; ValueError there is a FileError here."""
+def _parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> Any:
     text = read_text(path, limit)
     try:
         return parse(text)
@@ -105,10 +105,9 @@ def parsed(path: Path, limit: int, parse: Callable[[str], Any], what: str) -> An
 
 @contextmanager
 def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
-    """A safetensors file, memory-mapped, as `safetensors.safe_open` gives it.
+    """A safetensors file as `safetensors.safe_open` gives it; FileError also for a damaged file.
 
-    `names`: the most bytes that its header, with the names of all tensors, may have. Raises as `opened`, and
-    FileError for a damaged file.
+    `names`: the most bytes that its header, with the names of all tensors, may have.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -116,9 +115,8 @@ def open_tensors(path: Path, names: int = TENSOR_NAMES) -> Iterator[Any]:
         header = int.from_bytes(file.read(8), "little")
         there = os.fstat(file.fileno()).st_size
     if names < header <= there:
-        raise _problem(
-            path, f"lists its tensors in {size_text(header)}, more than {size_text(names)}", "give another"
-        )
+        reason = f"lists its tensors in {size_text(header)}, more than {size_text(names)}"
+        raise _problem(path, reason, "give another")
     try:
         with safe_open(path, framework="pt") as tensors:
             yield tensors
@@ -177,10 +175,6 @@ def own_file(folder: Path, name: str, limit: int) -> bytes | None:
     return None
 
 
-def _too_large(path: Path, n_bytes: int, limit: int) -> FileError:
-    return _problem(path, f"has {size_text(n_bytes)}, more than {size_text(limit)}", "give another")
-
-
 def _problem(path: Path, reason: str, remedy: str, *, missing: bool = False) -> FileError:
     return FileError(printable(path), reason, remedy, missing=missing)
 
@@ -200,14 +194,3 @@ def _reasons(path: Path) -> Iterator[None]:
 def _unreadable(path: Path, error: Exception) -> FileError:
     reason = getattr(error, "strerror", None) or "its name is none of a file"
     return _problem(path, f"cannot be read: {reason}", "check its name and its rights")
-
-
-_KINDS: Mapping[str, Callable[[int], bool]] = {
-    "a folder": stat.S_ISDIR,
-    "a pipe": stat.S_ISFIFO,
-    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
-}
-
-
-def _kind(mode: int) -> str:
-    return next((word for word, test in _KINDS.items() if test(mode)), "something else")

@@ -13,22 +13,28 @@ from typing import Any
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError, FileError
+from mta_viz.errors import CheckpointError, FileError, MtaVizError
 from mta_viz.printed import printable
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to; at the end it takes `path`'s place, after an error it is gone.
-
-    OSError is the caller's to explain.
-    """
+    """A file beside `path` to write to; it then takes `path`'s place, or is gone after an error (OSError)."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_results(file: Path, text: str) -> None:
+    """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
+    try:
+        with replacing(file) as partial:
+            partial.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:
@@ -43,25 +49,20 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
     try:
         temporary.mkdir(parents=True)
         fill(temporary)
-        _move(temporary, folder, overwrite)
+        names = sorted(file.name for file in temporary.iterdir())
+        there = [name for name in names if (folder / name).exists()]
+        if there and not overwrite:
+            remedy = "choose another folder, or allow overwriting"
+            raise CheckpointError([f"{', '.join(there)} already there; {remedy}"], str(folder))
+        if folder.exists():
+            for name in names:
+                os.replace(temporary / name, folder / name)
+        else:
+            os.rename(temporary, folder)
     except OSError as error:
         raise CheckpointError([f"it cannot be written: {error.strerror or error}"], str(folder)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _move(temporary: Path, folder: Path, overwrite: bool) -> None:
-    names = sorted(file.name for file in temporary.iterdir())
-    there = [name for name in names if (folder / name).exists()]
-    if there and not overwrite:
-        raise CheckpointError(
-            [f"{', '.join(there)} already there; choose another folder, or allow overwriting"], str(folder)
-        )
-    if folder.exists():
-        for name in names:
-            os.replace(temporary / name, folder / name)
-    else:
-        os.rename(temporary, folder)
 
 
 PARAMS = "params.json"
@@ -79,33 +80,51 @@ def read_params(file: Path) -> tuple[Any, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The tokenizer's file as it will be written: its path for params.json, and its bytes to copy, if any."""
+    """A model's tokenizer as it will be written: its path for params.json, and its bytes to copy, if any."""
 
-    written: str | None
+    name: str | None = None
+    written: str | None = None
     content: bytes | None = None
 
 
 def copied_tokenizer(name: str | None, path: str | None, folder: Path | None) -> TokenizerFile:
-    """The file of tokenizer `name` at `path` (relative to `folder`), to be copied beside the weights.
-
-    A file that is not there is not copied, and its path stays as it is.
-    """
+    """The file of tokenizer `name` at `path` (relative to `folder`); its path alone where it is not there."""
     if path is None:
-        return TokenizerFile(None)
+        return TokenizerFile(name)
     try:
         file = Path(path) if folder is None else door.inside(folder, path)
         content = door.read_bytes(file, door.TEXT)
     except FileError:
-        return TokenizerFile(path)
-    return TokenizerFile("tokenizer.json" if name == "tokenizers" else file.name, content)
+        return TokenizerFile(name, path)
+    return TokenizerFile(name, "tokenizer.json" if name == "tokenizers" else file.name, content)
 
 
-def params_bytes(
-    config: ModelConfig, tokenizer_name: str | None, tokenizer: TokenizerFile, dtype: str | None
-) -> bytes:
-    """params.json as it is written; `dtype` is the tensors' (left out when Lingua has no word for it)."""
-    params = params_from_config(config, tokenizer_name, tokenizer.written)
+def write_model(
+    folder: Path,
+    config: ModelConfig,
+    weights: str,
+    save: Callable[[Path], None],
+    *,
+    dtype: str | None,
+    tokenizer: TokenizerFile,
+    overwrite: bool,
+) -> None:
+    """Write params.json, the weights, which `save` writes to a file called `weights`, and the tokenizer.
+
+    `dtype` is the tensors' (left out of params.json when Lingua has no word for it). For the rest as
+    `write_folder`.
+    """
+    params = params_from_config(config, tokenizer.name, tokenizer.written)
     words = {ours: theirs for theirs, ours in MODEL_DTYPES.items()}
     if dtype in words:
         params["distributed"] = {"model_dtype": words[dtype]}
-    return (json.dumps(params, indent=2) + "\n").encode()
+
+    def fill(target: Path) -> None:
+        (target / PARAMS).write_bytes((json.dumps(params, indent=2) + "\n").encode())
+        save(target / weights)
+        # safetensors lets the owner alone read what it writes; a model is as public as its settings.
+        shutil.copymode(target / PARAMS, target / weights)
+        if tokenizer.content is not None:
+            (target / str(tokenizer.written)).write_bytes(tokenizer.content)
+
+    write_folder(folder, fill, overwrite=overwrite)

@@ -13,7 +13,7 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.layout import Entry, kernel_entries
 from mta_viz.checkpoint.locate import Location, run_steps
 from mta_viz.checkpoint.reading import open_weights
-from mta_viz.checkpoint.stored import dtype_name
+from mta_viz.checkpoint.types import dtype_name
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
 
@@ -33,14 +33,12 @@ class KernelHistory:
 
     def holds(self, state_dict: Mapping[str, Tensor]) -> bool:
         """Whether one of the snapshots equals a model's kernels, in the model's dtype."""
-        return any(self._same(snapshot, state_dict) for snapshot in reversed(range(len(self.steps))))
 
-    def _same(self, snapshot: int, state_dict: Mapping[str, Tensor]) -> bool:
-        own = ((tensor[snapshot], state_dict.get(name)) for name, tensor in self.kernels.items())
-        return all(
-            there is not None and torch.allclose(here.to(there), there, rtol=0, atol=0, equal_nan=True)
-            for here, there in own
-        )
+        def same(here: Tensor, there: Tensor | None) -> bool:
+            return there is not None and torch.allclose(here.to(there), there, rtol=0, atol=0, equal_nan=True)
+
+        snapshots = (self.at(snapshot) for snapshot in reversed(range(len(self.steps))))
+        return any(all(same(own[name], state_dict.get(name)) for name in own) for own in snapshots)
 
 
 def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
@@ -54,20 +52,19 @@ def read_history(folder: Path, config: ModelConfig) -> KernelHistory | None:
         return None
     try:
         with door.open_tensors(file) as stored:
-            steps = _steps((stored.metadata() or {}).get("steps", ""))
+            steps, problems = _steps((stored.metadata() or {}).get("steps", ""))
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 (no mapping)
     except FileError as error:
         raise CheckpointError([error.of(HISTORY_FILE)]) from None
     entries = kernel_entries(config)
-    if problems := [*_step_problems(steps), *_tensor_problems(tensors, entries, len(steps))]:
+    problems += _tensor_problems(tensors, entries, len(steps))
+    if problems:
         raise CheckpointError(problems, HISTORY_FILE)
-    return KernelHistory(
-        steps,
-        {
-            name: torch.stack([entry.layout.read(one) for one in tensors[entry.key].float()])
-            for name, entry in entries.items()
-        },
-    )
+    kernels = {
+        name: torch.stack([entry.layout.read(snapshot) for snapshot in tensors[entry.key].float()])
+        for name, entry in entries.items()
+    }
+    return KernelHistory(steps, kernels)
 
 
 def read_kernels(file: Path, config: ModelConfig) -> dict[str, Tensor]:
@@ -83,21 +80,16 @@ def read_kernels(file: Path, config: ModelConfig) -> dict[str, Tensor]:
     return {name: entry.layout.read(tensors[entry.key][0].float()) for name, entry in entries.items()}
 
 
-def _steps(text: str) -> tuple[int, ...]:
+def _steps(text: str) -> tuple[tuple[int, ...], list[str]]:
+    """The training steps a file lists, and what is wrong with them."""
     try:
         steps = json.loads(text)
     except (ValueError, RecursionError):
-        return ()
-    whole = isinstance(steps, list) and all(type(step) is int for step in steps)
-    return tuple(steps) if whole else ()
-
-
-def _step_problems(steps: tuple[int, ...]) -> list[str]:
-    if not steps:
-        return ["its metadata has no list of whole training steps under `steps`"]
-    if steps[0] < 0 or any(later <= step for step, later in pairwise(steps)):
-        return ["its training steps do not increase from 0 or more"]
-    return []
+        steps = None
+    if not isinstance(steps, list) or not steps or any(type(step) is not int for step in steps):
+        return (), ["its metadata has no list of whole training steps under `steps`"]
+    rising = steps[0] >= 0 and all(step < later for step, later in pairwise(steps))
+    return tuple(steps), [] if rising else ["its training steps do not increase from 0 or more"]
 
 
 def _tensor_problems(tensors: Mapping[str, Tensor], entries: Mapping[str, Entry], count: int) -> list[str]:
@@ -129,14 +121,14 @@ def read_run_history(
     problems: list[str] = []
     snapshots: list[dict[str, Tensor]] = []
     for count, location in enumerate(steps, 1):
-        found, wrong = _kernels(location, config)
-        snapshots.append(found)
+        kernels, wrong = _kernels(location, config)
+        snapshots.append(kernels)
         problems += [f"step {location.step}: {problem}" for problem in wrong]
         if progress:
             progress(count / len(steps))
     if problems:
         raise CheckpointError(problems, "The run's history")
-    stacked = {name: torch.stack([one[name] for one in snapshots]) for name in kernel_entries(config)}
+    stacked = {name: torch.stack([kernels[name] for kernels in snapshots]) for name in kernel_entries(config)}
     return KernelHistory(tuple(location.step or 0 for location in steps), stacked)
 
 

@@ -2,8 +2,7 @@
 
 After reading, kernels are [head, c_q, c_k] and head mixing is [group, target, source], whatever
 the file holds. Checks names, shapes and dtypes against a configuration; opens no file.
-
-What the tensors of a file say about the configuration, by majority over layers.
+What tensors say about the configuration goes by majority over layers.
 """
 
 import re
@@ -16,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.checkpoint.stored import FLOATS, StoredTensor, StoredWeights, dtype_name
-from mta_viz.checkpoint.types import parameter_shapes
+from mta_viz.checkpoint.types import FLOATS, StoredTensor, StoredWeights, dtype_name, parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, first_problems
 
@@ -26,43 +24,6 @@ TIED_COPY = "output.tied_module.weight"
 EMBEDDING = "tok_embeddings.weight"
 
 KERNELS = ("kernel_pre", "kernel_post", "head_pre", "head_post")  # what names of kernels and mixing end with
-
-
-def kernel_from_file(tensor: Float[Tensor, "head 1 c_q c_k"]) -> Float[Tensor, "head c_q c_k"]:
-    """Drop the channel axis of a depthwise convolution."""
-    return tensor.squeeze(1)
-
-
-def kernel_to_file(kernel: Float[Tensor, "head c_q c_k"]) -> Float[Tensor, "head 1 c_q c_k"]:
-    """Add the channel axis of a depthwise convolution."""
-    return kernel.unsqueeze(1)
-
-
-def groups_from_file(
-    tensor: Float[Tensor, "group source target"],
-) -> Float[Tensor, "group target source"]:
-    """`head_kernel` is indexed [source, target] within a group: swap."""
-    return tensor.transpose(1, 2).contiguous()
-
-
-def groups_to_file(mixing: Float[Tensor, "group target source"]) -> Float[Tensor, "group source target"]:
-    """The inverse of `groups_from_file`."""
-    return mixing.transpose(1, 2).contiguous()
-
-
-def matrix_from_file(tensor: Float[Tensor, "target source"]) -> Float[Tensor, "1 target source"]:
-    """`wpsm` and `wposm` are linear layers over all heads: one group."""
-    return tensor.unsqueeze(0)
-
-
-def matrix_to_file(mixing: Float[Tensor, "1 target source"]) -> Float[Tensor, "target source"]:
-    """The inverse of `matrix_from_file`."""
-    return mixing.squeeze(0)
-
-
-def unchanged(tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Every other parameter lies in the file as in the model."""
-    return tensor
 
 
 @dataclass(frozen=True)
@@ -74,10 +35,20 @@ class Layout:
     write: Callable[[Tensor], Tensor]
 
 
-SAME = Layout(lambda shape: shape, unchanged, unchanged)
-KERNEL = Layout(lambda shape: (shape[0], 1, *shape[1:]), kernel_from_file, kernel_to_file)
-GROUPS = Layout(lambda shape: shape, groups_from_file, groups_to_file)
-MATRIX = Layout(lambda shape: shape[1:], matrix_from_file, matrix_to_file)
+def _swapped(mixing: Float[Tensor, "group rows columns"]) -> Float[Tensor, "group columns rows"]:
+    return mixing.transpose(1, 2).contiguous()
+
+
+SAME = Layout(lambda shape: shape, lambda tensor: tensor, lambda tensor: tensor)
+# Depthwise convolutions, [head, 1, c_q, c_k]: a channel axis more.
+KERNEL = Layout(
+    lambda shape: (shape[0], 1, *shape[1:]),
+    lambda tensor: tensor.squeeze(1),
+    lambda kernel: kernel.unsqueeze(1),
+)
+GROUPS = Layout(lambda shape: shape, _swapped, _swapped)  # `head_kernel` is [group, source, target]
+# `wpsm` and `wposm` are linear layers over all heads, [target, source]: one group.
+MATRIX = Layout(lambda shape: shape[1:], lambda tensor: tensor.unsqueeze(0), lambda mixing: mixing.squeeze(0))
 
 MODEL_KEYS: dict[str, tuple[str, Layout]] = {
     "embed.weight": (EMBEDDING, SAME),
@@ -101,8 +72,7 @@ BLOCK_KEYS: dict[str, tuple[str, Layout]] = {
     "mlp.w2.weight": ("feed_forward.w2.weight", SAME),
     "mlp.w3.weight": ("feed_forward.w3.weight", SAME),
 }
-HEAD_GROUPS = ("attention.head_kernel", GROUPS)
-HEAD_MATRIX = ("attention.wposm.weight", MATRIX)
+HEAD_GROUPS, HEAD_MATRIX = ("attention.head_kernel", GROUPS), ("attention.wposm.weight", MATRIX)
 
 
 @dataclass(frozen=True)
@@ -116,9 +86,15 @@ class Entry:
 
 def file_entries(config: ModelConfig) -> dict[str, Entry]:
     """Our parameter name -> its place in a Lingua file."""
+    block_keys = BLOCK_KEYS | {"attn.head_post": HEAD_MATRIX if config.mta.head_post_linear else HEAD_GROUPS}
     entries = {}
     for name, shape in parameter_shapes(config).items():
-        key, layout = _place(name, config)
+        if name in MODEL_KEYS:
+            key, layout = MODEL_KEYS[name]
+        else:
+            _, layer, rest = name.split(".", 2)
+            suffix, layout = block_keys[rest]
+            key = f"layers.{layer}.{suffix}"
         entries[name] = Entry(key, layout.shape(shape), layout)
     return entries
 
@@ -126,17 +102,6 @@ def file_entries(config: ModelConfig) -> dict[str, Entry]:
 def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
     """The same for the kernels and head-mixing matrices alone."""
     return {name: entry for name, entry in file_entries(config).items() if name.endswith(KERNELS)}
-
-
-def _place(name: str, config: ModelConfig) -> tuple[str, Layout]:
-    if name in MODEL_KEYS:
-        return MODEL_KEYS[name]
-    _, layer, rest = name.split(".", 2)
-    if rest == "attn.head_post":
-        suffix, layout = HEAD_MATRIX if config.mta.head_post_linear else HEAD_GROUPS
-    else:
-        suffix, layout = BLOCK_KEYS[rest]
-    return f"layers.{layer}.{suffix}", layout
 
 
 def tensor_problems(
@@ -172,10 +137,11 @@ def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[
     if gone:
         named = ", ".join(map(str, gone[:8])) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
         problems.append(f"every tensor of layer {named} is missing; model.n_layers is {config.n_layers}")
-    for key, shape in absent.items():
-        if not key.startswith("layers.") or key.split(".")[1] in there:
-            problems.append(f"{key} is missing; expected a tensor of shape {list(shape)}")
-    return problems
+    return problems + [
+        f"{key} is missing; expected a tensor of shape {list(shape)}"
+        for key, shape in absent.items()
+        if not key.startswith("layers.") or key.split(".")[1] in there
+    ]
 
 
 def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor]) -> list[str]:
@@ -196,9 +162,7 @@ def read_parameters(
 ) -> dict[str, Tensor]:
     """All parameters by our names (or those of `entries`), in memory of their own.
 
-    `progress` gets the fraction of bytes read.
-
-    Raises CheckpointError listing every damaged tensor, and tied copies that differ.
+    `progress` gets the fraction of bytes read. CheckpointError: damaged tensors, tied copies that differ.
     """
     entries = entries or file_entries(config)
     problems: list[str] = []
@@ -241,7 +205,15 @@ def to_file(
     `tied_copy` adds the second name of a tied matrix. Raises CheckpointError when the parameters
     are not exactly those of `config`.
     """
-    _check_state_dict(config, state_dict)
+    shapes = parameter_shapes(config)
+    given = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
+    problems = [
+        f"parameter {name} has shape {given.get(name)}; the configuration calls for {shapes.get(name)}"
+        for name in shapes | given
+        if given.get(name) != shapes.get(name)
+    ]
+    if problems:
+        raise CheckpointError(problems, "The model to write")
     tensors = {
         entry.key: entry.layout.write(state_dict[name].detach()).to("cpu", dtype).contiguous()
         for name, entry in file_entries(config).items()
@@ -251,107 +223,76 @@ def to_file(
     return tensors
 
 
-def _check_state_dict(config: ModelConfig, state_dict: Mapping[str, Tensor]) -> None:
-    shapes = parameter_shapes(config)
-    given = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
-    problems = [
-        f"parameter {name} has shape {given.get(name)}; the configuration calls for {shapes.get(name)}"
-        for name in [*shapes, *(name for name in given if name not in shapes)]
-        if given.get(name) != shapes.get(name)
-    ]
-    if problems:
-        raise CheckpointError(problems, "The model to write")
-
-
 _LAYER_KEY = re.compile(r"layers\.(\d{1,6})\.(.+)")
+
+
+class _Shapes:
+    """Shapes of a file's tensors: by key without its layer (and `attention.`), then by layer."""
+
+    def __init__(self, stored: Mapping[str, StoredTensor]) -> None:
+        self.by_key: dict[str, dict[int, Shape]] = {}
+        for key, tensor in stored.items():
+            if match := _LAYER_KEY.fullmatch(key):
+                of_layers = self.by_key.setdefault(match[2].removeprefix("attention."), {})
+                of_layers[int(match[1])] = tensor.shape
+
+    def layers(self, *keys: str) -> set[int]:
+        """The layers that have a tensor of one of these keys (none given: of any)."""
+        return {layer for key in keys or self.by_key for layer in self.by_key.get(key, {})}
+
+    def sizes(self, axis: int, *keys: str, rank: int | None = None) -> list[int]:
+        """Sizes along an axis of all tensors of these keys that have any (or exactly `rank`) axes."""
+        shapes = (shape for key in keys for shape in self.by_key.get(key, {}).values())
+        return [shape[axis] for shape in shapes if shape and rank in (None, len(shape))]
 
 
 def shape_hints(stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """Field of params.json (or `d_mlp`) -> value the tensors call for, where they call for one."""
-    shapes, n_layers = _by_kind(stored)
-    embedding = stored.get(EMBEDDING)
-    norms = [*shapes.get("attention_norm.weight", []), *shapes.get("ffn_norm.weight", [])]
-    widths = [shape[0] for shape in norms if shape] + (
-        [embedding.shape[-1]] if embedding and embedding.shape else []
-    )
-    found: dict[str, Any] = {
-        "dim": _usual(widths),
-        "n_layers": n_layers or None,
-        "vocab_size": embedding.shape[0] if embedding and embedding.shape else None,
-        "d_mlp": _usual(shape[0] for shape in shapes.get("feed_forward.w1.weight", []) if shape),
+    shapes = _Shapes(stored)
+    embedding = stored[EMBEDDING].shape if EMBEDDING in stored else ()
+    widths = shapes.sizes(0, "attention_norm.weight", "ffn_norm.weight")
+    hints: dict[str, Any] = {
+        "dim": _usual([*widths, *embedding[-1:]]),
+        "n_layers": len(shapes.layers()),
+        "vocab_size": embedding[0] if embedding else None,
+        "d_mlp": _usual(shapes.sizes(0, "feed_forward.w1.weight")),
+        "head_kernel_size": _usual(shapes.sizes(1, "head_kernel", rank=3)),
         **_head_hints(shapes),
-        **_kernel_hints(shapes),
         **(_flag_hints(shapes, stored) if stored else {}),
     }
-    return {field: value for field, value in found.items() if value is not None and _is_usable(value)}
+    for prefix, key in (("", "mta_kernel"), ("after_sm_", "mta_kernel_after_sm")):
+        hints[f"{prefix}query_kernel_size"] = _usual(shapes.sizes(2, key, rank=4))
+        hints[f"{prefix}key_kernel_size"] = _usual(shapes.sizes(3, key, rank=4))
+    # A size of 0 (an empty tensor) describes no model, and would be divided by.
+    usable = {name: value for name, value in hints.items() if type(value) is not int or value >= 1}
+    return {name: value for name, value in usable.items() if value is not None}
 
 
-def _is_usable(value: Any) -> bool:
-    """A size of 0 (an empty tensor) describes no model, and would be divided by."""
-    return type(value) is not int or value >= 1
-
-
-def _by_kind(stored: Mapping[str, StoredTensor]) -> tuple[dict[str, list[Shape]], int]:
-    """Shapes by key without its layer, and the number of layers named."""
-    shapes: dict[str, list[Shape]] = {}
-    layers: set[int] = set()
-    for key, tensor in stored.items():
-        if match := _LAYER_KEY.fullmatch(key):
-            layers.add(int(match[1]))
-            shapes.setdefault(match[2], []).append(tensor.shape)
-    return shapes, len(layers)
-
-
-def _head_hints(shapes: Mapping[str, list[Shape]]) -> dict[str, int | None]:
+def _head_hints(shapes: _Shapes) -> dict[str, int | None]:
     """Head counts show in kernels, mixing and head-wide vectors; a plain model shows none."""
-    rows = {
-        name: _usual(s[0] for s in shapes.get(f"attention.{name}.weight", []) if s) for name in ("wq", "wk")
-    }
-    counts = [
-        *(
-            s[0]
-            for name in ("mta_kernel", "mta_kernel_after_sm")
-            for s in shapes.get(f"attention.{name}", [])
-            if s
-        ),
-        *(s[0] for name in ("wpsm", "wposm") for s in shapes.get(f"attention.{name}.weight", []) if s),
-        *(s[0] * s[1] for s in shapes.get("attention.head_kernel", []) if len(s) == 3),
-    ]
-    d_head = _usual(
-        s[-1] for name in ("subln", "gate") for s in shapes.get(f"attention.{name}.weight", []) if s
-    )
-    n_heads = _usual(counts)
-    if n_heads and not d_head and rows["wq"]:
-        d_head = rows["wq"] // n_heads
-    if d_head and not n_heads and rows["wq"]:
-        n_heads = rows["wq"] // d_head
-    n_kv_heads = rows["wk"] // d_head if rows["wk"] and d_head else None
+    per_head = shapes.sizes(0, "mta_kernel", "mta_kernel_after_sm", "wpsm.weight", "wposm.weight")
+    grouped = zip(*(shapes.sizes(axis, "head_kernel", rank=3) for axis in (0, 1)), strict=True)
+    n_heads = _usual([*per_head, *(groups * size for groups, size in grouped)])
+    d_head = _usual(shapes.sizes(-1, "subln.weight", "gate.weight"))
+    width, kv_width = (_usual(shapes.sizes(0, f"{name}.weight")) for name in ("wq", "wk"))
+    if n_heads and not d_head and width:
+        d_head = width // n_heads
+    if d_head and not n_heads and width:
+        n_heads = width // d_head
+    n_kv_heads = kv_width // d_head if kv_width and d_head else None
     return {"n_heads": n_heads, "head_dim": d_head, "n_kv_heads": n_kv_heads}
 
 
-def _kernel_hints(shapes: Mapping[str, list[Shape]]) -> dict[str, int | None]:
-    hints: dict[str, int | None] = {}
-    for prefix, name in (("", "mta_kernel"), ("after_sm_", "mta_kernel_after_sm")):
-        kernels = [shape for shape in shapes.get(f"attention.{name}", []) if len(shape) == 4]
-        hints[f"{prefix}query_kernel_size"] = _usual(shape[2] for shape in kernels)
-        hints[f"{prefix}key_kernel_size"] = _usual(shape[3] for shape in kernels)
-    groups = [shape for shape in shapes.get("attention.head_kernel", []) if len(shape) == 3]
-    hints["head_kernel_size"] = _usual(shape[1] for shape in groups)
-    return hints
-
-
-def _flag_hints(shapes: Mapping[str, list[Shape]], stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """Options that show by the presence of their tensors."""
-    mixers = ("wpsm.weight", "wposm.weight", "head_kernel")
-    kernels = [key for key in stored if key.endswith((".mta_kernel", ".mta_kernel_after_sm"))]
-    layers = {int(match[1]) for key in kernels if (match := _LAYER_KEY.fullmatch(key))}
-    gate = _usual(shape[0] for shape in shapes.get("attention.gate.weight", []) if shape)
+    with_kernels = shapes.layers("mta_kernel", "mta_kernel_after_sm")
+    gate = _usual(shapes.sizes(0, "gate.weight"))
     return {
-        "use_mta": bool(kernels) or any(f"attention.{name}" in shapes for name in mixers),
-        "mta_layers": tuple(sorted(layers)) if layers else None,
-        "pre_sm_linear_head": "attention.wpsm.weight" in shapes,
-        "post_sm_linear_head": "attention.wposm.weight" in shapes,
-        "group_norm": "attention.subln.weight" in shapes,
+        "use_mta": bool(with_kernels or shapes.layers("wpsm.weight", "wposm.weight", "head_kernel")),
+        "mta_layers": tuple(sorted(with_kernels)) or None,
+        "pre_sm_linear_head": "wpsm.weight" in shapes.by_key,
+        "post_sm_linear_head": "wposm.weight" in shapes.by_key,
+        "group_norm": "subln.weight" in shapes.by_key,
         "add_gating": gate is not None,
         "gate_1d": None if gate is None else gate == 1,
         "weight_tying": "output.weight" not in stored,

@@ -1,22 +1,36 @@
-"""Lingua's consolidated folder: consolidated.pth = {"model": state_dict, ...} beside params.json.
+"""Lingua's two folders: consolidated.pth, and the distributed one (DCP): `.metadata` and `__R_S.distcp`.
 
-Opens and writes the files; names and layouts are layout.py's, params.json is params.py's.
+Reads the model's tensors only and runs nothing of a file; a distributed model is put together in memory.
+Names and layouts are layout.py's, params.json is params.py's.
 """
 
+import io
+import pickle
 import re
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import PARAMS, copied_tokenizer, params_bytes, write_folder
+from mta_viz.checkpoint.files import copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
-from mta_viz.checkpoint.pickles import TooLargeError
-from mta_viz.checkpoint.stored import StoredWeights, has_every_value, stored_in_memory
-from mta_viz.checkpoint.types import Checkpoint
-from mta_viz.errors import FileError
+from mta_viz.checkpoint.pickles import TooLargeError, check_pickle
+from mta_viz.checkpoint.types import (
+    Checkpoint,
+    StoredTensor,
+    StoredWeights,
+    has_every_value,
+    stored_in_memory,
+)
+from mta_viz.errors import CheckpointError, FileError
+from mta_viz.printed import short_repr
 
+T = TypeVar("T")
 WEIGHTS = "consolidated.pth"
 REFUSED = re.compile(r"GLOBAL ([\w.]+)")  # in torch's message: what a pickle names beside tensors
 
@@ -31,9 +45,8 @@ def open_lingua(folder: Path) -> StoredWeights:
     model = loaded.get("model") if isinstance(loaded, dict) else None
     if not isinstance(model, dict):
         found = ", ".join(map(str, loaded)) if isinstance(loaded, dict) else type(loaded).__name__
-        return StoredWeights(
-            {}, (f'{WEIGHTS} has no "model" dict of tensors; it holds: {found[:200]}',), n_bytes
-        )
+        problem = f'{WEIGHTS} has no "model" dict of tensors; it holds: {found[:200]}'
+        return StoredWeights({}, (problem,), n_bytes)
     named = {str(key): value for key, value in model.items()}
     tensors = {key: stored_in_memory(value) for key, value in named.items() if _is_plain(value)}
     unreadable = {
@@ -53,10 +66,8 @@ def _is_plain(value: object) -> bool:
 
 def _reason(error: Exception) -> str:
     if unsafe := REFUSED.search(str(error)):
-        return (
-            f"it holds {unsafe[1]}, which is not a tensor; nothing of it was run. "
-            'Save {"model": state_dict} with tensors only'
-        )
+        remedy = 'nothing of it was run. Save {"model": state_dict} with tensors only'
+        return f"it holds {unsafe[1]}, which is not a tensor; {remedy}"
     if isinstance(error, TooLargeError):
         return f"{error}, which no checkpoint needs; refused"
     if isinstance(error, FileError):
@@ -70,14 +81,238 @@ def write_lingua(folder: Path, checkpoint: Checkpoint, *, overwrite: bool = Fals
     A tied matrix is written under both names, as Lingua does. The folder appears whole or not at
     all. Raises CheckpointError when a file is there already and `overwrite` is false.
     """
-    tensors = to_file(checkpoint.config, checkpoint.state_dict, None, tied_copy=True)
-    tokenizer = copied_tokenizer(checkpoint.tokenizer_name, checkpoint.tokenizer_path, checkpoint.source.path)
-    params = params_bytes(checkpoint.config, checkpoint.tokenizer_name, tokenizer, checkpoint.source.dtype)
+    config, source = checkpoint.config, checkpoint.source
+    model = {"model": to_file(config, checkpoint.state_dict, None, tied_copy=True)}
+    save = partial(torch.save, model)
+    tokenizer = copied_tokenizer(checkpoint.tokenizer_name, checkpoint.tokenizer_path, source.path)
+    write_model(folder, config, WEIGHTS, save, dtype=source.dtype, tokenizer=tokenizer, overwrite=overwrite)
 
-    def fill(target: Path) -> None:
-        torch.save({"model": tensors}, target / WEIGHTS)
-        (target / PARAMS).write_bytes(params)
-        if tokenizer.content is not None:
-            (target / str(tokenizer.written)).write_bytes(tokenizer.content)
 
-    write_folder(folder, fill, overwrite=overwrite)
+METADATA = ".metadata"
+_MOST_METADATA = 256 * door.MIB
+_MODEL_PREFIX = "model."
+_LARGEST = 2**63 - 1  # what a file's place or a shape may count
+_DCP = "torch.distributed.checkpoint.metadata"
+_OF_DCP = (
+    *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
+    *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
+)
+RECORDS = {(_DCP, name) for name in _OF_DCP} | {
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+}
+_PATHS = ("Path", "PosixPath", "WindowsPath", "PurePath", "PurePosixPath", "PureWindowsPath")
+_DTYPES = frozenset(name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype))
+
+
+class Record:
+    """Whatever was pickled under an allowed name: its state, no behaviour."""
+
+    state: Any = None
+
+    def __init__(self, *args: object) -> None:
+        """Accepts any arguments, as a pickle gives them."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __getitem__(self, name: str) -> Any:
+        """A field of the state; CheckpointError when the record has none such."""
+        if not isinstance(self.state, dict) or name not in self.state:
+            raise CheckpointError([f".metadata has a record without {name}; expected torch's own format"])
+        return self.state[name]
+
+
+class _Refused(Exception):
+    """A name outside the list."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in RECORDS:
+            return Record
+        if module in ("pathlib", "pathlib._local") and name in _PATHS:
+            return PurePosixPath
+        if (module, name) == ("torch", "Size"):
+            return tuple
+        if module == "torch" and name in _DTYPES:
+            return getattr(torch, name)
+        raise _Refused(f"{module}.{name}")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One rank's rows of a tensor, from `start` on: `length` bytes at `offset` of `file`."""
+
+    start: int
+    shape: tuple[int, ...]
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class CutTensor:
+    """A tensor over all ranks: full shape, dtype, and its non-empty pieces in the order of their rows."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    pieces: tuple[Piece, ...]
+
+
+def read_metadata(content: bytes, prefix: str) -> tuple[dict[str, CutTensor], dict[str, str]]:
+    """(tensors by name without `prefix`, problems of others likewise); CheckpointError for a damaged file."""
+    metadata = _unpickled(content)
+    stored = {
+        (_text(_record(index)["fqn"]), _offsets(_table(index.state).get("offset"))): _record(info)
+        for index, info in _table(metadata["storage_data"]).items()
+    }
+    tensors: dict[str, CutTensor] = {}
+    problems: dict[str, str] = {}
+    for name, entry in _table(metadata["state_dict_metadata"]).items():
+        if isinstance(name, str) and name.startswith(prefix):
+            try:
+                tensors[name.removeprefix(prefix)] = _cut_tensor(name, entry, stored)
+            except CheckpointError as error:
+                problems[name.removeprefix(prefix)] = error.problems[0]
+    return tensors, problems
+
+
+def _unpickled(content: bytes) -> Record:
+    try:
+        check_pickle(content)
+        return _record(_Unpickler(io.BytesIO(content)).load())
+    except CheckpointError:
+        raise
+    except _Refused as error:
+        problem = f"names {error}, which no checkpoint needs; refused, and nothing of it was run"
+    except TooLargeError as error:
+        problem = f"cannot be read: {error}, which no checkpoint needs; refused"
+    except Exception:  # a damaged pickle raises almost anything
+        problem = "is cut short or damaged; copy it again"
+    raise CheckpointError([f"{METADATA} {problem}"])
+
+
+def _cut_tensor(name: str, entry: Any, stored: dict[Any, Record]) -> CutTensor:
+    if not isinstance(entry, Record) or not isinstance(entry.state, dict) or "size" not in entry.state:
+        raise CheckpointError([f"{name} is no tensor in .metadata; expected one"])
+    shape = _offsets(entry["size"])
+    properties = entry["properties"]
+    state = properties.state if isinstance(properties, Record) else None
+    if not (isinstance(state, tuple) and state and isinstance(state[0], torch.dtype)):
+        raise CheckpointError([f"{name} has no dtype in .metadata"])
+    pieces = []
+    for chunk in map(_record, _expected(entry["chunks"], list, "a list of pieces")):
+        offsets, sizes = _offsets(chunk["offsets"]), _offsets(chunk["sizes"])
+        if 0 in sizes:  # a rank without rows
+            continue
+        if len(sizes) != len(shape) or any(offsets[1:]) or sizes[1:] != shape[1:]:
+            raise CheckpointError([f"{name} is cut along a dimension other than 0, which is not supported"])
+        pieces.append(_piece(name, offsets, sizes, stored))
+    pieces.sort(key=lambda piece: piece.start)
+    row = 0  # the pieces must follow one another from row 0 to the last, without gap or overlap
+    for piece in pieces:
+        if piece.start != row:
+            raise CheckpointError([f"{name}: its pieces leave out or repeat rows near row {row}"])
+        row += piece.shape[0] if piece.shape else 1
+    if row != (shape[0] if shape else 1):
+        missing = "is a .distcp file missing?"
+        raise CheckpointError([f"{name}: its pieces hold {row} rows of {shape[0]}; {missing}"])
+    return CutTensor(shape, state[0], tuple(pieces))
+
+
+def _piece(name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], stored: dict[Any, Record]) -> Piece:
+    info = stored.get((name, offsets))
+    if info is None:
+        raise CheckpointError([f"{name}: .metadata does not say where the piece at {list(offsets)} lies"])
+    if _table(info.state).get("transform_descriptors"):
+        raise CheckpointError([f"{name} is stored transformed (compressed?), which is not supported"])
+    file, offset, length = _text(info["relative_path"]), info["offset"], info["length"]
+    if PurePosixPath(file).name != file or "\\" in file or "\0" in file:
+        raise CheckpointError([f"{name} lies in {short_repr(file)}, outside the folder; refused"])
+    whole = type(offset) is int and type(length) is int
+    if not (whole and 0 <= offset <= _LARGEST and 0 < length <= _LARGEST):
+        place = f"offset {short_repr(offset)} of length {short_repr(length)}"
+        raise CheckpointError([f"{name} has a piece at {place}"])
+    return Piece(offsets[0] if offsets else 0, sizes, file, offset, length)
+
+
+def _offsets(value: Any) -> tuple[int, ...]:
+    sizes = _expected(() if value is None else value, tuple, "a shape")
+    if all(type(size) is int and 0 <= size <= _LARGEST for size in sizes):
+        return sizes
+    raise CheckpointError([f".metadata has {short_repr(value)} where a shape was expected"])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(_expected(value, PurePosixPath, "a name"))
+
+
+def _record(value: Any) -> Record:
+    return _expected(value, Record, "one of torch's records")
+
+
+def _table(value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise CheckpointError([".metadata lacks its table of tensors; copy it again"])
+    return value
+
+
+def _expected(value: Any, kind: type[T], what: str) -> T:
+    """The value, of that kind; another is cut short, since writing out a nested one may take forever."""
+    if not isinstance(value, kind):
+        raise CheckpointError([f".metadata has {short_repr(value)} where {what} was expected"])
+    return value
+
+
+def open_dcp(folder: Path) -> StoredWeights:
+    """The model's tensors of all ranks. Missing or short .distcp files are among the problems."""
+    n_bytes = sum(file.stat().st_size for file in folder.glob("*.distcp"))
+    try:
+        content = door.read_bytes(folder / METADATA, _MOST_METADATA)
+        cut, unreadable = read_metadata(content, _MODEL_PREFIX)
+    except FileError as error:
+        hidden = "is missing; without it the .distcp files cannot be read: copy hidden files too"
+        return StoredWeights({}, (f"{METADATA} {hidden}" if error.missing else error.of(METADATA),), n_bytes)
+    except CheckpointError as error:
+        return StoredWeights({}, error.problems, n_bytes)
+    problems = _file_problems(folder, cut)
+    if not cut and not unreadable:
+        problems = [f"{METADATA} lists no tensor of a model; expected names such as model.norm.weight"]
+    tensors = {
+        key: StoredTensor(tensor.shape, tensor.dtype, partial(_read, folder, key, tensor))
+        for key, tensor in cut.items()
+    }
+    return StoredWeights(tensors, tuple(problems), n_bytes, unreadable)
+
+
+def _file_problems(folder: Path, cut: Mapping[str, CutTensor]) -> list[str]:
+    """Files that are absent, or end before a piece that should lie in them."""
+    needed: dict[str, int] = {}
+    for piece in (piece for tensor in cut.values() for piece in tensor.pieces):
+        needed[piece.file] = max(needed.get(piece.file, 0), piece.offset + piece.length)
+    problems = []
+    for name, end in sorted(needed.items()):
+        file = folder / name
+        if not file.is_file():
+            problems.append(f"{name} is missing; copy it from the run")
+        elif (there := file.stat().st_size) < end:
+            problems.append(f"{name} has {there:,} bytes; expected at least {end:,}: copy it again")
+    return problems
+
+
+def _read(folder: Path, key: str, tensor: CutTensor) -> Tensor:
+    parts = []
+    for piece in tensor.pieces:
+        try:
+            with door.opened(folder / piece.file) as opened:
+                opened.seek(piece.offset)
+                value = door.load_torch(opened.read(piece.length))
+        except Exception as error:  # torch raises many kinds for damaged bytes
+            problem = f"{key}: its piece in {piece.file} is damaged; copy the file again"
+            raise CheckpointError([problem]) from error
+        fits = isinstance(value, Tensor) and (tuple(value.shape), value.dtype) == (piece.shape, tensor.dtype)
+        if not fits or not has_every_value(value):
+            raise CheckpointError([f"{key}: its piece in {piece.file} is not the tensor .metadata describes"])
+        parts.append(value.detach())
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -8,20 +8,22 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import dcp, door, lingua, native
-from mta_viz.checkpoint import native as kernels_only
+from mta_viz.checkpoint import door, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
 
-_CONSOLIDATED = "consolidated"
-_FILES = (PARAMS, native.WEIGHTS, lingua.WEIGHTS, dcp.METADATA, kernels_only.KERNELS)
+_WEIGHTS: dict[Format, str] = {
+    "native": native.WEIGHTS,
+    "lingua": lingua.WEIGHTS,
+    "dcp": lingua.METADATA,
+    "kernels": native.KERNELS,
+}
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
-    f"{native.WEIGHTS}, {lingua.WEIGHTS} or {dcp.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{kernels_only.KERNELS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and "
-    "so on"
+    f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
+    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and so on"
 )
 
 
@@ -36,11 +38,8 @@ class Location:
 
 
 def locate(path: Path, step: int | None = None) -> Location:
-    """The checkpoint at `path`: its folder, a file in it, or a run folder (the last step unless `step`).
-
-    Raises CheckpointError saying what was looked for.
-    """
-    folder = path.parent if path.name in _FILES else path
+    """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError."""
+    folder = path.parent if path.name in (PARAMS, *_WEIGHTS.values()) else path
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
@@ -55,15 +54,18 @@ def locate(path: Path, step: int | None = None) -> Location:
 
 
 def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
-    """The checkpoint in exactly this folder, or None.
-
-    Raises CheckpointError for a step it lacks, and OSError.
-    """
+    """The checkpoint in exactly this folder, or None; CheckpointError for a step it lacks, and OSError."""
     direct, steps = _weights_format(folder), _step_folders(folder)
     if direct is None and steps:
-        return _choose_step(folder, steps, step)
-    if direct is None and (folder / _CONSOLIDATED / lingua.WEIGHTS).is_file():
-        folder, direct = folder / _CONSOLIDATED, "lingua"
+        chosen = max(steps) if step is None else step
+        if chosen not in steps:
+            offered = ", ".join(map(str, steps))
+            raise CheckpointError([f"it has no step {step}; its steps are {offered}"], printable(folder))
+        if (of_step := _weights_format(steps[chosen])) is None:
+            raise CheckpointError([f"step {chosen} has gone; choose another"], printable(folder))
+        return Location(steps[chosen], of_step, chosen, tuple(steps))
+    if direct is None and (folder / "consolidated" / lingua.WEIGHTS).is_file():
+        folder, direct = folder / "consolidated", "lingua"
     if direct is None and (folder / PARAMS).is_file():
         direct = "params"
     if direct is None:
@@ -75,46 +77,26 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
 
 
 def _weights_format(folder: Path) -> Format | None:
-    if (folder / native.WEIGHTS).is_file():
-        return "native"
-    if (folder / lingua.WEIGHTS).is_file():
-        return "lingua"
-    if (folder / dcp.METADATA).is_file() or any(folder.glob("*.distcp")):
-        return "dcp"
-    if (folder / kernels_only.KERNELS).is_file():
-        return "kernels"
+    for weights_format, name in _WEIGHTS.items():
+        if (folder / name).is_file() or (weights_format == "dcp" and any(folder.glob("*.distcp"))):
+            return weights_format
     return None
 
 
 def _step_folders(folder: Path) -> dict[int, Path]:
-    """Step -> its folder, in a run folder or its `checkpoints` folder; unfinished steps are left out."""
+    """Step -> its folder, in order, in a run folder or its `checkpoints` folder; no unfinished ones."""
     base = folder / STEPS if (folder / STEPS).is_dir() else folder
-    numbered = [entry for entry in base.iterdir() if _STEP_NAME.fullmatch(entry.name) and entry.is_dir()]
-    return {int(entry.name): entry for entry in sorted(numbered) if _is_complete(entry)}
-
-
-def _is_complete(folder: Path) -> bool:
-    """`.metadata` is written last: pieces without it are a save that was interrupted."""
-    return _weights_format(folder) in ("native", "lingua", "kernels") or (folder / dcp.METADATA).is_file()
-
-
-def _choose_step(folder: Path, steps: dict[int, Path], step: int | None) -> Location:
-    chosen = max(steps) if step is None else step
-    if chosen not in steps:
-        offered = ", ".join(map(str, sorted(steps)))
-        raise CheckpointError([f"it has no step {chosen}; its steps are {offered}"], printable(folder))
-    weights_format = _weights_format(steps[chosen])
-    if weights_format is None:
-        raise CheckpointError([f"step {chosen} has gone; choose another"], printable(folder))
-    return Location(steps[chosen], weights_format, chosen, tuple(sorted(steps)))
+    numbered = (entry for entry in sorted(base.iterdir()) if _STEP_NAME.fullmatch(entry.name))
+    # `.metadata` is written last: pieces without it are a save that was interrupted.
+    complete = (entry for entry in numbered if any((entry / name).is_file() for name in _WEIGHTS.values()))
+    return dict(sorted((int(entry.name), entry) for entry in complete))
 
 
 def run_steps(folder: Path) -> tuple[Location, ...]:
     """The finished steps, in order, of the run that `folder` is one step of; empty when it is none."""
     if not _STEP_NAME.fullmatch(folder.name):
         return ()
-    found = sorted(_step_folders(folder.parent).items())
-    formats = ((step, where, _weights_format(where)) for step, where in found)
+    formats = [(step, where, _weights_format(where)) for step, where in _step_folders(folder.parent).items()]
     return tuple(Location(where, kind, step) for step, where, kind in formats if kind is not None)
 
 
@@ -140,27 +122,18 @@ def sha256(path: Path | str) -> str:
     """
     path = Path(path)
     try:
-        digests = sorted(_file_digest(file) for file in _weight_files(path))
+        files = [path]
+        if not path.is_file():
+            location = locate(path)
+            if location.format == "params":
+                raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
+            pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
+            weights = location.folder / _WEIGHTS[location.format]
+            files = [weights, *(pieces if location.format == "dcp" else ())]
+        digests = []
+        for file in files:
+            with door.opened(file) as opened:
+                digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
     except (FileError, OSError) as error:
         raise CheckpointError([str(error)], printable(path)) from error
-    if len(digests) == 1:
-        return digests[0]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def _weight_files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    location = locate(path)
-    if location.format == "dcp":
-        pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # reading a pipe would wait for ever
-        return [location.folder / dcp.METADATA, *pieces]
-    names = {"native": native.WEIGHTS, "lingua": lingua.WEIGHTS, "kernels": kernels_only.KERNELS}
-    if location.format not in names:
-        raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
-    return [location.folder / names[location.format]]
-
-
-def _file_digest(file: Path) -> str:
-    with door.opened(file) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()

@@ -5,18 +5,18 @@ inside `model` or `model.mta` that is not known here is a fault. Faults are coll
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from mta_viz.config import Gate, ModelConfig, MTAOptions, PadKey
+from mta_viz.config import Gate, ModelConfig, MTAOptions
 from mta_viz.errors import ConfigError, first_problems
 
 LARGEST = 2**31 - 1
 
 
 class FieldReader:
-    """Takes typed values out of one JSON object.
+    """Takes typed values out of one JSON object; one that is absent or null has every field at its default.
 
     `stand_ins` gives, for a field at fault, the value that the tensors beside the file call for;
     reading goes on with it (else with the default), so that later checks still mean something.
@@ -27,50 +27,40 @@ class FieldReader:
         self.where, self.stand_ins = where, stand_ins
         self.problems: list[str] = []
         self.seen: set[str] = set()
-        self.block: dict[str, Any] = {}
-        if isinstance(block, dict):
-            self.block = block
-        else:
+        self.block: dict[str, Any] = block if isinstance(block, dict) else {}
+        if not isinstance(block, dict | None):
             self.problems.append(f"{where} is {show(block)}; expected a JSON object")
 
-    def whole(self, name: str, default: int | None, *, low: int = 1, high: int = LARGEST) -> int | None:
-        """A whole number from `low` to `high`; null only where the default is None."""
-        value = self._take(name, default)
-        if value is None and default is None:
-            return None
-        if type(value) is int and low <= value <= high:
+    def anything(self, name: str, default: Any = None) -> Any:
+        """The value as it is."""
+        self.seen.add(name)
+        return self.block.get(name, default)
+
+    def checked(self, name: str, default: Any, fits: Callable[[Any], bool], expected: str) -> Any:
+        """The value if it `fits`; null only where the default is None."""
+        value = self.anything(name, default)
+        if (value is None and default is None) or fits(value):
             return value
-        return self.fault(name, value, f"a whole number from {low} to {high}", default)
+        return self.fault(name, value, expected, default)
 
-    def positive(self, name: str, default: float | None, *, high: float = 1e12) -> float | None:
-        """A finite number above 0; null only where the default is None."""
-        value = self._take(name, default)
-        if value is None and default is None:
-            return None
-        if type(value) in (int, float) and 0 < value <= high:
-            return float(value)
-        return self.fault(name, value, f"a number above 0, up to {high:g}", default)
+    def whole(self, name: str, default: int | None, *, low: int = 1, high: int = LARGEST) -> Any:
+        """A whole number from `low` to `high`."""
+        expected = f"a whole number from {low} to {high}"
+        return self.checked(name, default, lambda v: type(v) is int and low <= v <= high, expected)
 
-    def flag(self, name: str, default: bool) -> bool:
+    def positive(self, name: str, default: float | None, *, high: float = 1e12) -> Any:
+        """A finite number above 0, as a float."""
+        expected = f"a number above 0, up to {high:g}"
+        value = self.checked(name, default, lambda v: type(v) in (int, float) and 0 < v <= high, expected)
+        return None if value is None else float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
         """true or false."""
-        value = self._take(name, default)
-        return value if isinstance(value, bool) else self.fault(name, value, "true or false", default)
-
-    def word(self, name: str, default: str, choices: tuple[str, ...]) -> str:
-        """One of a few words."""
-        value = self._take(name, default)
-        if isinstance(value, str) and value in choices:
-            return value
-        return self.fault(name, value, " or ".join(map(show, choices)), default)
+        return self.checked(name, default, lambda value: isinstance(value, bool), "true or false")
 
     def text(self, name: str) -> str | None:
         """Any string, or null."""
-        value = self._take(name, None)
-        return value if value is None or isinstance(value, str) else self.fault(name, value, "a string", None)
-
-    def anything(self, name: str) -> Any:
-        """The value as it is (null when absent)."""
-        return self._take(name, None)
+        return self.checked(name, None, lambda value: isinstance(value, str), "a string")
 
     def fault(self, name: str, value: object, expected: str, default: Any) -> Any:
         """Note a fault of a field and give the value to go on with."""
@@ -82,17 +72,13 @@ class FieldReader:
 
     def refuse_unknown(self, ignored: frozenset[str]) -> None:
         """Every name that was neither asked for nor is known to be without effect is a fault."""
-        unknown = [name for name in self.block if name not in self.seen and name not in ignored]
-        told = [
-            f"{self.where}.{show(name)[1:-1]} ({show(self.block[name])}) is not a field this program "
+        unknown = [
+            f"{self.where}.{show(name)[1:-1]} ({show(value)}) is not a field this program "
             "knows; it might change the computation. Remove it if it does not"
-            for name in unknown
+            for name, value in self.block.items()
+            if name not in self.seen and name not in ignored
         ]
-        self.problems += first_problems(told, f"fields of {self.where} this program does not know")
-
-    def _take(self, name: str, default: Any) -> Any:
-        self.seen.add(name)
-        return self.block.get(name, default)
+        self.problems += first_problems(unknown, f"fields of {self.where} this program does not know")
 
 
 def show(value: object) -> str:
@@ -105,32 +91,30 @@ def show(value: object) -> str:
 
 
 def read_mta_block(mta: FieldReader, n_heads: int, n_layers: int, notes: list[str]) -> MTAOptions:
-    """Options of `model.mta`; layers outside the model go into `notes`.
-
-    Without `use_mta` there are no kernels and no mixing; norm, gate and scales still act.
-    """
-    use_mta = mta.flag("use_mta", False)
-    pad_key = mta.word("pad_key", "both", ("both", "left", "right"))
+    """Options of `model.mta`. Without `use_mta` no kernels and no mixing; norm, gate and scales still act."""
+    use_mta = mta.flag("use_mta")
+    words = ("both", "left", "right")
+    pad_key = mta.checked("pad_key", "both", lambda word: word in words, " or ".join(map(show, words)))
     pre = _kernel(mta, "", 1, pad_key, use_mta)
     post = _kernel(mta, "after_sm_", None, pad_key, use_mta)
     layers = _layers(mta, n_layers, notes)
-    head_pre = mta.flag("pre_sm_linear_head", False)
+    head_pre = mta.flag("pre_sm_linear_head")
     group, linear = _head_post(mta, n_heads, use_mta)
-    gate = "1d" if mta.flag("gate_1d", True) else "dd"
+    gate: Gate = "1d" if mta.flag("gate_1d", True) else "dd"
     # Once reported, an even width must not stop other checks: "left" takes any, and no shape depends on it.
     even = any(kernel and kernel[1] % 2 == 0 for kernel in (pre, post)) and mta.problems
     return MTAOptions(
         pre_kernel=pre,
         post_kernel=post,
-        pad_key=cast(PadKey, "left" if even and pad_key == "both" else pad_key),
+        pad_key="left" if even and pad_key == "both" else pad_key,
         mta_layers=layers if use_mta else None,
         head_pre=head_pre and use_mta,
         head_post_group=group,
         head_post_linear=linear,
-        group_norm=mta.flag("group_norm", False),
-        depth_scale=mta.flag("layer_norm_rescale", False),
-        gate=cast(Gate, gate) if mta.flag("add_gating", False) else None,
-        scale_block_norms=mta.flag("curse_norm", False),
+        group_norm=mta.flag("group_norm"),
+        depth_scale=mta.flag("layer_norm_rescale"),
+        gate=gate if mta.flag("add_gating") else None,
+        scale_block_norms=mta.flag("curse_norm"),
     )
 
 
@@ -139,23 +123,18 @@ def _kernel(
 ) -> tuple[int, int] | None:
     """(c_q, c_k), or None where either size is null."""
     names = (f"{prefix}query_kernel_size", f"{prefix}key_kernel_size")
-    sizes = [_nullable(mta, name, default) for name in names]
+    # Either may be null whatever its default is.
+    defaults = (None if mta.block.get(name, default) is None else default for name in names)
+    sizes = [mta.whole(name, size) for name, size in zip(names, defaults, strict=True)]
     if not use_mta or sizes[0] is None or sizes[1] is None:
         return None
     if pad_key == "both" and sizes[1] % 2 == 0:
         sizes[1] = mta.fault(names[1], sizes[1], 'an odd number, since pad_key is "both"', sizes[1])
-    return sizes[0], cast(int, sizes[1])
-
-
-def _nullable(mta: FieldReader, name: str, default: int | None) -> int | None:
-    """A size that may be null whatever its default is."""
-    if name in mta.block and mta.block[name] is None:
-        default = None
-    return mta.whole(name, default)
+    return sizes[0], sizes[1]
 
 
 def _head_post(mta: FieldReader, n_heads: int, use_mta: bool) -> tuple[int | None, bool]:
-    group, linear = mta.whole("head_kernel_size", None), mta.flag("post_sm_linear_head", False)
+    group, linear = mta.whole("head_kernel_size", None), mta.flag("post_sm_linear_head")
     if not use_mta:
         return None, False
     if group is not None and n_heads % group:
@@ -178,7 +157,7 @@ def _layers(mta: FieldReader, n_layers: int, notes: list[str]) -> tuple[int, ...
         listed = sorted({int(item) for item in value.split(",")})
     except (AttributeError, ValueError):
         expected = 'a comma list of layers counted from 0, such as "1,3"'
-        return cast("tuple[int, ...] | None", mta.fault("mta_layers", value, expected, None))
+        return mta.fault("mta_layers", value, expected, None)
     outside = [layer for layer in listed if not 0 <= layer < n_layers]
     if outside:
         names = ", ".join(map(str, outside))
@@ -237,18 +216,21 @@ class Parsed:
 def parse_params(
     params: object, *, vocab_size: int | None, stand_ins: Mapping[str, Any] | None = None
 ) -> Parsed:
-    """Everything params.json says, faults included; never raises.
-
-    `stand_ins` maps field names to the values that the tensors call for; they replace fields at fault.
-    """
+    """Everything params.json says; `stand_ins`, what the tensors call for, replace fields at fault."""
     if not isinstance(params, dict) or not isinstance(params.get("model"), dict):
         return Parsed(None, ('params.json has no "model" object; expected Lingua\'s {"model": {...}, ...}',))
     stand_ins = stand_ins or {}
     model = FieldReader(params["model"], "model", stand_ins)
-    mta = FieldReader(_object(model.anything("mta")), "model.mta", stand_ins)
-    tokenizer, distributed, data = _other_blocks(params)
+    mta = FieldReader(model.anything("mta"), "model.mta", stand_ins)
+    data = FieldReader(params.get("data"), "data", {})
+    tokenizer = FieldReader(data.anything("tokenizer"), "data.tokenizer", {})
+    distributed = FieldReader(params.get("distributed"), "distributed", {})
     notes: list[str] = []
-    n_ctx = _trained_length(model, data, notes)
+    seq_len = data.whole("seq_len", None)
+    n_ctx = model.whole("max_seqlen", seq_len or 1024)
+    if seq_len is not None and seq_len != n_ctx:
+        taken = "the first is taken as trained length"
+        notes.append(f"model.max_seqlen is {n_ctx}, data.seq_len {seq_len}; {taken}")
     sizes = _sizes(model, vocab_size)
     options = read_mta_block(mta, sizes["n_heads"], sizes["n_layers"], notes)
     model.refuse_unknown(TRAINING_ONLY)
@@ -256,60 +238,34 @@ def parse_params(
     name, path = tokenizer.text("name"), tokenizer.text("path")
     dtype = MODEL_DTYPES.get(str(distributed.anything("model_dtype")))
     problems = [p for reader in (model, mta, data, tokenizer, distributed) for p in reader.problems]
-    config = _build(problems, dict(**sizes, n_ctx=n_ctx, mta=options))
-    return Parsed(config, tuple(problems), tuple(notes), name, path, dtype)
-
-
-def _other_blocks(params: dict[str, Any]) -> tuple[FieldReader, FieldReader, FieldReader]:
-    data = FieldReader(_object(params.get("data")), "data", {})
-    tokenizer = FieldReader(_object(data.anything("tokenizer")), "data.tokenizer", {})
-    return tokenizer, FieldReader(_object(params.get("distributed")), "distributed", {}), data
-
-
-def _object(value: object) -> object:
-    """A block that is absent or null has every field at its default."""
-    return {} if value is None else value
-
-
-def _build(problems: list[str], values: dict[str, Any]) -> ModelConfig | None:
-    """The configuration; None (and a problem, when there was none) if there is no such model."""
     try:
-        return ModelConfig(**values)
+        config = ModelConfig(**sizes, n_ctx=n_ctx, mta=options)
     except ConfigError as error:
-        if not problems:
-            problems += error.problems
-        return None
-
-
-def _trained_length(model: FieldReader, data: FieldReader, notes: list[str]) -> int:
-    seq_len = data.whole("seq_len", None)
-    n_ctx = model.whole("max_seqlen", seq_len or 1024)
-    if seq_len is not None and seq_len != n_ctx:
-        notes.append(
-            f"model.max_seqlen is {n_ctx}, data.seq_len {seq_len}; the first is taken as trained length"
-        )
-    return cast(int, n_ctx)
+        config, problems = None, problems or [*error.problems]
+    return Parsed(config, tuple(problems), tuple(notes), name, path, dtype)
 
 
 def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
     """Every size of `ModelConfig`, and the flags that are not multi-token attention's."""
     if (window := model.anything("sliding_window")) is not None:
-        model.problems.append(
-            f"model.sliding_window is {show(window)}; expected null: windowed attention is not supported"
-        )
-    d_model = cast(int, model.whole("dim", 512))
+        expected = "expected null: windowed attention is not supported"
+        model.problems.append(f"model.sliding_window is {show(window)}; {expected}")
+    d_model = model.whole("dim", 512)
     n_heads, n_kv_heads, d_head = _heads(model, d_model)
+    n_layers, faults = model.whole("n_layers", 8, high=MOST_LAYERS), len(model.problems)
+    factor, multiple = model.positive("ffn_dim_multiplier", None, high=1e6), model.whole("multiple_of", 256)
+    hinted = model.stand_ins.get("d_mlp") if len(model.problems) > faults else None
     return {
         "d_model": d_model,
-        "n_layers": model.whole("n_layers", 8, high=MOST_LAYERS),
+        "n_layers": n_layers,
         "n_heads": n_heads,
         "n_kv_heads": n_kv_heads,
         "d_head": d_head,
-        "d_mlp": _mlp_width(model, d_model),
+        "d_mlp": hinted or mlp_width(d_model, factor, multiple),
         "vocab_size": _vocab_size(model, vocab_size),
         "norm_eps": model.positive("norm_eps", 1e-5),
         "rope_theta": model.positive("rope_theta", 10000.0),
-        "tied": model.flag("weight_tying", False),
+        "tied": model.flag("weight_tying"),
     }
 
 
@@ -319,65 +275,54 @@ def _heads(model: FieldReader, d_model: int) -> tuple[int, int, int]:
     if n_heads is None and d_head is None:
         n_heads = model.fault("n_heads", None, "a whole number (or model.head_dim)", 1)
     if d_head is None:
-        d_head = d_model // cast(int, n_heads)
-        if d_model % cast(int, n_heads) or d_head % 2:
+        d_head = d_model // n_heads
+        if d_model % n_heads or d_head % 2:
             expected = f"a divisor of model.dim {d_model} with an even quotient (the head width)"
             n_heads = model.fault("n_heads", n_heads, expected, n_heads)
-            d_head = model.stand_ins.get("head_dim") or d_model // cast(int, n_heads)
+            d_head = model.stand_ins.get("head_dim") or d_model // n_heads
     elif d_head % 2 or (n_heads is None and d_model % d_head):
         whole = "" if n_heads else f" that divides model.dim {d_model}"
         d_head = model.fault("head_dim", d_head, f"an even number{whole}", d_head)
-    n_heads = n_heads or max(1, d_model // cast(int, d_head))
+    n_heads = n_heads or max(1, d_model // d_head)
     n_kv_heads = model.whole("n_kv_heads", None) or n_heads
     if n_heads % n_kv_heads:
         n_kv_heads = model.fault("n_kv_heads", n_kv_heads, f"a divisor of n_heads {n_heads}", n_heads)
-    return n_heads, n_kv_heads, cast(int, d_head)
-
-
-def _mlp_width(model: FieldReader, d_model: int) -> int:
-    faults = len(model.problems)
-    factor = model.positive("ffn_dim_multiplier", None, high=1e6)
-    multiple = cast(int, model.whole("multiple_of", 256))
-    if len(model.problems) > faults and (width := model.stand_ins.get("d_mlp")):
-        return cast(int, width)
-    return mlp_width(d_model, factor, multiple)
+    return n_heads, n_kv_heads, d_head
 
 
 def mlp_width(d_model: int, factor: float | None, multiple_of: int) -> int:
     """Lingua's feed-forward width: 8/3 of the model width, times `factor`, rounded up."""
-    width = 8 * d_model // 3
-    if factor is not None:
-        width = int(factor * width)
+    width = 8 * d_model // 3 if factor is None else int(factor * (8 * d_model // 3))
     return -(-width // multiple_of) * multiple_of
 
 
 def _vocab_size(model: FieldReader, vocab_size: int | None) -> int:
     declared = model.whole("vocab_size", -1, low=-1)
     if declared == 0:
-        return cast(int, model.fault("vocab_size", 0, "a whole number of at least 1, or -1", 1))
+        return model.fault("vocab_size", 0, "a whole number of at least 1, or -1", 1)
     if declared != -1:
-        return cast(int, declared)
+        return declared
     if vocab_size is not None:
         return vocab_size
-    expected = (
-        "a size: -1 means the tokenizer's, and no tokenizer is here. Give the tokenizer file or the size"
-    )
-    return cast(int, model.fault("vocab_size", -1, expected, 1))
+    means = "-1 means the tokenizer's, and no tokenizer is here. Give the tokenizer file or the size"
+    return model.fault("vocab_size", -1, f"a size: {means}", 1)
 
 
 def params_from_config(
     config: ModelConfig, tokenizer_name: str | None, tokenizer_path: str | None
 ) -> dict[str, Any]:
     """params.json of a model: every field written, so that no reader falls back on a default."""
-    factor, multiple = _mlp_fields(config)
+    # Half a unit more than asked: int() then cuts to d_mlp whatever the rounding of the quotient.
+    factor = (config.d_mlp + 0.5) / (8 * config.d_model // 3)
+    sizes = [size for size in (256, 64, 16, 1) if mlp_width(config.d_model, None, size) == config.d_mlp]
     model = {
         "dim": config.d_model,
         "n_layers": config.n_layers,
         "head_dim": config.d_head,
         "n_heads": config.n_heads,
         "n_kv_heads": config.n_kv_heads,
-        "ffn_dim_multiplier": factor,
-        "multiple_of": multiple,
+        "ffn_dim_multiplier": None if sizes else factor,
+        "multiple_of": sizes[0] if sizes else 1,
         "norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,
         "max_seqlen": config.n_ctx,
@@ -388,12 +333,3 @@ def params_from_config(
     }
     tokenizer = {"name": tokenizer_name, "path": tokenizer_path}
     return {"model": model, "data": {"seq_len": config.n_ctx, "tokenizer": tokenizer}}
-
-
-def _mlp_fields(config: ModelConfig) -> tuple[float | None, int]:
-    """(ffn_dim_multiplier, multiple_of) that give exactly `config.d_mlp`."""
-    for multiple in (256, 64, 16, 1):
-        if mlp_width(config.d_model, None, multiple) == config.d_mlp:
-            return None, multiple
-    # Half a unit more than asked: int() then cuts to d_mlp whatever the rounding of the quotient.
-    return (config.d_mlp + 0.5) / (8 * config.d_model // 3), 1

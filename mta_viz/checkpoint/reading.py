@@ -1,19 +1,15 @@
 """Any checkpoint path -> `Checkpoint` or `Summary`: the one door to all formats.
 
 Finds the format, puts together what params.json, the tokenizer and the weights file say, and
-reports every fault of a broken folder in one error. Never writes.
-
-Which checkpoints lie in the folders a user gave: names and summaries, no weights read.
+reports every fault of a broken folder in one error. Finds the checkpoints in a user's folders. Never writes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mta_viz.checkpoint import dcp, door, lingua, native
-from mta_viz.checkpoint import native as kernels_only
+from mta_viz.checkpoint import door, lingua, native
 from mta_viz.checkpoint.files import PARAMS, read_params
 from mta_viz.checkpoint.layout import (
     file_entries,
@@ -24,18 +20,25 @@ from mta_viz.checkpoint.layout import (
 )
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
-from mta_viz.checkpoint.stored import StoredWeights, common_dtype, dtype_notes, printable_weights
-from mta_viz.checkpoint.types import Checkpoint, Format, Source, Summary
+from mta_viz.checkpoint.types import (
+    Checkpoint,
+    Format,
+    Source,
+    StoredWeights,
+    Summary,
+    common_dtype,
+    dtype_name,
+)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 
 _OPEN: Mapping[Format, Callable[[Path], StoredWeights]] = {
-    "native": native.open_native,
+    "native": lambda folder: native.open_safetensors(folder / native.WEIGHTS),
     "lingua": lingua.open_lingua,
-    "dcp": dcp.open_dcp,
-    "kernels": kernels_only.open_kernels,
+    "dcp": lingua.open_dcp,
+    "kernels": lambda folder: native.open_safetensors(folder / native.KERNELS),
 }
 _ENTRIES = {"kernels": kernel_entries}  # formats that hold less than all parameters
 
@@ -56,22 +59,22 @@ def read_checkpoint(
     """
     location = locate(Path(path), step)
     if location.format == "params":
-        raise CheckpointError(
-            [f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"], printable(location.folder)
-        )
-    found = _inspect(location, tokenizer, with_tokenizer=True, vocab_size=None)
+        problem = f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"
+        raise CheckpointError([problem], printable(location.folder))
+    params = location.folder / PARAMS
+    found = _inspect(location, params, open_tokenizer=True, given=tokenizer, vocab_size=None)
     config = found.checked()
     try:
         entries = _ENTRIES.get(location.format, file_entries)(config)
         state_dict = read_parameters(config, found.weights.tensors, progress, entries)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
-    dtype, step = common_dtype(found.weights), location.step
+    dtype, n_bytes = common_dtype(found.weights), found.weights.n_bytes
     return Checkpoint(
         config=config,
         state_dict=state_dict,
         tokenizer=found.opened.tokenizer,
-        source=Source(location.folder, location.format, dtype, found.weights.n_bytes, step),
+        source=Source(location.folder, location.format, dtype, n_bytes, location.step),
         tokenizer_name=found.parsed.tokenizer_name,
         tokenizer_problem=found.opened.problem,
         notes=found.notes,
@@ -80,9 +83,14 @@ def read_checkpoint(
 
 
 def open_weights(location: Location) -> StoredWeights:
-    """The tensors at a location as its files name them; none are read yet, none for params.json alone."""
-    opener = _OPEN.get(location.format)
-    return printable_weights(opener(location.folder)) if opener else StoredWeights({})
+    """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
+    if location.format not in _OPEN:
+        return StoredWeights({})
+    weights = _OPEN[location.format](location.folder)
+    tensors = {printable(key): tensor for key, tensor in weights.tensors.items()}
+    problems = tuple(printable(problem, 1000) for problem in weights.problems)
+    unreadable = {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()}
+    return StoredWeights(tensors, problems, weights.n_bytes, unreadable)
 
 
 def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
@@ -94,8 +102,8 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
     path = Path(path)
     alone = path.is_file() and path.suffix == ".json"
     location = Location(path.parent, "params") if alone else locate(path)
-    file = path if alone else location.folder / PARAMS
-    found = _inspect(location, None, with_tokenizer=False, vocab_size=vocab_size, params_file=file)
+    params = path if alone else location.folder / PARAMS
+    found = _inspect(location, params, open_tokenizer=False, given=None, vocab_size=vocab_size)
     return Summary(
         config=found.checked(),
         format=location.format,
@@ -132,7 +140,9 @@ class _Findings:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.parsed.notes, *dtype_notes(self.weights))
+        dtypes = sorted({dtype_name(tensor.dtype) for tensor in self.weights.tensors.values()})
+        mixed = [f"the file mixes dtypes: {', '.join(dtypes)}"] if len(dtypes) > 1 else []
+        return (*self.parsed.notes, *mixed)
 
     def checked(self) -> ModelConfig:
         """The configuration; raises CheckpointError with every problem found."""
@@ -146,23 +156,23 @@ class _Findings:
 
 
 def _inspect(
-    location: Location,
-    tokenizer: Path | None,
-    *,
-    with_tokenizer: bool,
-    vocab_size: int | None,
-    params_file: Path | None = None,
+    location: Location, params_file: Path, *, open_tokenizer: bool, given: Path | None, vocab_size: int | None
 ) -> _Findings:
-    params, problems = read_params(params_file or location.folder / PARAMS)
+    """`given` is the user's own tokenizer file; a vocabulary that is the tokenizer's has it opened anyway."""
+    params, problems = read_params(params_file)
     weights = open_weights(location)
     if problems:
-        opened = _OpenedTokenizer()
-        return _Findings(location, Parsed(None), opened, weights, (*problems, *weights.problems))
-    params = _with_vocab_size(params, vocab_size)
+        nothing = Parsed(None), _OpenedTokenizer()
+        return _Findings(location, *nothing, weights, (*problems, *weights.problems))
+    model = params.get("model") if isinstance(params, dict) else None
+    if isinstance(model, dict):
+        model = model if vocab_size is None else {**model, "vocab_size": vocab_size}
+        params = {**params, "model": model}
+        open_tokenizer |= model.get("vocab_size", -1) == -1
     named = parse_params(params, vocab_size=1)  # for the tokenizer's name; its size comes with it
     opened = _OpenedTokenizer(path=named.tokenizer_path)
-    if with_tokenizer or _asks_tokenizer(params):
-        opened = _open_tokenizer(named, location.folder, tokenizer)
+    if open_tokenizer:
+        opened = _open_tokenizer(named, location.folder, given)
     hints = shape_hints(weights.tensors)
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
@@ -187,18 +197,6 @@ def _misfits(parsed: Parsed, opened: _OpenedTokenizer, weights: StoredWeights, f
     return problems
 
 
-def _asks_tokenizer(params: Any) -> bool:
-    """Whether the vocabulary is the tokenizer's."""
-    model = params.get("model") if isinstance(params, dict) else None
-    return isinstance(model, dict) and model.get("vocab_size", -1) == -1
-
-
-def _with_vocab_size(params: Any, vocab_size: int | None) -> Any:
-    if vocab_size is None or not isinstance(params, dict) or not isinstance(params.get("model"), dict):
-        return params
-    return {**params, "model": {**params["model"], "vocab_size": vocab_size}}
-
-
 def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _OpenedTokenizer:
     from mta_viz.tokenizers.loading import load_tokenizer
 
@@ -211,20 +209,13 @@ def _open_tokenizer(parsed: Parsed, folder: Path, override: Path | None) -> _Ope
         tokenizer = load_tokenizer(name, path, folder=folder, override=override)
     except (TokenizerError, OSError, ValueError) as error:
         return replace(missing, problem=str(error))
-    return replace(missing, tokenizer=tokenizer, path=str(override) if override else _where(path, folder))
-
-
-def _where(path: str | None, folder: Path) -> str | None:
-    """The tokenizer file's path: as written when it lies there, else the file of that name in the folder."""
-    if path is None:
-        return None
-    with suppress(FileError):
+    found = replace(missing, tokenizer=tokenizer)
+    if override or path is None:
+        return found
+    with suppress(FileError):  # as written when it lies there, else the file of that name in the folder
         if door.inside(folder, path).is_file():
-            return path
-    return door.base_name(path)
-
-
-_DEPTH = 2
+            return found
+    return replace(found, path=door.base_name(path))
 
 
 @dataclass(frozen=True)
@@ -253,13 +244,12 @@ def find_checkpoints(roots: Sequence[Path]) -> Discovery:
     found: dict[Path, Found] = {}
     skipped: list[str] = []
     for root in map(Path, roots):
-        if not _is_folder(root, skipped):
+        if not _is_folder(root, skipped, otherwise="is no folder; check the path"):
             continue
         before = len(skipped)
-        folders = list(_checkpoint_folders(root, _DEPTH, skipped))
+        folders = list(_checkpoint_folders(root, 2, skipped))
         for folder in folders:
-            place = folder.resolve()
-            if place not in found:
+            if (place := folder.resolve()) not in found:
                 found[place] = _describe(folder, root)
         if not folders and len(skipped) == before:
             looked = f"Looked in it and two levels below for {LOOKED_FOR}"
@@ -267,13 +257,17 @@ def find_checkpoints(roots: Sequence[Path]) -> Discovery:
     return Discovery(tuple(found.values()), tuple(skipped))
 
 
-def _is_folder(root: Path, skipped: list[str]) -> bool:
+def _is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
+    """Whether it is one; why not goes into `skipped`: nobody may look, a link to nothing, or `otherwise`."""
     try:
-        if root.is_dir():
+        if path.is_dir():
             return True
-        skipped.append(f"{printable(root)} is no folder; check the path")
-    except OSError as error:  # no right to look, or a name too long
-        skipped.append(_unreadable(root, error))
+        if not otherwise and path.is_symlink() and not path.exists():
+            otherwise = "is a link to something that is not there"
+        if otherwise:
+            skipped.append(f"{printable(path)} {otherwise}")
+    except (OSError, RuntimeError) as error:  # no right to look, a name too long, links in a circle
+        skipped.append(_unreadable(path, error))
     return False
 
 
@@ -290,21 +284,9 @@ def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterato
     except CheckpointError:  # a broken run; describing it says what is wrong
         yield folder
         return
-    inside = [entry for entry in entries if _may_be_entered(entry, skipped)]
-    if depth:
-        for entry in inside:
-            yield from _checkpoint_folders(entry, depth - 1, skipped)
-
-
-def _may_be_entered(entry: Path, skipped: list[str]) -> bool:
-    try:
-        if entry.is_symlink() and not entry.exists():
-            skipped.append(f"{printable(entry)} is a link to something that is not there")
-            return False
-        return entry.is_dir()
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        skipped.append(_unreadable(entry, error))
-        return False
+    below = [entry for entry in entries if _is_folder(entry, skipped)]
+    for entry in below if depth else ():
+        yield from _checkpoint_folders(entry, depth - 1, skipped)
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -312,8 +294,8 @@ def _unreadable(path: Path, error: Exception) -> str:
 
 
 def _describe(folder: Path, root: Path) -> Found:
-    name = printable(root.name if folder == root else folder.relative_to(root).as_posix())
-    name = name or printable(folder)
+    name = root.name if folder == root else folder.relative_to(root).as_posix()
+    name = printable(name or folder)
     try:
         summary = read_summary(folder)
     except CheckpointError as error:

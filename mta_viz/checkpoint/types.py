@@ -1,17 +1,24 @@
-"""What every reader returns, and the parameter names and shapes a configuration calls for."""
+"""What every reader returns: a checkpoint, its summary, and tensors as a file names them before any is read.
 
-from collections.abc import Mapping
+Owns the parameter names and shapes a configuration calls for; what the names in a file mean is layout.py's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
 Format = Literal["lingua", "dcp", "native", "kernels", "params"]
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -36,12 +43,12 @@ class Checkpoint:
     """
 
     config: ModelConfig
-    state_dict: Mapping[str, torch.Tensor]
+    state_dict: Mapping[str, Tensor]
     tokenizer: Tokenizer | None
     source: Source
     tokenizer_name: str | None = None
     tokenizer_problem: str | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     tokenizer_path: str | None = None
 
 
@@ -77,8 +84,7 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (config.vocab_size, config.d_model)}
     for layer in range(config.n_layers):
-        for name, shape in _block_shapes(config, layer).items():
-            shapes[f"blocks.{layer}.{name}"] = shape
+        shapes |= {f"blocks.{layer}.{name}": shape for name, shape in _block_shapes(config, layer).items()}
     shapes["ln_final.weight"] = (config.d_model,)
     if not config.tied:
         shapes["unembed.weight"] = (config.vocab_size, config.d_model)
@@ -88,7 +94,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
     d_model, d_mlp, width = config.d_model, config.d_mlp, config.n_heads * config.d_head
     kv_width = config.n_kv_heads * config.d_head
-    kernels, gate = config.kernels(layer), _gate_shape(config)
+    kernels = config.kernels(layer)
+    gate = {None: None, "1d": (1, config.d_head), "dd": (config.d_head, config.d_head)}[config.mta.gate]
     optional = {
         "attn.kernel_pre": kernels.pre,
         "attn.kernel_post": kernels.post,
@@ -112,7 +119,53 @@ def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]
     return fixed | {name: shape for name, shape in optional.items() if shape}
 
 
-def _gate_shape(config: ModelConfig) -> tuple[int, int] | None:
-    if config.mta.gate is None:
-        return None
-    return (1 if config.mta.gate == "1d" else config.d_head, config.d_head)
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor of a file. `read()` gives memory of its own, or CheckpointError for damaged bytes."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    read: Callable[[], Tensor]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the values."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """All model tensors of a checkpoint by Lingua's key, and what is wrong with the file itself.
+
+    `unreadable` maps the key of a tensor that is there but of no use to the reason. `n_bytes` is the
+    size of the weights' files on disk (other contents included).
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    problems: tuple[str, ...] = ()
+    n_bytes: int = 0
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+def has_every_value(tensor: Tensor) -> bool:
+    """Whether its storage holds a value for each cell: an expanded tensor is a small file and huge memory."""
+    return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
+
+
+def stored_in_memory(tensor: Tensor) -> StoredTensor:
+    """A tensor that is already there (memory-mapped, say); `read` copies it."""
+    copy = partial(tensor.detach().clone, memory_format=torch.contiguous_format)
+    return StoredTensor(tuple(tensor.shape), tensor.dtype, copy)
+
+
+def common_dtype(weights: StoredWeights) -> str | None:
+    """The dtype of most values, e.g. `float16`; None without tensors."""
+    counts: Counter[torch.dtype] = Counter()
+    for tensor in weights.tensors.values():
+        counts[tensor.dtype] += prod(tensor.shape)
+    return dtype_name(counts.most_common(1)[0][0]) if counts else None
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float16` for torch.float16."""
+    return str(dtype).removeprefix("torch.")

@@ -10,7 +10,7 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails, from_json
@@ -33,6 +33,9 @@ Measured = Annotated[
 ]
 
 
+_adapter: Any = cache(TypeAdapter)
+
+
 def from_text(kind: type[T], text: str | bytes, subject: str, *, file_format: str, remedy: str = "") -> T:
     """The dataclass that a JSON text describes, whose field `format` says `file_format`.
 
@@ -49,7 +52,7 @@ def from_text(kind: type[T], text: str | bytes, subject: str, *, file_format: st
     if named != file_format:
         problem = f"its format is {short_repr(named)}; this version reads {file_format!r}"
         raise ConfigError([problem], subject, remedy)
-    return _checked(kind, content, subject, remedy, "ignore")
+    return _checked(kind, content, subject, remedy, extra="ignore")
 
 
 def from_data(kind: type[T], data: Mapping[str, Any], subject: str) -> T:
@@ -58,14 +61,12 @@ def from_data(kind: type[T], data: Mapping[str, Any], subject: str) -> T:
         text = json.dumps(data, default=str).encode()
     except ValueError:  # Python writes no number of thousands of digits
         raise ConfigError(["it holds a number of thousands of digits"], subject) from None
-    return _checked(kind, text, subject, "", "forbid")
+    return _checked(kind, text, subject, "", extra="forbid")
 
 
-def _checked(
-    kind: type[T], text: bytes, subject: str, remedy: str, unknown: Literal["ignore", "forbid"]
-) -> T:
+def _checked(kind: Any, text: bytes, subject: str, remedy: str, *, extra: Literal["ignore", "forbid"]) -> Any:
     try:
-        return _adapter(cast(Any, kind)).validate_json(text, strict=True, extra=unknown)
+        return _adapter(kind).validate_json(text, strict=True, extra=extra)
     except ValidationError as error:
         raise ConfigError(_problems(error, kind), subject, remedy) from None
 
@@ -77,11 +78,6 @@ def value_problems(kind: type, values: Mapping[str, Any]) -> list[str]:
     except ValidationError as error:
         return _problems(error, kind)
     return []
-
-
-@cache
-def _adapter(kind: Any) -> Any:
-    return TypeAdapter(kind)
 
 
 @cache
@@ -130,9 +126,10 @@ _WORDS = {
 
 def _place(location: Sequence[int | str]) -> str:
     """`models[0].samples[2].depth`; the kinds a union tries are left out."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if not _is_kind(part)]
-    return cast(str, "".join(parts)).removeprefix(".")
-
-
-def _is_kind(part: int | str) -> bool:
-    return isinstance(part, str) and (part in ("str", "int", "float") or "[" in part or "-" in part)
+    place = ""
+    for part in location:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif part not in ("str", "int", "float") and "[" not in part and "-" not in part:
+            place += f".{part}"
+    return place.removeprefix(".")

@@ -38,11 +38,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
     add("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
     add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
-    add(
-        "--text",
-        metavar="TEXT",
-        help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before",
-    )
+    add("--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before")
     add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
     add(
         "--words",

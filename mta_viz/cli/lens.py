@@ -6,7 +6,7 @@ from typing import Any
 import mta_viz
 from mta_viz.cli.flags import add_out, add_prompt, positive, run_prompt
 from mta_viz.errors import PromptError
-from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tasks.haystack import plain_ids
 
 HELP = "the next token after a position, layer by layer (logit lens)"
 
@@ -29,5 +29,5 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.follow is not None:
         if trace.model.tokenizer is None:
             raise PromptError("--follow needs the tokenizer; give it with --tokenizer FILE")
-        followed = encode_piece(trace.model.tokenizer, arguments.follow).ids
+        followed = plain_ids(trace.model.tokenizer, arguments.follow)
     return mta_viz.lens_over_layers(trace, position, followed, k=arguments.count).as_data()

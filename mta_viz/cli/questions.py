@@ -1,6 +1,7 @@
 """`questions PATH [--task qa1,qa2] [--length N]`: how many questions about stories are right."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,10 +100,7 @@ def _summary(score: "QuestionScore") -> dict[str, Any]:
         "task": score.task,
         "about": DESCRIPTIONS[score.task],
         "distraction": score.distraction,
-        "n": score.n,
-        "right": score.right,
-        "accuracy": score.accuracy,
-        "interval": list(score.interval),
+        **asdict(score.accuracy),
         "chance": score.chance,
         "names_no_label": score.silent,
     }

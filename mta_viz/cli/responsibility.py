@@ -23,9 +23,5 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Every layer's heads, and with `--layer` one layer's cells."""
     model, tokens = open_prompt(arguments)
     return mta_viz.responsibilities(
-        model,
-        tokens,
-        answer=arguments.answer,
-        position=arguments.position,
-        place=arguments.answer_token,
+        model, tokens, answer=arguments.answer, position=arguments.position, place=arguments.answer_token
     ).as_data(arguments.layer)

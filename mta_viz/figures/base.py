@@ -20,18 +20,8 @@ if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.run.trace import Trace
 
-T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound="type[NamedFigure]")
-
-
-def _at_once(make: Callable[[], T], *key: Hashable) -> T:
-    """How a figure outside the app keeps what it computed: not at all."""
-    return make()
-
-
-def _unheard(fraction: float) -> None:
-    """Progress nobody asked for."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +37,9 @@ class Source:
     run: "Trace | None" = None
     beside: "Source | None" = None
     numbering: int = 0
-    remember: Callable[..., Any] = _at_once
-    remember_with_run: Callable[..., Any] = _at_once
-    progress: Callable[[float], None] = _unheard
+    remember: Callable[..., Any] = lambda make, *key: make()
+    remember_with_run: Callable[..., Any] = lambda make, *key: make()
+    progress: Callable[[float], None] = lambda share: None
 
     @property
     def trace(self) -> "Trace":
@@ -81,10 +71,11 @@ class Source:
 class NamedFigure(Generic[R]):
     """The base of every figure: subclasses add parameters as fields and say what is drawn.
 
-    A figure without a picture is a table: `draw` gives None.
+    A figure without a picture is a table: `draw` gives None. `words` are a caption that is always the same.
     """
 
     name: ClassVar[str] = ""
+    words: ClassVar[str] = ""
     holds_run: ClassVar[bool] = False  # whether its result holds a run, and with it a model
 
     def result(self, source: Source) -> R:
@@ -102,7 +93,7 @@ class NamedFigure(Generic[R]):
 
     def caption(self, source: Source, result: R) -> str:
         """What is shown, on which scale, in words."""
-        return ""
+        return self.words
 
     def file_parts(self) -> tuple[object, ...]:
         """The parts of a file's name after the model's, from 0: its name, its parameters without default."""

@@ -6,9 +6,8 @@ Also which two runs a page of the version before showed, by its address.
 import json
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
-from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.heads import largest_key
 from mta_viz.analysis.attention.maps import AttentionMap, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span, needle_spans
@@ -23,7 +22,7 @@ from mta_viz.figures.base import NamedFigure, Source, beside, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
 from mta_viz.plots.compare import compared_caption, compared_figure
-from mta_viz.plots.theme import Figure, limit_text
+from mta_viz.plots.theme import Figure, head_name, limit_text
 from mta_viz.run.tracing import Trace, capture, load
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
@@ -37,7 +36,7 @@ ROUNDING = 1e-3  # of the maps' own limit
 
 def name_of(source: Source, place: Head) -> str:
     """`L2 H1`, counted as the visitor wants."""
-    return f"L{place[0] + source.numbering} H{place[1] + source.numbering}"
+    return head_name(*place, source.numbering)
 
 
 def check_head(source: Source, place: Head) -> None:
@@ -79,6 +78,7 @@ class MapBeside(ScaledMap):
     first token unless `first_token`.
     """
 
+    picture_of_difference: ClassVar[Callable[..., Figure]]
     layer: int
     head: int
     stage: str
@@ -112,19 +112,21 @@ class MapBeside(ScaledMap):
         """What does not hang on the cell and the spans, made once."""
         return source.remember(make, self.name, self.layer, self.head, self.stage, *key)
 
-    def look(self, source: Source, result: MapOnScale) -> dict[str, Any]:
-        """What all three are drawn with; a cell and spans beyond the map's tokens are left out."""
+    def draw(self, source: Source, result: MapOnScale) -> Figure:
+        """The map, or the difference in its own colours; a cell and spans beyond its tokens are left out."""
         n = result.map.values.shape[1] * result.map.block
         own = result.tokens.pieces == source.trace.tokens.pieces
         inside = self.query is not None and self.key is not None and max(self.query, self.key) < n
-        return {
-            "tokens": result.tokens,
+        look: dict[str, Any] = {
             "limit": result.limit,
             "numbering_from": source.numbering,
             "size": (MAP_PX, MAP_PX),
             "selected": (self.query, self.key) if inside else None,
             "spans": tuple(span for span in self.spans if span.stop <= n) if own else (),
         }
+        if isinstance(result.map, ComparedMap):
+            return type(self).picture_of_difference(result.map, result.tokens, **look)
+        return attention_map(result.map, result.tokens, look=SMALL, **look)
 
 
 @named("edited-map")
@@ -132,6 +134,7 @@ class MapBeside(ScaledMap):
 class EditedMaps(MapBeside):
     """A head's map in the original run, in the edited run beside it, or the second less the first."""
 
+    picture_of_difference = staticmethod(difference_map)
     side: Literal["original", "edited", "difference"]
 
     def result(self, source: Source) -> MapOnScale:
@@ -146,16 +149,8 @@ class EditedMaps(MapBeside):
             return MapOnScale(change, tokens, limit, words)
         maps = [self.whole(source, run, self.place, stage) for run in (before, after)]
         limit = shared_limit(maps, self.first_token)
-        return MapOnScale(
-            maps[self.side == "edited"], tokens, limit, f"One scale for both, to {limit_text(limit)}."
-        )
-
-    def draw(self, source: Source, result: MapOnScale) -> Figure:
-        """The map, or the difference in colours of its own."""
-        look = self.look(source, result)
-        if isinstance(result.map, DifferenceMap):
-            return difference_map(result.map, **look)
-        return attention_map(result.map, look=SMALL, **look)
+        words = f"One scale for both, to {limit_text(limit)}."
+        return MapOnScale(maps[self.side == "edited"], tokens, limit, words)
 
 
 @named("compared-map")
@@ -166,6 +161,7 @@ class ComparedMaps(MapBeside):
     `other`: B's layer and head; None for those of A. Where B's layer lacks the stage it is B's last before.
     """
 
+    picture_of_difference = staticmethod(compared_figure)
     side: Literal["a", "b", "difference"]
     other: Head | None = None
 
@@ -189,13 +185,6 @@ class ComparedMaps(MapBeside):
         limit = max(shared_limit([difference], self.first_token), floor)
         words = compared_caption(difference, limit) if limit > floor else _equal_words(source, difference)
         return MapOnScale(difference, a.tokens, limit, words)
-
-    def draw(self, source: Source, result: MapOnScale) -> Figure:
-        """The map, or the difference in colours of its own."""
-        look = self.look(source, result)
-        if isinstance(result.map, ComparedMap):
-            return compared_figure(result.map, **look)
-        return attention_map(result.map, look=SMALL, **look)
 
 
 def _equal_words(source: Source, difference: ComparedMap) -> str:
@@ -225,9 +214,10 @@ def older_cell(view: dict[str, str], source: Source) -> dict[str, Any]:
     """The framed cell, its default included, the spans, and how scales count the first token."""
     query = int(view.get("q", len(source.trace.tokens) - 1))
     place = int(view["l"]), int(view["h"])
-    key = (
-        int(view["k"]) if "k" in view else largest_key(source.trace, *place, Stage.from_key(view["s"]), query)
-    )
+    if "k" in view:
+        key = int(view["k"])
+    else:
+        key = largest_key(source.trace, *place, Stage.from_key(view["s"]), query)
     first_token = view.get("first_token") == "true"
     return {"query": query, "key": key, "spans": older_spans(view, source), "first_token": first_token}
 
@@ -261,16 +251,9 @@ def _older_b(view: dict[str, str], a: Trace) -> Trace:
         return capture(a.model, prompt)
     origin = a.model.source
     ends = {"-mta": "-transformer", "-transformer": "-mta"}
-    twins = (
-        []
-        if origin is None
-        else [
-            origin.path.name.removesuffix(end) + other
-            for end, other in ends.items()
-            if origin.path.name.endswith(end)
-        ]
-    )
-    wanted = view.get("b") or next(iter(twins), "")
+    name = "" if origin is None else origin.path.name
+    twins = (name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end))
+    wanted = view.get("b") or next(twins, "")
     folder = None if origin is None or not wanted else origin.path.parent / wanted
     if folder is not None and folder.is_dir():
         step = int(view["b step"]) if "b step" in view else None

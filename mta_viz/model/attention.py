@@ -15,6 +15,7 @@ from transformer_lens.hook_points import HookPoint
 
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
+from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
 
 GROUP_NORM_EPS = 1e-5  # fixed by the method, not the model's norm_eps
@@ -43,9 +44,9 @@ class QueryKeyValue:
     `q` may hold only the last positions (generation): its first row is position `q_start`.
     """
 
-    q: Float[Tensor, "batch query head d"]
-    k: Float[Tensor, "batch key kv_head d"]
-    v: Float[Tensor, "batch key kv_head d"]
+    q: Heads
+    k: KeyHeads
+    v: KeyHeads
     q_start: int = 0
 
 
@@ -72,25 +73,22 @@ class Attention(nn.Module):
         self.wk = nn.Linear(config.d_model, kv_width, bias=False)
         self.wv = nn.Linear(config.d_model, kv_width, bias=False)
         self.wo = nn.Linear(width, config.d_model, bias=False)
-        self._add_kernels()
-        self._add_norm_and_gate()
-        self._add_hooks()
-
-    def _add_kernels(self) -> None:
         for name in ("pre", "post"):
             shape = getattr(self.kernels, name)
-            kernel = _identity_kernel(shape, self.config.key_pad_left(shape[2])) if shape else None
-            self.register_parameter(f"kernel_{name}", kernel)
+            kernel = torch.zeros(shape) if shape else None
+            if kernel is not None:
+                kernel[:, -1, config.key_pad_left(shape[2])] = 1.0  # the identity
+            self._add(f"kernel_{name}", kernel)
         for name in ("head_pre", "head_post"):
             shape = getattr(self.kernels, name)
-            self.register_parameter(name, _identity_mixing(shape) if shape else None)
-
-    def _add_norm_and_gate(self) -> None:
-        d, gate = self.config.d_head, self.config.mta.gate
-        self.register_parameter(
-            "group_norm", nn.Parameter(torch.ones(d)) if self.config.mta.group_norm else None
-        )
+            self._add(name, torch.eye(shape[1]).expand(shape).clone() if shape else None)
+        d, gate = config.d_head, config.mta.gate
+        self._add("group_norm", torch.ones(d) if config.mta.group_norm else None)
         self.gate = nn.Linear(d, 1 if gate == "1d" else d) if gate else None
+        self._add_hooks()
+
+    def _add(self, name: str, values: Tensor | None) -> None:
+        self.register_parameter(name, None if values is None else nn.Parameter(values))
 
     def _add_hooks(self) -> None:
         self.hook_q, self.hook_k, self.hook_v = HookPoint(), HookPoint(), HookPoint()
@@ -104,16 +102,11 @@ class Attention(nn.Module):
         if self.gate is not None:
             self.hook_gate = HookPoint()
 
-    def forward(
-        self, x: Float[Tensor, "batch position d_model"], on_rows: OnRows | None = None
-    ) -> Float[Tensor, "batch position d_model"]:
-        """Attention output of every position, before it is added to the residual stream.
-
-        `on_rows(stop)` is called when all rows before `stop` are done.
-        """
+    def forward(self, x: Resid, on_rows: OnRows | None = None) -> Resid:
+        """What is added to the residual stream; `on_rows(stop)` says that rows before `stop` are done."""
         return self.output(self.attend(self.project(x), on_rows))
 
-    def project(self, x: Float[Tensor, "batch position d_model"], start: int = 0) -> QueryKeyValue:
+    def project(self, x: Resid, start: int = 0) -> QueryKeyValue:
         """Queries, keys and values of positions `start` onwards, rotated."""
         d, positions = self.config.d_head, torch.arange(start, start + x.shape[1], device=x.device)
         q, k, v = (
@@ -123,22 +116,20 @@ class Attention(nn.Module):
         q, k = (ops.rotary(part, positions, self.config.rope_theta) for part in (q, k))
         return QueryKeyValue(self.hook_rot_q(q), self.hook_rot_k(k), v, start)
 
-    def attend(
-        self, qkv: QueryKeyValue, on_rows: OnRows | None = None
-    ) -> Float[Tensor, "batch query head d"]:
+    def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:
         """Values weighted by the final weights, for every query of a whole prompt."""
         batch, n_keys = qkv.k.shape[:2]
         hooked = self.has_stage_hooks
+        step = n_keys if hooked else self.slab_rows(batch, n_keys)
         parts = []
-        for rows in [self.rows(0, n_keys)] if hooked else self.slabs(batch, n_keys):
+        for start in range(0, n_keys, step):
+            rows = self.rows(start, min(start + step, n_keys))
             parts.append(self.attend_rows(qkv, rows, hooked=hooked))
             if on_rows:
                 on_rows(rows.stop)
         return torch.cat(parts, dim=1)
 
-    def attend_rows(
-        self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False
-    ) -> Float[Tensor, "batch query head d"]:
+    def attend_rows(self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False) -> Heads:
         """Weighted values of some rows; keys after the last row are never touched."""
         for _, maps in self.stage_rows(qkv, rows, hooked=hooked):
             pattern = maps  # the last one is the pattern; earlier ones are let go
@@ -148,7 +139,7 @@ class Attention(nn.Module):
 
     def stage_rows(
         self, qkv: QueryKeyValue, rows: Rows, *, hooked: bool = False
-    ) -> Iterator[tuple[Stage, Float[Tensor, "batch head query key"]]]:
+    ) -> Iterator[tuple[Stage, Maps]]:
         """Each stage of `rows` over keys 0..stop-1, in order, computed as it is asked for.
 
         `hooked` fires the hook points, which may replace a map. The first rows of a convolution's
@@ -162,8 +153,8 @@ class Attention(nn.Module):
         self, qkv: QueryKeyValue, rows: Rows, hooked: bool
     ) -> Iterator[tuple[Stage, Tensor, int]]:
         """The steps in the paper's order; (stage, maps, position of the first row)."""
-        first = rows.first
-        maps = self._seen(Stage.RAW, ops.attention_scores(*_cut(qkv, rows)), first, hooked)
+        first, q = rows.first, qkv.q[:, rows.first - qkv.q_start : rows.stop - qkv.q_start]
+        maps = self._seen(Stage.RAW, ops.attention_scores(q, qkv.k[:, : rows.stop]), first, hooked)
         yield Stage.RAW, maps, first
         if self.kernel_pre is not None:
             keep = max(rows.start - _reach(self.kernel_post), 0)
@@ -185,7 +176,7 @@ class Attention(nn.Module):
             maps = ops.mix_heads(maps, self.head_post)
         yield Stage.PATTERN, self._seen(Stage.PATTERN, maps, first, hooked), first
 
-    def output(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position d_model"]:
+    def output(self, z: Heads) -> Resid:
         """Group norm, gate and output projection of the heads' weighted values."""
         z = self.normalize(self.hook_z(z))
         gate = self.gate_values(z)
@@ -193,16 +184,14 @@ class Attention(nn.Module):
             z = z * self.hook_gate(gate)
         return self.wo(self.hook_z_gated(z).flatten(-2))
 
-    def normalize(self, z: Float[Tensor, "batch position head d"]) -> Float[Tensor, "batch position head d"]:
+    def normalize(self, z: Heads) -> Heads:
         """Group norm with its depth scale; `z` itself where the layer has none."""
         if self.group_norm is None:
             return z
         normed = ops.rms_normalize(z, GROUP_NORM_EPS) * self.group_norm
         return self.hook_z_normed(normed * self.config.depth_scale(self.layer))
 
-    def gate_values(
-        self, z: Float[Tensor, "batch position head d"]
-    ) -> Float[Tensor, "batch position head gate"] | None:
+    def gate_values(self, z: Heads) -> Float[Tensor, "batch position head gate"] | None:
         """Gate of every head and position in 0..1, from the (normed) weighted values; None without."""
         return None if self.gate is None else torch.sigmoid(self.gate(z))
 
@@ -211,15 +200,9 @@ class Attention(nn.Module):
         reach = _reach(self.kernel_pre) + _reach(self.kernel_post)
         return Rows(max(start - reach, 0), start, stop)
 
-    def slabs(self, batch: int, n_keys: int) -> Iterator[Rows]:
-        """Consecutive row ranges that hold at most about SLAB_CELLS cells of one stage each."""
-        step = self.slab_rows(batch, n_keys)
-        for row in range(0, n_keys, step):
-            yield self.rows(row, min(row + step, n_keys))
-
     def slab_rows(self, batch: int, n_keys: int) -> int:
-        """Rows per slab. With gradients every slab is kept anyway: in training there is only one, and with
-        fixed weights a few, which leave out most of the keys after their queries."""
+        """Rows of about SLAB_CELLS cells of one stage. With gradients every slab is kept anyway: in training
+        there is only one, and with fixed weights a few, which leave out most keys after their queries."""
         if torch.is_grad_enabled():
             parts = 1 if self.wq.weight.requires_grad else GRADIENT_SLABS
             return max(-(-n_keys // parts), 16)
@@ -258,17 +241,3 @@ def slab_cells(device: str) -> int:
 
 def _reach(kernel: Tensor | None) -> int:
     return kernel.shape[1] - 1 if kernel is not None else 0
-
-
-def _cut(qkv: QueryKeyValue, rows: Rows) -> tuple[Tensor, Tensor]:
-    return qkv.q[:, rows.first - qkv.q_start : rows.stop - qkv.q_start], qkv.k[:, : rows.stop]
-
-
-def _identity_kernel(shape: tuple[int, int, int], own_key: int) -> nn.Parameter:
-    kernel = torch.zeros(shape)
-    kernel[:, -1, own_key] = 1.0
-    return nn.Parameter(kernel)
-
-
-def _identity_mixing(shape: tuple[int, int, int]) -> nn.Parameter:
-    return nn.Parameter(torch.eye(shape[1]).expand(shape).clone())

@@ -5,8 +5,8 @@ never written to, so a forward that fails half-way can leave nothing on it, and 
 tracing work on the new model as on any other.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import singledispatch
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -36,7 +36,13 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
     weights: Weights = dict(model.state_dict())
     for intervention in plan:
         weights |= _changed(intervention, weights, model.config)
-    made = _as_it_is(model, weights)
+    with torch.device("meta"):
+        made = HookedMTA(model.config)
+    for intervention in model.plan:  # what earlier edits took out of `model` is not among the weights
+        _take_out(intervention, made.blocks[intervention.layer].attn)
+    made.load_state_dict(weights, assign=True)
+    for own, new in zip(model.blocks, made.blocks, strict=True):
+        new.attn.patches = own.attn.patches
     for intervention in plan:
         _take_out(intervention, made.blocks[intervention.layer].attn)
         if isinstance(intervention, PatchHead):
@@ -46,105 +52,48 @@ def edited(model: HookedMTA, plan: Sequence[Intervention], sources: Sources | No
     return made.requires_grad_(False).eval()
 
 
-def _as_it_is(model: HookedMTA, weights: Weights) -> HookedMTA:
-    """A module of these weights that lacks what earlier edits took out of `model` and has its patches."""
-    with torch.device("meta"):
-        made = HookedMTA(model.config)
-    for intervention in model.plan:
-        _take_out(intervention, made.blocks[intervention.layer].attn)
-    made.load_state_dict(weights, assign=True)
-    for own, new in zip(model.blocks, made.blocks, strict=True):
-        new.attn.patches = own.attn.patches
-    return made
+# A change of one head's kernel -> its new taps, from those of all heads and of the identity.
+_NEW_TAPS: dict[type[Intervention], Callable[[Any, Tensor, Tensor], Tensor]] = {
+    interventions.KernelToIdentity: lambda change, kernels, identity: identity,
+    interventions.KernelToOwnTap: lambda change, kernels, identity: kernels[change.head].where(
+        identity > 0, torch.zeros_like(identity)
+    ),  # a broken tap times 0 is no 0
+    interventions.KernelToZero: lambda change, kernels, identity: torch.zeros_like(identity),
+    interventions.ReplaceKernel: lambda change, kernels, identity: kernels.new_tensor(change.taps),
+    interventions.KernelFrom: lambda change, kernels, identity: kernels[change.source],
+    interventions.MirrorKernel: lambda change, kernels, identity: kernels[change.head].flip(-1),
+    interventions.ScaleTowardsIdentity: lambda change, kernels, identity: (
+        kernels[change.head] * (1 - change.strength) + identity * change.strength
+    ),
+}
 
 
-@singledispatch
 def _changed(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
-    """New tensors, by name, for those the intervention changes."""
-    raise NotImplementedError(f"{intervention.kind} has no rule")
-
-
-@_changed.register
-def _identity(intervention: interventions.KernelToIdentity, weights: Weights, config: ModelConfig) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    return {name: _with_row(kernels, intervention.head, _identity_taps(kernels, config))}
-
-
-@_changed.register
-def _own_tap(intervention: interventions.KernelToOwnTap, weights: Weights, config: ModelConfig) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    is_own = _identity_taps(kernels, config) > 0  # not a product: a broken tap times 0 is no 0
-    own = kernels[intervention.head].where(is_own, torch.zeros_like(kernels[0]))
-    return {name: _with_row(kernels, intervention.head, own)}
-
-
-@_changed.register
-def _zero(intervention: interventions.KernelToZero, weights: Weights, config: ModelConfig) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    return {name: _with_row(kernels, intervention.head, torch.zeros_like(kernels[0]))}
-
-
-@_changed.register
-def _replace(intervention: interventions.ReplaceKernel, weights: Weights, config: ModelConfig) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    return {name: _with_row(kernels, intervention.head, kernels.new_tensor(intervention.taps))}
-
-
-@_changed.register
-def _other_head(intervention: interventions.KernelFrom, weights: Weights, config: ModelConfig) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    return {name: _with_row(kernels, intervention.head, kernels[intervention.source])}
-
-
-@_changed.register
-def _mirrored(intervention: interventions.MirrorKernel, weights: Weights, config: ModelConfig) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    return {name: _with_row(kernels, intervention.head, kernels[intervention.head].flip(-1))}
-
-
-@_changed.register
-def _scaled(
-    intervention: interventions.ScaleTowardsIdentity, weights: Weights, config: ModelConfig
-) -> Weights:
-    name, kernels = _kernels(intervention, weights)
-    own, target = kernels[intervention.head], _identity_taps(kernels, config)
-    scaled = own * (1 - intervention.strength) + target * intervention.strength
-    return {name: _with_row(kernels, intervention.head, scaled)}
-
-
-@_changed.register(interventions.MixingToIdentity)
-@_changed.register(interventions.MixingToOwnWeight)
-def _unmixed(
-    intervention: interventions.MixingToIdentity | interventions.MixingToOwnWeight,
-    weights: Weights,
-    config: ModelConfig,
-) -> Weights:
-    name = f"blocks.{intervention.layer}.attn.{intervention.where}"
-    mixing = weights[name]
-    unmixed = torch.eye(mixing.shape[-1], dtype=mixing.dtype, device=mixing.device).expand_as(mixing)
-    if isinstance(intervention, interventions.MixingToOwnWeight):
-        unmixed = mixing.where(unmixed > 0, torch.zeros_like(mixing))
-    if intervention.head is None:
-        return {name: unmixed.clone()}
-    rows = mixing.flatten(0, 1)  # one row a target head
-    changed = _with_row(rows, intervention.head, unmixed.flatten(0, 1)[intervention.head])
-    return {name: changed.view_as(mixing)}
-
-
-@_changed.register
-def _ablated(intervention: interventions.AblateHead, weights: Weights, config: ModelConfig) -> Weights:
-    """The output projection's columns of the head to 0."""
-    name = f"blocks.{intervention.layer}.attn.wo.weight"
-    wo = weights[name].clone()
-    wo.unflatten(1, (config.n_heads, config.d_head))[:, intervention.head] = 0
-    return {name: wo}
-
-
-@_changed.register(interventions.BypassGroupNorm)
-@_changed.register(interventions.BypassGate)
-@_changed.register(PatchHead)
-def _same(intervention: Intervention, weights: Weights, config: ModelConfig) -> Weights:
-    return {}
+    """New tensors, by name, for those the intervention changes; none for bypasses and patches."""
+    place = f"blocks.{intervention.layer}.attn."
+    match intervention:
+        case interventions.OfKernel(head=head):
+            name = f"{place}kernel_{intervention.where}"
+            changed = weights[name].clone()
+            identity = torch.zeros_like(changed[0])
+            identity[-1, config.key_pad_left(changed.shape[2])] = 1
+            changed[head] = _NEW_TAPS[type(intervention)](intervention, weights[name], identity)
+        case interventions.MixingToIdentity(head=target) | interventions.MixingToOwnWeight(head=target):
+            name = f"{place}{intervention.where}"
+            changed = weights[name].clone(memory_format=torch.contiguous_format)
+            rows = changed.view(-1, changed.shape[-1])  # one a target head
+            identity = torch.eye(changed.shape[-1]).repeat(len(changed), 1).to(changed)
+            if isinstance(intervention, interventions.MixingToOwnWeight):
+                identity = rows.where(identity > 0, torch.zeros_like(rows))
+            chosen = slice(None) if target is None else target
+            rows[chosen] = identity[chosen]
+        case interventions.AblateHead(head=head):  # the output projection's columns of the head
+            name = f"{place}wo.weight"
+            changed = weights[name].clone()
+            changed.unflatten(1, (config.n_heads, config.d_head))[:, head] = 0
+        case _:
+            return {}
+    return {name: changed}
 
 
 def _take_out(intervention: Intervention, attention: Attention) -> None:
@@ -166,22 +115,3 @@ def _patch(patch: PatchHead, attention: Attention, sources: Sources) -> None:
         )
     there = attention.patches.get(patch.hook, {})
     attention.patches = {**attention.patches, patch.hook: {**there, patch.head: sources[patch]}}
-
-
-def _kernels(
-    intervention: interventions.OfKernel, weights: Weights
-) -> tuple[str, Float[Tensor, "head c_q c_k"]]:
-    name = f"blocks.{intervention.layer}.attn.kernel_{intervention.where}"
-    return name, weights[name]
-
-
-def _identity_taps(kernels: Float[Tensor, "head c_q c_k"], config: ModelConfig) -> Float[Tensor, "c_q c_k"]:
-    taps = torch.zeros_like(kernels[0])
-    taps[-1, config.key_pad_left(kernels.shape[2])] = 1
-    return taps
-
-
-def _with_row(rows: Float[Tensor, "row ..."], row: int, values: Tensor) -> Float[Tensor, "row ..."]:
-    changed = rows.clone()
-    changed[row] = values
-    return changed

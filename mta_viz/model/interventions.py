@@ -43,14 +43,12 @@ Taps = Annotated[tuple[tuple[Tap, ...], ...], AfterValidator(_is_table)]
 
 @dataclass(frozen=True)
 class Intervention:
-    """One change of a layer. `kind` names it in JSON.
-
-    Raises ConfigError listing every value of another kind or out of range whatever the model is.
-    """
+    """One change of a layer: its `kind` in JSON, `change` in words; ConfigError lists values out of range."""
 
     layer: Index
 
     kind: ClassVar[str]
+    change: ClassVar[str]
 
     def __post_init__(self) -> None:
         if problems := value_problems(type(self), vars(self)):
@@ -64,15 +62,12 @@ class Intervention:
         """Why it cannot be done to a model: every reason, each with what the model has."""
         if self.layer >= config.n_layers:
             return [f"layer {self.layer} does not exist; the model has {config.n_layers}, counted from 0"]
-        return [*self._head_problems(config), *self._layer_problems(config)]
-
-    def _head_problems(self, config: ModelConfig) -> list[str]:
-        heads = [getattr(self, name, None) for name in ("head", "source")]
-        return [
+        problems = [
             f"head {head} does not exist; the model has {config.n_heads}, counted from 0"
-            for head in heads
+            for head in (getattr(self, name, None) for name in ("head", "source"))
             if head is not None and head >= config.n_heads
         ]
+        return problems + self._layer_problems(config)
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
         where = getattr(self, "where", None)
@@ -89,7 +84,8 @@ class Intervention:
         return " ".join(part for part in [*parts, getattr(self, "where", "")] if part)
 
     def _change(self, numbering_from: int) -> str:
-        raise NotImplementedError
+        """`change`, unless it depends on values."""
+        return self.change
 
 
 @dataclass(frozen=True)
@@ -104,30 +100,21 @@ class OfKernel(Intervention):
 class KernelToIdentity(OfKernel):
     """The own tap 1, all others 0: each map passes unchanged."""
 
-    kind = "kernel_to_identity"
-
-    def _change(self, numbering_from: int) -> str:
-        return "identity"
+    kind, change = "kernel_to_identity", "identity"
 
 
 @dataclass(frozen=True)
 class KernelToOwnTap(OfKernel):
     """All taps but the own one 0: the kernel's shape goes, its gain and its sign stay."""
 
-    kind = "kernel_to_own_tap"
-
-    def _change(self, numbering_from: int) -> str:
-        return "own tap only"
+    kind, change = "kernel_to_own_tap", "own tap only"
 
 
 @dataclass(frozen=True)
 class KernelToZero(OfKernel):
     """Every tap 0. Before the softmax the row becomes uniform, after it the head attends to nothing."""
 
-    kind = "kernel_to_zero"
-
-    def _change(self, numbering_from: int) -> str:
-        return "zero"
+    kind, change = "kernel_to_zero", "zero"
 
 
 @dataclass(frozen=True)
@@ -135,12 +122,10 @@ class ReplaceKernel(OfKernel):
     """Other taps, [c_q][c_k] as the kernel's own: rows from the earliest query to the query itself."""
 
     taps: Taps
-
     kind = "replace_kernel"
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
-        problems = super()._layer_problems(config)
-        if problems:
+        if problems := super()._layer_problems(config):
             return problems
         _, c_q, c_k = getattr(config.kernels(self.layer), self.where)
         if (len(self.taps), len(self.taps[0])) == (c_q, c_k):
@@ -159,7 +144,6 @@ class KernelFrom(OfKernel):
     """The kernel that head `source` of the same layer has at the same place."""
 
     source: Index
-
     kind = "kernel_from"
 
     def _change(self, numbering_from: int) -> str:
@@ -170,11 +154,10 @@ class KernelFrom(OfKernel):
 class MirrorKernel(OfKernel):
     """Earlier and later keys change places: a diagonal becomes an anti-diagonal. The own tap stays."""
 
-    kind = "mirror_kernel"
+    kind, change = "mirror_kernel", "mirrored"
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
-        problems = super()._layer_problems(config)
-        if problems:
+        if problems := super()._layer_problems(config):
             return problems
         _, _, c_k = getattr(config.kernels(self.layer), self.where)
         left = config.key_pad_left(c_k)
@@ -182,16 +165,12 @@ class MirrorKernel(OfKernel):
             return []
         return [f"its kernels reach {left} keys back and {c_k - 1 - left} ahead; mirrored they do not fit"]
 
-    def _change(self, numbering_from: int) -> str:
-        return "mirrored"
-
 
 @dataclass(frozen=True)
 class ScaleTowardsIdentity(OfKernel):
     """(1 - strength) x kernel + strength x identity; 0 changes nothing, 1 is the identity."""
 
     strength: Annotated[float, Field(ge=0, le=1)]
-
     kind = "scale_towards_identity"
 
     def _change(self, numbering_from: int) -> str:
@@ -204,11 +183,7 @@ class MixingToIdentity(Intervention):
 
     where: MixingPlace
     head: Index | None = None
-
-    kind = "mixing_to_identity"
-
-    def _change(self, numbering_from: int) -> str:
-        return "identity"
+    kind, change = "mixing_to_identity", "identity"
 
 
 @dataclass(frozen=True)
@@ -217,11 +192,7 @@ class MixingToOwnWeight(Intervention):
 
     where: MixingPlace
     head: Index | None = None
-
-    kind = "mixing_to_own_weight"
-
-    def _change(self, numbering_from: int) -> str:
-        return "own weight only"
+    kind, change = "mixing_to_own_weight", "own weight only"
 
 
 @dataclass(frozen=True)
@@ -229,37 +200,27 @@ class AblateHead(Intervention):
     """Nothing of the head's output reaches the residual stream; its maps are computed all the same."""
 
     head: Index
-
-    kind = "ablate_head"
-
-    def _change(self, numbering_from: int) -> str:
-        return "off"
+    kind, change = "ablate_head", "off"
 
 
 @dataclass(frozen=True)
 class BypassGroupNorm(Intervention):
     """The weighted values go on as they are: no norm, no weight, no depth scale."""
 
-    kind = "bypass_group_norm"
+    kind, change = "bypass_group_norm", "no group norm"
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
         return [] if config.mta.group_norm else ["the model has no group norm to bypass"]
-
-    def _change(self, numbering_from: int) -> str:
-        return "no group norm"
 
 
 @dataclass(frozen=True)
 class BypassGate(Intervention):
     """The gate is held open: every head's output passes whole."""
 
-    kind = "bypass_gate"
+    kind, change = "bypass_gate", "gate open"
 
     def _layer_problems(self, config: ModelConfig) -> list[str]:
         return [] if config.mta.gate else ["the model has no gate to bypass"]
-
-    def _change(self, numbering_from: int) -> str:
-        return "gate open"
 
 
 # A stage's word in addresses -> its hook point, and what a layer must have to compute it.
@@ -302,7 +263,6 @@ class PatchHead(Intervention):
     head: Index
     stage: Annotated[str, AfterValidator(_is_stage)]
     prompt: Annotated[str | tuple[int, ...], PlainValidator(_is_prompt)]
-
     kind = "patch_head"
 
     @property

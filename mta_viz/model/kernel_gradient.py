@@ -26,7 +26,7 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, maps: Tensor, kernel: Tensor, pad_left: int) -> Tensor:
         ctx.save_for_backward(maps, kernel)
         ctx.pad_left = pad_left
-        return _correlate(_padded(maps, kernel, pad_left), kernel)
+        return F.conv2d(_padded(maps, kernel, pad_left), kernel[:, None], groups=len(kernel))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -35,17 +35,13 @@ class _Convolution(torch.autograd.Function):
         c_q, c_k = kernel.shape[1:]
         # each input cell feeds outputs at later queries: the same correlation, kernel turned round
         reached = F.pad(grad, (c_k - 1 - ctx.pad_left, ctx.pad_left, 0, c_q - 1))
-        grad_maps = _correlate(reached, kernel.flip(1, 2))
+        grad_maps = F.conv2d(reached, kernel.flip(1, 2)[:, None], groups=len(kernel))
         return grad_maps, _kernel_gradient(_padded(maps, kernel, ctx.pad_left), grad, kernel), None
 
 
 def _padded(maps: Tensor, kernel: Tensor, pad_left: int) -> Tensor:
     c_q, c_k = kernel.shape[1:]
     return F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
-
-
-def _correlate(padded: Tensor, kernel: Tensor) -> Tensor:
-    return F.conv2d(padded, kernel[:, None], groups=kernel.shape[0])
 
 
 def _kernel_gradient(

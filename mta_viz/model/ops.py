@@ -13,6 +13,14 @@ from torch import Tensor
 
 from mta_viz.model import kernel_gradient
 
+Maps = Float[Tensor, "batch head query key"]  # of one stage
+Heads = Float[Tensor, "batch position head d"]
+KeyHeads = Float[Tensor, "batch key kv_head d"]
+Kernels = Float[Tensor, "head c_q c_k"]
+Mixing = Float[Tensor, "group target source"]
+Resid = Float[Tensor, "batch position d_model"]
+Future = Bool[Tensor, "query key"]
+
 
 def rms_normalize(x: Float[Tensor, "*axes width"], eps: float) -> Float[Tensor, "*axes width"]:
     """x / sqrt(mean(x^2) + eps) over the last axis, in float32, cast back; no weight."""
@@ -20,9 +28,7 @@ def rms_normalize(x: Float[Tensor, "*axes width"], eps: float) -> Float[Tensor, 
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def rotary(
-    x: Float[Tensor, "batch position head d"], positions: Int[Tensor, " position"], theta: float
-) -> Float[Tensor, "batch position head d"]:
+def rotary(x: Heads, positions: Int[Tensor, " position"], theta: float) -> Heads:
     """Rotary embedding on interleaved pairs (2i, 2i+1), angle position * theta^(-2i/d), in float32."""
     d = x.shape[-1]
     # float64 angles: at position 4,096 a float32 product is already off by 1e-4 radians
@@ -34,28 +40,24 @@ def rotary(
     return rotated.flatten(-2).to(x.dtype)
 
 
-def attention_scores(
-    q: Float[Tensor, "batch query head d"], k: Float[Tensor, "batch key kv_head d"]
-) -> Float[Tensor, "batch head query key"]:
+def attention_scores(q: Heads, k: KeyHeads) -> Maps:
     """q.k / sqrt(d) before any mask; query head h reads kv head h // (heads / kv_heads)."""
     k = repeat_kv_heads(k, q.shape[2])
     return torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
 
 
-def repeat_kv_heads(x: Float[Tensor, "batch key kv_head d"], heads: int) -> Float[Tensor, "batch key head d"]:
+def repeat_kv_heads(x: KeyHeads, heads: int) -> Float[Tensor, "batch key head d"]:
     """Give each query head its kv head (grouped-query attention)."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
 
 
-def future_cells(rows: range, n_keys: int, device: torch.device) -> Bool[Tensor, "query key"]:
+def future_cells(rows: range, n_keys: int, device: torch.device) -> Future:
     """True where the key comes after the query; row i stands for position `rows[i]`."""
     queries = torch.arange(rows.start, rows.stop, device=device)
     return torch.arange(n_keys, device=device) > queries[:, None]
 
 
-def key_query_convolution(
-    maps: Float[Tensor, "batch head query key"], kernel: Float[Tensor, "head c_q c_k"], pad_left: int
-) -> Float[Tensor, "batch head query key"]:
+def key_query_convolution(maps: Maps, kernel: Kernels, pad_left: int) -> Maps:
     """Convolve each head's map over queries and keys (paper eq. for key-query convolution).
 
     out[h,i,j] = sum_{a,b} kernel[h,a,b] * maps[h, i+a-(c_q-1), j+b-pad_left], zero outside the
@@ -71,24 +73,18 @@ def key_query_convolution(
     return F.conv2d(padded, kernel[:, None].to(maps.dtype), groups=heads)
 
 
-def mix_heads(
-    maps: Float[Tensor, "batch head query key"], mixing: Float[Tensor, "group target source"]
-) -> Float[Tensor, "batch head query key"]:
+def mix_heads(maps: Maps, mixing: Mixing) -> Maps:
     """out[g, target] = sum_source mixing[g, target, source] * maps[g, source], per group of heads."""
     grouped = maps.unflatten(1, (mixing.shape[0], mixing.shape[2]))
     return torch.einsum("gts,bgsqk->bgtqk", mixing.to(maps.dtype), grouped).flatten(1, 2)
 
 
-def masked_softmax(
-    scores: Float[Tensor, "batch head query key"], future: Bool[Tensor, "query key"]
-) -> Float[Tensor, "batch head query key"]:
+def masked_softmax(scores: Maps, future: Future) -> Maps:
     """Softmax over keys <= query, in float32, cast back; future cells are exactly 0."""
     return scores.float().masked_fill(future, -torch.inf).softmax(dim=-1).to(scores.dtype)
 
 
-def weighted_values(
-    pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch key kv_head d"]
-) -> Float[Tensor, "batch query head d"]:
+def weighted_values(pattern: Maps, v: KeyHeads) -> Heads:
     """Sum of values weighted by the final attention weights of each head."""
     return torch.einsum("bhqk,bkhd->bqhd", pattern, repeat_kv_heads(v, pattern.shape[1]))
 
@@ -98,10 +94,7 @@ def with_heads(
     heads: Mapping[int, Float[Tensor, "row column"]],
     first: int,
 ) -> Float[Tensor, "batch head position other"]:
-    """`parts`, whose first position is `first`, with some heads taken from tables that start at 0.
-
-    Positions and columns a table does not reach keep what they hold.
-    """
+    """`parts`, from position `first` on, with some heads taken from tables as far as these reach."""
     changed = parts.clone()
     for head, table in heads.items():
         rows = table[first : first + parts.shape[2], : parts.shape[3]]

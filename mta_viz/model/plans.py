@@ -1,7 +1,5 @@
 """Plans: interventions in the order in which they act, checked, and written as JSON.
 
-Each intervention meets what the earlier ones left. Owns no kind of intervention.
-
 A plan in a page's address: `i.2.1.pre~S.3.0.post.0.5`, a word an intervention, joined by `~`.
 """
 
@@ -9,6 +7,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,28 +17,28 @@ from mta_viz.checkpoint.validate import value_problems
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError, first_problems
 from mta_viz.model import interventions
-from mta_viz.model.interventions import Intervention, KernelPlace, MixingPlace, PatchHead, Taps
+from mta_viz.model.interventions import Intervention, KernelPlace, MixingPlace, Taps
 
 Plan = tuple[Intervention, ...]
 SUBJECT = "The plan of interventions"
-KINDS: dict[str, type[Intervention]] = {
-    kind.kind: kind
-    for kind in (
-        interventions.KernelToIdentity,
-        interventions.KernelToOwnTap,
-        interventions.KernelToZero,
-        interventions.ReplaceKernel,
-        interventions.KernelFrom,
-        interventions.MirrorKernel,
-        interventions.ScaleTowardsIdentity,
-        interventions.MixingToIdentity,
-        interventions.MixingToOwnWeight,
-        interventions.AblateHead,
-        interventions.BypassGroupNorm,
-        interventions.BypassGate,
-        PatchHead,
-    )
+# The letter of each kind in an address.
+_LETTERS: dict[str, type[Intervention]] = {
+    "i": interventions.KernelToIdentity,
+    "o": interventions.KernelToOwnTap,
+    "z": interventions.KernelToZero,
+    "t": interventions.ReplaceKernel,
+    "f": interventions.KernelFrom,
+    "m": interventions.MirrorKernel,
+    "s": interventions.ScaleTowardsIdentity,
+    "x": interventions.MixingToIdentity,
+    "w": interventions.MixingToOwnWeight,
+    "h": interventions.AblateHead,
+    "n": interventions.BypassGroupNorm,
+    "g": interventions.BypassGate,
+    "p": interventions.PatchHead,
 }
+_WORDS = {kind: letter for letter, kind in _LETTERS.items()}
+KINDS = {kind.kind: kind for kind in _WORDS}
 
 
 def check_plan(plan: Sequence[Intervention], config: ModelConfig) -> None:
@@ -55,12 +54,12 @@ OF_KERNEL: dict[Edit, type[interventions.OfKernel]] = {
     "own-tap": interventions.KernelToOwnTap,
     "zero": interventions.KernelToZero,
 }
-PLACES: tuple[tuple[KernelPlace, MixingPlace], ...] = (("pre", "head_pre"), ("post", "head_post"))
 OfMixing = interventions.MixingToIdentity | interventions.MixingToOwnWeight
 OF_MIXING: dict[Edit, type[OfMixing]] = {
     "identity": interventions.MixingToIdentity,
     "own-tap": interventions.MixingToOwnWeight,
 }
+PLACES: tuple[tuple[KernelPlace, MixingPlace], ...] = (("pre", "head_pre"), ("post", "head_post"))
 
 
 def every_kernel(config: ModelConfig, edit: Edit) -> Plan:
@@ -70,13 +69,11 @@ def every_kernel(config: ModelConfig, edit: Edit) -> Plan:
     weight. `zero`: key-query kernels only, since head mixing of zeros is a layer without attention.
     """
     plan: list[Intervention] = []
-    for layer in range(config.n_layers):
-        kernels, heads = config.kernels(layer), range(config.n_heads)
-        for where, mix in PLACES:
-            if getattr(kernels, where):
-                plan += [OF_KERNEL[edit](layer, head, where) for head in heads]
-            if getattr(kernels, mix) and edit in OF_MIXING:
-                plan.append(OF_MIXING[edit](layer, mix))
+    for layer, (kernel, mixing) in product(range(config.n_layers), PLACES):
+        if getattr(config.kernels(layer), kernel):
+            plan += [OF_KERNEL[edit](layer, head, kernel) for head in range(config.n_heads)]
+        if getattr(config.kernels(layer), mixing) and edit in OF_MIXING:
+            plan.append(OF_MIXING[edit](layer, mixing))
     return tuple(plan)
 
 
@@ -88,8 +85,8 @@ def everything_to_identity(config: ModelConfig) -> Plan:
 def plan_as_data(plan: Sequence[Intervention]) -> list[dict[str, Any]]:
     """As JSON-ready dicts: `kind` and the fields that are set."""
     return [
-        {"kind": one.kind} | {name: value for name, value in asdict(one).items() if value is not None}
-        for one in plan
+        {"kind": change.kind} | {name: value for name, value in asdict(change).items() if value is not None}
+        for change in plan
     ]
 
 
@@ -100,7 +97,11 @@ def plan_from_data(data: object) -> Plan:
     plan, problems = [], []
     for number, entry in enumerate(data, start=1):
         try:
-            plan.append(_from_entry(entry))
+            kind = KINDS.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
+            if kind is None:
+                raise ConfigError([f"expected an object whose kind is one of {', '.join(KINDS)}"])
+            values = {name: _hashable(value) for name, value in entry.items() if name != "kind"}
+            plan.append(_made(kind, values))
         except ConfigError as error:
             problems += [f"number {number}: {problem}" for problem in error.problems]
     if problems:
@@ -120,13 +121,6 @@ def plan_from_text(text: str) -> Plan:
     return plan_from_data(data)
 
 
-def _from_entry(entry: object) -> Intervention:
-    kind = KINDS.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
-    if kind is None or not isinstance(entry, dict):
-        raise ConfigError([f"expected an object whose kind is one of {', '.join(KINDS)}"])
-    return _made(kind, {name: _hashable(value) for name, value in entry.items() if name != "kind"})
-
-
 def _made(kind: type[Intervention], values: dict[str, Any]) -> Intervention:
     if problems := value_problems(kind, values):
         raise ConfigError([f"{kind.kind}: {problem}" for problem in problems])
@@ -138,22 +132,6 @@ def _hashable(value: object) -> object:
 
 
 MAX_CHARACTERS = 1500
-_LETTERS: dict[str, type[Intervention]] = {
-    "i": interventions.KernelToIdentity,
-    "o": interventions.KernelToOwnTap,
-    "z": interventions.KernelToZero,
-    "t": interventions.ReplaceKernel,
-    "f": interventions.KernelFrom,
-    "m": interventions.MirrorKernel,
-    "s": interventions.ScaleTowardsIdentity,
-    "x": interventions.MixingToIdentity,
-    "w": interventions.MixingToOwnWeight,
-    "h": interventions.AblateHead,
-    "n": interventions.BypassGroupNorm,
-    "g": interventions.BypassGate,
-    "p": PatchHead,
-}
-_WORDS = {kind: letter for letter, kind in _LETTERS.items()}
 
 
 @dataclass(frozen=True)
@@ -166,7 +144,7 @@ class Listed:
 
 def active(listed: Sequence[Listed]) -> Plan:
     """The plan of those that are switched on."""
-    return tuple(one.intervention for one in listed if one.on)
+    return tuple(item.intervention for item in listed if item.on)
 
 
 def to_address(listed: Sequence[Listed]) -> str:
@@ -176,26 +154,24 @@ def to_address(listed: Sequence[Listed]) -> str:
 
 def from_address(text: str) -> tuple[Listed, ...]:
     """The list of `to_address`. Raises ConfigError saying which word is none."""
+    subject = "The plan in the address"
     if len(text) > MAX_CHARACTERS:
-        raise ConfigError(
-            [f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,}"],
-            subject="The plan in the address",
-        )
-    found, problems = [], []
+        raise ConfigError([f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,}"], subject)
+    listed, problems = [], []
     for word in filter(None, text.split("~")):
         try:
-            found.append(_listed(word))
+            listed.append(_listed(word))
         except ValueError as error:
-            problems.append(f"{word[:40]!r} is no intervention ({_short(error)})")
+            reason = error.problems[0] if isinstance(error, ConfigError) else str(error)
+            problems.append(f"{word[:40]!r} is no intervention ({reason})")
     if problems:
-        raise ConfigError(problems, subject="The plan in the address")
-    return tuple(found)
+        raise ConfigError(problems, subject)
+    return tuple(listed)
 
 
 def _word(listed: Listed) -> str:
-    one = listed.intervention
-    letter = _WORDS[type(one)]
-    values = [(field.name, getattr(one, field.name)) for field in fields(one)]
+    letter = _WORDS[type(listed.intervention)]
+    values = vars(listed.intervention).items()  # in the order of the fields
     parts = [_WRITE.get(name, str)(value) for name, value in values if value is not None]
     return ".".join([letter if listed.on else letter.upper(), *parts])
 
@@ -207,9 +183,7 @@ def _listed(word: str) -> Listed:
         raise ValueError(f"kinds are {', '.join(_LETTERS)}")
     names = [field.name for field in fields(kind)]
     parts = rest.split(".", len(names) - 1)  # the last may hold a point
-    values: dict[str, Any] = {
-        name: _READ.get(name, _index)(part) for name, part in zip(names, parts, strict=False)
-    }
+    values = {name: _READ.get(name, _index)(part) for name, part in zip(names, parts, strict=False)}
     return Listed(_made(kind, values), letter.islower())
 
 
@@ -248,10 +222,6 @@ def _write_bytes(data: bytes) -> str:
 
 def _read_bytes(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-
-
-def _short(error: Exception) -> str:
-    return error.problems[0] if isinstance(error, ConfigError) else str(error)
 
 
 _WRITE: dict[str, Callable[[Any], str]] = {"strength": repr, "taps": _write_taps, "prompt": _write_prompt}

@@ -19,6 +19,7 @@ from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
+from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -64,16 +65,12 @@ class Block(nn.Module):
         self.hook_resid_pre, self.hook_attn_out = HookPoint(), HookPoint()
         self.hook_resid_mid, self.hook_mlp_out, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
 
-    def forward(
-        self, resid: Float[Tensor, "batch position d_model"], on_rows: OnRows | None = None
-    ) -> Float[Tensor, "batch position d_model"]:
+    def forward(self, resid: Resid, on_rows: OnRows | None = None) -> Resid:
         """Residual stream after this layer; `on_rows` as in `Attention.forward`."""
         resid = self.hook_resid_pre(resid)
         return self.finish(resid, self.attn(self.ln1(resid), on_rows))
 
-    def last_rows(
-        self, resid: Float[Tensor, "batch position d_model"], n_last: int
-    ) -> Float[Tensor, "batch last d_model"]:
+    def last_rows(self, resid: Resid, n_last: int) -> Float[Tensor, "batch last d_model"]:
         """The same at the last `n_last` positions only: of the last layer no other row reaches the logits.
 
         The last bits may differ from a whole pass. Hooks on the maps get whole maps, so with them all rows
@@ -85,11 +82,7 @@ class Block(nn.Module):
         z = self.attn.attend_rows(qkv, self.attn.rows(n_tokens - n_last, n_tokens))
         return self.finish(resid[:, -n_last:], self.attn.output(z))
 
-    def finish(
-        self,
-        resid: Float[Tensor, "batch position d_model"],
-        attn_out: Float[Tensor, "batch position d_model"],
-    ) -> Float[Tensor, "batch position d_model"]:
+    def finish(self, resid: Resid, attn_out: Resid) -> Resid:
         """Add the attention's output, then the MLP's."""
         mid = self.hook_resid_mid(resid + self.hook_attn_out(attn_out))
         return self.hook_resid_post(mid + self.hook_mlp_out(self.mlp(self.ln2(mid))))

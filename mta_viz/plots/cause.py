@@ -4,6 +4,7 @@ Green is for the answer, brown against it: another hue family than attention has
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -61,65 +62,43 @@ def attribution_bars(
         go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y", hoverinfo="skip"),
     ]
     add_token_axes(parts, tokens, (0, len(tokens)), "y", (ticks, labels))
-    parts.layout["yaxis"] = _value_axis(limit)
-    add_spans_across(parts, spans, range(len(tokens)))
-    parts.add_title(title)
-    return parts.figure()
-
-
-def _value_axis(limit: float) -> dict[str, object]:
-    return theme.axis(
+    parts.layout["yaxis"] = theme.axis(
         range=(-1.08 * limit, 1.08 * limit),
-        tickvals=[-limit, 0, limit],
-        ticktext=[f"−{theme.limit_text(limit)}", "0", f"+{theme.limit_text(limit)}"],
+        **theme.ticks({-limit: f"−{theme.limit_text(limit)}", 0: "0", limit: f"+{theme.limit_text(limit)}"}),
         zeroline=True,
         zerolinecolor=theme.FRAME,
         fixedrange=True,
         mirror=False,
         anchor="x",
     )
+    add_spans_across(parts, spans, range(len(tokens)))
+    return parts.figure(title)
 
 
 def attribution_text(
-    values: Float[np.ndarray, " token"],
-    tokens: Tokens,
-    *,
-    title: str,
-    limit: float,
-    spans: Sequence[Span] = (),
-    width: int = 900,
+    values: Float[np.ndarray, " token"], tokens: Tokens, *, limit: float, **options: Any
 ) -> go.Figure:
-    """The prompt in lines, each token on the colour of its value in nats; hatched where it is NaN."""
-    return colored_text(
-        tokens,
-        values.astype(np.float32),
-        ~np.isnan(values),
-        Coloring(theme.DIFFERENCE_SCALE, limit),
-        title=title,
-        hovers=("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED),
-        spans=spans,
-        width=width,
-    )
+    """The prompt in lines, each token on the colour of its value in nats; hatched where it is NaN.
+
+    Title, spans and width as of `colored_text`.
+    """
+    coloring = Coloring(theme.DIFFERENCE_SCALE, limit)
+    hovers = ("token %{text}<br>%{customdata[1]:+.4g} nats", NOT_TRIED)
+    values = values.astype(np.float32)
+    return colored_text(tokens, values, ~np.isnan(values), coloring, hovers=hovers, **options)
 
 
 def _look(name: str, unit: str) -> maps.Look:
     """Maps of contributions in `unit`; `name` may hold the stage as {stage}."""
 
-    def title(drawn: AttentionMap, numbering_from: int) -> str:
-        what = name.format(stage=drawn.stage.value.short)
-        where = maps.where_title(drawn, numbering_from)
-        return f"{where} · {what} ({unit}){maps.blocks_title(drawn)}"
-
     def value_line(drawn: AttentionMap, field: str) -> str:
         largest = "largest " if drawn.block > 1 else ""
         return f"{largest}contribution %{{{field}:+.4g}} ({unit})"
 
-    def cell_text(
-        drawn: AttentionMap, before: AttentionMap | None
-    ) -> tuple[str, Float[np.ndarray, "row column field"]]:
-        return cells.one_value(drawn, value_line(drawn, "customdata[0]"))
+    def title(drawn: AttentionMap, numbering_from: int) -> str:
+        return f" · {name.format(stage=drawn.stage.value.short)} ({unit})"
 
-    return maps.Look(title, value_line, cell_text, theme.DIFFERENCE_SCALE)
+    return maps.Look(title, value_line, theme.DIFFERENCE_SCALE)
 
 
 ATTRIBUTED = _look("attribution of {stage}", "nats")
@@ -134,22 +113,16 @@ def sweep_map(
     values: Float[np.ndarray, "layer head"],
     *,
     unit: str = "nats",
-    limit: float | None = None,
     hover: Mapping[Place, str] | None = None,
     unsure: Sequence[Place] = (),
-    numbering_from: int = 0,
-    selected: Place | None = None,
-    width: int = 460,
+    **options: Any,
 ) -> go.Figure:
     """A change for each head: brown where the answer loses, green where it gains.
 
-    `limit` None: the largest size. `hover`: more lines for a head's hover. `unsure`: heads whose
-    interval covers 0, drawn with a dot. Heads that are NaN are hatched. Clicks as in `value_map`.
+    `hover`: more lines for a head's hover. `unsure`: heads whose interval covers 0, drawn with a dot.
+    Heads that are NaN are hatched. The rest, and clicks, as in `value_map`.
     """
-    score = Score("sweep", title, unit, "", Stage.PATTERN)
-    figure = value_map(
-        score, values, limit=limit, numbering_from=numbering_from, selected=selected, width=width
-    )
+    figure = value_map(Score("sweep", title, unit, "", Stage.PATTERN), values, **options)
     figure.data[0].colorscale = theme.DIFFERENCE_SCALE
     if hover:
         places = np.argwhere(np.ones_like(values, bool)).tolist()
@@ -157,16 +130,11 @@ def sweep_map(
             f"{text}<br>{hover[place]}" if (place := (layer, head)) in hover else text
             for (layer, head), text in zip(places, figure.data[-1].text, strict=True)
         ]
-    if unsure:
-        figure.add_trace(_dots(unsure))
+    if unsure:  # in the corner of a cell, where no number stands
+        marker = {"size": 5, "color": theme.INK}
+        x, y = [head + 0.36 for _, head in unsure], [layer - 0.3 for layer, _ in unsure]
+        figure.add_trace(go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip"))
     return figure
-
-
-def _dots(places: Sequence[Place]) -> go.Scatter:
-    """In the corner of a cell, where no number stands."""
-    marker = {"size": 5, "color": theme.INK}
-    x, y = [head + 0.36 for _, head in places], [layer - 0.3 for layer, _ in places]
-    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
 
 
 def set_beside_random(change: float, random: Sequence[float], *, width: int = 460) -> go.Figure:
@@ -174,27 +142,25 @@ def set_beside_random(change: float, random: Sequence[float], *, width: int = 46
     finite = [value for value in (change, *random) if np.isfinite(value)]
     limit = round_up(max(map(abs, finite), default=1.0))
     parts = Parts((width, 130), {"l": 12, "r": 12, "t": 30, "b": 56})
-    nats = "%{x:+.3g} nats<extra></extra>"
     lanes = [0.25 * (at % 5) - 0.5 for at in range(len(random))]  # equal values side by side
     ring = {"symbol": "circle-open", "size": 9, "color": theme.INK}
+    diamond = {"symbol": "diamond", "size": 14, "color": theme.NEGATIVE_COLOR}
     parts.traces += [
-        go.Scatter(x=list(random), y=lanes, mode="markers", marker=ring, hovertemplate=f"random set: {nats}"),
         go.Scatter(
-            x=[change],
-            y=[0],
-            mode="markers",
-            marker={"symbol": "diamond", "size": 14, "color": theme.NEGATIVE_COLOR},
-            hovertemplate=f"the chosen set: {nats}",
-        ),
+            x=x, y=y, mode="markers", marker=marker, hovertemplate=f"{name}: %{{x:+.3g}} nats<extra></extra>"
+        )
+        for x, y, marker, name in (
+            (list(random), lanes, ring, "random set"),
+            ([change], [0], diamond, "the chosen set"),
+        )
     ]
+    right = 0.35 * limit if max(finite, default=0) <= 0.1 * limit else 1.05 * limit
     parts.layout |= {
-        "xaxis": theme.axis(
-            range=(-1.05 * limit, 0.35 * limit if max(finite, default=0) <= 0.1 * limit else 1.05 * limit)
-        ),
+        "xaxis": theme.axis(range=(-1.05 * limit, right)),
         "yaxis": theme.axis(range=(-1, 1), showticklabels=False, ticks=""),
     }
-    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "y domain"}
-    parts.shapes.append(zero | {"line": {"color": theme.INK, "width": 1, "dash": "dot"}})
-    parts.add_axis_titles("change of the answer's log-probability (nats)")
-    parts.add_title("The chosen set (diamond) and random sets of its size (rings)")
-    return parts.figure()
+    parts.add_line((0, 0), (0, 1), {"color": theme.INK, "width": 1, "dash": "dot"}, yref="y domain")
+    return parts.figure(
+        "The chosen set (diamond) and random sets of its size (rings)",
+        "change of the answer's log-probability (nats)",
+    )

@@ -3,7 +3,7 @@
 Hover texts of attention maps: both tokens with positions, the value, and what it means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,12 +11,14 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import AttentionMap, Pooled
 from mta_viz.plots import theme
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Number, Parts
 from mta_viz.tokenizers.base import Tokens
 
 MAX_SVG_MARKERS = 1000
 MAX_TARGET_CELLS = 256
 TARGETS = "targets"
+BAD_TAP = {"hoverinfo": None, "hovertemplate": "this tap is NaN or infinite<extra></extra>"}
+Box = tuple[Number, Number, Number, Number]  # row, column of the top left cell, rows, columns
 
 
 def centers(start: int, count: int, block: int) -> Float[np.ndarray, " cell"]:
@@ -36,45 +38,81 @@ def drawn_values(attention: AttentionMap) -> Float[np.ndarray, "row column"]:
     return values
 
 
+def grid(
+    values: Float[np.ndarray, "row column"], limit: float, *, signed: bool = True, **options: object
+) -> go.Heatmap:
+    """Values as colours from -`limit` (from 0 where not `signed`) to `limit`; blank where not finite."""
+    own: dict[str, object] = {
+        "z": np.where(np.isfinite(values), values, np.nan),
+        "zmin": -limit if signed else 0.0,
+        "zmax": limit,
+        "colorscale": theme.SIGNED_SCALE if signed else theme.MASS_SCALE,
+    }
+    return go.Heatmap(**(own | options))
+
+
 def heatmap(attention: AttentionMap, limit: float, **options: object) -> go.Heatmap:
     """The cells on the scale of their kind: symmetric about 0, or from 0 for distributions."""
-    own = {"colorscale": theme.MASS_SCALE if attention.distribution else theme.SIGNED_SCALE}
-    return go.Heatmap(
-        z=drawn_values(attention),
+    return grid(
+        drawn_values(attention),
+        limit,
+        signed=not attention.distribution,
         x0=float(centers(attention.key_start, 1, attention.block)[0]),
         dx=attention.block,
         y0=float(centers(attention.query_start, 1, attention.block)[0]),
         dy=attention.block,
-        zmin=0.0 if attention.distribution else -limit,
-        zmax=limit,
         hoverongaps=False,
-        **(own | options),
+        **options,
     )
 
 
-def beyond(attention: AttentionMap, limit: float) -> tuple[bool, bool]:
-    """Whether any cell lies (below, above) the limits."""
-    values = drawn_values(attention)
-    finite = values[np.isfinite(values)]
-    return bool((finite < -limit).any()), bool((finite > limit).any())
+def color_bar(attention: AttentionMap, limit: float, **options: object) -> dict[str, object]:
+    """The colour bar of its cells."""
+    return theme.color_bar(
+        limit, signed=not attention.distribution, values=drawn_values(attention), **options
+    )
 
 
-def future(attention: AttentionMap, **options: object) -> go.Scatter | None:
-    """The masked cells as one hatched staircase; None when the map holds none."""
+def future(attention: AttentionMap, **options: object) -> list[go.Scatter]:
+    """The masked cells as one hatched staircase; none when the map holds none."""
     rows, columns = attention.values.shape
     first = np.arange(columns)[None, :].repeat(rows, 0) >= (~attention.future.numpy()).sum(1)[:, None]
     starts = columns - first.sum(1)
     used = np.flatnonzero(starts < columns)
     if not used.size:
-        return None
+        return []
     left, right = edges(attention.key_start, columns, attention.block)
     top, _ = edges(attention.query_start, rows, attention.block)
     x = np.repeat(left + starts[used] * attention.block, 2)
     y = top + attention.block * np.stack([used, used + 1], 1).ravel()
-    return hatched([*x, right, right], [*y, y[-1], y[0]], **options)
+    return [hatched([*x, right, right], [*y, y[-1], y[0]], **options)]
 
 
-def hatched(x: list[float], y: list[float], **options: object) -> go.Scatter:
+def corners(boxes: Iterable[Box], *, close: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """x and y through the corners of the boxes, gaps between them; `close`: back to the first corner."""
+    row, column, rows, columns = np.array([*boxes], np.float32).reshape(-1, 4).T
+    left, right, top, bottom = column - 0.5, column + columns - 0.5, row - 0.5, row + rows - 0.5
+    gap = np.full_like(row, np.nan)
+    x = np.stack([left, right, right, left, *([left] * close), gap], 1)
+    y = np.stack([top, top, bottom, bottom, *([top] * close), gap], 1)
+    return x.ravel(), y.ravel()
+
+
+def hatched_boxes(boxes: Iterable[Box], **options: object) -> list[go.Scatter]:
+    """Boxes of cells hatched as one trace; none without boxes."""
+    x, y = corners(boxes)
+    return [hatched(x, y, **options)] if x.size else []
+
+
+def frames(boxes: Iterable[Box], color: str) -> go.Scatter:
+    """Thin frames around boxes of cells as one trace: hundreds of shapes are slow."""
+    x, y = corners(boxes, close=True)
+    return go.Scatter(x=x, y=y, mode="lines", line={"color": color, "width": 1}, hoverinfo="skip")
+
+
+def hatched(
+    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, **options: object
+) -> go.Scatter:
     """A closed hatched shape without a border: nothing to read here, on purpose."""
     return go.Scatter(
         x=np.asarray(x, np.float32),
@@ -93,24 +131,23 @@ def hatched(x: list[float], y: list[float], **options: object) -> go.Scatter:
     )
 
 
-def bad_cells(attention: AttentionMap, cell_px: float) -> go.Scatter | go.Scattergl | None:
-    """NaN and infinite cells as magenta crosses; None when there are none."""
+def bad_cells(attention: AttentionMap, cell_px: float) -> list[go.Scatter | go.Scattergl]:
+    """NaN and infinite cells as magenta crosses."""
     rows, columns = np.nonzero(attention.bad.numpy())
-    if not rows.size:
-        return None
     x = centers(attention.key_start, attention.values.shape[1], attention.block)[columns]
     y = centers(attention.query_start, attention.values.shape[0], attention.block)[rows]
     return crosses(x, y, float(np.clip(0.6 * cell_px, 4, 10)))
 
 
 def crosses(
-    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, size: float, **options: object
-) -> go.Scatter | go.Scattergl:
-    """Magenta crosses on values that are NaN or infinite."""
+    x: Sequence[Number] | np.ndarray, y: Sequence[Number] | np.ndarray, size: Number, **options: object
+) -> list[go.Scatter | go.Scattergl]:
+    """Magenta crosses on values that are NaN or infinite, as one trace; none without places."""
     # Thousands of vector markers freeze a browser; a few draw sharper than the raster layer.
     trace = go.Scatter if len(x) <= MAX_SVG_MARKERS else go.Scattergl
     marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": size, "line": {"width": 0}}
-    return trace(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip", **options)
+    look = {"hoverinfo": "skip"} | options
+    return [trace(x=x, y=y, mode="markers", marker=marker, **look)] if len(x) else []
 
 
 def targets(
@@ -155,21 +192,13 @@ def aliases(tokens: Tokens, start: int, count: int, block: int) -> dict[str, str
     """Axis number -> words for every row or column; blocks are named by their ends."""
     if block == 1:
         return {str(p): theme.hover_label(p, tokens.pieces[p]) for p in range(start, start + count)}
-    return {
-        f"{center:.1f}": _block_label(tokens, start + index * block, block)
-        for index, center in enumerate(centers(start, count, block))
-    }
-
-
-def number_format(block: int) -> str:
-    """How the axis must print its numbers for `aliases` to match."""
-    return "d" if block == 1 else ".1f"
-
-
-def _block_label(tokens: Tokens, first: int, block: int) -> str:
-    last = min(first + block, len(tokens)) - 1
-    ends = f"{theme.escape(tokens.pieces[first])} … {theme.escape(tokens.pieces[last])}"
-    return f"{first}-{last} {ends}"
+    names = {}
+    for index, center in enumerate(centers(start, count, block)):
+        first = start + index * block
+        last = min(first + block, len(tokens)) - 1
+        ends = f"{theme.escape(tokens.pieces[first])} … {theme.escape(tokens.pieces[last])}"
+        names[f"{center:.1f}"] = f"{first}-{last} {ends}"
+    return names
 
 
 def value_line(attention: AttentionMap, source: str = "z") -> str:
@@ -226,27 +255,20 @@ def one_value(attention: AttentionMap, line: str) -> tuple[str, Float[np.ndarray
 
 def _add_row_facts(attention: AttentionMap, lines: list[str], fields: list[np.ndarray]) -> None:
     """Share of the row and its sum for weights; rank in the row where values compare as they are."""
-    masked = attention.masked.numpy()
+    values, masked = attention.values.numpy(), attention.masked.numpy()
     if attention.stage.value.unit == "weight":
-        _add_shares(attention, np.where(masked, 0.0, attention.values.numpy()), lines, fields)
+        weights, place = np.where(masked, 0.0, values), len(fields)
+        total = np.abs(weights).sum(1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # a row with an infinite weight has no shares
+            share = np.divide(np.abs(weights), total, out=np.zeros_like(weights), where=total > 0)
+        fields.append(share)
         if not attention.distribution:
+            sums = f"row sums to %{{customdata[{place + 1}]:.3f}}"
+            lines.append(f"%{{customdata[{place}]:.1%}} of |row|, {sums}")
+            fields.append(weights.sum(1, keepdims=True) * np.ones_like(weights))
             return
-    values = np.where(masked, -np.inf, attention.values.numpy())
+        lines.append(f"%{{customdata[{place}]:.1%}} of this row")
+    values = np.where(masked, -np.inf, values)
     ranks = (-values).argsort(1, kind="stable").argsort(1, kind="stable") + 1
     lines.append(f"row rank %{{customdata[{len(fields)}]:d}} of %{{customdata[{len(fields) + 1}]:d}}")
     fields += [ranks, (attention.queries.numpy()[:, None] + 1) * np.ones_like(ranks)]
-
-
-def _add_shares(
-    attention: AttentionMap, cells: np.ndarray, lines: list[str], fields: list[np.ndarray]
-) -> None:
-    total = np.abs(cells).sum(1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # a row with an infinite weight has no shares
-        share = np.divide(np.abs(cells), total, out=np.zeros_like(cells), where=total > 0)
-    if attention.distribution:
-        lines.append(f"%{{customdata[{len(fields)}]:.1%}} of this row")
-        fields.append(share)
-        return
-    sums = f"row sums to %{{customdata[{len(fields) + 1}]:.3f}}"
-    lines.append(f"%{{customdata[{len(fields)}]:.1%}} of |row|, {sums}")
-    fields += [share, cells.sum(1, keepdims=True) * np.ones_like(cells)]

@@ -3,21 +3,17 @@
 A value is in the colours of its kind, a difference in those of differences: nobody reads one as the other.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import AttentionMap
-from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.compare.maps import ComparedMap
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.plots import cells, theme
-from mta_viz.plots import cells as hover
 from mta_viz.plots.attention import maps
-from mta_viz.plots.attention.predictions import COLORS
 from mta_viz.plots.kernels.mosaic import Mosaic
 from mta_viz.plots.parts import Parts
 from mta_viz.tokenizers.base import Tokens
@@ -26,32 +22,16 @@ _MASKED = "not compared: key %{x} is after query %{y}, or a token of them differ
 _LINES = {"l": 58, "r": 70, "t": 34, "b": 44}
 
 
-def compared_figure(
-    difference: ComparedMap,
-    tokens: Tokens,
-    *,
-    limit: float,
-    numbering_from: int = 0,
-    size: tuple[int, int] = (300, 300),
-    selected: maps.Cell | None = None,
-    spans: Sequence[Span] = (),
-) -> go.Figure:
+def compared_figure(difference: ComparedMap, tokens: Tokens, **options: Any) -> go.Figure:
     """A minus B, green where A has more, brown where B has; hatched where tokens differ, and the future.
 
-    `limit`: from `shared_limit` of the difference alone. The rest as in `attention_map`.
+    Options as of `attention_map`; `limit`: from `shared_limit` of the difference alone.
     """
-    figure = maps.attention_map(
-        difference,
-        tokens,
-        limit=limit,
-        numbering_from=numbering_from,
-        size=size,
-        selected=selected,
-        spans=spans,
-        look=LOOK,
-    )
+    figure = maps.attention_map(difference, tokens, look=LOOK, **options)
     if difference.unlike and difference.block == 1:
-        figure.add_trace(_unlike(difference))
+        last = len(difference.values)
+        boxes = [((at, 0, 1, at + 1), (at, at, last - at, 1)) for at in difference.unlike]
+        figure.add_traces(cells.hatched_boxes(box for pair in boxes for box in pair))
     return figure
 
 
@@ -75,21 +55,18 @@ def share_lines(
     a_above = np.nanmax(a[-1]) >= np.nanmax(b[-1])
     sides = ("top right", "bottom right") if a_above else ("bottom right", "top right")
     for letter, name, values, color, dash, side in zip(
-        "AB", names, (a, b), COLORS[:2], ("solid", "dash"), sides, strict=True
+        "AB", names, (a, b), theme.LINE_COLORS[:2], ("solid", "dash"), sides, strict=True
     ):
         line, end = _line(letter, name, values, color, dash, numbering_from)
         parts.traces += [line, end.update(textposition=side)]
     last = max(len(a), len(b)) - 1
-    layers = list(range(0, last + 1, -(-(last + 1) // 12)))
-    labels = [f"L{layer + numbering_from}" for layer in layers]
+    names_of_layers = {at: f"L{at + numbering_from}" for at in range(0, last + 1, -(-(last + 1) // 12))}
     parts.layout |= {
-        "xaxis": theme.axis(range=(-0.3, last + 0.3), tickvals=layers, ticktext=labels),
+        "xaxis": theme.axis(range=(-0.3, last + 0.3), **theme.ticks(names_of_layers)),
         "yaxis": theme.axis(range=(-0.03, 1.03)),
         "dragmode": False,
     }
-    parts.add_axis_titles("layer", "share")
-    parts.add_title("Largest share of a head, by layer")
-    return parts.figure()
+    return parts.figure("Largest share of a head, by layer", "layer", "share")
 
 
 def kernel_trio(
@@ -139,27 +116,9 @@ def _line(
     return [line, end]
 
 
-def _unlike(difference: ComparedMap) -> go.Scatter:
-    """Rows and columns of tokens that differ, hatched as far as they are not of the future."""
-    x, y = [], []
-    for at in difference.unlike:
-        last = len(difference.values) - 0.5
-        for left, right, top, bottom in (
-            (-0.5, at + 0.5, at - 0.5, at + 0.5),
-            (at - 0.5, at + 0.5, at - 0.5, last),
-        ):
-            x += [left, right, right, left, float("nan")]
-            y += [top, top, bottom, bottom, float("nan")]
-    return cells.hatched(x, y)
-
-
 def _title(drawn: AttentionMap, numbering_from: int) -> str:
-    other = ""
-    if isinstance(drawn, ComparedMap):
-        layer, head = (index + numbering_from for index in drawn.other)
-        other = f" − L{layer} H{head}"
-    unit = drawn.stage.value.unit
-    return f"{maps.where_title(drawn, numbering_from)}{other} ({unit}){maps.blocks_title(drawn)}"
+    other = f" − {theme.head_name(*drawn.other, numbering_from)}" if isinstance(drawn, ComparedMap) else ""
+    return f"{other} ({drawn.stage.value.unit})"
 
 
 def _value_line(drawn: AttentionMap, field: str) -> str:
@@ -167,17 +126,4 @@ def _value_line(drawn: AttentionMap, field: str) -> str:
     return f"{words}: %{{{field}:+.4g}} ({drawn.stage.value.unit})"
 
 
-def _cell_text(
-    drawn: AttentionMap, before: AttentionMap | None
-) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    return hover.one_value(drawn, _value_line(drawn, "customdata[0]"))
-
-
-LOOK = replace(
-    maps.VALUES,
-    title=_title,
-    value_line=_value_line,
-    cell_text=_cell_text,
-    scale=theme.DIFFERENCE_SCALE,
-    masked=_MASKED,
-)
+LOOK = maps.Look(_title, _value_line, theme.DIFFERENCE_SCALE, _MASKED)

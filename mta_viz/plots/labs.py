@@ -6,6 +6,7 @@ A text whose tokens stand on the colours of their losses: what a model expected,
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,7 +19,6 @@ from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention import text as text_cells
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.plots.attention.predictions import COLORS
 from mta_viz.plots.attention.text import Coloring
 from mta_viz.plots.cause import Place, sweep_map
 from mta_viz.plots.parts import Parts
@@ -43,41 +43,14 @@ def accuracy_map(
     height = max(_ROW_PX * len(depths), _LEAST_PX) + _TOP + _BOTTOM
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     rows_of_scores = [[scores.get((depth, length)) for length in lengths] for depth in depths]
-    parts.traces.append(_map_cells(rows_of_scores))
-    empty = [(y, x) for y, row in enumerate(rows_of_scores) for x, score in enumerate(row) if score is None]
-    if empty:
-        parts.traces.append(_hatched(empty))
-    columns, rows = [float(at) for at in range(len(lengths))], [float(at) for at in range(len(depths))]
-    parts.layout |= {
-        "xaxis": theme.axis(
-            range=(-0.5, len(lengths) - 0.5), tickvals=columns, ticktext=[f"{n:,}" for n in lengths]
-        ),
-        "yaxis": theme.axis(
-            range=(len(depths) - 0.5, -0.5), tickvals=rows, ticktext=[f"{depth:g} %" for depth in depths]
-        ),
-        "dragmode": False,
-    }
-    parts.add_axis_titles("length in tokens", "depth of the asked needle")
-    parts.add_title(theme.escape(title))
-    return parts.figure()
-
-
-def score_words(score: NeedleScore) -> str:
-    """`0.94 [0.88, 0.97] n=120`."""
-    low, high = score.interval
-    return f"{score.accuracy:.2f} [{low:.2f}, {high:.2f}] n={score.n}"
-
-
-def _map_cells(scores: Sequence[Sequence[NeedleScore | None]]) -> go.Heatmap:
     words = [
         ["" if score is None else score_words(score).replace(" [", "<br>[") for score in row]
-        for row in scores
+        for row in rows_of_scores
     ]
-    return go.Heatmap(
-        z=[[None if score is None else score.accuracy for score in row] for row in scores],
-        zmin=0.0,
-        zmax=1.0,
-        colorscale=theme.MASS_SCALE,
+    colored = cells.grid(
+        np.array([[np.nan if score is None else score.accuracy for score in row] for row in rows_of_scores]),
+        1.0,
+        signed=False,
         colorbar=theme.color_bar(1.0, signed=False),
         text=words,
         texttemplate="%{text}",
@@ -87,15 +60,22 @@ def _map_cells(scores: Sequence[Sequence[NeedleScore | None]]) -> go.Heatmap:
         xgap=1,
         ygap=1,
     )
+    empty = [
+        (y, x, 1, 1) for y, row in enumerate(rows_of_scores) for x, score in enumerate(row) if score is None
+    ]
+    parts.traces += [colored, *cells.hatched_boxes(empty)]
+    parts.layout |= {
+        "xaxis": theme.listed([f"{n:,}" for n in lengths]),
+        "yaxis": theme.listed([f"{depth:g} %" for depth in depths], down=True),
+        "dragmode": False,
+    }
+    return parts.figure(theme.escape(title), "length in tokens", "depth of the asked needle")
 
 
-def _hatched(empty: Sequence[tuple[int, int]]) -> go.Scatter:
-    corners = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
-    x, y = [], []
-    for row, column in empty:
-        x += [*(column + dx for dx, _ in corners), float("nan")]
-        y += [*(row + dy for _, dy in corners), float("nan")]
-    return cells.hatched(x, y)
+def score_words(score: NeedleScore) -> str:
+    """`0.94 [0.88, 0.97] n=120`."""
+    low, high = score.interval
+    return f"{score.accuracy:.2f} [{low:.2f}, {high:.2f}] n={score.n}"
 
 
 def accuracy_lines(
@@ -108,22 +88,18 @@ def accuracy_lines(
 ) -> go.Figure:
     """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
     parts = Parts((width, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
-    for (name, scores), color, dash in zip(models.items(), COLORS, DASHES, strict=False):
+    for (name, scores), color, dash in zip(models.items(), theme.LINE_COLORS, DASHES, strict=False):
         parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
     parts.layout |= {
         "xaxis": theme.axis(
-            range=(min(ticks) - 0.5, max(ticks) + 0.5),
-            tickvals=ticks,
-            ticktext=[f"{tick}" for tick in ticks],
+            range=(min(ticks) - 0.5, max(ticks) + 0.5), **theme.ticks({tick: f"{tick}" for tick in ticks})
         ),
         "yaxis": theme.axis(range=(-0.02, 1.02), tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "font": {"size": 11}},
         "dragmode": False,
     }
-    parts.add_axis_titles(axis, "share of right answers")
-    parts.add_title(theme.escape(title))
-    return parts.figure()
+    return parts.figure(theme.escape(title), axis, "share of right answers")
 
 
 def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -> go.Scatter:
@@ -165,32 +141,26 @@ _LEAST = 0.1  # the end of the smallest scale: noise is not painted at full stre
 
 
 def interaction_map(
-    test: Conjunction,
-    measure: Measure,
-    *,
-    limit: float | None = None,
-    numbering_from: int = 0,
-    selected: Place | None = None,
-    width: int = 460,
+    test: Conjunction, measure: Measure, *, limit: float | None = None, **options: Any
 ) -> go.Figure:
     """I of every head: green above 0 (more than the sum), brown below; a dot where its interval covers 0.
 
     A stage the whole model lacks is the last one before it. With one sample there is no interval and no
-    dot. `limit` as of `shared_interaction_limit`; clicks as in `value_map`.
+    dot. `limit` as of `shared_interaction_limit`; the rest, and clicks, as in `value_map`.
     """
     there = measure_there(test, measure)
     score, effects = score_of(there), test.effects(there)
-    values = effects.interaction.mean.numpy()
+    mean = effects.interaction.mean.numpy()
+    covers = (effects.interaction.low <= _ROUNDING) & (effects.interaction.high >= -_ROUNDING)
+    unsure = [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
     return sweep_map(
         score.name,
-        values.round(3) + 0.0,  # no -0.0
+        mean.round(3) + 0.0,  # no -0.0
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
-        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(values.shape)},
-        unsure=_unsure(effects) if test.n > 1 else (),
-        numbering_from=numbering_from,
-        selected=selected,
-        width=width,
+        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(mean.shape)},
+        unsure=unsure if test.n > 1 else (),
+        **options,
     )
 
 
@@ -199,12 +169,6 @@ def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> 
     sizes = [test.effects(measure_there(test, measure)).interaction.mean.abs().numpy() for test in tests]
     largest = [float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes]
     return round_up(max([_LEAST, *largest]))
-
-
-def _unsure(effects: Effects) -> list[Place]:
-    score = effects.interaction
-    covers = (score.low <= _ROUNDING) & (score.high >= -_ROUNDING)
-    return [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
 
 
 def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:
@@ -235,8 +199,7 @@ def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 90
     data = np.stack([shown.start + text.token, np.nan_to_num(text.values)], 1)
     parts.traces.append(text_cells.targets(text, np.ones(len(text.glyphs), bool), words, "%{text}", data))
     text_cells.add_axes(parts, text, theme.FRAME, shown.start)
-    parts.add_title(f"Loss in nats · tokens {shown.start:,} to {shown.stop - 1:,}")
-    return parts.figure()
+    return parts.figure(f"Loss in nats · tokens {shown.start:,} to {shown.stop - 1:,}")
 
 
 def _loss_hover(loss: float, rank: int, expected: str) -> str:

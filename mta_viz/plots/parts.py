@@ -27,18 +27,19 @@ class Parts:
     shapes: list[dict[str, object]] = field(default_factory=list)
     layout: dict[str, object] = field(default_factory=dict)
 
-    def figure(self) -> go.Figure:
-        """The figure, checked by plotly once."""
+    def figure(self, title: str = "", x: str = "", y: str = "") -> go.Figure:
+        """The figure with its title and those of its axes, checked by plotly once."""
+        if x:
+            self.add_axis_titles(x, y)
+        if title:
+            # A small heading in the top left corner of the figure, beside nothing else.
+            corner = {"x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
+            shift = {"xshift": 6 - self.margin["l"], "yshift": self.margin["t"] - 2}
+            self.add_words(title, 13, **corner, **shift)
         margin = {"pad": 0, "autoexpand": False} | self.margin
         layout = theme.frame(*self.size) | {"margin": margin} | self.layout
         layout |= {"annotations": self.annotations, "shapes": self.shapes}
         return go.Figure(data=self.traces, layout=layout)
-
-    def add_title(self, text: str) -> None:
-        """A small heading in the top left corner of the figure, beside nothing else."""
-        corner = {"x": 0, "y": 1, "xanchor": "left", "yanchor": "top"}
-        shift = {"xshift": 6 - self.margin["l"], "yshift": self.margin["t"] - 2}
-        self.add_words(text, 13, **corner, **shift)
 
     def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:
         """Axis titles at the edges of the figure, the lower one `above_px` over the edge.
@@ -61,38 +62,35 @@ class Parts:
         self.annotations.append({"text": text, **paper, **where})
 
     def add_box(
-        self,
-        top_left: tuple[Number, Number],
-        shape: tuple[int, int],
-        *,
-        color: str,
-        width: Number,
+        self, top_left: tuple[Number, Number], shape: tuple[int, int] = (1, 1), **look: object
     ) -> None:
-        """A frame around `shape` (rows, columns) cells whose top left cell is `top_left` (row, column)."""
+        """A frame around `shape` (rows, columns) cells from `top_left` (row, column); `look`: of its line."""
         (row, column), (rows, columns) = top_left, shape
+        refs: dict[str, object] = {name: look.pop(name) for name in ("xref", "yref") if name in look}
         corners = {"x0": column - 0.5, "x1": column + columns - 0.5, "y0": row - 0.5, "y1": row + rows - 0.5}
-        self.shapes.append({"type": "rect", **corners, "line": {"color": color, "width": width}})
+        self.shapes.append({"type": "rect", **corners, "line": look, **refs})
+
+    def add_line(
+        self, x: tuple[Number, Number], y: tuple[Number, Number], line: dict[str, object], **refs: object
+    ) -> None:
+        """A straight line from one end to the other."""
+        ends = {"x0": x[0], "x1": x[1], "y0": y[0], "y1": y[1]}
+        self.shapes.append({"type": "line", "line": line, **ends, **refs})
 
 
 def lying_bars(
-    lengths: Sequence[float],
-    places: Sequence[int],
-    texts: Sequence[str],
-    hovers: Sequence[str],
-    color: str | list[str],
+    lengths: object, places: Sequence[int], texts: Sequence[str], color: object, **options: object
 ) -> go.Bar:
     """Bars to the right of their places, with their numbers at the ends."""
+    look = {"marker": {"color": color}, "textfont": {"color": theme.INK, "size": 11}} | options
     return go.Bar(
         x=np.asarray(lengths),
         y=places,
         orientation="h",
-        marker={"color": color},
         text=texts,
         textposition="outside",
         cliponaxis=False,
-        textfont={"color": theme.INK, "size": 11},
-        hovertext=hovers,
-        hovertemplate="%{hovertext}<extra></extra>",
+        **look,
     )
 
 

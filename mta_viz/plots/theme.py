@@ -4,9 +4,12 @@ The paper around a plot is transparent and text has no colour of its own, so tha
 dark theme sets both; the plotting area is white in every theme, and text on it is dark.
 """
 
+import html
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 Figure = go.Figure  # so that code above plots can name what it hands on
@@ -19,18 +22,21 @@ RAISED_COLOR, LOWERED_COLOR = "#01665E", "#8C510A"  # as the arms of the differe
 BAD_COLOR = "#D0006F"
 MASKED_LINE, MASKED_FILL = "#B9BEC5", "#F3F4F6"
 INK, FRAME = "#1F2933", "#8A9099"
-SELECTED_COLOR = "#0072B2"
+SELECTED_COLOR, INCOMING_COLOR = "#0072B2", "#D55E00"
+LINE_COLORS = (SELECTED_COLOR, INCOMING_COLOR, "#009E73", "#CC79A7")  # Okabe-Ito: stand out as thin lines
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 LABEL_PX, LABEL_CHAR_PX, TICK_SPACING = 10, 6.1, 12
 MAX_TOKEN_CHARS = 10
 # A fixed order of small steps keeps labels at round positions.
 _STEPS = tuple(base * 10**power for power in range(7) for base in (1, 2, 5))
+PIXELS: dict[str, Any] = {"len": 240, "lenmode": "pixels"}  # a colour bar as long on every figure
+OWN_LIMIT = ["− own limit", "0", "+ own limit"]
 _BIDI = {"R", "AL", "RLE", "RLO", "LRE", "LRO", "RLI", "LRI", "FSI", "PDF", "PDI"}
 
 
 def escape(text: str) -> str:
     """Text as plotly shows it letter by letter: no markup, no entities, no TeX."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("$", "&#36;")
+    text = html.escape(text, quote=False).replace("$", "&#36;")
     # Isolated, or a right-to-left token would swap places with the position before it.
     return f"\u2068{text}\u2069" if any(unicodedata.bidirectional(c) in _BIDI for c in text) else text
 
@@ -52,13 +58,13 @@ def hover_label(position: int, piece: str) -> str:
 
 def text_px(labels: Iterable[str]) -> float:
     """Width of the widest tick label in pixels, wide characters counted twice."""
-    return max((sum(columns(c) for c in label) for label in map(_shown, labels)), default=0) * LABEL_CHAR_PX
+    widths = (sum(columns(char) for char in html.unescape(label)) for label in labels)
+    return max(widths, default=0) * LABEL_CHAR_PX
 
 
-def _shown(label: str) -> str:
-    for entity, char in (("&lt;", "<"), ("&gt;", ">"), ("&#36;", "$"), ("&amp;", "&")):
-        label = label.replace(entity, char)
-    return label
+def head_name(layer: int, head: int, numbering_from: int = 0) -> str:
+    """`L2 H1`, counted from `numbering_from`."""
+    return f"L{layer + numbering_from} H{head + numbering_from}"
 
 
 def columns(char: str) -> int:
@@ -77,15 +83,14 @@ def tick_positions(start: int, stop: int, axis_px: int, always: Sequence[int] = 
     px = axis_px / (stop - start)
     step = next(step for step in _STEPS if step * px >= TICK_SPACING or step >= stop - start)
     chosen: list[int] = []
+
+    def apart(position: int) -> bool:
+        return all(abs(position - other) * px >= TICK_SPACING for other in chosen)
+
     for position in [*(p for p in always if start <= p < stop), start, stop - 1]:
-        if _apart(position, chosen, px):
+        if apart(position):
             chosen.append(position)
-    rounds = (p for p in range(start, stop) if p % step == 0)
-    return sorted([*chosen, *(p for p in rounds if _apart(p, chosen, px))])
-
-
-def _apart(position: int, others: Sequence[int], px: float) -> bool:
-    return all(abs(position - other) * px >= TICK_SPACING for other in others)
+    return sorted([*chosen, *(p for p in range(start, stop) if p % step == 0 and apart(p))])
 
 
 def score_text(value: float) -> str:
@@ -111,12 +116,14 @@ def limit_text(limit: float) -> str:
     return f"{limit:g}"
 
 
-def color_bar(limit: float, *, signed: bool, above: bool = False, below: bool = False) -> dict[str, object]:
-    """A thin bar over the plot with its limits printed; an arrow where cells lie beyond an end."""
-    top = f"> {'+' if signed else ''}{limit_text(limit)} ▶" if above else _end(limit, signed)
-    bottom = f"◀ < −{limit_text(limit)}" if below else _end(-limit, signed)
-    values = [-limit, 0.0, limit] if signed else [0.0, limit / 2, limit]
-    texts = [bottom, "0", top] if signed else ["0", limit_text(limit / 2), top]
+def color_bar(
+    limit: float, *, signed: bool, values: np.ndarray | None = None, **options: object
+) -> dict[str, object]:
+    """A thin bar over the plot with its limits printed; an arrow where some of `values` lie beyond an end."""
+    shown, end = np.zeros(1) if values is None else values, limit_text(limit)
+    top, bottom = f"+{end}" if signed else end, f"−{end}"
+    top = f"> {top} ▶" if (shown > limit).any() else top
+    bottom = f"◀ < {bottom}" if (shown < -limit).any() else bottom
     return {
         "orientation": "h",
         "thickness": 8,
@@ -128,16 +135,11 @@ def color_bar(limit: float, *, signed: bool, above: bool = False, below: bool = 
         "ypad": 8,
         "outlinewidth": 1,
         "outlinecolor": FRAME,
-        "tickvals": values,
-        "ticktext": texts,
+        "tickvals": [-limit, 0.0, limit] if signed else [0.0, limit / 2, limit],
+        "ticktext": [bottom, "0", top] if signed else ["0", limit_text(limit / 2), top],
         "tickfont": {"size": LABEL_PX},
+        **options,
     }
-
-
-def _end(limit: float, signed: bool) -> str:
-    if not signed:
-        return limit_text(limit)
-    return f"{'+' if limit > 0 else '−'}{limit_text(abs(limit))}"
 
 
 def frame(width: int, height: int) -> dict[str, object]:
@@ -172,3 +174,19 @@ def axis(**options: object) -> dict[str, object]:
         "tickfont": {"family": MONO, "size": LABEL_PX},
     }
     return base | options
+
+
+def ticks(names: Mapping[int, str] | Mapping[float, str]) -> dict[str, object]:
+    """An axis' names at their places."""
+    return {"tickvals": list(names), "ticktext": list(names.values())}
+
+
+def listed(names: Sequence[str], *, down: bool = False, **options: object) -> dict[str, object]:
+    """An axis with a name at each of 0, 1, ...; `down`: from the top."""
+    ends = (-0.5, len(names) - 0.5)
+    return axis(range=ends[::-1] if down else ends, **ticks(dict(enumerate(names))), **options)
+
+
+def hover(texts: object) -> dict[str, Any]:
+    """What makes a trace show these texts alone."""
+    return {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}

@@ -1,7 +1,4 @@
-"""What a saved run says of itself beside its tensors: JSON in the file's header, read strictly.
-
-Owns the words of the header. Tensors and the file are `files.py`'s.
-"""
+"""What a saved run says of itself beside its tensors: JSON in the file's header, read strictly."""
 
 import json
 from dataclasses import dataclass
@@ -70,20 +67,16 @@ class About:
 def from_header(text: str) -> About:
     """What `to_text` wrote. Raises MtaVizError listing what is missing or of the wrong kind."""
     header = from_text(_Header, text, "its description", file_format=FORMAT)
-    config = _config(header.params)
+    parsed = parse_params(header.params, vocab_size=None)
+    config = parsed.config
+    if config is None or parsed.problems:
+        raise MtaVizError(f"its model cannot be: {'; '.join(parsed.problems)}")
+    if config.n_layers > MOST_LAYERS:
+        raise MtaVizError(f"its model has {config.n_layers} layers; at most {MOST_LAYERS} are read")
     check_plan(header.interventions, config)
-    return About(
-        header.checkpoint,
-        header.sha256,
-        config,
-        header.dtype,
-        header.pieces,
-        header.spans,
-        header.text,
-        header.interventions,
-        _stored(header.maps, config),
-        header.version,
-    )
+    checkpoint = header.checkpoint, header.sha256, config, header.dtype
+    tokens = header.pieces, header.spans, header.text
+    return About(*checkpoint, *tokens, header.interventions, _stored(header.maps, config), header.version)
 
 
 def _span(span: tuple[int, int]) -> tuple[int, int]:
@@ -106,15 +99,6 @@ class _Header:
     interventions: PlanData
     maps: tuple[tuple[int, str], ...]
     params: dict[str, Any]
-
-
-def _config(params: object) -> ModelConfig:
-    parsed = parse_params(params, vocab_size=None)
-    if parsed.config is None or parsed.problems:
-        raise MtaVizError(f"its model cannot be: {'; '.join(parsed.problems)}")
-    if parsed.config.n_layers > MOST_LAYERS:
-        raise MtaVizError(f"its model has {parsed.config.n_layers} layers; at most {MOST_LAYERS} are read")
-    return parsed.config
 
 
 def _stored(maps: tuple[tuple[int, str], ...], config: ModelConfig) -> tuple[Place, ...]:

@@ -1,7 +1,4 @@
-"""What a run costs, counted from the configuration: multiply-adds and memory.
-
-Owns no clock: tracing.py scales one short measured run by the count.
-"""
+"""What a run costs, counted from the configuration: multiply-adds and memory."""
 
 from mta_viz.config import ModelConfig
 from mta_viz.model.attention import slab_cells
@@ -17,23 +14,16 @@ def multiply_adds(config: ModelConfig, n_tokens: int) -> float:
     per_token = config.n_layers * (attention + 3 * config.d_model * config.d_mlp)
     per_token += config.d_model * config.vocab_size
     cells = config.n_heads * n_tokens * (n_tokens + 1) / 2
-    per_cell = sum(_cell_work(config, layer) for layer in range(config.n_layers))
+    per_cell = 0
+    for kernels in map(config.kernels, range(config.n_layers)):
+        taps = sum(shape[1] * shape[2] for shape in (kernels.pre, kernels.post) if shape)
+        mixing = sum(shape[2] for shape in (kernels.head_pre, kernels.head_post) if shape)
+        per_cell += 2 * config.d_head + taps + mixing + 20  # scores and values; about 20 for the softmax
     return n_tokens * per_token + cells * per_cell
 
 
-def _cell_work(config: ModelConfig, layer: int) -> int:
-    """Multiply-adds per map cell: scores and values, taps, mixing, and about 20 for the softmax."""
-    kernels = config.kernels(layer)
-    taps = sum(shape[1] * shape[2] for shape in (kernels.pre, kernels.post) if shape)
-    mixing = sum(shape[2] for shape in (kernels.head_pre, kernels.head_post) if shape)
-    return 2 * config.d_head + taps + mixing + 20
-
-
 def capture_bytes(config: ModelConfig, n_tokens: int, device: str = "cpu") -> int:
-    """Bytes a capture needs above the weights: residuals, one layer's activations, one slab.
-
-    `device` is a torch device's type: a GPU's slabs are larger.
-    """
+    """Bytes above the weights: residuals, a layer's activations, a slab (larger on a `device` like cuda)."""
     residuals = (config.n_layers + 1) * n_tokens * config.d_model
     layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
     slab = LIVE_MAPS * max(slab_cells(device), 16 * config.n_heads * n_tokens)

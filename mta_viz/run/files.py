@@ -20,7 +20,7 @@ from torch import Tensor
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.checkpoint.stored import dtype_name
+from mta_viz.checkpoint.types import dtype_name
 from mta_viz.errors import FileError, MtaVizError, PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
@@ -33,7 +33,6 @@ from mta_viz.tokenizers.base import Tokens
 MAX_BYTES = 4 * door.GIB
 MOST_NAMES = 96 * door.MIB  # the header, whose description lists every token
 DESCRIPTION, DIGEST = "mta_viz", "sha256"
-_NO_DIGEST = "0" * 64
 Tensors = Mapping[str, Tensor]
 Layers = Sequence[int] | None
 Shapes = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
@@ -56,14 +55,13 @@ class SavedRun:
 
     def trace(self, model: HookedMTA | None = None) -> StoredTrace:
         """The run, to be asked like any other. Raises MtaVizError for a model that is not its own."""
-        if model is None:
-            with torch.device("meta"):
-                whole = HookedMTA(self.about.config)
-        else:
-            whole = self._own_model(model)
-        device = torch.device("cpu") if model is None else model.device
-        maps = {place: one.to(device) for place, one in self.maps.items()}
-        return StoredTrace(self.tokens, self.residuals.to(device), whole, self.about, maps)
+        if model is not None:
+            model = self._own_model(model)
+            maps = {place: kept.to(model.device) for place, kept in self.maps.items()}
+            return StoredTrace(self.tokens, self.residuals.to(model.device), model, self.about, maps)
+        with torch.device("meta"):
+            model = HookedMTA(self.about.config)
+        return StoredTrace(self.tokens, self.residuals, model, self.about, self.maps)
 
     def _own_model(self, model: HookedMTA) -> HookedMTA:
         """`model` with the run's interventions."""
@@ -127,10 +125,8 @@ def trace_bytes(trace: Trace, *, stages: Sequence[Stage] = (), layers: Layers = 
 
 def trace_size(trace: Trace, *, stages: Sequence[Stage] = (), layers: Layers = None) -> int:
     """Bytes the file will take, up to some hundred for the names in its header. Raises as `save_trace`."""
-    places = _places(trace, stages, layers)
-    shapes = _shapes(_about(trace, places, _NO_DIGEST))
-    text = _about(trace, places, _NO_DIGEST).to_text()
-    return len(text) + sum(prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
+    about = _about(trace, _places(trace, stages, layers), "0" * 64)
+    return len(about.to_text()) + _n_bytes(about)
 
 
 def open_trace(path: str | Path, model: HookedMTA | None = None) -> StoredTrace:
@@ -176,34 +172,26 @@ def _read(opened: Any) -> SavedRun:
     tensors = {name: opened.get_tensor(name).clone() for name in wanted}
     if _digest(metadata[DESCRIPTION], tensors) != metadata.get(DIGEST):
         raise MtaVizError("it is damaged: its contents are not those that were written. Copy it again")
-    return _checked(about, tensors)
-
-
-def _compare(wanted: Shapes, slices: Mapping[str, Any]) -> None:
-    words = {torch.int64: "I64", torch.float32: "F32"}
-    expected = {name: (list(shape), words[dtype]) for name, (shape, dtype) in wanted.items()}
-    found = {name: (list(one.get_shape()), one.get_dtype()) for name, one in slices.items()}
-    wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    if wrong:
-        name = wrong[0]
-        raise MtaVizError(
-            f"{len(wrong)} of its tensors are not what its model and prompt call for, first "
-            f"{printable(name)}: {_told(found.get(name))} instead of {_told(expected.get(name))}"
-        )
-
-
-def _told(tensor: tuple[list[int], str] | None) -> str:
-    return "none" if tensor is None else f"{tensor[1]} {tensor[0]}"
-
-
-def _checked(about: About, tensors: Tensors) -> SavedRun:
     ids = tensors["tokens"]
     if int(ids.min()) < 0 or int(ids.max()) >= about.config.vocab_size:
         raise MtaVizError(f"its token ids are not all in 0 to {about.config.vocab_size - 1}")
     maps = {(layer, stage): tensors[stage.hook_name(layer)] for layer, stage in about.stored}
-    if any(bool(one.triu(1).any()) for one in maps.values()):
+    if any(bool(kept.triu(1).any()) for kept in maps.values()):
         raise MtaVizError("a map of it has cells for keys after their query, which no run has")
     return SavedRun(about, ids, tensors["residuals"], maps)
+
+
+def _compare(wanted: Shapes, slices: Mapping[str, Any]) -> None:
+    words = {torch.int64: "I64", torch.float32: "F32"}
+    expected = {name: f"{words[dtype]} {list(shape)}" for name, (shape, dtype) in wanted.items()}
+    there = {name: f"{part.get_dtype()} {list(part.get_shape())}" for name, part in slices.items()}
+    wrong = sorted(name for name in {*expected, *there} if expected.get(name) != there.get(name))
+    if wrong:
+        name = wrong[0]
+        raise MtaVizError(
+            f"{len(wrong)} of its tensors are not what its model and prompt call for, first "
+            f"{printable(name)}: {there.get(name, 'none')} instead of {expected.get(name, 'none')}"
+        )
 
 
 def weights_digest(model: HookedMTA) -> str:
@@ -235,8 +223,8 @@ def _about(trace: Trace, places: tuple[Place, ...], digest: str) -> About:
         return replace(trace.about, stored=places)
     model, tokens = trace.model, trace.tokens
     name = "" if model.source is None else model.source.path.absolute().name
-    dtype, said = dtype_name(model.dtype), (tokens.pieces, tokens.spans, tokens.text)
-    return About(name, digest, model.config, dtype, *said, model.plan, places)
+    words = tokens.pieces, tokens.spans, tokens.text
+    return About(name, digest, model.config, dtype_name(model.dtype), *words, model.plan, places)
 
 
 def _shapes(about: About) -> Shapes:
@@ -252,11 +240,14 @@ def _shapes(about: About) -> Shapes:
     }
 
 
+def _n_bytes(about: About) -> int:
+    return sum(prod(shape) * dtype.itemsize for shape, dtype in _shapes(about).values())
+
+
 def _contents(trace: Trace, places: tuple[Place, ...]) -> tuple[Tensors, dict[str, str]]:
     digest = trace.about.sha256 if isinstance(trace, StoredTrace) else weights_digest(trace.model)
     about = _about(trace, places, digest)
-    n_bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in _shapes(about).values())
-    if n_bytes > MAX_BYTES:
+    if (n_bytes := _n_bytes(about)) > MAX_BYTES:
         raise MtaVizError(
             f"the file would take {size_text(n_bytes)}, more than the {size_text(MAX_BYTES)} that are opened "
             "again; choose fewer stages or layers"

@@ -13,32 +13,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mta_viz.model.ops import weighted_values
+from mta_viz.model.ops import Maps, Resid, weighted_values
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.devices import set_threads
 from mta_viz.run.trace import Trace
-from mta_viz.run.tracing import score
+from mta_viz.run.tracing import as_batch, score
 
 
-def embedded(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position d_model"]:
+def embedded(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Resid:
     """The residual stream entering layer 0, on the model's device."""
     with model.lock, torch.no_grad():
         return model.embed(ids.to(model.device))
 
 
-def after_layer(
-    model: HookedMTA, resid: Float[Tensor, "batch position d_model"], layer: int
-) -> Float[Tensor, "batch position d_model"]:
+def after_layer(model: HookedMTA, resid: Resid, layer: int) -> Resid:
     """The residual stream leaving `layer`, from the one entering it."""
     with model.lock, torch.no_grad():
         set_threads(model.config, resid.shape[1], batch=resid.shape[0])
         return model.blocks[layer](resid)
 
 
-def last_logits(
-    model: HookedMTA, resid: Float[Tensor, "batch position d_model"], layer: int, n_last: int
-) -> Float[Tensor, "batch last vocab"]:
+def last_logits(model: HookedMTA, resid: Resid, layer: int, n_last: int) -> Float[Tensor, "batch last vocab"]:
     """Logits of the last `n_last` positions, from the residual stream entering `layer`, float32."""
     for above in range(layer, model.config.n_layers):
         resid = after_layer(model, resid, above)
@@ -62,8 +58,8 @@ def end_logits(
 
 
 OfIds = Callable[[Int[Tensor, "batch position"]], Float[Tensor, " batch"]]
-OfEmbeddings = Callable[[Float[Tensor, "batch position d_model"]], Float[Tensor, " batch"]]
-OfMaps = Callable[[Float[Tensor, "batch head query key"]], Float[Tensor, " batch"]]
+OfEmbeddings = Callable[[Resid], Float[Tensor, " batch"]]
+OfMaps = Callable[[Maps], Float[Tensor, " batch"]]
 
 
 @dataclass(frozen=True)
@@ -88,9 +84,9 @@ def of_ids(model: HookedMTA, question: Question) -> OfIds:
 def of_embeddings(model: HookedMTA, question: Question) -> OfEmbeddings:
     """log p(answer), nats, as a function of the prompt's embeddings."""
 
-    def score(embeddings: Float[Tensor, "batch position d_model"]) -> Float[Tensor, " batch"]:
+    def score(embeddings: Resid) -> Float[Tensor, " batch"]:
         with model.lock:
-            read = _ids(model, question.before).expand(len(embeddings), -1)
+            read = as_batch(model, question.before).expand(len(embeddings), -1)
             resid = torch.cat([embeddings.to(model.dtype), model.embed(read)], dim=1)
             return _finish(model, resid, 0, question)
 
@@ -104,7 +100,7 @@ def of_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> OfMap
     """
     model, name = trace.model, f"blocks.{layer}.attn.{stage.value.hook}"
 
-    def score(maps: Float[Tensor, "batch head query key"]) -> Float[Tensor, " batch"]:
+    def score(maps: Maps) -> Float[Tensor, " batch"]:
         with model.lock, model.hooks(fwd_hooks=[(name, lambda own, hook: maps.to(own.dtype))]):
             resid = trace.residuals[layer].to(model.dtype).expand(len(maps), -1, -1)
             return _finish(model, resid, layer, question)
@@ -130,7 +126,7 @@ def with_added(trace: Trace, layer: int, added: Added, answer: Sequence[int]) ->
         for block in list(model.blocks)[layer:]:
             resid = block(resid)
         logits = model.logits(resid[:, -n_last:]).double().log_softmax(-1)
-    wanted = _ids(model, answer)[..., None].expand(batch, -1, 1)
+    wanted = as_batch(model, answer)[..., None].expand(batch, -1, 1)
     return logits.gather(-1, wanted).sum((-2, -1)).cpu()
 
 
@@ -176,12 +172,8 @@ def _finish(model: HookedMTA, resid: Tensor, layer: int, question: Question) -> 
     for block in below:
         resid = block(resid)
     logits = model.logits(last.last_rows(resid, len(question.answer))).float().log_softmax(-1)
-    wanted = _ids(model, question.answer)[..., None].expand(len(resid), -1, 1)
+    wanted = as_batch(model, question.answer)[..., None].expand(len(resid), -1, 1)
     return logits.gather(-1, wanted).sum((-2, -1))
-
-
-def _ids(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
-    return torch.tensor([list(ids)], dtype=torch.long, device=model.device)
 
 
 @dataclass(frozen=True)
@@ -200,10 +192,10 @@ def self_check(trace: Trace) -> SelfCheck:
     """
     model = trace.model
     with model.lock, torch.no_grad():
-        errors = [
-            _relative_error(_after_layer(trace, layer), trace.residuals[layer + 1])
-            for layer in range(model.config.n_layers)
-        ]
+        pairs = (
+            (_after_layer(trace, layer), trace.residuals[layer + 1]) for layer in range(len(model.blocks))
+        )
+        errors = [_relative_error(*pair) for pair in pairs]
         plain = score(model, torch.tensor([trace.tokens.ids]))[0].float()
         return SelfCheck(float(torch.tensor(errors).max()), _relative_error(plain, trace.logits()))
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.errors import PromptError
-from mta_viz.model.attention import Attention, QueryKeyValue, Rows
+from mta_viz.model.attention import Attention, QueryKeyValue
 from mta_viz.model.ops import future_cells
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -75,8 +75,8 @@ class Trace(Printed):
     ) -> Iterator[tuple[int, Float[Tensor, "head query key"]]]:
         """A stage in consecutive slabs of rows: (first row, rows over keys 0..last row)."""
         self._attention(layer, stage)
-        for start, found in self._slabs(layer, {stage}, queries):
-            yield start, found[stage]
+        for start, slab in self._slabs(layer, {stage}, queries):
+            yield start, slab[stage]
 
     def stage_slabs(
         self, layer: int, queries: range | None = None
@@ -94,9 +94,15 @@ class Trace(Printed):
         qkv = self.project(layer)
         for start in range(queries.start, queries.stop, step):
             rows = attention.rows(start, min(start + step, queries.stop))
+            future = future_cells(range(rows.start, rows.stop), rows.stop, self.model.device)
+            slab: dict[Stage, Tensor] = {}
             with self.model.lock, torch.no_grad():
-                found = _found(attention, qkv, rows, wanted)
-            yield start, found  # the lock is free while the caller works
+                for stage, maps in attention.stage_rows(qkv, rows):
+                    if stage in wanted:
+                        slab[stage] = maps[0].float().masked_fill(future, 0.0)
+                    if len(slab) == len(wanted):
+                        break
+            yield start, slab  # the lock is free while the caller works
 
     def logits(self, positions: slice = EVERYTHING) -> Float[Tensor, "position vocab"]:
         """Logits of some positions, float32."""
@@ -115,8 +121,8 @@ class Trace(Printed):
         if attention.gate is None:
             return None
         with self.model.lock, torch.no_grad():
-            gate = attention.gate_values(attention.normalize(attention.attend(self.project(layer))))
-        return None if gate is None else gate[0].float()
+            z = attention.attend(self.project(layer))
+        return self.gate_of(layer, z[0])
 
     def gate_of(
         self, layer: int, z: Float[Tensor, "position head d"]
@@ -172,9 +178,9 @@ class StoredTrace(Trace):
                 yield start, self._rows(layer, read, start, min(start + SLAB_ROWS, rows.stop))
             return
         self._check_weights(f"layer {layer}'s {', '.join(one.value.hook for one in wanted - read)}")
-        for start, found in super()._slabs(layer, wanted, queries):
-            stop = start + next(iter(found.values())).shape[1]
-            yield start, found | self._rows(layer, read, start, stop)
+        for start, slab in super()._slabs(layer, wanted, queries):
+            stop = start + next(iter(slab.values())).shape[1]
+            yield start, slab | self._rows(layer, read, start, stop)
 
     def _rows(self, layer: int, stages: set[Stage], start: int, stop: int) -> dict[Stage, Tensor]:
         return {stage: self.maps_in_file[layer, stage][:, start:stop, :stop] for stage in stages}
@@ -196,21 +202,6 @@ class StoredTrace(Trace):
                 f"all others open it with its checkpoint, {self.about.checkpoint}: "
                 "open_trace(file, model=load(checkpoint))"
             )
-
-
-def _found(attention: Attention, qkv: QueryKeyValue, rows: Rows, wanted: set[Stage]) -> dict[Stage, Tensor]:
-    """The wanted stages of some rows, float32, cells with key > query 0; stops at the last of them."""
-    found: dict[Stage, Tensor] = {}
-    for stage, maps in attention.stage_rows(qkv, rows):
-        if stage in wanted:
-            found[stage] = maps[0].float().masked_fill(_future(maps, rows.start), 0.0)
-        if len(found) == len(wanted):
-            break
-    return found
-
-
-def _future(maps: Tensor, first_row: int) -> Tensor:
-    return future_cells(range(first_row, first_row + maps.shape[2]), maps.shape[3], maps.device)
 
 
 def _bounds(name: str, part: slice, n_tokens: int) -> tuple[int, int]:

@@ -70,12 +70,17 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     tokens = tokenize(model, prompt)
     with model.lock, torch.no_grad():
         set_threads(model.config, len(tokens))
-        resid = model.embed(_batch(model, tokens.ids))
+        resid = model.embed(as_batch(model, tokens.ids))
         residuals = [resid[0].float()]
         for layer, block in enumerate(model.blocks):
             resid = block(resid, _row_progress(progress, layer, model.config.n_layers, len(tokens)))
             residuals.append(resid[0].float())
     return Trace(tokens, torch.stack(residuals), model)
+
+
+def progress_within(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """The progress of a part of some work, a `share` of it from `start` on, as that of the whole."""
+    return None if progress is None else lambda done: progress(start + share * done)
 
 
 def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
@@ -91,28 +96,21 @@ def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
 
 
 def run_hooks(model: HookedMTA, prompt: Prompt, names: Sequence[str]) -> dict[str, Tensor]:
-    """Activations by hook name, and `logits`: float32, on the CPU, without batch axis.
-
-    Raises PromptError for names the model does not have.
-    """
+    """Activations by hook name, and `logits`: float32, CPU, no batch axis. PromptError for unknown names."""
     unknown = [name for name in names if name not in model.hook_dict]
     if unknown:
         raise PromptError(f"the model has no hook named {', '.join(unknown)}")
     tokens, wanted = tokenize(model, prompt), set(names)
     with model.lock, torch.no_grad():
         set_threads(model.config, len(tokens))
-        logits, cache = model.run_with_cache(_batch(model, tokens.ids), names_filter=lambda n: n in wanted)
-    found = {"logits": logits, **cache}
-    return {name: tensor[0].float().cpu() for name, tensor in found.items()}
+        logits, cache = model.run_with_cache(as_batch(model, tokens.ids), names_filter=lambda n: n in wanted)
+    return {name: tensor[0].float().cpu() for name, tensor in {"logits": logits, **cache}.items()}
 
 
 def generate(
     model: HookedMTA, prompt: Prompt, max_new_tokens: int, *, progress: Progress | None = None
 ) -> tuple[int, ...]:
-    """Greedy continuation: the new ids, up to (and without) the tokenizer's EOS.
-
-    Raises MtaVizError when the logits hold NaN, of which none is the largest.
-    """
+    """Greedy continuation: new ids up to (and without) the tokenizer's EOS. MtaVizError for NaN in logits."""
     tokens = tokenize(model, prompt)
     eos = model.tokenizer.eos_id if model.tokenizer else None
     new: list[int] = []
@@ -120,8 +118,15 @@ def generate(
         return ()
     with model.lock, torch.no_grad():
         set_threads(model.config, len(tokens))
-        run = Continuation(model, _batch(model, tokens.ids)[0])
-        while (token := _likeliest(run.logits, len(new))) != eos:
+        run = Continuation(model, as_batch(model, tokens.ids)[0])
+        while True:
+            if run.logits.isnan().any():
+                raise MtaVizError(
+                    f"the logits for new token {len(new) + 1} hold NaN, so there is no next token; look for "
+                    "weights that are NaN or infinite, or compute in float32"
+                )
+            if (token := int(run.logits.argmax())) == eos:
+                break
             new.append(token)
             if progress:
                 progress(len(new) / max_new_tokens)
@@ -156,17 +161,14 @@ class Continuation:
         resid = model.embed(torch.tensor([[token]], device=model.device))
         for layer, block in enumerate(model.blocks):
             new = block.attn.project(block.ln1(resid), start=self.length)
-            qkv = _joined(self.past[layer], new)
+            past = self.past[layer]
+            q, k, v = (torch.cat([getattr(past, part), getattr(new, part)], dim=1) for part in "qkv")
+            qkv = QueryKeyValue(q, k, v, past.q_start)
             z = block.attn.attend_rows(qkv, block.attn.rows(self.length, self.length + 1))
             resid = block.finish(resid, block.attn.output(z))
             self.past[layer] = _keep_reach(block.attn, qkv)
         self.length += 1
         self.logits = model.logits(resid[0, -1])
-
-
-def _joined(past: QueryKeyValue, new: QueryKeyValue) -> QueryKeyValue:
-    q, k, v = (torch.cat([getattr(past, part), getattr(new, part)], dim=1) for part in "qkv")
-    return QueryKeyValue(q, k, v, past.q_start)
 
 
 def _keep_reach(attention: Attention, qkv: QueryKeyValue) -> QueryKeyValue:
@@ -179,15 +181,6 @@ def _keep_reach(attention: Attention, qkv: QueryKeyValue) -> QueryKeyValue:
 def _check_runs(model: HookedMTA) -> None:
     if model.kernels_only:
         raise PromptError(KERNELS_ONLY)
-
-
-def _likeliest(logits: Float[Tensor, " vocab"], n_new: int) -> int:
-    if logits.isnan().any():
-        raise MtaVizError(
-            f"the logits for new token {n_new + 1} hold NaN, so there is no next token; look for weights "
-            "that are NaN or infinite, or compute in float32"
-        )
-    return int(logits.argmax())
 
 
 def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
@@ -205,20 +198,20 @@ def estimate_seconds(model: HookedMTA, n_tokens: int) -> float:
     size = max(fitting, default=sizes[0])
     measured = _seconds.setdefault(model, {})
     if size not in measured:
-        measured[size] = min(_timed_run(model, size) for _ in range(2))
+        seconds = []
+        for _ in range(2):
+            start = time.perf_counter()
+            score(model, torch.zeros(1, size, dtype=torch.long))
+            if model.device.type == "cuda":
+                torch.cuda.synchronize(model.device)
+            seconds.append(time.perf_counter() - start)
+        measured[size] = min(seconds)
     return measured[size] * multiply_adds(model.config, n_tokens) / multiply_adds(model.config, size)
 
 
-def _timed_run(model: HookedMTA, n_tokens: int) -> float:
-    start = time.perf_counter()
-    score(model, torch.zeros(1, n_tokens, dtype=torch.long))
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
-    return time.perf_counter() - start
-
-
-def _batch(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
-    return torch.tensor([ids], device=model.device)
+def as_batch(model: HookedMTA, ids: Sequence[int]) -> Int[Tensor, "batch position"]:
+    """One prompt's ids on the model's device."""
+    return torch.tensor([ids], dtype=torch.long, device=model.device)
 
 
 def _row_progress(progress: Progress | None, layer: int, n_layers: int, n_tokens: int):
@@ -242,28 +235,20 @@ def operated(
 
 def activations(model: HookedMTA, plan: Sequence[Intervention], n_tokens: int) -> Sources:
     """What each patch of a plan puts in place; every prompt is run once. Raises as `operated`."""
-    patches = [one for one in plan if isinstance(one, PatchHead)]
+    patches = [intervention for intervention in plan if isinstance(intervention, PatchHead)]
     sources: dict[PatchHead, Tensor] = {}
     for prompt in dict.fromkeys(patch.prompt for patch in patches):
-        sources |= _taken(model, [patch for patch in patches if patch.prompt == prompt], n_tokens)
+        tokens = tokenize(model, prompt)
+        if len(tokens) != n_tokens:
+            raise PromptError(
+                f"the prompt to patch from has {len(tokens)} tokens, this one {n_tokens}. Position takes the "
+                "place of position: give a prompt of equally many tokens"
+            )
+        of_prompt = [patch for patch in patches if patch.prompt == prompt]
+        names = {patch: f"blocks.{patch.layer}.attn.{patch.hook}" for patch in of_prompt}
+        hooks = run_hooks(model, tokens, sorted(set(names.values())))
+        for patch, name in names.items():
+            whole = hooks[name]  # weighted values have their heads second, maps first
+            own = whole[:, patch.head] if patch.stage == "z" else whole[patch.head]
+            sources[patch] = own.to(model.device, model.dtype)
     return sources
-
-
-def _taken(
-    model: HookedMTA, patches: Sequence[PatchHead], n_tokens: int
-) -> dict[PatchHead, Float[Tensor, "position other"]]:
-    """What one other prompt's run holds where these patches look."""
-    tokens = tokenize(model, patches[0].prompt)
-    if len(tokens) != n_tokens:
-        raise PromptError(
-            f"the prompt to patch from has {len(tokens)} tokens, this one {n_tokens}. Position takes the "
-            "place of position: give a prompt of equally many tokens"
-        )
-    names = {patch: f"blocks.{patch.layer}.attn.{patch.hook}" for patch in patches}
-    hooks = run_hooks(model, tokens, sorted(set(names.values())))
-    found = {}
-    for patch, name in names.items():
-        whole = hooks[name]  # weighted values have their heads second, maps first
-        own = whole[:, patch.head] if patch.stage == "z" else whole[patch.head]
-        found[patch] = own.to(model.device, model.dtype)
-    return found

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mta_viz.errors import ConfigError
-from mta_viz.tasks.seeding import stream_generator
+from mta_viz.tasks.sources import stream_seed
 
 OUTPUTS = ("all", "first", "last")
 
@@ -20,6 +20,11 @@ N_ALPHABET = 26  # letters a..z are ids 0..25
 DOT, HASH, BOS = 26, 27, 29  # ids of the character vocabulary; 28 is "_", 30 EOS
 VOCAB_SIZE = 32
 _CHUNK = 50  # evaluation samples drawn at a time, so that sample i does not depend on how many follow
+
+
+def stream_generator(stream: str, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator on `device` at the start of the stream (`stream`, *numbers)."""
+    return torch.Generator(device=device).manual_seed(stream_seed(stream, *numbers))
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,18 @@ class BlockTask:
     output: str = "all"
 
     def __post_init__(self) -> None:
-        problems = _problems(self)
+        ranges = {
+            "n_letters": (2, N_ALPHABET - 1),
+            "n_query": (1, self.n_letters - 1),
+            "n_blocks": (1, 10_000),
+        }
+        problems = [
+            f"{name} is {getattr(self, name)}; expected {low} to {high}"
+            for name, (low, high) in ranges.items()
+            if not low <= getattr(self, name) <= high
+        ]
+        if self.output not in OUTPUTS:
+            problems.append(f"output is {self.output!r}; expected one of {', '.join(OUTPUTS)}")
         if problems:
             raise ConfigError(problems, subject="The block-finding task")
 
@@ -69,28 +85,26 @@ class BlockTask:
         blocks, query, target = _draw(self, size, generator)
         letters = blocks[torch.arange(size, device=blocks.device), target]
         shown = {"all": slice(None), "first": slice(0, 1), "last": slice(-1, None)}[self.output]
-        tokens = torch.cat([_joined(blocks), query, letters[:, shown]], dim=1)
+        ends = torch.full((size, self.n_blocks, 1), DOT, device=blocks.device)
+        ends[:, -1] = HASH
+        start = torch.full((size, 1), BOS, device=blocks.device)
+        joined = torch.cat([blocks, ends], dim=2).flatten(1)
+        tokens = torch.cat([start, joined, query, letters[:, shown]], dim=1)
         answer = torch.zeros_like(tokens, dtype=torch.bool)
         answer[:, -self.n_answer :] = True
         return BlockBatch(tokens, answer, target)
 
-    def samples(self, n: int, seed: int, stream: str = "blocks evaluation") -> BlockBatch:
-        """The first `n` sequences of an evaluation stream, on the CPU whatever the model's device.
+    def sample_range(self, start: int, stop: int, seed: int) -> BlockBatch:
+        """Sequences `start` to `stop` - 1 of the evaluation stream, on the CPU whatever the model's device.
 
-        Sample i depends on (stream, seed, i) and the task only. Training draws from another stream.
+        Sample i depends on (seed, i) and the task only. Training draws from another stream.
         """
-        return self.sample_range(0, n, seed, stream)
-
-    def sample_range(self, start: int, stop: int, seed: int, stream: str = "blocks evaluation") -> BlockBatch:
-        """Samples `start` to `stop` - 1 of the stream that `samples` reads from its beginning."""
         first, end = start // _CHUNK, -(-stop // _CHUNK)
-        parts = [self.batch(_CHUNK, stream_generator(stream, seed, chunk)) for chunk in range(first, end)]
+        generators = (stream_generator("blocks evaluation", seed, chunk) for chunk in range(first, end))
+        parts = [self.batch(_CHUNK, generator) for generator in generators]
         wanted = slice(start - first * _CHUNK, stop - first * _CHUNK)
-        tokens, answer, target = (
-            torch.cat([getattr(part, name) for part in parts])[wanted]
-            for name in ("tokens", "answer", "target")
-        )
-        return BlockBatch(tokens, answer, target)
+        names = ("tokens", "answer", "target")
+        return BlockBatch(*(torch.cat([getattr(part, name) for part in parts])[wanted] for name in names))
 
 
 def _draw(
@@ -98,12 +112,14 @@ def _draw(
 ) -> tuple[Int[Tensor, "batch block letter"], Int[Tensor, "batch query"], Int[Tensor, " batch"]]:
     """Blocks, query letters (in random order) and the index of the only block that holds them."""
     device = generator.device
-    shape = (size, task.n_blocks)
-    blocks = _random_order((*shape, N_ALPHABET), generator)[..., : task.n_letters]
+
+    def random_order(*shape: int) -> Int[Tensor, "..."]:
+        return torch.rand(shape, generator=generator, device=device).argsort(-1)
+
+    blocks = random_order(size, task.n_blocks, N_ALPHABET)[..., : task.n_letters]
     target = torch.randint(task.n_blocks, (size,), generator=generator, device=device)
     letters = blocks[torch.arange(size, device=device), target]
-    chosen = _random_order((size, task.n_letters), generator)[:, : task.n_query]
-    query = letters.gather(1, chosen)
+    query = letters.gather(1, random_order(size, task.n_letters)[:, : task.n_query])
     spare = _blocks_without(query[:, 0], task, generator)
     holds_all = (blocks[..., None] == query[:, None, None, :]).any(2).all(-1)
     is_target = torch.arange(task.n_blocks, device=device) == target[:, None]
@@ -122,33 +138,3 @@ def _blocks_without(
     keys = torch.rand(size, task.n_blocks, N_ALPHABET, generator=generator, device=generator.device)
     banned = torch.arange(N_ALPHABET, device=generator.device) == letter[:, None]
     return keys.masked_fill(banned[:, None], 2.0).argsort(-1)[..., : task.n_letters]  # 2 sorts last
-
-
-def _random_order(shape: tuple[int, ...], generator: torch.Generator) -> Int[Tensor, "..."]:
-    """Random permutations of the last axis' indices."""
-    return torch.rand(shape, generator=generator, device=generator.device).argsort(-1)
-
-
-def _joined(blocks: Int[Tensor, "batch block letter"]) -> Int[Tensor, "batch position"]:
-    """BOS, blocks joined by ".", "#"."""
-    size, n_blocks, _ = blocks.shape
-    ends = torch.full((size, n_blocks, 1), DOT, device=blocks.device)
-    ends[:, -1] = HASH
-    start = torch.full((size, 1), BOS, device=blocks.device)
-    return torch.cat([start, torch.cat([blocks, ends], dim=2).flatten(1)], dim=1)
-
-
-def _problems(task: BlockTask) -> list[str]:
-    ranges = {
-        "n_letters": (2, N_ALPHABET - 1),
-        "n_query": (1, task.n_letters - 1),
-        "n_blocks": (1, 10_000),
-    }
-    problems = [
-        f"{name} is {getattr(task, name)}; expected {low} to {high}"
-        for name, (low, high) in ranges.items()
-        if not low <= getattr(task, name) <= high
-    ]
-    if task.output not in OUTPUTS:
-        problems.append(f"output is {task.output!r}; expected one of {', '.join(OUTPUTS)}")
-    return problems

@@ -6,9 +6,8 @@ data: cities.toml.
 
 import itertools
 import random
-from collections.abc import Iterator
 
-from mta_viz.tasks.word_lists import word_lists
+from mta_viz.tasks.sources import word_lists
 
 KNOWN_CITIES = word_lists("cities")["real"]["known"]
 HELD_OUT_CITIES = word_lists("cities")["real"]["held_out"]
@@ -28,8 +27,8 @@ def is_held_out(number: int) -> bool:
 
 
 NUMBERS = tuple(range(1, 1000))
-KNOWN_NUMBERS = tuple(number for number in NUMBERS if not is_held_out(number))
-HELD_OUT_NUMBERS = tuple(number for number in NUMBERS if is_held_out(number))
+HELD_OUT_NUMBERS = tuple(filter(is_held_out, NUMBERS))
+KNOWN_NUMBERS = tuple(itertools.filterfalse(is_held_out, NUMBERS))
 
 
 def made_up_cities(count: int) -> tuple[str, ...]:
@@ -38,26 +37,18 @@ def made_up_cities(count: int) -> tuple[str, ...]:
     No name holds a real city of the needle task or a town of the grammar, nor a word that only
     held-out cities have. The same everywhere: no seed, no hash order.
     """
-    names: dict[str, None] = {}
-    source = _names()
-    while len(names) < count:
-        names[next(source)] = None
-    return tuple(names)
-
-
-def _names() -> Iterator[str]:
-    """Names without end, some of them more than once."""
     rng = random.Random("made-up cities")
-    taken = _taken()
-    while True:
-        name = _name(rng)
-        if len(name) <= LONGEST and not taken & set(_runs(name)):
-            yield name
-
-
-def _name(rng: random.Random) -> str:
-    shape = rng.choice(_SHAPES)
-    return " ".join(rng.choice(_SHARED[slot]) if slot in _SHARED else _word(rng) for slot in shape)
+    known, held_out = ({*" ".join(cities).lower().split()} for cities in (KNOWN_CITIES, HELD_OUT_CITIES))
+    towns = word_lists("grammar")["words"]["town"]
+    taken = {name.lower() for name in (*CITIES, *towns)} | (held_out - known)
+    names: dict[str, None] = {}
+    while len(names) < count:
+        shape = rng.choice(_SHAPES)
+        words = [rng.choice(_SHARED[slot]) if slot in _SHARED else _word(rng) for slot in shape]
+        name = " ".join(words)
+        if len(name) <= LONGEST and not taken & _runs(name):
+            names[name] = None
+    return tuple(names)
 
 
 def _word(rng: random.Random) -> str:
@@ -72,16 +63,8 @@ def _word(rng: random.Random) -> str:
     return text + ending
 
 
-def _taken() -> frozenset[str]:
-    """In small letters: real cities and towns, and the words that only held-out cities have."""
-    known = {word for city in KNOWN_CITIES for word in city.lower().split()}
-    held_out = {word for city in HELD_OUT_CITIES for word in city.lower().split()}
-    towns = word_lists("grammar")["words"]["town"]
-    return frozenset(name.lower() for name in (*CITIES, *towns)) | (held_out - known)
-
-
-def _runs(name: str) -> Iterator[str]:
+def _runs(name: str) -> set[str]:
     """Every run of consecutive words, in small letters."""
-    parts = name.lower().split()
-    for start, stop in itertools.combinations(range(len(parts) + 1), 2):
-        yield " ".join(parts[start:stop])
+    words = name.lower().split()
+    ends = itertools.combinations(range(len(words) + 1), 2)
+    return {" ".join(words[start:stop]) for start, stop in ends}

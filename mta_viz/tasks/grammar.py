@@ -1,15 +1,14 @@
 """A seeded grammar of the project's own that writes English paragraphs: the haystack that ships.
 
-Every sentence is invented here; none is quoted from a book. Owns the writing of paragraphs and what fills
-the slots of a sentence; words and shapes of sentences are data, read by word_lists.py.
+Every sentence is invented here; none is quoted from a book. Owns the writing of paragraphs, what fills the
+slots of a sentence, and how English words are inflected; words and shapes of sentences are data.
 """
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from mta_viz.tasks import inflection
-from mta_viz.tasks.word_lists import word_lists
+from mta_viz.tasks.sources import word_lists
 
 WORDS = word_lists("grammar")["words"]
 SHAPES = word_lists("grammar")["shapes"]
@@ -17,6 +16,12 @@ TOPICS = tuple(word_lists("topics").values())
 
 Paragraph = tuple[str, ...]
 _SLOT = re.compile(r"\{(\^?)(\w+)\}")
+_IRREGULAR = word_lists("grammar")["irregular"]
+_PAST = dict(pair.split() for pair in _IRREGULAR["past"])
+_PLURALS = dict(pair.split() for pair in _IRREGULAR["plural"])
+_VOWEL_SOUND = re.compile(r"(?i)^(?:hour|honest|heir|[aeiou])")
+_CONSONANT_SOUND = re.compile(r"(?i)^(?:uni|use|usual|eu|one)")
+_DOUBLING = re.compile(r"^[^aeiou]*[aeiou][bdgklmnprt]$")
 
 
 def paragraphs(seed: int, stream: str = "haystack") -> Iterator[Paragraph]:
@@ -28,20 +33,16 @@ def paragraphs(seed: int, stream: str = "haystack") -> Iterator[Paragraph]:
     rng = random.Random(f"{stream}:{seed}")
     written: set[str] = set()
     while True:
-        yield _paragraph(rng, written)
+        scene = _Scene(rng, rng.choice(TOPICS))
+        middles = rng.sample(SHAPES["middle"], rng.randint(3, 7))
+        shapes = [rng.choice(SHAPES["opening"]), *middles, rng.choice(SHAPES["ending"])]
+        yield tuple(_new_sentence(scene, shape, written) for shape in shapes)
 
 
 def sentences(seed: int, stream: str = "haystack") -> Iterator[str]:
     """The sentences of `paragraphs`, one by one."""
     for paragraph in paragraphs(seed, stream):
         yield from paragraph
-
-
-def _paragraph(rng: random.Random, written: set[str]) -> Paragraph:
-    scene = _Scene(rng, rng.choice(TOPICS))
-    middles = rng.sample(SHAPES["middle"], rng.randint(3, 7))
-    shapes = [rng.choice(SHAPES["opening"]), *middles, rng.choice(SHAPES["ending"])]
-    return tuple(_new_sentence(scene, shape, written) for shape in shapes)
 
 
 def _new_sentence(scene: "_Scene", shape: str, written: set[str]) -> str:
@@ -60,7 +61,7 @@ def _sentence(scene: "_Scene", shape: str) -> str:
 
     def filled(slot: re.Match[str]) -> str:
         words = scene.fill(slot[2])
-        return inflection.with_article(words) if slot[1] else words
+        return with_article(words) if slot[1] else words
 
     text = _SLOT.sub(filled, shape)
     start = 1 if text.startswith('"') else 0
@@ -71,8 +72,8 @@ class _Scene:
     """One paragraph's cast and props: fills slots, drawing everything from `rng`.
 
     Two people of different pronouns, so that `he` and `she` are never ambiguous; a few things, which
-    are `a lamp` when first mentioned and `the lamp` afterwards. A slot is one of the cast, a method
-    here, or else a list of words.
+    are `a lamp` when first mentioned and `the lamp` afterwards. A slot is one of the cast, one of
+    `_SLOTS`, or else a list of words.
     """
 
     def __init__(self, rng: random.Random, topic: Mapping[str, tuple[str, ...]]) -> None:
@@ -89,12 +90,9 @@ class _Scene:
 
     def fill(self, slot: str) -> str:
         """The words for one slot, e.g. `fill("hero")`; a new draw at every call."""
-        if slot in self._cast:
-            return self._cast[slot]
-        method = getattr(self, slot, None)
-        return method() if method else self._draw(slot)
+        return self._cast.get(slot) or (_SLOTS[slot](self) if slot in _SLOTS else self.draw(slot))
 
-    def _draw(self, name: str) -> str:
+    def draw(self, name: str) -> str:
         """An entry of a list, none twice until all were used."""
         entries, used = self._lists[name], self._used.setdefault(name, set())
         if len(used) == len(entries):
@@ -104,110 +102,147 @@ class _Scene:
         used.add(drawn)
         return drawn
 
-    def _any(self, name: str) -> str:
+    def any(self, name: str) -> str:
         """An entry of a list, whatever was drawn before."""
         return self.rng.choice(self._lists[name])
 
     def hero(self) -> str:
         """The main person: by name at first, then now and then by pronoun."""
-        if self._introduced and self.rng.random() < 0.4:
-            return self._cast["she"]
-        return self.hero_name()
+        by_pronoun = self._introduced and self.rng.random() < 0.4
+        return self._cast["she"] if by_pronoun else self.hero_name()
 
     def hero_name(self) -> str:
-        """The main person, by name."""
         self._introduced = True
         return self._hero
 
-    def a_role(self) -> str:
-        """A person known by trade, new to the reader."""
-        return inflection.with_article(f"{self._any('trait')} {self._draw('role')}")
-
     def deed(self) -> str:
         """A verb phrase in the base form."""
-        if self.rng.random() < 0.35:
-            return f"{self._any('handling')} {self.thing()}"
-        return self._draw("deed")
+        handling = self.rng.random() < 0.35
+        return f"{self.any('handling')} {self.thing()}" if handling else self.draw("deed")
 
-    def did(self) -> str:
-        """A verb phrase in the past tense."""
-        return inflection.past(self.deed())
+    def adjective(self) -> str:
+        return self.any("general_adjective" if self.rng.random() < 0.7 else "adjective")
 
-    def doing(self) -> str:
-        """A verb phrase in the -ing form."""
-        return inflection.ing(self.deed())
-
-    def noun(self) -> str:
-        """A thing, bare."""
-        return self._draw("thing")
-
-    def adj(self) -> str:
-        """An adjective for a thing."""
-        return self._any("general_adjective" if self.rng.random() < 0.7 else "adjective")
-
-    def a_thing(self) -> str:
-        """A thing with an adjective, new to the reader."""
-        noun = self.noun()
+    def new_thing(self) -> str:
+        noun = self.draw("thing")
         self._mentioned.append(noun)
-        return inflection.with_article(f"{self.adj()} {noun}")
+        return with_article(f"{self.adjective()} {noun}")
 
     def thing(self) -> str:
         """A thing: one mentioned before, or a new one."""
-        if self._mentioned and self.rng.random() < 0.6:
-            return f"the {self.rng.choice(self._mentioned)}"
-        return self.a_thing()
+        return self._mentioned_thing(0.6) or self.new_thing()
 
     def the_thing(self) -> str:
-        """A thing with the definite article."""
-        if self._mentioned and self.rng.random() < 0.7:
-            return f"the {self.rng.choice(self._mentioned)}"
-        return f"the {self.adj()} {self.noun()}"
+        return self._mentioned_thing(0.7) or f"the {self.adjective()} {self.draw('thing')}"
 
-    def things(self) -> str:
-        """Several things, bare plural."""
-        return inflection.plural(self.noun())
+    def _mentioned_thing(self, share: float) -> str:
+        mentioned = self._mentioned and self.rng.random() < share
+        return f"the {self.rng.choice(self._mentioned)}" if mentioned else ""
 
-    def counted(self) -> str:
-        """Several of something anybody counts."""
-        return inflection.plural(self._draw("counted"))
-
-    def civics(self) -> str:
-        """Several of something a town has."""
-        return inflection.plural(self._draw("civic"))
-
-    def at(self) -> str:
-        """Where: a preposition and a place."""
-        return f"{self._any('preposition')} the {self._draw('place')}"
-
-    def n(self) -> str:
-        """A number from 2 to 999, small ones as likely as large ones."""
-        return str(self.rng.randint(2, self.rng.choice((12, 60, 250, 999))))
-
-    def many(self) -> str:
-        """A number from 13 to 999."""
-        return str(self.rng.randint(13, self.rng.choice((99, 999))))
-
-    def few(self) -> str:
-        """A small number, in words."""
-        return self._any("small_number")
+    def number(self, least: int, *most: int) -> str:
+        """Up to any of `most`, so that small ones are as likely as large ones."""
+        return str(self.rng.randint(least, self.rng.choice(most)))
 
     def year(self) -> str:
-        """A year near the paragraph's own."""
+        """Near the paragraph's own."""
         return str(self._year + self.rng.randint(0, 12))
 
     def date(self) -> str:
         """A day, written in one of three ways; at the end of a clause only."""
         if self.rng.random() < 0.6:
             return self.day()
-        weekday, month = self._any("weekday"), self._any("month")
+        weekday, month = self.any("weekday"), self.any("month")
         return f"{weekday}, {self.rng.randint(1, 28)} {month}"
 
     def day(self) -> str:
-        """A day, written without a comma."""
-        month, day = self._any("month"), self.rng.randint(1, 28)
-        return self.rng.choice((f"{day} {month} {self.year()}", f"the {inflection.ordinal(day)} of {month}"))
+        """Without a comma."""
+        month, day = self.any("month"), self.rng.randint(1, 28)
+        return self.rng.choice((f"{day} {month} {self.year()}", f"the {_ordinal(day)} of {month}"))
 
     def clock(self) -> str:
-        """A time of day, such as `7.45`."""
+        """Such as `7.45`."""
         minutes = ("05", "10", "15", "20", "30", "40", "45", "55")
         return f"{self.rng.randint(1, 12)}.{self.rng.choice(minutes)}"
+
+
+_SLOTS: dict[str, Callable[[_Scene], str]] = {
+    "hero": _Scene.hero,
+    "hero_name": _Scene.hero_name,
+    "a_role": lambda scene: with_article(f"{scene.any('trait')} {scene.draw('role')}"),
+    "deed": _Scene.deed,
+    "did": lambda scene: past(scene.deed()),
+    "doing": lambda scene: ing(scene.deed()),
+    "noun": lambda scene: scene.draw("thing"),
+    "adj": _Scene.adjective,
+    "a_thing": _Scene.new_thing,
+    "thing": _Scene.thing,
+    "the_thing": _Scene.the_thing,
+    "things": lambda scene: plural(scene.draw("thing")),
+    "counted": lambda scene: plural(scene.draw("counted")),
+    "civics": lambda scene: plural(scene.draw("civic")),
+    "at": lambda scene: f"{scene.any('preposition')} the {scene.draw('place')}",
+    "n": lambda scene: scene.number(2, 12, 60, 250, 999),
+    "many": lambda scene: scene.number(13, 99, 999),
+    "few": lambda scene: scene.any("small_number"),
+    "year": _Scene.year,
+    "date": _Scene.date,
+    "day": _Scene.day,
+    "clock": _Scene.clock,
+}
+
+
+def article(phrase: str) -> str:
+    """`a` or `an`, by the sound `phrase` begins with (a number is read aloud: an 8, an 11)."""
+    first = re.split(r"[\s-]", phrase)[0]
+    if first.isdigit():
+        return "an" if first[0] == "8" or first in ("11", "18") else "a"
+    return "an" if _VOWEL_SOUND.match(first) and not _CONSONANT_SOUND.match(first) else "a"
+
+
+def with_article(phrase: str) -> str:
+    """`phrase` with its indefinite article."""
+    return f"{article(phrase)} {phrase}"
+
+
+def plural(phrase: str) -> str:
+    """Plural of a noun phrase: its head is the word before ` of `, otherwise the last one."""
+    head, of, rest = phrase.partition(" of ")
+    before, space, noun = head.rpartition(" ")
+    if noun in _PLURALS:
+        several = _PLURALS[noun]
+    elif noun.endswith("y") and noun[-2] not in "aeiou":
+        several = noun[:-1] + "ies"
+    else:
+        several = noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+    return f"{before}{space}{several}{of}{rest}"
+
+
+def past(deed: str) -> str:
+    """Past tense of a verb phrase in the base form; its first word is the verb."""
+    verb, space, rest = deed.partition(" ")
+    if verb.endswith("e"):
+        regular = verb + "d"
+    elif verb.endswith("y") and verb[-2] not in "aeiou":
+        regular = verb[:-1] + "ied"
+    else:
+        regular = verb + (verb[-1] if _DOUBLING.match(verb) else "") + "ed"
+    return _PAST.get(verb, regular) + space + rest
+
+
+def ing(deed: str) -> str:
+    """The -ing form of a verb phrase in the base form."""
+    verb, space, rest = deed.partition(" ")
+    if verb.endswith("ie"):
+        stem = verb[:-2] + "y"
+    elif verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")):
+        stem = verb[:-1]
+    else:
+        doubled = _DOUBLING.match(verb) or verb in _IRREGULAR["doubled_ing"]
+        stem = verb + (verb[-1] if doubled else "")
+    return f"{stem}ing{space}{rest}"
+
+
+def _ordinal(number: int) -> str:
+    """`1st`, `2nd`, `11th`."""
+    suffix = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"

@@ -1,46 +1,110 @@
 """Text between needles or facts: whole sentences that fill a token budget exactly.
 
-Owns pieces (a sentence with its ids), splitting a text into sentences, filling, and joining pieces
-to a prompt; needles.py and questions.py own what goes where.
+A prompt is one text, encoded whole, as anybody would type it: no tokenizer is asked to join pieces. Owns
+splitting a text into sentences, filling, and which tokens hold which sentence; needles.py and questions.py
+own what goes where.
 """
 
 import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
-from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.errors import PromptError
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
 TAIL_TOKENS = 120  # the end of a haystack, where sentences are chosen to fit
 TAIL_SENTENCES = 64
+MOST_ATTEMPTS, NEAR = 8, 12  # budgets tried one after another, and around the first one
+_BEFORE = "One."
+Parts = Sequence[tuple[Any, str]]  # label and text
+Placed = list[tuple[Any, int, int, str]]  # label, first token, one after the last, text
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A text with its token ids (no BOS) and the characters each token stands for."""
+    """A sentence and how many tokens it takes after another one, the space between them included."""
 
     text: str
-    ids: tuple[int, ...]
-    spans: tuple[tuple[int, int], ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    n_tokens: int
+    starts: tuple[int, ...]  # the characters at which its tokens begin when it stands by itself
 
     def without(self, n_tokens: int) -> "Piece":
         """The piece without its first `n_tokens` tokens."""
-        start = self.spans[n_tokens][0]
-        spans = tuple((a - start, b - start) for a, b in self.spans[n_tokens:])
-        return Piece(self.text[start:], self.ids[n_tokens:], spans)
+        start = self.starts[n_tokens]
+        starts = tuple(at - start for at in self.starts[n_tokens:])
+        return Piece(self.text[start:], self.n_tokens - n_tokens, starts)
 
 
-def encode_piece(tokenizer: Tokenizer, text: str) -> Piece:
-    """`text` encoded by itself, BOS left out. Raises TokenizerError when it cannot be encoded."""
+def sentence_piece(tokenizer: Tokenizer, text: str) -> Piece:
+    """A sentence as it stands inside a prompt. Raises TokenizerError when it cannot be encoded."""
+    alone, before = tokenizer.encode(text), tokenizer.encode(_BEFORE)
+    n_tokens = len(tokenizer.encode(f"{_BEFORE} {text}")) - len(before)
+    first = _n_bos(tokenizer, alone)
+    return Piece(text, n_tokens, tuple(start for start, _ in alone.spans[first:]))
+
+
+def plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    """The ids of `text` by itself, BOS left out. Raises TokenizerError when it cannot be encoded."""
     tokens = tokenizer.encode(text)
-    first = 1 if tokenizer.bos_id is not None and tokens.ids[:1] == (tokenizer.bos_id,) else 0
-    return Piece(text, tokens.ids[first:], tokens.spans[first:])
+    return tokens.ids[_n_bos(tokenizer, tokens) :]
+
+
+def lay_out(tokenizer: Tokenizer, parts: Parts) -> tuple[Tokens, Placed]:
+    """The parts as one prompt, a space between each two, encoded whole; and where each part is.
+
+    `start`..`stop`-1 are the tokens that overlap the part, those of parts of a character included. A token
+    that folds the space before a part into its first word belongs to the part. Raises TokenizerError when
+    the prompt cannot be encoded.
+    """
+    tokens = tokenizer.encode(" ".join(text for _, text in parts))
+    first, begin, placed = _n_bos(tokenizer, tokens), 0, []
+    for label, text in parts:
+        end = begin + len(text)
+        inside = [
+            place
+            for place, (a, b) in enumerate(tokens.spans[first:], first)
+            if (a < end and b > begin) or begin <= a == b < end
+        ] or [first, first - 1]
+        placed.append((label, inside[0], inside[-1] + 1, text))
+        begin = end + 1
+    return tokens, placed
+
+
+def exactly(
+    tokenizer: Tokenizer, length: int, budget: int, parts_of: Callable[[int, int], Parts]
+) -> tuple[Tokens, Placed]:
+    """What `lay_out` makes of `parts_of(budget, 0)`, of the budget that gives a prompt of `length` tokens.
+
+    Sentences side by side may take another number of tokens than each after a plain one, so the budget
+    follows what the prompt took. Where none near it gives the length, the text starts some sentences later,
+    as the second argument of `parts_of` says. Raises PromptError where that does not help either.
+    """
+    tried: set[int] = set()
+    wanted = budget
+    while wanted not in tried and len(tried) < MOST_ATTEMPTS:
+        tokens, placed = lay_out(tokenizer, parts_of(wanted, 0))
+        if len(tokens) == length:
+            return tokens, placed
+        tried.add(wanted)
+        wanted += length - len(tokens)
+    for skipped, wanted in itertools.product(range(NEAR), range(max(budget - NEAR, 1), budget + NEAR)):
+        with suppress(PromptError):  # too little for a word
+            tokens, placed = lay_out(tokenizer, parts_of(wanted, skipped))
+            if len(tokens) == length:
+                return tokens, placed
+    raise PromptError(
+        f"With this tokenizer no choice of sentences gives a prompt of exactly {length} tokens. Make it a "
+        "few tokens shorter or longer."
+    )
+
+
+def _n_bos(tokenizer: Tokenizer, tokens: Tokens) -> int:
+    return 1 if tokenizer.bos_id is not None and tokens.ids[:1] == (tokenizer.bos_id,) else 0
 
 
 def split_sentences(text: str) -> list[str]:
@@ -55,39 +119,33 @@ def text_sentences(text: str, rng: random.Random) -> Iterator[str]:
     return itertools.chain(sentences[start:], sentences[:start])
 
 
-def fill(pieces: Iterable[Piece], budget: int, separator: int) -> list[Piece]:
-    """Pieces, in order, whose lengths with a separator of `separator` tokens each sum to `budget`.
+def fill(pieces: Iterable[Piece], budget: int) -> list[Piece]:
+    """Pieces, in order, whose tokens sum to `budget`.
 
     Whole sentences where any choice of the last ones fits; otherwise the first pieces lose leading
     tokens. Raises PromptError saying how many tokens are missing.
     """
     source = iter(pieces)
-    taken, left = _take(source, budget, separator)
+    taken, left = [], budget
+    while left > TAIL_TOKENS and (piece := next(source, None)) is not None:
+        if piece.n_tokens <= left:
+            taken.append(piece)
+            left -= piece.n_tokens
     if left == 0:
         return taken
     seen: list[Piece] = []
-    chosen = _exact_choice(itertools.islice(source, TAIL_SENTENCES), left, separator, seen)
+    chosen = _exact_choice(itertools.islice(source, TAIL_SENTENCES), left, seen)
     if chosen is not None:
         return taken + [seen[i] for i in chosen]
-    return _cut(taken + _at_least(seen, left, separator), budget, separator)
-
-
-def _take(source: Iterator[Piece], budget: int, separator: int) -> tuple[list[Piece], int]:
-    """Leading pieces, leaving `left` <= TAIL_TOKENS unless the source ends first."""
-    taken, left = [], budget
-    while left > TAIL_TOKENS:
-        piece = next(source, None)
-        if piece is None:
+    for piece in seen:
+        if left <= 0:
             break
-        if len(piece) + separator <= left:
-            taken.append(piece)
-            left -= len(piece) + separator
-    return taken, left
+        taken.append(piece)
+        left -= piece.n_tokens
+    return _cut(taken, budget)
 
 
-def _exact_choice(
-    pieces: Iterable[Piece], total: int, separator: int, seen: list[Piece]
-) -> tuple[int, ...] | None:
+def _exact_choice(pieces: Iterable[Piece], total: int, seen: list[Piece]) -> tuple[int, ...] | None:
     """Increasing indices of pieces whose costs sum to `total`, as early as any; None if there are none.
 
     `seen` gets the pieces looked at, no more than needed: encoding them is the slow part.
@@ -96,25 +154,15 @@ def _exact_choice(
     for index, piece in enumerate(pieces):
         seen.append(piece)
         for reached, chosen in list(choices.items()):
-            if reached + len(piece) + separator <= total:
-                choices.setdefault(reached + len(piece) + separator, (*chosen, index))
+            if reached + piece.n_tokens <= total:
+                choices.setdefault(reached + piece.n_tokens, (*chosen, index))
         if total in choices:
             return choices[total]
     return None
 
 
-def _at_least(pieces: list[Piece], total: int, separator: int) -> list[Piece]:
-    taken: list[Piece] = []
-    for piece in pieces:
-        if total <= 0:
-            break
-        taken.append(piece)
-        total -= len(piece) + separator
-    return taken
-
-
-def _cut(pieces: list[Piece], budget: int, separator: int) -> list[Piece]:
-    excess = sum(len(piece) + separator for piece in pieces) - budget
+def _cut(pieces: list[Piece], budget: int) -> list[Piece]:
+    excess = sum(piece.n_tokens for piece in pieces) - budget
     if excess < 0:
         raise PromptError(
             f"The haystack is {-excess} tokens too short: {budget} are to be filled. "
@@ -122,7 +170,7 @@ def _cut(pieces: list[Piece], budget: int, separator: int) -> list[Piece]:
         )
     cut = []
     for piece in pieces:
-        drop = min(excess, len(piece) - 1)
+        drop = min(excess, len(piece.starts) - 1)
         cut.append(piece.without(drop) if drop else piece)
         excess -= drop
     if excess:
@@ -131,44 +179,3 @@ def _cut(pieces: list[Piece], budget: int, separator: int) -> list[Piece]:
             f"Make the length {budget} tokens smaller or at least {excess} larger."
         )
     return cut
-
-
-def joint_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The ids between two sentences encoded by themselves, so that the whole decodes with a space.
-
-    A space for byte-level tokenizers; nothing where words carry their space (SentencePiece).
-    """
-    sentence = encode_piece(tokenizer, "One.").ids
-    for between in (encode_piece(tokenizer, " ").ids, ()):
-        if tokenizer.decode((*sentence, *between, *sentence)) == "One. One.":
-            return between
-    raise TokenizerError(
-        f"This tokenizer ({tokenizer.kind}) cannot join two sentences with a space; "
-        "prompts made of sentences need that."
-    )
-
-
-def join_pieces(
-    tokenizer: Tokenizer, pieces: Iterable[Piece], joint: tuple[int, ...]
-) -> tuple[Tokens, list[int]]:
-    """BOS and the pieces with a space between, and the token at which each piece begins.
-
-    The space's characters go to the joint or, without one, to the next token.
-    """
-    text = ""
-    ids = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
-    spans = [(0, 0)] * len(ids)
-    starts: list[int] = []
-    for piece in pieces:
-        offset = len(text) + 1 if starts else 0
-        moved = [(a + offset, b + offset) for a, b in piece.spans]
-        if starts and joint:
-            ids += joint
-            spans += [(offset - 1, offset), *[(offset, offset)] * (len(joint) - 1)]
-        elif starts:
-            moved[0] = (offset - 1, moved[0][1])
-        starts.append(len(ids))
-        ids += piece.ids
-        spans += moved
-        text += f" {piece.text}" if offset else piece.text
-    return Tokens(tuple(ids), tokenizer.pieces(tuple(ids)), tuple(spans), text), starts

@@ -37,11 +37,11 @@ def paired_change_interval(before: Sequence[bool], after: Sequence[bool]) -> tup
     low_before, high_before = wilson_interval(both + lost, n)
     low_after, high_after = wilson_interval(both + gained, n)
     share_before, share_after = (both + lost) / n, (both + gained) / n
-    down = share_after - low_after, high_before - share_before
-    up = high_after - share_after, share_before - low_before
     phi = _phi(both, lost, gained, neither)
     change = share_after - share_before
-    return max(-1.0, change - _joined(*down, phi)), min(1.0, change + _joined(*up, phi))
+    down = _joined(share_after - low_after, high_before - share_before, phi)
+    up = _joined(high_after - share_after, share_before - low_before, phi)
+    return max(-1.0, change - down), min(1.0, change + up)
 
 
 def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:

@@ -8,12 +8,13 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES, NUMBERS
-from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
+from mta_viz.tasks.haystack import Piece, exactly, fill, plain_ids, sentence_piece, text_sentences
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -29,7 +30,7 @@ TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `
 MAX_NEEDLES = 8
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
-Part = tuple[SpanKind | None, int, Piece]  # kind (None for the haystack), index of the fact, text
+Part = tuple[tuple[SpanKind, int] | None, str]  # kind and index of the fact, None for the haystack; text
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class NeedleTask:
     numbers: tuple[int, ...] = NUMBERS
 
     def __post_init__(self) -> None:
-        problems = _problems(self)
-        if problems:
+        if problems := _problems(self):
             raise PromptError("The needle task cannot be set up: " + "; ".join(problems))
 
     @property
@@ -65,7 +65,10 @@ class NeedleTask:
 
 @dataclass(frozen=True)
 class GoldSpan:
-    """Tokens `start`..`stop`-1 of prompt + answer; decoding them gives `text` exactly."""
+    """Tokens `start`..`stop`-1 of prompt + answer, those that overlap `text`: decoded, they hold it.
+
+    Where a tokenizer folds a space into the next word, the first of them holds the space before `text` too.
+    """
 
     kind: SpanKind
     start: int
@@ -111,47 +114,45 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     """
     name = f"needles {task.n_needles}/{task.length}/{task.depth}"
     rng = random.Random(f"{name}/{seed}")
-    joint = joint_ids(tokenizer)
+    piece_of = cache(partial(sentence_piece, tokenizer))
     cities = rng.sample(task.cities, task.n_needles)
     facts = list(zip(cities, rng.sample(task.numbers, task.n_needles), strict=True))
-    city, value = facts[0]  # the first is asked for
     needles = [
-        encode_piece(tokenizer, task.needle.replace("{city}", city).replace("{value}", str(value)))
-        for city, value in facts
+        piece_of(task.needle.replace("{city}", city).replace("{value}", str(value))) for city, value in facts
     ]
-    question = encode_piece(tokenizer, task.question_template.replace("{city}", city))
-    budget = _haystack_budget(tokenizer, task, needles, question, len(joint))
-    texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
-    hay = fill((encode_piece(tokenizer, text) for text in texts), budget, len(joint))
-    parts, depth = _spread(task, rng, hay, needles, len(joint))
-    parts.append(("question", 0, question))
-    prompt, starts = join_pieces(tokenizer, [piece for *_, piece in parts], joint)
-    answer = answer_ids(tokenizer, question.text, value)
-    placed = list(zip(starts, parts, strict=True))
+    city, value = facts[0]  # the first is asked for
+    question = task.question_template.replace("{city}", city)
+    depth, before = 0.0, rng.getstate()
+
+    def parts_of(budget: int, skipped: int) -> list[Part]:
+        nonlocal depth
+        rng.setstate(before)
+        texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
+        hay = fill(map(piece_of, itertools.islice(texts, skipped, None)), budget)
+        parts, depth = _spread(task, rng, hay, needles)
+        return [*parts, (("question", 0), question)]
+
+    budget = _haystack_budget(tokenizer, task, needles, question)
+    tokens, placed = exactly(tokenizer, task.length, budget, parts_of)
+    answer = answer_ids(tokenizer, question, value)
+    placed.append((("answer", 0), len(tokens), len(tokens) + len(answer), tokenizer.decode(answer)))
     spans = [
-        GoldSpan(kind, start, start + len(piece), piece.text, *facts[i])
-        for start, (kind, i, piece) in placed
-        if kind is not None
+        GoldSpan(label[0], start, stop, text, *facts[label[1]])
+        for label, start, stop, text in placed
+        if label
     ]
-    gold = GoldSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer), city, value)
-    plain = tuple(start for start, (kind, *_) in placed if kind is None)
-    return NeedleSample(prompt, str(value), answer, city, depth, (*spans, gold), plain)
+    plain = tuple(start for label, start, *_ in placed if label is None)
+    return NeedleSample(tokens, str(value), answer, city, depth, tuple(spans), plain)
 
 
 def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[int, ...]:
     """The ids that continue the question with the value, as the tokenizer writes the two together."""
-    asked = encode_piece(tokenizer, question)
-    whole = encode_piece(tokenizer, f"{question} {value}").ids
-    if whole[: len(asked)] == asked.ids:
-        return whole[len(asked) :]
-    return encode_piece(tokenizer, f" {value}").ids
+    asked, whole = plain_ids(tokenizer, question), plain_ids(tokenizer, f"{question} {value}")
+    return whole[len(asked) :] if whole[: len(asked)] == asked else plain_ids(tokenizer, f" {value}")
 
 
-def _haystack_budget(
-    tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: Piece, joint: int
-) -> int:
-    bos = 0 if tokenizer.bos_id is None else 1
-    fixed = bos + sum(len(needle) + joint for needle in needles) + len(question)
+def _haystack_budget(tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece], question: str) -> int:
+    fixed = sum(needle.n_tokens for needle in needles) + len(tokenizer.encode(question))
     if fixed > task.length:
         raise PromptError(
             f"{task.n_needles} needles and the question take {fixed} tokens, {fixed - task.length} more than "
@@ -170,31 +171,28 @@ def _haystack_sentences(
 
 
 def _spread(
-    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece], joint: int
+    task: NeedleTask, rng: random.Random, hay: list[Piece], needles: list[Piece]
 ) -> tuple[list[Part], float]:
-    """Parts of the prompt in order, and the asked needle's true depth."""
-    ends = list(itertools.accumulate((len(piece) + joint for piece in hay), initial=0))
+    """Parts of the prompt in order, and the asked needle's true depth.
+
+    At the two ends the asked needle is the outermost of those at one place.
+    """
+    ends = list(itertools.accumulate((piece.n_tokens for piece in hay), initial=0))
     if task.depth is None:
-        asked = rng.randrange(len(ends))
+        asked, rank = rng.randrange(len(ends)), rng.random()
     else:
         wanted = task.depth / 100 * ends[-1]
         asked = min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
-    placed = [(asked, _rank(task, rng, asked, len(hay)), 0)]
+        last = asked == len(hay) and (hay or task.depth >= 50)
+        rank = 2.0 if last else -1.0 if asked == 0 else rng.random()
+    placed = [(asked, rank, 0)]
     placed += [(rng.randrange(len(ends)), rng.random(), i) for i in range(1, task.n_needles)]
     parts: list[Part] = []
     for place in range(len(ends)):
-        parts += [("needle" if i else "asked", i, needles[i]) for at, _, i in sorted(placed) if at == place]
-        parts += [(None, 0, piece) for piece in hay[place : place + 1]]
+        here = [fact for at, _, fact in sorted(placed) if at == place]
+        parts += [(("needle" if fact else "asked", fact), needles[fact].text) for fact in here]
+        parts += [(None, piece.text) for piece in hay[place : place + 1]]
     return parts, 100 * ends[asked] / ends[-1] if hay else float("nan")
-
-
-def _rank(task: NeedleTask, rng: random.Random, asked: int, n_hay: int) -> float:
-    """Where the asked needle goes among needles at one place: outermost at the two ends."""
-    if task.depth is None:
-        return rng.random()
-    if asked == n_hay and (n_hay or task.depth >= 50):
-        return 2.0
-    return -1.0 if asked == 0 else rng.random()
 
 
 def _problems(task: NeedleTask) -> list[str]:
@@ -203,19 +201,15 @@ def _problems(task: NeedleTask) -> list[str]:
         problems.append(f"{task.n_needles} needles; expected 1 to {MAX_NEEDLES}")
     if task.depth is not None and not 0 <= task.depth <= 100:
         problems.append(f"depth {task.depth}; expected 0 to 100 per cent")
-    problems += [
-        f"the needle {task.needle!r} lacks {slot}"
-        for slot in ("{city}", "{value}")
-        if slot not in task.needle
-    ]
+    missing = [slot for slot in ("{city}", "{value}") if slot not in task.needle]
+    problems += [f"the needle {task.needle!r} lacks {slot}" for slot in missing]
     if "{city}" not in task.question_template:
-        problems.append(
-            f"the question {task.question_template!r} lacks {{city}}"
-            + ("; give one, since the needle has its value first" if task.question is None else "")
-        )
-    for name in ("cities", "numbers"):
-        distinct = len(set(getattr(task, name)))
-        if distinct != len(getattr(task, name)):
+        problem = f"the question {task.question_template!r} lacks {{city}}"
+        hint = "; give one, since the needle has its value first" if task.question is None else ""
+        problems.append(problem + hint)
+    for name, values in (("cities", task.cities), ("numbers", task.numbers)):
+        distinct = len(set(values))
+        if distinct != len(values):
             problems.append(f"{name} are not all distinct")
         if distinct < task.n_needles:
             problems.append(f"{distinct} {name} for {task.n_needles} needles")

@@ -38,23 +38,26 @@ def parse_passages(text: str, name: str) -> tuple[str, ...]:
     JSON lines are known by their first character, `{`. Raises PromptError saying what is wrong, and where.
     """
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    written = [line for line in lines if line.strip()]
+    written = [line.strip() for line in lines if line.strip()]
     if not written:
         raise PromptError(f"{name} is empty; expected passages. {FORMAT_WORDS}")
-    if written[0].lstrip().startswith("{"):
-        passages = [_from_json(line, place, name) for place, line in enumerate(lines, 1) if line.strip()]
-    elif len(paragraphs := _paragraphs(lines)) > 1:
-        passages = paragraphs
-    else:
-        passages = [line.strip() for line in written]
-    _check_sizes(passages, name)
-    return tuple(passages)
-
-
-def _paragraphs(lines: list[str]) -> list[str]:
-    """Lines between empty ones, put together."""
     groups = itertools.groupby((line.strip() for line in lines), bool)
-    return ["\n".join(group) for written, group in groups if written]
+    passages = ["\n".join(group) for is_paragraph, group in groups if is_paragraph]
+    if written[0].startswith("{"):
+        passages = [_from_json(line, place, name) for place, line in enumerate(lines, 1) if line.strip()]
+    elif len(passages) == 1:
+        passages = written
+    if len(passages) > MOST_PASSAGES:
+        raise PromptError(
+            f"{name} has {len(passages):,} passages; at most {MOST_PASSAGES:,} are taken. Cut it"
+        )
+    for place, passage in enumerate(passages, 1):
+        if len(passage) > LONGEST:
+            raise PromptError(
+                f"{name}, passage {place}: {len(passage):,} characters; at most {LONGEST:,} are taken. "
+                "For long texts there is the perplexity of the whole text"
+            )
+    return tuple(passages)
 
 
 def _from_json(line: str, place: int, name: str) -> str:
@@ -67,16 +70,3 @@ def _from_json(line: str, place: int, name: str) -> str:
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         raise PromptError(f'{name}, line {place}: expected an object with a "text" that is a string')
     return entry["text"].strip()
-
-
-def _check_sizes(passages: list[str], name: str) -> None:
-    if len(passages) > MOST_PASSAGES:
-        raise PromptError(
-            f"{name} has {len(passages):,} passages; at most {MOST_PASSAGES:,} are taken. Cut it"
-        )
-    for place, passage in enumerate(passages, 1):
-        if len(passage) > LONGEST:
-            raise PromptError(
-                f"{name}, passage {place}: {len(passage):,} characters; at most {LONGEST:,} are taken. "
-                "For long texts there is the perplexity of the whole text"
-            )

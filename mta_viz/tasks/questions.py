@@ -5,17 +5,19 @@ facts and questions, haystack.py owns the text between. Usable with any tokenize
 the task, the tokenizer and the seed alone, and its story on the task's name and the seed.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
-from mta_viz.tasks.haystack import Piece, encode_piece, fill, join_pieces, joint_ids, text_sentences
+from mta_viz.tasks.haystack import Piece, exactly, fill, sentence_piece, text_sentences
 from mta_viz.tasks.needles import answer_ids
-from mta_viz.tasks.seeding import stream_seed
+from mta_viz.tasks.sources import stream_seed
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
@@ -23,6 +25,7 @@ CUE = " Answer:"  # the question ends with it: the answer comes next
 _NAMES = re.compile("|".join((*PEOPLE, *PLACES, *OBJECTS)), re.IGNORECASE)
 
 Role = Literal["support", "distractor", "question", "answer"]
+Part = tuple[Role | None, str]  # None for the distraction
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class QuestionTask:
 
 @dataclass(frozen=True)
 class RoleSpan:
-    """Tokens `start`..`stop`-1 of prompt + answer; decoding them gives `text` exactly."""
+    """Tokens `start`..`stop`-1 of prompt + answer, those that overlap `text`: decoded, they hold it."""
 
     role: Role
     start: int
@@ -109,23 +112,23 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
     """
     story = make_story(task.name, seed)
     rng = random.Random(stream_seed(f"questions {task.name}/{task.distraction}", seed))
-    joint = joint_ids(tokenizer)
-    texts = (encode_piece(tokenizer, text) for text in _distraction(task, rng, seed))
-    hay = fill(texts, task.distraction, len(joint)) if task.distraction else []
-    parts = _spread(tokenizer, story, hay, rng)
-    question = encode_piece(tokenizer, story.query.text + CUE)
-    parts.append(("question", question))
-    prompt, starts = join_pieces(tokenizer, [piece for _, piece in parts], joint)
-    placed = list(zip(starts, parts, strict=True))
-    spans = [
-        RoleSpan(role, start, start + len(piece), piece.text)
-        for start, (role, piece) in placed
-        if role is not None
-    ]
-    answer = answer_ids(tokenizer, question.text, story.answer)
-    spans.append(RoleSpan("answer", len(prompt), len(prompt) + len(answer), tokenizer.decode(answer)))
-    plain = tuple(start for start, (role, _) in placed if role is None)
-    return QuestionSample(prompt, story.answer, answer, task.labels, tuple(spans), plain)
+    piece_of = cache(partial(sentence_piece, tokenizer))
+    question, before = story.query.text + CUE, rng.getstate()
+
+    def parts_of(budget: int, skipped: int) -> list[Part]:
+        rng.setstate(before)
+        texts = itertools.islice(_distraction(task, rng, seed), skipped, None)
+        hay = fill(map(piece_of, texts), budget) if budget else []
+        return [*_spread(story, hay, rng), ("question", question)]
+
+    facts = sum(piece_of(fact.text).n_tokens for fact in story.facts)
+    length = facts + len(tokenizer.encode(question)) + task.distraction
+    tokens, placed = exactly(tokenizer, length, task.distraction, parts_of)
+    answer = answer_ids(tokenizer, question, story.answer)
+    placed.append(("answer", length, length + len(answer), tokenizer.decode(answer)))
+    spans = tuple(RoleSpan(role, start, stop, text) for role, start, stop, text in placed if role)
+    plain = tuple(start for role, start, *_ in placed if role is None)
+    return QuestionSample(tokens, story.answer, answer, task.labels, spans, plain)
 
 
 def _distraction(task: QuestionTask, rng: random.Random, seed: int) -> Iterator[str]:
@@ -137,18 +140,15 @@ def _distraction(task: QuestionTask, rng: random.Random, seed: int) -> Iterator[
     return (text for text in source if not _NAMES.search(text))
 
 
-def _spread(
-    tokenizer: Tokenizer, story: Story, hay: list[Piece], rng: random.Random
-) -> list[tuple[Role | None, Piece]]:
+def _spread(story: Story, hay: list[Piece], rng: random.Random) -> list[Part]:
     """The facts in their order, each at a random sentence end of the distraction (None: no fact)."""
     places = sorted(rng.randrange(len(hay) + 1) for _ in story.facts)
-    parts: list[tuple[Role | None, Piece]] = []
+    parts: list[Part] = []
     for place in range(len(hay) + 1):
         for at, fact in enumerate(story.facts):
             if places[at] == place:
-                role: Role = "support" if at in story.supports else "distractor"
-                parts.append((role, encode_piece(tokenizer, fact.text)))
-        parts += [(None, piece) for piece in hay[place : place + 1]]
+                parts.append(("support" if at in story.supports else "distractor", fact.text))
+        parts += [(None, piece.text) for piece in hay[place : place + 1]]
     return parts
 
 

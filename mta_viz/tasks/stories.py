@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mta_viz.tasks.seeding import stream_seed
-from mta_viz.tasks.word_lists import word_lists
+from mta_viz.tasks.sources import stream_seed, word_lists
 
 Verb = Literal["move", "take", "drop", "give", "lies"]
 Asked = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]
@@ -37,6 +36,13 @@ _VERBS: dict[str, dict[Verb, int]] = {  # how often each happens, where it can
     "qa5": {"move": 3, "take": 2, "drop": 1, "give": 6},
 }
 _ASKED: dict[str, Asked] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
+_GIFT: dict[
+    Asked, tuple[int, ...]
+] = {  # places in a gift's words: of the two in the question, and the answer
+    "giver": (1, 2, 0),
+    "receiver": (0, 1, 2),
+    "given": (0, 2, 1),
+}
 _SENTENCES, _QUESTIONS = word_lists("stories")["facts"], word_lists("stories")["questions"]
 _STEP = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 _OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
@@ -82,10 +88,14 @@ class Story:
 def make_story(task: str, seed: int) -> Story:
     """Story number `seed` of a task of `TASKS`; it depends on these two alone.
 
-    Each label of the task is the answer equally often.
+    Each label of the task is the answer equally often: what is asked for is drawn before the story.
     """
     rng = random.Random(stream_seed(f"story {task}", seed))
-    asked = _asked(task, rng)
+    if task == "qa5":
+        people: Asked = rng.choice(("giver", "receiver"))
+        asked = "given" if rng.randrange(len(LABELS[task])) < len(OBJECTS) else people
+    else:
+        asked = _ASKED[task]
     while True:
         facts = _rooms(rng) if task == "qa4" else _life(task, rng)
         stories = [story for story in _questions(facts, asked, rng) if keeps_its_promise(story)]
@@ -111,15 +121,11 @@ def follows(facts: Sequence[Fact], query: Query) -> frozenset[str]:
     The reader keeps track forwards: a thing is where its holder is, and whoever takes a thing is
     where it lies.
     """
+    if query.asked in _GIFT:
+        *known, answer = _GIFT[query.asked]
+        gifts = [fact.words for fact in facts if fact.verb == "give"]
+        return frozenset(gift[answer] for gift in gifts if tuple(gift[at] for at in known) == query.words)
     return frozenset(answer for answer in _ANSWERS[query.asked](facts, *query.words) if answer is not None)
-
-
-def _asked(task: str, rng: random.Random) -> Asked:
-    """What is asked for; drawn before the story, so that each label is as likely as any other."""
-    if task != "qa5":
-        return _ASKED[task]
-    people: Asked = rng.choice(("giver", "receiver"))
-    return "given" if rng.randrange(len(LABELS[task])) < len(OBJECTS) else people
 
 
 def _life(task: str, rng: random.Random) -> tuple[Fact, ...]:
@@ -184,8 +190,10 @@ def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Ite
     for at, fact in enumerate(facts):
         if asked == "neighbour":
             yield from _about_rooms(facts, at, rng)
-        elif asked in ("giver", "receiver", "given") and fact.verb == "give":
-            yield _about_gift(facts, asked, at)
+        elif asked in _GIFT and fact.verb == "give":
+            *known, answer = _GIFT[asked]
+            query = _query(asked, *(fact.words[place] for place in known))
+            yield Story(facts, query, fact.words[answer], (at,))
         elif asked == "person" and fact.verb == "move":
             yield Story(facts, _query(asked, fact.words[0]), fact.words[1], (at,))
         elif asked in ("object", "before") and fact.verb in ("take", "drop"):
@@ -201,13 +209,6 @@ def _about_rooms(facts: tuple[Fact, ...], at: int, rng: random.Random) -> Iterat
     for direction, place, answer in ((way, here, there), (_OPPOSITE[way], there, here)):
         text = rng.choice(_QUESTIONS["neighbour"]).format(direction, place, _OPPOSITE[direction])
         yield Story(facts, Query("neighbour", (direction, place), text), answer, (at,))
-
-
-def _about_gift(facts: tuple[Fact, ...], asked: Asked, at: int) -> Story:
-    who, thing, to = facts[at].words
-    gifts = {"giver": ((thing, to), who), "receiver": ((who, thing), to), "given": ((who, to), thing)}
-    words, answer = gifts[asked]
-    return Story(facts, _query(asked, *words), answer, (at,))
 
 
 def _about_thing(facts: tuple[Fact, ...], asked: Asked, at: int) -> Iterator[Story]:
@@ -284,16 +285,9 @@ def _neighbour(facts: Sequence[Fact], direction: str, place: str) -> set[str | N
     return reached
 
 
-def _gifts(facts: Sequence[Fact]) -> list[tuple[str, ...]]:
-    return [fact.words for fact in facts if fact.verb == "give"]
-
-
 _ANSWERS: dict[Asked, Callable[..., set[str | None]]] = {  # None for a place that does not follow
     "person": lambda facts, person: {_State(facts).place.get(person)},
     "object": lambda facts, thing: {_State(facts).where(thing)},
     "before": _before,
     "neighbour": _neighbour,
-    "giver": lambda facts, thing, to: {gift[0] for gift in _gifts(facts) if gift[1:] == (thing, to)},
-    "receiver": lambda facts, who, thing: {gift[2] for gift in _gifts(facts) if gift[:2] == (who, thing)},
-    "given": lambda facts, who, to: {gift[1] for gift in _gifts(facts) if gift[::2] == (who, to)},
 }

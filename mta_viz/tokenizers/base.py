@@ -1,5 +1,6 @@
 """What a tokenizer is and what it returns: ids, display pieces and character spans."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -41,3 +42,15 @@ class Tokenizer(Protocol):
 
     def pieces(self, ids: tuple[int, ...]) -> tuple[str, ...]:
         """One label per id: whitespace visible, split bytes as <0xF0>, specials named, others <id 4097>."""
+
+
+class LabelledOnce:
+    """`pieces` of a tokenizer whose labels cost something: each different id is labelled once."""
+
+    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """One label per id; special tokens have their name."""
+        labels = {token_id: self._label(token_id) for token_id in set(ids)}
+        return tuple(labels[token_id] for token_id in ids)
+
+    def _label(self, token_id: int) -> str:
+        raise NotImplementedError

@@ -27,7 +27,10 @@ class CharTokenizer:
 
     def encode(self, text: str) -> Tokens:
         """BOS + one id per character. Raises TokenizerError naming each unknown character and its place."""
-        unknown = _positions({at: char for at, char in enumerate(text) if char not in self._ids})
+        unknown: dict[str, list[int]] = {}
+        for at, character in enumerate(text):
+            if character not in self._ids:
+                unknown.setdefault(character, []).append(at)
         if unknown:
             raise TokenizerError(_unknown_message(unknown))
         ids = [self._ids[character] for character in text]
@@ -40,13 +43,6 @@ class CharTokenizer:
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """The character, "<BOS>", "<EOS>" or "<reserved 0>" for each id."""
         return tuple(self._labels[i] if 0 <= i < self.vocab_size else unnamed(i) for i in ids)
-
-
-def _positions(characters: dict[int, str]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for at, character in characters.items():
-        places.setdefault(character, []).append(at)
-    return places
 
 
 def _unknown_message(places: dict[str, list[int]]) -> str:

@@ -2,23 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tokenizers import Encoding
 from tokenizers import Tokenizer as Library
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import LabelledOnce, Tokens
 from mta_viz.tokenizers.labels import label, label_bytes, unnamed
-from mta_viz.tokenizers.spans import Span, spans_of_bytes, spans_of_offsets, utf8, with_bos
+from mta_viz.tokenizers.spans import spans_of_bytes, spans_of_offsets, utf8, with_bos
 
 _BOS_NAMES = ("<BOS>", "<bos>", "<s>", "<|begin_of_text|>", "<|bos|>", "<|startoftext|>", "[BOS]")
 _EOS_NAMES = ("<EOS>", "<eos>", "</s>", "<|end_of_text|>", "<|eos|>", "<|endoftext|>", "[EOS]")
 _BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 
 
-class JsonTokenizer:
+class JsonTokenizer(LabelledOnce):
     """BOS and EOS are what the file's post-processor puts before and after a text.
 
     Where it puts none, they are looked for by their common names (`_BOS_NAMES`, `_EOS_NAMES`, first
@@ -30,7 +28,11 @@ class JsonTokenizer:
 
     def __init__(self, data: bytes) -> None:
         """Raises TokenizerError when `data` is no tokenizer.json (loading.py adds the file's name)."""
-        self._library = _read(data)
+        try:
+            self._library = Library.from_str(data.decode("utf-8"))
+        except Exception as error:  # the library raises Exception itself for every fault of the file
+            reason = f"the tokenizers library cannot read it ({str(error)[:120]})."
+            raise TokenizerError(reason) from error
         self._library.no_padding()
         self._library.no_truncation()
         self._library.encode_special_tokens = True
@@ -43,52 +45,39 @@ class JsonTokenizer:
         self._bytes = {i: _bytes_of_piece(piece, byte_of) for piece, i in vocabulary.items()}
         for token_id, token in self._library.get_added_tokens_decoder().items():
             self._bytes[token_id] = token.content.encode()
-        self._lost_bytes = _bytes_without_token(self._library, byte_of, vocabulary)
+        # The library drops a byte that has no token, and no unknown token in its place.
+        unknown = getattr(self._library.model, "unk_token", None)
+        lost = (byte for symbol, byte in byte_of.items() if symbol not in vocabulary and unknown is None)
+        self._lost_bytes = frozenset(lost)
 
     def encode(self, text: str) -> Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate and for bytes the vocabulary lacks."""
         encoded = utf8(text)
-        self._refuse_lost_bytes(text, encoded)
+        if not self._lost_bytes.isdisjoint(encoded):
+            self._refuse_lost_bytes(text)
         encoding = self._library.encode(text, add_special_tokens=False)
-        return with_bos(self, text, encoding.ids, self._spans(encoding, text, encoded))
+        parts = [self._bytes[token_id] for token_id in encoding.ids]
+        # The tokens' bytes, where they make up the text: the library's offsets lack trimmed spaces.
+        if b"".join(parts) == encoded:
+            return with_bos(self, text, encoding.ids, spans_of_bytes(map(len, parts), encoded))
+        return with_bos(self, text, encoding.ids, spans_of_offsets(encoding.offsets, len(text)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
         known = [i for i in ids if 0 <= i < self.vocab_size and i not in (self.bos_id, self.eos_id)]
         return self._library.decode(known, skip_special_tokens=True)
 
-    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """One label per id; special tokens have their name in the file."""
-        labels = {token_id: self._label(token_id) for token_id in set(ids)}
-        return tuple(labels[token_id] for token_id in ids)
-
-    def _spans(self, encoding: Encoding, text: str, encoded: bytes) -> tuple[Span, ...]:
-        """From the tokens' bytes where they make up the text; library offsets lack trimmed spaces."""
-        parts = [self._bytes[token_id] for token_id in encoding.ids]
-        if b"".join(parts) == encoded:
-            return spans_of_bytes(map(len, parts), encoded)
-        return spans_of_offsets(encoding.offsets, len(text))
-
     def _label(self, token_id: int) -> str:
         return label_bytes(self._bytes[token_id]) if token_id in self._bytes else unnamed(token_id)
 
-    def _refuse_lost_bytes(self, text: str, encoded: bytes) -> None:
-        """The library drops a byte without a token in silence; the model would see another prompt."""
-        if self._lost_bytes.isdisjoint(encoded):
-            return
+    def _refuse_lost_bytes(self, text: str) -> None:
+        """The library would drop them in silence, and the model see another prompt."""
         lost = {char: None for char in text if not self._lost_bytes.isdisjoint(char.encode())}
         named = ", ".join(f'"{label(char)}" at {text.index(char)}' for char in list(lost)[:20])
         raise TokenizerError(
             f"This model's tokenizer has no token for {named} (first positions, counted from 0). "
             "Remove or replace these characters."
         )
-
-
-def _read(data: bytes) -> Library:
-    try:
-        return Library.from_str(data.decode("utf-8"))
-    except Exception as error:  # the library raises Exception itself for every fault of the file
-        raise TokenizerError(f"the tokenizers library cannot read it ({str(error)[:120]}).") from error
 
 
 def _around_a_text(library: Library) -> tuple[int | None, int | None]:
@@ -110,12 +99,8 @@ def _first(vocabulary: dict[str, int], names: Sequence[str]) -> int | None:
 
 def _uses_bytes(data: bytes) -> bool:
     """Whether the vocabulary is written in the byte alphabet: the decoder is, or contains, ByteLevel."""
-    decoder = json.loads(data).get("decoder")
-    return any(part.get("type") == "ByteLevel" for part in _parts(decoder))
-
-
-def _parts(component: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    return [component, *component.get("decoders", [])] if component else []
+    decoder = json.loads(data).get("decoder") or {}
+    return any(part.get("type") == "ByteLevel" for part in [decoder, *decoder.get("decoders", [])])
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -132,12 +117,3 @@ def _bytes_of_piece(piece: str, byte_of: dict[str, int]) -> bytes:
     if _BYTE_NAME.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
     return piece.replace("▁", " ").encode()
-
-
-def _bytes_without_token(
-    library: Library, byte_of: dict[str, int], vocabulary: dict[str, int]
-) -> frozenset[int]:
-    """Bytes that would vanish from a prompt: without a token and without an unknown token in their place."""
-    if getattr(library.model, "unk_token", None) is not None:
-        return frozenset()
-    return frozenset(byte for symbol, byte in byte_of.items() if symbol not in vocabulary)

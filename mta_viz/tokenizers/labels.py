@@ -30,9 +30,10 @@ def label(text: str) -> str:
     shown: list[str] = []
     has_base = False
     for character in text:
-        seen = _is_seen(character, has_base)
-        shown.append(character if seen else _escape(character))
-        has_base = seen
+        category = unicodedata.category(character)[0]
+        hidden = category in "CZ" or ord(character) in _UNSEEN
+        has_base = not hidden and (has_base or category != "M")
+        shown.append(character if has_base else _escape(character))
     return "".join(shown) or "<empty>"
 
 
@@ -49,13 +50,6 @@ def reserved(number: int) -> str:
 def unnamed(token_id: int) -> str:
     """The label of an id no tokenizer has a name for (a vocabulary larger than the tokenizer)."""
     return f"<id {token_id}>"
-
-
-def _is_seen(character: str, has_base: bool) -> bool:
-    category = unicodedata.category(character)
-    if category[0] in "CZ" or ord(character) in _UNSEEN:
-        return False
-    return has_base or category[0] != "M"
 
 
 def _escape(character: str) -> str:

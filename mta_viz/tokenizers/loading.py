@@ -4,8 +4,7 @@ Each kind's own file knows its format; this one knows paths and messages. The li
 the kinds are imported when a tokenizer of that kind is opened, not before.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from mta_viz.checkpoint import door
@@ -16,14 +15,16 @@ from mta_viz.tokenizers.char import CharTokenizer
 
 _MAX_FILE_BYTES = 1 << 28
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
-
-
-@dataclass(frozen=True)
-class _FileKind:
-    """A tokenizer that is kept in a file: what the file is called in a message, and how it is opened."""
-
-    wanted: str
-    open: Callable[[bytes], Tokenizer]
+# Of the tokenizers in a file: what the file is called in a message, the module of the kind, and its class.
+_FILE_KINDS = {
+    "tiktoken": (
+        'a tiktoken rank file (lines of "base64 rank", often tokenizer.model)',
+        "tiktoken_ranks",
+        "TiktokenTokenizer",
+    ),
+    "sp": ("a SentencePiece model (often tokenizer.model)", "sentencepiece_model", "SentencePieceTokenizer"),
+    "tokenizers": ("a tokenizer.json of the tokenizers library", "hf_json", "JsonTokenizer"),
+}
 
 
 def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path | None = None) -> Tokenizer:
@@ -35,30 +36,27 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     char and bytes need no file. Raises TokenizerError saying which file is wanted, where it was
     looked for and what to do.
     """
-    without_file: dict[str, Callable[[], Tokenizer]] = {"char": CharTokenizer, "bytes": BytesTokenizer}
+    without_file: dict[str, type[CharTokenizer | BytesTokenizer]]
+    without_file = {"char": CharTokenizer, "bytes": BytesTokenizer}
     if name in without_file:
-        _refuse_file(name, override)
-        return without_file[name]()
+        if override is None:
+            return without_file[name]()
+        raise TokenizerError(
+            f'The tokenizer file {override} was given, but this checkpoint uses the "{name}" tokenizer, '
+            "which needs no file. Leave the file out."
+        )
     if name not in _FILE_KINDS:
         known = ", ".join([*without_file, *_FILE_KINDS])
         raise TokenizerError(
             f'params.json names the tokenizer "{name}". Known tokenizers: {known}. '
             "Correct the name, or paste token ids instead of text."
         )
-    kind = _FILE_KINDS[name]
-    file, content = _read(name, kind.wanted, _candidates(path, folder, override))
+    wanted, module, kind = _FILE_KINDS[name]
+    file, content = _read(name, wanted, _candidates(path, folder, override))
     try:
-        return kind.open(content)
+        return getattr(import_module(f"mta_viz.tokenizers.{module}"), kind)(content)
     except TokenizerError as error:
-        raise TokenizerError(f"{file} cannot be used as {kind.wanted}: {error} {_WHAT_TO_DO}") from error
-
-
-def _refuse_file(name: str, override: Path | None) -> None:
-    if override is not None:
-        raise TokenizerError(
-            f'The tokenizer file {override} was given, but this checkpoint uses the "{name}" tokenizer, '
-            "which needs no file. Leave the file out."
-        )
+        raise TokenizerError(f"{file} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error
 
 
 def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path | FileError]:
@@ -89,30 +87,3 @@ def _read(name: str, wanted: str, candidates: list[Path | FileError]) -> tuple[P
                 break
     places = "; ".join(looked) or "nowhere, since params.json gives no path"
     raise TokenizerError(f'The "{name}" tokenizer needs {wanted}. Looked for: {places}. {_WHAT_TO_DO}')
-
-
-def _open_tiktoken(data: bytes) -> Tokenizer:
-    from mta_viz.tokenizers.tiktoken_ranks import TiktokenTokenizer
-
-    return TiktokenTokenizer(data)
-
-
-def _open_sentencepiece(data: bytes) -> Tokenizer:
-    from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
-
-    return SentencePieceTokenizer(data)
-
-
-def _open_json(data: bytes) -> Tokenizer:
-    from mta_viz.tokenizers.hf_json import JsonTokenizer
-
-    return JsonTokenizer(data)
-
-
-_FILE_KINDS = {
-    "tiktoken": _FileKind(
-        'a tiktoken rank file (lines of "base64 rank", often tokenizer.model)', _open_tiktoken
-    ),
-    "sp": _FileKind("a SentencePiece model (often tokenizer.model)", _open_sentencepiece),
-    "tokenizers": _FileKind("a tokenizer.json of the tokenizers library", _open_json),
-}

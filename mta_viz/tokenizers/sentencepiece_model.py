@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from sentencepiece import SentencePieceProcessor
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import LabelledOnce, Tokens
 from mta_viz.tokenizers.labels import label, label_bytes, unnamed
 from mta_viz.tokenizers.spans import spans_of_offsets, utf8, with_bos
 
-_WORD_START = "▁"
 
-
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(LabelledOnce):
     """Encodes every text, after the model's own normaliser.
 
     The normaliser may drop or replace characters (double spaces, "ﬁ", "①"); spans still partition
@@ -29,8 +27,9 @@ class SentencePieceTokenizer:
         except RuntimeError as error:
             raise TokenizerError("the SentencePiece library cannot read it.") from error
         self.vocab_size: int = self._processor.vocab_size()
-        self.bos_id: int | None = _defined(self._processor.bos_id())
-        self.eos_id: int | None = _defined(self._processor.eos_id())
+        # The library gives -1 for a special token the model does not have.
+        special = self._processor.bos_id(), self._processor.eos_id()
+        self.bos_id, self.eos_id = (None if token_id < 0 else token_id for token_id in special)
 
     def encode(self, text: str) -> Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate."""
@@ -42,20 +41,10 @@ class SentencePieceTokenizer:
         """Text of the ids, special tokens left out; broken bytes become U+FFFD."""
         return str(self._processor.decode([i for i in ids if 0 <= i < self.vocab_size]))
 
-    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """One label per id; special tokens have their name in the model file ("<s>")."""
-        labels = {token_id: self._label(token_id) for token_id in set(ids)}
-        return tuple(labels[token_id] for token_id in ids)
-
     def _label(self, token_id: int) -> str:
         if not 0 <= token_id < self.vocab_size:
             return unnamed(token_id)
         piece = self._processor.id_to_piece(token_id)
         if self._processor.is_byte(token_id):
             return label_bytes(bytes([int(piece[3:5], 16)]))
-        return label(piece.replace(_WORD_START, " "))
-
-
-def _defined(token_id: int) -> int | None:
-    """The library gives -1 for a special token the model does not have."""
-    return None if token_id < 0 else token_id
+        return label(piece.replace("▁", " "))

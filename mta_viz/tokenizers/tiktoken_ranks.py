@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tiktoken
 
 from mta_viz.errors import TokenizerError
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import LabelledOnce, Tokens
 from mta_viz.tokenizers.labels import label_bytes, reserved, unnamed
 from mta_viz.tokenizers.spans import spans_of_bytes, utf8, with_bos
 
@@ -19,7 +19,7 @@ _N_SPECIALS = 256
 _NAMED_SPECIALS = {0: "<|begin_of_text|>", 1: "<|end_of_text|>"}
 
 
-class TiktokenTokenizer:
+class TiktokenTokenizer(LabelledOnce):
     """Encodes every text; special strings typed in it are plain text.
 
     The 256 ids after the ranks are special: +0 begins a text, +1 ends it, the others are labelled
@@ -50,11 +50,6 @@ class TiktokenTokenizer:
         known = (self._pieces[i] for i in ids if 0 <= i < len(self._pieces))
         return b"".join(known).decode("utf-8", errors="replace")
 
-    def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """One label per id."""
-        labels = {token_id: self._label(token_id) for token_id in set(ids)}
-        return tuple(labels[token_id] for token_id in ids)
-
     def _label(self, token_id: int) -> str:
         special = token_id - len(self._pieces)
         if 0 <= special < _N_SPECIALS:
@@ -66,9 +61,14 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
     """{bytes of a token: its rank} of a rank file. Raises TokenizerError saying what is wrong with it."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), start=1):
-        if line.strip():
-            piece, rank = _parse_line(line, number)
-            ranks[piece] = rank
+        if not line.strip():
+            continue
+        try:
+            piece, rank = line.split()
+            ranks[b64decode(piece, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as error:
+            begins = f'line {number} begins "{label_bytes(line[:20])}"'
+            raise TokenizerError(f'{begins}, which is not "base64 rank".') from error
     if sorted(ranks.values()) != list(range(len(ranks))):
         raise TokenizerError("its ranks do not count from 0 to the number of tokens, each once.")
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
@@ -77,12 +77,3 @@ def parse_ranks(data: bytes) -> dict[bytes, int]:
             f"{len(missing)} of the 256 single bytes have no rank (such as 0x{missing[0]:02X})."
         )
     return ranks
-
-
-def _parse_line(line: bytes, number: int) -> tuple[bytes, int]:
-    try:
-        piece, rank = line.split()
-        return b64decode(piece, validate=True), int(rank)
-    except (ValueError, binascii.Error) as error:
-        shown = label_bytes(line[:20])
-        raise TokenizerError(f'line {number} begins "{shown}", which is not "base64 rank".') from error

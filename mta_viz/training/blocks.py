@@ -11,8 +11,8 @@ import torch
 
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.seeding import stream_generator, stream_seed
+from mta_viz.tasks.blocks import BlockTask, stream_generator
+from mta_viz.tasks.sources import stream_seed
 from mta_viz.training.recipe import Batches, Progress, Recipe, RunOptions
 from mta_viz.training.settings import BlocksConfig
 from mta_viz.training.trainer import Batch

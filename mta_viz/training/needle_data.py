@@ -25,7 +25,7 @@ from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, KNOWN_CITIES, KNOWN_NUMBERS, is_held_out, made_up_cities
 from mta_viz.tasks.haystack import split_sentences
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE
-from mta_viz.tasks.seeding import stream_seed
+from mta_viz.tasks.sources import stream_seed
 from mta_viz.tokenizers.hf_json import JsonTokenizer
 from mta_viz.training.settings import NeedleConfig
 from mta_viz.training.trainer import Batch

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from model_cases import EXAMPLES, blocks, prompts, random_case
 from torch import Tensor
 
-from mta_viz.analysis.attention.decomposition import chain, decompose
-from mta_viz.analysis.attention.terms import (
+from mta_viz.analysis.attention.decomposition import (
     Convolved,
     Decomposition,
     Mixed,
     Passed,
     Scored,
     Softmaxed,
+    chain,
+    decompose,
     largest_first,
 )
 from mta_viz.config import ModelConfig, MTAOptions
@@ -127,17 +128,17 @@ def test_a_raw_score_by_hand(convolved: Trace) -> None:
 
 
 def test_the_largest_cause_is_not_the_own_tap(convolved: Trace) -> None:
-    cause = decompose(convolved, 0, Stage.KQ, 0, 3, 1).cause
-    assert cause.before == pytest.approx(math.cos(2) / ROOT, abs=1e-6)
-    assert cause.after == pytest.approx((1.5 * math.cos(2) + 0.25 * math.cos(1)) / ROOT, abs=1e-6)
-    assert cause.own is not None and (cause.own.query, cause.own.key) == (3, 1)
-    assert cause.largest is not None and (cause.largest.query, cause.largest.key) == (2, 0)
-    mixed = decompose(convolved, 0, Stage.PATTERN, 0, 3, 1).cause
+    why = decompose(convolved, 0, Stage.KQ, 0, 3, 1)
+    assert why.value == pytest.approx((1.5 * math.cos(2) + 0.25 * math.cos(1)) / ROOT, abs=1e-6)
+    assert why.own is not None and (why.own.query, why.own.key) == (3, 1)
+    assert why.own.source == pytest.approx(math.cos(2) / ROOT, abs=1e-6)
+    assert why.largest is not None and (why.largest.query, why.largest.key) == (2, 0)
+    mixed = decompose(convolved, 0, Stage.PATTERN, 0, 3, 1)
     assert mixed.largest is not None and (mixed.largest.head, mixed.largest.weight) == (1, -0.5)
-    softmax = decompose(convolved, 0, Stage.SOFTMAX, 0, 3, 1).cause
-    assert (softmax.before, softmax.own, softmax.largest) == (None, None, None)
-    alone = decompose(convolved, 0, Stage.PATTERN, 1, 3, 1).cause  # takes 0 x head 0
-    assert alone.largest is None and alone.before == alone.after
+    softmax = decompose(convolved, 0, Stage.SOFTMAX, 0, 3, 1)
+    assert (softmax.own, softmax.largest) == (None, None)
+    alone = decompose(convolved, 0, Stage.PATTERN, 1, 3, 1)  # takes 0 x head 0
+    assert alone.largest is None and alone.own is not None and alone.own.source == alone.value
 
 
 def test_the_chain_goes_from_final_weights_to_raw_scores(convolved: Trace) -> None:

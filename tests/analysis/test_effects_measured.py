@@ -10,11 +10,11 @@ from mta_viz.analysis.cause.measuring_effects import (
     Outcome,
     blocks_batches,
     effect_plans,
-    head_plans,
     measure_effects,
     needle_batches,
     paired_effect,
 )
+from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.analysis.labs.evaluation import right_answers
 from mta_viz.config import ModelConfig, MTAOptions
@@ -35,6 +35,7 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 TASK = BlockTask(n_letters=3, n_query=1, n_blocks=3)
 EMPTY = Effects("x", "blocks", 200, 5, "tiny", "0", 0.0, 0.0, ())
+HEADS_OFF = [(head_off,) for head_off in heads_alone(CONFIG)]
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +104,11 @@ def test_a_stopped_measurement_keeps_what_is_done_and_goes_on_from_there(model: 
 def test_heads_are_switched_off_where_asked(model: HookedMTA):
     table = measured(model, heads=True)
     found = {effect.plan: effect for effect in table.effects}
-    assert set(found) == {*effect_plans(CONFIG), *head_plans(CONFIG)} and len(head_plans(CONFIG)) == 4
+    assert set(found) == {*effect_plans(CONFIG), *HEADS_OFF} and len(HEADS_OFF) == 4
     plan = (AblateHead(1, 0),)
     accuracy = 1 - evaluate_blocks(edited(model, plan), TASK, n=200, seed=5).error
     assert found[plan].accuracy == pytest.approx(accuracy)
-    assert all(kernel_of(effect) is None for plan, effect in found.items() if plan in head_plans(CONFIG))
+    assert all(kernel_of(effect) is None for plan, effect in found.items() if plan in HEADS_OFF)
 
 
 def test_a_paired_effect_by_hand():

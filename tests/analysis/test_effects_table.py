@@ -18,7 +18,8 @@ from mta_viz.analysis.cause.effects import (
     to_identity,
     write_effects,
 )
-from mta_viz.analysis.cause.measuring_effects import effect_plans, head_plans
+from mta_viz.analysis.cause.measuring_effects import effect_plans
+from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.reading import read_summary
@@ -133,5 +134,8 @@ def test_shipped_effects_belong_to_their_weights_and_lack_no_kernel_and_no_head(
         pytest.skip("not measured yet")
     found, config = find_effects(folder), read_summary(folder).config
     assert isinstance(found, Effects), found
-    assert {effect.plan for effect in found.effects} == {*effect_plans(config), *head_plans(config)}
+    assert {effect.plan for effect in found.effects} == {
+        *effect_plans(config),
+        *((head_off,) for head_off in heads_alone(config)),
+    }
     assert found.accuracy > 0.98 and found.samples >= 20

@@ -7,7 +7,7 @@ import pytest
 import torch
 from shape_cases import SIZES, kernel, offsets, planted, row
 
-from mta_viz.analysis.kernels import responses
+from mta_viz.analysis.kernels import probes
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.kernels.probes import PROBES, claims_of, probe_of, probe_values, run_probe
 from mta_viz.analysis.kernels.table import (
@@ -110,7 +110,7 @@ def test_a_single_score_comes_back_as_the_kernel_mirrored():
 @pytest.mark.parametrize("probe", PROBES[:5])
 def test_a_probe_is_a_part_of_a_causal_map(probe):
     """The same scores in a whole map, future cells 0: the same answer where the probe reads."""
-    stimulus = responses.gain(probe, AT)
+    stimulus = probes.gain(probe, AT)
     rows, keys = stimulus.scores.shape
     whole = torch.zeros(1, 1, rows + keys, rows + keys)
     whole[0, 0, keys:, :keys] = torch.from_numpy(stimulus.scores)

@@ -122,7 +122,7 @@ def block_model() -> HookedMTA:
 def test_a_block_sample_is_one_the_error_is_measured_on():
     for number in (0, 7):
         sample = block_sample(BLOCKS, number)
-        ids = BLOCKS.samples(number + 1, 0).tokens[-1].tolist()
+        ids = BLOCKS.sample_range(number, number + 1, 0).tokens[0].tolist()
         assert sample.tokens.ids == tuple(ids[:-5])
         assert sample.blocks[sample.target] == sample.answer
         assert set(sample.query) <= set(sample.answer) and len(sample.blocks) == 6

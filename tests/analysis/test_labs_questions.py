@@ -9,6 +9,7 @@ import torch
 from lab_models import byte_model
 
 from mta_viz.analysis.labs import questions
+from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.questions import (
     NEW_TOKENS,
     QuestionAnswer,
@@ -81,15 +82,15 @@ def test_an_oracle_scores_all_and_a_guesser_what_chance_says(model, monkeypatch,
     task, rng = QuestionTask(name, 0), random.Random(f"guesses {name}")
     answering(monkeypatch, lambda sample: f" {sample.answer}.")
     found = evaluate_questions(model, task, n=40)
-    assert found.accuracy == 1.0 and found.silent == 0 and found.interval == wilson_interval(40, 40)
+    assert found.accuracy == NeedleScore(40, 40, 1.0, wilson_interval(40, 40)) and found.silent == 0
     answering(monkeypatch, lambda sample: f" {rng.choice(sample.labels)}.")
     guessed, n = evaluate_questions(model, task, n=150), 150
     spread = math.sqrt(n * task.chance * (1 - task.chance))
-    assert abs(guessed.right - n * task.chance) < 3.3 * spread  # beyond it once in 1,000
+    assert abs(guessed.accuracy.right - n * task.chance) < 3.3 * spread  # beyond it once in 1,000
     assert guessed.chance == task.chance
     answering(monkeypatch, lambda sample: " nobody knows.")
     silent = evaluate_questions(model, task, n=5)
-    assert silent.accuracy == 0.0 and silent.silent == 5
+    assert silent.accuracy.accuracy == 0.0 and silent.silent == 5
 
 
 def test_results_are_handed_over_one_by_one_and_stay_when_stopped(model, monkeypatch):
@@ -102,7 +103,7 @@ def test_results_are_handed_over_one_by_one_and_stay_when_stopped(model, monkeyp
 
     with pytest.raises(Cancelled):
         evaluate_questions(model, QuestionTask("qa4", 0), n=4, seed=7, keep=kept.append, progress=stop)
-    assert [one.n for one in kept] == [1, 2] and kept[-1].accuracy == 1.0
+    assert [one.accuracy.n for one in kept] == [1, 2] and kept[-1].accuracy.accuracy == 1.0
     assert [one.seed for one in kept[-1].answers] == [7, 8]
 
 

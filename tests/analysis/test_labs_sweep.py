@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from lab_models import byte_model
 
 from mta_viz.analysis.labs import needle as answers
-from mta_viz.analysis.labs.needle import answer, digits, judge, named_needle
+from mta_viz.analysis.labs.needle import answer, digits, judge
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep, run_sweep, vocabulary
 from mta_viz.analysis.labs.sweep_file import (
     ModelResults,
@@ -105,11 +105,8 @@ def test_the_quick_pass_gives_the_logits_of_the_whole_one(model, n_last):
     assert torch.allclose(end_logits(one_layer, ids, n_last), score(one_layer, ids)[:, -n_last:], atol=1e-5)
 
 
-def test_digits_and_named_needles():
+def test_digits():
     assert digits(" 417. The") == "417" and digits("the 4") == "" and digits("") == ""
-    one = make_needle_sample(BytesTokenizer(), NeedleTask(3, 500), 0)
-    assert [named_needle(one, str(needle.value)) for needle in one.needles] == list(one.needles)
-    assert named_needle(one, "1000") is None
 
 
 def counted(monkeypatch):

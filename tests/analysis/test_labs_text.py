@@ -11,6 +11,7 @@ from mta_viz.analysis.labs import text as scoring
 from mta_viz.analysis.labs.text import PassageScores, score_passages, text_losses
 from mta_viz.errors import Cancelled, MtaVizError, PromptError
 from mta_viz.run.tracing import capture, run_hooks
+from mta_viz.tokenizers.base import Tokens
 
 TEXT = "Alice was beginning to get very tired: 🙂 <b>$5</b> of sitting."
 PASSAGES = ("The cat sat on the mat.", "She said “yes”!", "a b", TEXT, "Hello", "🙂 ünïcode wörd.")
@@ -137,9 +138,9 @@ def test_a_passage_beyond_the_window_is_read_from_its_end(model):
 
 
 def test_a_word_without_a_token_before_it_is_refused(model, monkeypatch):
-    monkeypatch.setattr(
-        scoring, "_first_token", lambda tokens, start: 1
-    )  # as of a tokenizer with long tokens
+    bos = model.tokenizer.bos_id  # a tokenizer with long tokens
+    whole = Tokens((bos, 100), ("<s>", "ab cd"), ((0, 0), (0, 5)), "ab cd")
+    monkeypatch.setattr(scoring, "tokenize", lambda model, passage: whole)
     (refused,) = score_passages(model, ["ab cd"]).left_out
     assert "shares its first token with all before it" in refused.reason
 

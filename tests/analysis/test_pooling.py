@@ -66,6 +66,6 @@ def test_a_block_of_zeros_points_at_a_causal_cell() -> None:
 
 
 def test_crops_are_causal_in_positions_not_in_indices() -> None:
-    pooler = Pooler(2, 2, query_start=0, key_start=1)
+    pooler = Pooler(2, 2, offset=1)
     pooler.add(torch.tensor([[9.0, 9.0], [1.0, 9.0]]))
     assert pooler.result().values.tolist() == [[1.0]]

@@ -32,10 +32,10 @@ from shape_cases import SIZES, drawing, kernel, offsets, planted, row
 from mta_viz.analysis.kernels.measures import cannot_show, template_scores
 from mta_viz.analysis.kernels.naming import (
     UNNAMED,
+    KernelShape,
     at_least,
     benjamini_hochberg,
     dominant_threshold,
-    name_kernel,
     name_kernels,
     permutation_p,
     size_threshold,
@@ -44,6 +44,10 @@ from mta_viz.analysis.kernels.naming import (
 AT = offsets(6, 11)
 THRESHOLDS = [0.41, 0.54, 0.70, 0.33, 0.40, 0.39]
 OPPOSED = {"priming": "inhibition of return", "smoothing": "sharpening"}
+
+
+def name_kernel(kernel: np.ndarray, at) -> KernelShape:
+    return name_kernels(kernel[None], at)[0]
 
 
 def names(kernels: np.ndarray, at) -> list[str]:

@@ -117,7 +117,25 @@ def test_nan_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     found = statistics_of(monkeypatch, MAPS | {Stage.SOFTMAX_KQ: broken})
     stage, change = found.stages[Stage.SOFTMAX_KQ], found.changes[1]
     assert math.isnan(stage.negative_share) and stage.effective_keys.isnan().tolist() == [True, True, False]
+    row_sum, *others = next(
+        row[5:] for row in found.table(three_tokens().tokens).rows if row[2:4] == ("hook_softmax_kq", 1)
+    )
+    assert math.isnan(row_sum) and others == [None] * 4
     assert math.isnan(change.size) and math.isnan(change.largest) and (change.query, change.key) == (1, 1)
+
+
+def test_a_cell_of_the_table_without_a_value_is_none_and_zero_has_no_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    statistics = statistics_of(monkeypatch, MAPS)
+    rows = statistics.table(three_tokens().tokens).rows
+    facts = {(row[2], row[3]): row[5:] for row in rows}
+    assert facts["hook_softmax_kq", 0] == (0, None, None, None, None)  # an empty row
+    assert facts["hook_softmax_kq", 1][-1] is None and facts["hook_attn_scores", 1][-1] is None  # no entropy
+    assert facts["hook_softmax", 0] == (1, 0, 0, 1, 0)
+    assert [fact for row in rows for fact in row[5:] if fact == 0 and math.copysign(1, fact) < 0] == []
+    summary = {row[0]: row[-1] for row in statistics.summary().rows}
+    assert [stage.value.long for stage in MAPS if summary[stage.value.long] is not None] == ["softmax"]
 
 
 @pytest.mark.parametrize(

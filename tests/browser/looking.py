@@ -30,13 +30,16 @@ def run_prompt(page, text):
 
 
 def click(page, x, y):
-    """A click on a chart, once plotly has seen where the pointer rests.
+    """A click on a chart that rests, once its plotly has seen where the pointer is.
 
-    It looks 50 ms after a move at the earliest, and drops a click that comes before.
+    It looks 50 ms after a move at the earliest, and drops a click that comes before. Another chart may
+    still hold what it saw.
     """
     page.mouse.move(x - 2, y - 2)
     page.mouse.move(x, y)
-    page.wait_for_function("[...document.querySelectorAll('.js-plotly-plot')].some(plot => plot._hoverdata)")
+    page.wait_for_function(
+        "([x, y]) => document.elementFromPoint(x, y)?.closest('.js-plotly-plot')?._hoverdata", arg=[x, y]
+    )
     page.wait_for_timeout(200)
     page.mouse.down()
     page.mouse.up()

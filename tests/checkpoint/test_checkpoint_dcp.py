@@ -12,7 +12,7 @@ from checkpoint_samples import lingua_tensors, tiny_config, write_distributed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mta_viz.checkpoint.dcp import read_metadata
+from mta_viz.checkpoint.lingua import read_metadata
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.reading import read_checkpoint, read_summary
 from mta_viz.errors import CheckpointError

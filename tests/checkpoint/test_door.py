@@ -144,9 +144,10 @@ OPENERS = {
     "mta_viz/exporting/session.py": "a member of a ZIP that is in memory",
     "mta_viz/analysis/kernels/definitions.py": "package data",
     "mta_viz/analysis/attention/heads.py": "package data",
-    "mta_viz/tasks/word_lists.py": "package data",
+    "mta_viz/tasks/sources.py": "package data",
     "mta_viz/ui/shell/link.py": "assets/examples.json",
     "mta_viz/ui/shell/open_page.py": "assets/style.css",
+    "mta_viz/ui/shell/address.py": "assets/help.md",
 }
 METHODS = {"open", "read_bytes", "read_text", "fdopen", "fromfile", "memmap", "load_file", "safe_open"}
 FUNCTIONS = {

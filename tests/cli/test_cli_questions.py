@@ -35,8 +35,8 @@ def test_the_command_says_what_the_call_says(run, writer, tmp_path):
     scores = [evaluate_questions(model, QuestionTask(name, 0), n=2, seed=5) for name in ("qa4", "qa1")]
     for told, score in zip(answer.json["tasks"], scores, strict=True):
         assert (told["task"], told["distraction"], told["n"]) == (score.task, 0, 2)
-        assert (told["right"], told["accuracy"]) == (score.right, score.accuracy)
-        assert (told["interval"], told["chance"]) == (list(score.interval), score.chance)
+        assert (told["right"], told["accuracy"]) == (score.accuracy.right, score.accuracy.accuracy)
+        assert (told["interval"], told["chance"]) == (list(score.accuracy.interval), score.chance)
         assert told["names_no_label"] == score.silent and told["about"] == TASKS[score.task]
     assert file.read_text() == answers_table(scores).csv()
     with file.open() as lines:

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +28,37 @@ from mta_viz.figures.kernels.layer import NoHistory
 from mta_viz.figures.kernels.paper import every_kernel
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, load
 from tests.tiny_models import FULL, config, random_weights, write_models, write_wide
 
 ASSETS = Path(__file__).parents[2] / "assets"
 NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
 LAYER = "blocks.1.attn."
+KERNEL = {"layer": 1, "head": 3}
+FIGURES: dict[str, dict[str, Any]] = {
+    "kernel-gallery": {"places": ("head_pre",), "numbers": True, "layer": 1, "head": 0, "where": "head_pre"},
+    "kernel-table": {"query": "layer >= 3", "sort": "diagonal"},
+    "kernel-taps": KERNEL | {"where": "post", "hide_own": True},
+    "kernel-scores": KERNEL,
+    "kernel-probe": KERNEL | {"probe": "run of keys"},
+    "nearest-kernels": KERNEL,
+    "kernel-frequencies": KERNEL,
+    "mixing-row": KERNEL | {"where": "head_post"},
+    "layer-kernels": {"layer": 1, "where": "post", "scale": "own"},
+    "layer-mixing": {"layer": 0},
+    "kernels": {"layer": 3, "where": "pre", "width": "column"},
+    "kernel-map": KERNEL | {"where": "pre", "rows": (10, 14), "keys": (1, 4)},
+    "head-kernels": {"layers": (1, 2), "where": "head_post"},
+    "head-diagonal": {"width": "column"},
+    "head-ratio": {},
+}
+SHIPPED: dict[str, dict[str, Any]] = {  # what needs more than weights: their history, measured effects
+    "training-kernels": {"layer": 2, "step": 0},
+    "training-curves": {"layer": 2, "head": 1, "score": "priming"},
+    "kernel-effects": {"layer": 2, "head": 1},
+    "task-accuracy": {"where": "pre", "selected": (2, 1)},
+}
 
 
 def write(folder: Path, mta: MTAOptions) -> Path:
@@ -83,6 +109,25 @@ def texts(drawn) -> list[str]:
 
 def words(drawn) -> str:
     return " ".join(note.text for note in drawn.figure.layout.annotations)
+
+
+def comes_again(name: str, drawn_from: HookedMTA | Trace, parameters: dict[str, Any]) -> None:
+    made = figure(name, drawn_from, **parameters)
+    assert made.table.rows and made.spec.file_parts()
+    assert made.figure is None or (made.caption and len(made.figure.data) > 0)
+    plain = json.loads(json.dumps(made.spec.parameters()))
+    assert spec(name, plain) == made.spec
+    assert figure(name, drawn_from, **plain).table.csv() == made.table.csv()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(tiny, name):
+    comes_again(name, capture(tiny, NEEDLE), FIGURES[name])
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_figure_of_what_lies_beside_the_weights_is_made_again_from_json(name):
+    comes_again(name, load(ASSETS / "blocks-n5-mta"), SHIPPED[name])
 
 
 def test_every_kernel_is_a_tile_and_every_mixing_row_a_target(tiny):

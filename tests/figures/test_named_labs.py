@@ -41,6 +41,11 @@ FIGURES: dict[str, dict[str, Any]] = {
     "last-words": {"passages": ("One two three.", "alone")},
     "text-losses": {"text": "A 🙂 <b>two</b> words"},
 }
+OF_LETTERS: dict[str, dict[str, Any]] = {
+    "block-finder": {"blocks": 6, "number": 2, "score": "sink"},
+    "block-crop": {"blocks": 6, "layer": 1, "head": 2, "place": "post", "shown": "difference"},
+    "block-conjunction": {"twin": "identity", "blocks": 6, "samples": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +63,10 @@ def letters() -> HookedMTA:
     return model
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, model):
-    shown = figure(name, model, **FIGURES[name])
+@pytest.mark.parametrize("name", [*FIGURES, *OF_LETTERS])
+def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, model, letters):
+    drawn_from = letters if name in OF_LETTERS else model
+    shown = figure(name, drawn_from, **(FIGURES | OF_LETTERS)[name])
     assert shown.table.rows and (shown.figure is None or shown.caption)
     again = spec(name, json.loads(json.dumps(shown.spec.parameters())))
     assert again == shown.spec and again.file_parts()

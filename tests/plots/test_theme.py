@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,6 @@ def test_numbers() -> None:
 def test_the_bar_prints_its_limits_and_says_what_lies_beyond(signed: bool, values: list[float]) -> None:
     inside = theme.color_bar(5.0, signed=signed)
     assert inside["tickvals"] == values and inside["ticktext"][-1] == ("+5" if signed else "5")
-    assert "> " in theme.color_bar(5.0, signed=signed, above=True)["ticktext"][-1]
+    assert "> " in theme.color_bar(5.0, signed=signed, values=np.array([6.0]))["ticktext"][-1]
     if signed:
-        assert "< −5" in theme.color_bar(5.0, signed=True, below=True)["ticktext"][0]
+        assert "< −5" in theme.color_bar(5.0, signed=True, values=np.array([-6.0]))["ticktext"][0]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mta_viz.errors import ConfigError
 from mta_viz.tasks.blocks import BlockBatch, BlockTask
-from mta_viz.tasks.seeding import stream_seed
+from mta_viz.tasks.sources import stream_seed
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz.#_"
 
@@ -83,14 +83,14 @@ def test_targets_queries_and_letters_are_spread_evenly() -> None:
 
 def test_a_seed_gives_its_sequences_again_and_another_gives_others() -> None:
     task = BlockTask()
-    first, again, other = (task.samples(20, seed).tokens for seed in (3, 3, 4))
+    first, again, other = (task.sample_range(0, 20, seed).tokens for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not (first == other).all(1).any()
 
 
 def test_a_sample_does_not_depend_on_how_many_are_asked() -> None:
     task = BlockTask(n_blocks=5)
-    assert torch.equal(task.samples(130, 0).tokens[:60], task.samples(60, 0).tokens)
+    assert torch.equal(task.sample_range(0, 130, 0).tokens[:60], task.sample_range(0, 60, 0).tokens)
 
 
 def test_streams_do_not_meet() -> None:
@@ -120,6 +120,6 @@ def test_impossible_tasks_are_refused(sizes: dict, word: str) -> None:
 
 def test_a_range_of_samples_is_a_part_of_all() -> None:
     task = BlockTask(n_blocks=3)
-    whole, part = task.samples(130, 4), task.sample_range(40, 120, 4)
+    whole, part = task.sample_range(0, 130, 4), task.sample_range(40, 120, 4)
     for name in ("tokens", "answer", "target"):
         assert torch.equal(getattr(part, name), getattr(whole, name)[40:120])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mta_viz.tasks import inflection
+from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES
 from mta_viz.tasks.grammar import TOPICS, WORDS, paragraphs, sentences
 
@@ -88,18 +88,18 @@ def test_seeds_and_streams_differ():
     ],
 )
 def test_verbs(deed, past, ing):
-    assert inflection.past(deed) == past
-    assert inflection.ing(deed) == ing
+    assert grammar.past(deed) == past
+    assert grammar.ing(deed) == ing
 
 
 def test_plurals_and_articles():
     plurals = {"piece of chalk": "pieces of chalk", "loaf": "loaves", "torch": "torches", "key": "keys"}
-    assert {noun: inflection.plural(noun) for noun in plurals} == plurals
+    assert {noun: grammar.plural(noun) for noun in plurals} == plurals
     a, an = ("1", "one-eyed cat", "uniform"), ("18", "8", "hour", "owl")
-    assert [inflection.article(word) for word in (*a, *an)] == ["a"] * len(a) + ["an"] * len(an)
+    assert [grammar.article(word) for word in (*a, *an)] == ["a"] * len(a) + ["an"] * len(an)
 
 
 def test_every_verb_of_every_list_has_a_plausible_past():
     for deed in (*WORDS["handling"], *(deed for topic in TOPICS for deed in topic["deed"])):
-        assert inflection.past(deed).split()[0] != deed.split()[0] + "eed"
-        assert " " not in inflection.past(deed.split()[0])
+        assert grammar.past(deed).split()[0] != deed.split()[0] + "eed"
+        assert " " not in grammar.past(deed.split()[0])

@@ -170,9 +170,10 @@ def test_sentences_are_split_at_their_ends_only():
 
 def test_fill_by_hand():
     def piece(n):
-        return Piece("x" * n, tuple(range(n)), tuple((i, i + 1) for i in range(n)))
+        """`n` letters, and the space before them."""
+        return Piece("x" * n, n + 1, tuple(range(n)))
 
-    assert [len(p) for p in fill(map(piece, (5, 3, 4, 2)), 9, 1)] == [3, 4]  # 3 + 1 + 4 + 1
-    assert [len(p) for p in fill(map(piece, (5, 5)), 9, 1)] == [2, 5]  # nothing fits, so 3 tokens are cut
+    assert [len(p.text) for p in fill(map(piece, (5, 3, 4, 2)), 9)] == [3, 4]  # 3 + 1 + 4 + 1
+    assert [len(p.text) for p in fill(map(piece, (5, 5)), 9)] == [2, 5]  # nothing fits, so 3 tokens are cut
     with pytest.raises(PromptError, match="4 tokens too short: 10"):
-        fill(map(piece, (5,)), 10, 1)
+        fill(map(piece, (5,)), 10)

@@ -85,7 +85,7 @@ def test_written_weights_give_the_trained_model_rounded(twenty: Path) -> None:
         Trainer(model, batches, TWENTY).run()
     rounded = {name: value.half().float() for name, value in model.state_dict().items()}
     model.load_state_dict(rounded)
-    tokens = block_task(TWENTY).samples(3, 5).tokens
+    tokens = block_task(TWENTY).sample_range(0, 3, 5).tokens
     read = tracing.load(twenty, dtype=torch.float32)
     assert torch.equal(tracing.score(read, tokens), model(tokens).detach())
 
@@ -248,7 +248,7 @@ def perfect(tokens: torch.Tensor) -> torch.Tensor:
 
 def test_evaluation_counts_sequences_with_any_wrong_letter() -> None:
     task = BlockTask(n_blocks=6)
-    target = task.samples(40, 9).target
+    target = task.sample_range(0, 40, 9).target
 
     def errs_in_block_0(tokens: torch.Tensor) -> torch.Tensor:
         logits = perfect(tokens)
@@ -259,7 +259,7 @@ def test_evaluation_counts_sequences_with_any_wrong_letter() -> None:
     right = evaluate_blocks(perfect, task, n=40, seed=9)
     assert (right.error, right.letter_accuracy) == (0.0, (1.0,) * 5)
     result = evaluate_blocks(errs_in_block_0, task, n=40, seed=9, batch=7)
-    answers = task.samples(40, 9).tokens[:, -2]
+    answers = task.sample_range(0, 40, 9).tokens[:, -2]
     wrong = int(((target == 0) & (answers != 0)).sum())
     assert 0 < wrong == result.wrong
     assert result.error == wrong / 40
@@ -278,7 +278,7 @@ def test_progress_shows_before_all_samples_are_drawn() -> None:
 def test_one_pass_agrees_with_greedy_decoding(easy: tuple[Path, dict[str, Any]]) -> None:
     task = BlockTask(n_letters=3, n_blocks=1, output="all")
     model = tracing.load(easy[0], dtype=torch.float32)
-    samples = task.samples(60, 1)
+    samples = task.sample_range(0, 60, 1)
     start = task.n_tokens - task.n_answer
     greedy = samples.tokens[:, :start]
     for _ in range(task.n_answer):

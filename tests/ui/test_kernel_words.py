@@ -11,8 +11,8 @@ from mta_viz.analysis.kernels.naming import name_kernel
 from mta_viz.analysis.kernels.probes import run_probe
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.ui.kernels import card as words
-from mta_viz.ui.kernels import matters
-from mta_viz.ui.kernels.matters import matters_sentence
+from mta_viz.ui.kernels import parts as matters
+from mta_viz.ui.kernels.parts import matters_sentence
 from tests.ui.driver import fine, said
 
 PRE, ROW, OTHER = KernelId(1, 2, "pre"), KernelId(0, 3, "head_post"), KernelId(3, 0, "post")

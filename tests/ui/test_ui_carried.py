@@ -10,9 +10,9 @@ from streamlit.testing.v1 import AppTest
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting import session as module
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
+from mta_viz.ui.shell import address as session_dialog
 from mta_viz.ui.shell import kept_prompts
-from mta_viz.ui.shell import session as session_dialog
-from mta_viz.ui.shell.uploads import TextFile, TextFiles
+from mta_viz.ui.shell.widgets import TextFile, TextFiles
 from tests.ui.driver import ROOT, fine, part_of, said, session_of
 from tests.ui.driver import view_of as address
 

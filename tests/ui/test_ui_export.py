@@ -19,7 +19,6 @@ from mta_viz.figures.base import Drawn, Source
 from mta_viz.figures.base import drawn as drawn_again
 from mta_viz.figures.kernels.paper import every_kernel
 from mta_viz.run.tracing import capture, load
-from mta_viz.ui.shell import export
 from mta_viz.ui.shell.show import OnPage
 from tests.ui.driver import fine, part_of, said
 
@@ -35,7 +34,7 @@ def no_browser(monkeypatch):
     def refuse(*_, **__):
         raise MtaVizError(NO_BROWSER.format(format="svg"))
 
-    monkeypatch.setattr(export, "picture", refuse)
+    monkeypatch.setattr("mta_viz.exporting.saved.picture", refuse)
 
 
 def test_the_window_offers_every_file_and_says_why_there_is_no_preview(open_app, no_browser):

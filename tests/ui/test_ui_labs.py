@@ -14,7 +14,7 @@ from mta_viz.tasks.blocks import BlockTask
 from mta_viz.ui.labs.blocks import error_words
 from mta_viz.ui.labs.sweep import Sweeps, bias_words, difference_words, misses_words
 from mta_viz.ui.shell.pickers import NamedSpans
-from mta_viz.ui.shell.uploads import decoded
+from mta_viz.ui.shell.widgets import decoded
 from tests.ui.driver import charts, fine, part_of, run_through, run_until, said, session_of, view_of
 
 LABS = "pages/labs.py"

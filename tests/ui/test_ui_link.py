@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from mta_viz.ui.shell import link
 from mta_viz.ui.shell.address import with_parameters
-from mta_viz.ui.shell.link import MAX_CHARACTERS, Linked, examples, parameters, read
+from mta_viz.ui.shell.link import MAX_CHARACTERS, examples, parameters, read
 from tests.ui.driver import ROOT, charts, fine, said, session_of, view_of
 
 ODD = "<b>$x$ :red[hi] \\ عربي 😀 & p=1#?"
@@ -16,22 +16,22 @@ ODD = "<b>$x$ :red[hi] \\ عربي 😀 & p=1#?"
 @given(some.text(min_size=1, max_size=50) | some.lists(some.integers(0, 99999), min_size=1).map(tuple))
 def test_a_short_prompt_comes_back_from_its_link(prompt):
     found = parameters(prompt)
-    assert len(found) == 1 and read(found) == Linked(prompt)
+    assert len(found) == 1 and read(found) == (prompt, "")
 
 
 def test_an_example_goes_by_its_name_however_long():
     for example in examples():
         assert parameters(example.text) == {"ex": example.name}
-        assert read({"ex": example.name}) == Linked(example.text)
+        assert read({"ex": example.name}) == (example.text, "")
 
 
 def test_a_long_prompt_goes_by_its_id(tmp_path, monkeypatch):
     monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path))
     for prompt in ("x" * (MAX_CHARACTERS + 1), tuple(range(1000)), " 1,2" * 1000):
         found = parameters(prompt)
-        assert list(found) == ["kept"] and read(found) == Linked(prompt)
+        assert list(found) == ["kept"] and read(found) == (prompt, "")
     assert parameters("x" * MAX_CHARACTERS).keys() == {"p"} and not parameters(None) and not parameters("")
-    assert "kept on the machine" in read({"kept": "0" * 20}).problem
+    assert "kept on the machine" in read({"kept": "0" * 20})[1]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_a_long_prompt_goes_by_its_id(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_link_cannot_restore_is_said(found, says):
-    linked = read(found)
-    assert linked.prompt is None and says in linked.problem
+    prompt, problem = read(found)
+    assert prompt is None and says in problem
 
 
 def opened(open_app, checkpoint, **found):

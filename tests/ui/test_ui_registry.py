@@ -8,11 +8,11 @@ from mta_viz.ui.shell.cache import changed, discovery
 from mta_viz.ui.shell.models import ASSETS, grey_line, label, nothing_found, roots, shape_lines
 
 
-def test_assets_come_first_then_options_then_the_environment(tmp_path):
+def test_assets_come_first_then_options_then_the_environment(tmp_path, monkeypatch):
     a, b, c, d = (tmp_path / name for name in "abcd")
-    argv = ["--models", str(a), f"--models={b}"]
-    environ = {"MTA_VIZ_MODELS": os.pathsep.join([str(c), str(d), str(a), ""])}
-    found = roots(argv, environ)
+    monkeypatch.setattr("sys.argv", ["app.py", "--models", str(a), f"--models={b}"])
+    monkeypatch.setenv("MTA_VIZ_MODELS", os.pathsep.join([str(c), str(d), str(a), ""]))
+    found = roots()
     assert found[0] == ASSETS
     assert set(found[1:3]) == {a, b} and found[3:] == (c, d)
 

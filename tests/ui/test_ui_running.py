@@ -8,7 +8,7 @@ from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.ui.shell.cache import BoundedStore, ModelKey, RunKey
-from mta_viz.ui.shell.loading import expected_seconds
+from mta_viz.ui.shell.models import expected_seconds
 from mta_viz.ui.shell.work import Work
 
 

@@ -96,7 +96,7 @@ def test_with_its_model_a_file_gives_prompt_and_run_without_computing(opened, sa
     fine(app)
     assert f"{len(PROMPT) + 1} tokens through tiny-mta, float32." in said(app)
     ran = []
-    monkeypatch.setattr("mta_viz.ui.shell.loading.trace_of", lambda *_: ran.append(1))
+    monkeypatch.setattr("mta_viz.ui.shell.models.trace_of", lambda *_: ran.append(1))
     app.button(key="run.show").click().run()
     fine(app)
     assert not ran

@@ -54,9 +54,9 @@ SPANS = (Span("Oslo, $x$", "A", 3, 9), Span("question", "?", 9, 12))
 
 
 def test_crop_and_spans_come_back():
-    found = link.place_parameters(Crop(0, 128, 40, 168), SPANS)
+    found = link.place_parameters(Crop((0, 128), (40, 168)), SPANS)
     assert found["crop"] == "0,128,40,168"
-    assert link.read_crop(found) == Crop(0, 128, 40, 168)
+    assert link.read_crop(found) == Crop((0, 128), (40, 168))
     assert link.read_spans(found, 12) == SPANS
     assert link.read_spans(found, 11) is None  # another prompt: the question would end outside
     assert link.place_parameters(None, None) == {} and link.read_spans({"spans": "[]"}, 5) == ()

@@ -50,4 +50,4 @@ def test_a_value_that_is_not_on_offer_falls_back_and_is_said():
     app = AppTest.from_function(_page_with_hidden_widget)
     app.query_params["size"] = "7"
     assert app.run().selectbox[0].value == 1
-    assert app.session_state["session"].link.refused == ("size: 7 is not on offer here",)
+    assert app.session_state["session"].link.refused == ["size: 7 is not on offer here"]

@@ -15,7 +15,7 @@ from mta_viz.analysis.attention.changes import difference_steps
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, Unit
 from mta_viz.run.tracing import Trace
-from mta_viz.tables import Table
+from mta_viz.tables import Row, Table
 from mta_viz.tokenizers.base import Tokens
 
 By = Literal["value", "change", "contribution"]
@@ -97,18 +97,10 @@ def top_cells(
 def cells_table(cells: Sequence[TopCell], tokens: Tokens) -> Table:
     """One row a cell, in their order."""
     pieces = tokens.pieces
-    rows = (
-        (
-            cell.query,
-            pieces[cell.query],
-            cell.key,
-            pieces[cell.key],
-            cell.value,
-            cell.before,
-            cell.contribution,
-        )
-        for cell in cells
-    )
+    rows: list[Row] = []
+    for cell in cells:
+        place = (cell.query, pieces[cell.query], cell.key, pieces[cell.key])
+        rows.append((*place, cell.value, cell.before, cell.contribution))
     facts = ("value", "value_before", "contribution")
     return Table.of(("query", "query_token", "key", "key_token", *facts), rows)
 
@@ -144,20 +136,13 @@ def _largest(
     if not first_token:
         used &= (keys > 0) & (queries > 0)
     top, places = torch.where(used, size, -1.0).flatten().topk(min(k, size.numel()))
-    flat = None if before is None else before.flatten()
-    return [
-        (
-            largest,
-            TopCell(
-                first_row + place // size.shape[1],
-                place % size.shape[1],
-                float(values.flatten()[place]),
-                None if flat is None else float(flat[place]),
-            ),
-        )
-        for largest, place in zip(top.tolist(), places.tolist(), strict=True)
-        if largest >= 0
-    ]
+    cells = []
+    for largest, place in zip(top.tolist(), places.tolist(), strict=True):
+        if largest >= 0:
+            query, key = divmod(place, size.shape[1])
+            earlier = None if before is None else float(before[query, key])
+            cells.append((largest, TopCell(first_row + query, key, float(values[query, key]), earlier)))
+    return cells
 
 
 Along = Literal["keys", "queries"]
@@ -203,7 +188,7 @@ class CrossSection:
 
 def query_row(trace: Trace, layer: int, head: int, query: int) -> CrossSection:
     """What `query` attends to, at every stage. Raises PromptError for what is not there."""
-    _check(trace, layer, head, "query", query)
+    check_place(trace, layer, head, query=query)
     ((_, slabs),) = trace.stage_slabs(layer, range(query, query + 1))
     values = {stage: slabs[stage][head, 0].detach().cpu().clone() for stage in Stage if stage in slabs}
     return CrossSection(layer, head, "keys", query, 0, values)
@@ -211,7 +196,7 @@ def query_row(trace: Trace, layer: int, head: int, query: int) -> CrossSection:
 
 def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
     """How all queries from `key` on attend to it, at every stage; one pass over the layer's rows."""
-    _check(trace, layer, head, "key", key)
+    check_place(trace, layer, head, key=key)
     parts: dict[Stage, list[Tensor]] = {}
     for _, slabs in trace.stage_slabs(layer, range(key, len(trace.tokens))):
         for stage, slab in slabs.items():
@@ -221,9 +206,11 @@ def key_column(trace: Trace, layer: int, head: int, key: int) -> CrossSection:
     return CrossSection(layer, head, "queries", key, key, values)
 
 
-def _check(trace: Trace, layer: int, head: int, name: str, position: int) -> None:
+def check_place(trace: Trace, layer: int, head: int, **positions: int) -> None:
+    """Raises PromptError for a layer, head or position, by its name, that is not there."""
     config = trace.model.config
     counts = {"layer": (layer, config.n_layers), "head": (head, config.n_heads)}
-    for word, (index, count) in (counts | {name: (position, len(trace.tokens))}).items():
+    counts |= {name: (position, len(trace.tokens)) for name, position in positions.items()}
+    for name, (index, count) in counts.items():
         if not 0 <= index < count:
-            raise PromptError(f"{word} {index} does not exist; there are {count}, counted from 0")
+            raise PromptError(f"{name} {index} does not exist; there are {count}, counted from 0")

@@ -1,7 +1,7 @@
 """What each step of a layer changed: which stage comes from which, difference maps, statistics of rows."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention.maps import AttentionMap, Facts, WholeMap, exact_map
+from mta_viz.analysis.attention.maps import NO_CELLS, AttentionMap, WholeMap, exact_map, with_facts
 from mta_viz.config import LayerKernels
 from mta_viz.errors import PromptError
 from mta_viz.model.ops import future_cells
@@ -29,11 +29,6 @@ class Step:
     after: Stage
     operation: Operation
 
-    @property
-    def same_unit(self) -> bool:
-        """Whether both stages have one unit and differ, so that their difference means something."""
-        return self.operation in ("convolution", "mixing")
-
 
 def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
     """One step for every stage the layer computes, in order."""
@@ -52,9 +47,12 @@ def layer_steps(kernels: LayerKernels) -> tuple[Step, ...]:
 
 
 def difference_steps(kernels: LayerKernels) -> tuple[tuple[Stage, Stage], ...]:
-    """(before, after) of each convolution and head mixing: the steps whose change can be looked at."""
-    steps = layer_steps(kernels)
-    return tuple((step.before, step.after) for step in steps if step.before is not None and step.same_unit)
+    """(before, after) of each convolution and head mixing, whose two stages have one unit."""
+    return tuple(
+        (step.before, step.after)
+        for step in layer_steps(kernels)
+        if step.before is not None and step.operation in ("convolution", "mixing")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,27 +77,18 @@ def subtract(after: AttentionMap, before: AttentionMap) -> DifferenceMap:
     """Difference of two exact maps of the same cells. Raises PromptError for others."""
     if max(after.block, before.block) > 1 or _place(after) != _place(before):
         raise PromptError("maps can be subtracted cell by cell only where both show the same exact cells")
-    values, facts = after.values - before.values, Facts()
-    facts.add(values, after.query_start, after.key_start)
-    whole = DifferenceMap(
-        after.layer,
-        after.head,
-        after.stage,
-        values,
-        after.query_start,
-        after.key_start,
-        before=before.stage,
-    )
-    return facts.on(whole, whole_rows=False)
+    cells = (after.values - before.values, after.query_start, after.key_start)
+    difference = DifferenceMap(after.layer, after.head, after.stage, *cells, before=before.stage)
+    return with_facts(difference, whole_rows=False)
+
+
+def _place(attention: AttentionMap) -> tuple[object, ...]:
+    shape = tuple(attention.values.shape)
+    return attention.layer, attention.head, attention.query_start, attention.key_start, shape
 
 
 def exact_difference(
-    trace: Trace,
-    layer: int,
-    stage: Stage,
-    head: int,
-    queries: slice = slice(None),
-    keys: slice = slice(None),
+    trace: Trace, layer: int, stage: Stage, head: int, queries: slice = slice(None), keys: slice = slice(None)
 ) -> DifferenceMap:
     """Every cell of a crop of `stage` minus the stage before it.
 
@@ -121,25 +110,15 @@ def differences(trace: Trace, layer: int, head: int, max_cells: int = 512) -> di
 
     Exact when the prompt fits `max_cells`, else pooled slab by slab: memory grows with T.
     """
-    steps = difference_steps(trace.model.config.kernels(layer))
-    wholes = {after: _whole(trace, layer, head, (before, after), max_cells) for before, after in steps}
+    wholes: dict[Stage, WholeMap[DifferenceMap]] = {}
+    for before, after in difference_steps(trace.model.config.kernels(layer)):
+        empty = DifferenceMap(layer, head, after, *NO_CELLS, before=before)
+        wholes[after] = WholeMap(empty, len(trace.tokens), max_cells)
     for first_row, slabs in trace.stage_slabs(layer):
-        for before, after in steps:
-            wholes[after].add(slabs[after][head].float() - slabs[before][head].float(), first_row)
+        for after, whole in wholes.items():
+            before = whole.empty.before
+            whole.add(slabs[after][head].float() - slabs[before][head].float(), first_row)
     return {after: whole.result(row_sums=False) for after, whole in wholes.items()}
-
-
-def _whole(
-    trace: Trace, layer: int, head: int, step: tuple[Stage, Stage], max_cells: int
-) -> WholeMap[DifferenceMap]:
-    before, after = step
-    empty = DifferenceMap(layer, head, after, torch.zeros(0, 0), 0, 0, before=before)
-    return WholeMap(empty, len(trace.tokens), max_cells)
-
-
-def _place(attention: AttentionMap) -> tuple[object, ...]:
-    shape = tuple(attention.values.shape)
-    return attention.layer, attention.head, attention.query_start, attention.key_start, shape
 
 
 EMPTY_ROW = 1e-8  # rows whose sizes sum to less have no shape to speak of
@@ -207,19 +186,22 @@ class StageStatistics:
             return math.nan
         return float((self.entropy[1:] / torch.arange(2, len(self.entropy) + 1).log()).nanmedian())
 
-    def rows(self) -> Iterator[tuple[float, ...]]:
-        """Of every query its row sum, negative and cancelled share, effective keys and entropy."""
+    def rows(self) -> Iterator[tuple[float | None, ...]]:
+        """Of every query its row sum, negative and cancelled share, effective keys and entropy.
+
+        None for a fact the row does not have; a row sum of NaN stays, which says that the row holds it.
+        """
         entropy = torch.full_like(self.row_sums, torch.nan) if self.entropy is None else self.entropy
-        facts = (self.row_sums, self.negative_shares, self.cancelled_shares, self.effective_keys, entropy)
-        return zip(*(fact.tolist() for fact in facts), strict=True)
+        facts = (self.negative_shares, self.cancelled_shares, self.effective_keys, entropy)
+        return zip(self.row_sums.tolist(), *(map(_present, fact.tolist()) for fact in facts), strict=True)
 
     def summary(self) -> Row:
         """The row of `HeadStatistics.summary`."""
-        low, middle, high = (round(end, 4) for end in self.row_sum_range)
-        entropy = None if self.entropy is None else round(self.median_entropy_share, 4)
-        negative, cancelled = round(self.negative_share, 4), round(self.cancelled_share, 4)
-        keys = round(self.median_effective_share, 4)
-        signs = (negative, self.n_negative_rows, cancelled)
+        facts = (*self.row_sum_range, self.negative_share, self.n_negative_rows, self.cancelled_share)
+        low, middle, high, *signs = (round(fact, 4) for fact in facts)
+        keys, entropy = (
+            _present(round(share, 4)) for share in (self.median_effective_share, self.median_entropy_share)
+        )
         return (self.stage.value.long, self.stage.value.unit, low, middle, high, *signs, keys, entropy)
 
 
@@ -251,10 +233,11 @@ class HeadStatistics:
 
     def table(self, tokens: Tokens) -> Table:
         """One row a stage and query."""
-        rows = []
-        for stage, statistics in self.stages.items():
-            for query, numbers in enumerate(statistics.rows()):
-                rows.append((self.layer, self.head, stage.value.hook, query, tokens.pieces[query], *numbers))
+        rows = (
+            (self.layer, self.head, stage.value.hook, query, tokens.pieces[query], *numbers)
+            for stage, statistics in self.stages.items()
+            for query, numbers in enumerate(statistics.rows())
+        )
         where = ("layer", "head", "stage", "query", "query_token")
         return Table.of((*where, "row_sum", "negative", "cancelled", "effective_keys", "entropy_nats"), rows)
 
@@ -271,47 +254,33 @@ def head_statistics(trace: Trace, layer: int, head: int) -> HeadStatistics:
     """One pass over a layer. Raises PromptError for a layer or head that is not there."""
     trace.map(layer, Stage.RAW, head, slice(0, 0))  # checks both
     steps = difference_steps(trace.model.config.kernels(layer))
-    rows: dict[Stage, list[StageStatistics]] = {}
+    rows: dict[Stage, list[list[Tensor]]] = {}
     changes = [_Changing(*step) for step in steps]
     for first, slabs in trace.stage_slabs(layer):
         maps = {stage: slab[head].double().cpu() for stage, slab in slabs.items()}
         for stage, values in maps.items():
-            rows.setdefault(stage, []).append(_statistics(stage, values, first))
+            rows.setdefault(stage, []).append(_row_facts(stage, values, first))
         for change in changes:
             change.add(maps[change.before], maps[change.after], first)
-    statistics = {stage: _joined(stage, rows[stage]) for stage in Stage if stage in rows}
+    statistics = {}
+    for stage in filter(rows.__contains__, Stage):
+        sums, sizes, negative, keys, entropy = (
+            torch.cat(part).float() for part in zip(*rows[stage], strict=True)
+        )
+        kept = entropy if stage is Stage.SOFTMAX else None
+        statistics[stage] = StageStatistics(stage, sums, sizes, negative, keys, kept)
     return HeadStatistics(layer, head, statistics, tuple(change.result() for change in changes))
 
 
-def _statistics(stage: Stage, values: Float[Tensor, "query key"], first: int) -> StageStatistics:
-    """Of some rows; `first` is the position of the first."""
-    future = _future(values, first)
+def _row_facts(stage: Stage, values: Float[Tensor, "query key"], first: int) -> list[Tensor]:
+    """What `StageStatistics` has of some rows, in its order; `first` is the position of the first."""
     weights = values
     if stage.value.unit == "score":
-        weights = values.masked_fill(future, -torch.inf).softmax(-1)
+        weights = values.masked_fill(_future(values, first), -torch.inf).softmax(-1)
     sizes = weights.abs().sum(-1)
-    return StageStatistics(
-        stage,
-        values.sum(-1),
-        values.abs().sum(-1),
-        values.clamp(max=0).abs().sum(-1),
-        _full(sizes.square() / weights.square().sum(-1), sizes),
-        _full(-torch.special.xlogy(weights, weights).sum(-1), sizes) if stage is Stage.SOFTMAX else None,
-    )
-
-
-def _joined(stage: Stage, parts: Sequence[StageStatistics]) -> StageStatistics:
-    def join(name: str) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts]).float()
-
-    return StageStatistics(
-        stage,
-        join("row_sums"),
-        join("absolute_sums"),
-        join("negative_sums"),
-        join("effective_keys"),
-        join("entropy") if stage is Stage.SOFTMAX else None,
-    )
+    keys = _full(sizes.square() / weights.square().sum(-1), sizes)
+    entropy = _full(0 - torch.special.xlogy(weights, weights).sum(-1), sizes)
+    return [values.sum(-1), values.abs().sum(-1), values.clamp(max=0).abs().sum(-1), keys, entropy]
 
 
 class _Changing:
@@ -319,15 +288,16 @@ class _Changing:
 
     def __init__(self, before: Stage, after: Stage) -> None:
         self.before, self.after = before, after
-        self._changed = self._norm = 0.0
-        self._largest, self._cell = 0.0, (0, 0)
+        self._changed = self._norm = self._size = self._largest = 0.0
+        self._cell = (0, 0)
 
     def add(self, before: Float[Tensor, "query key"], after: Float[Tensor, "query key"], first: int) -> None:
         change, future = after - before, _future(before, first)
         sizes = change.abs().nan_to_num(nan=torch.inf)
         query, key = divmod(int(sizes.argmax()), sizes.shape[1])
-        if float(sizes[query, key]) > _size(self._largest):
-            self._largest, self._cell = float(change[query, key]), (query + first, key)
+        if float(sizes[query, key]) > self._size:
+            self._size, self._largest = float(sizes[query, key]), float(change[query, key])
+            self._cell = (query + first, key)
         if self.before.value.unit == "score":
             change, before = (centred(part, future) for part in (change, before))
         self._changed += float(change.square().sum())
@@ -353,12 +323,13 @@ def _full(values: Tensor, sizes: Tensor) -> Tensor:
     return values.masked_fill(~(sizes >= EMPTY_ROW), torch.nan)
 
 
+def _present(value: float) -> float | None:
+    """The value; None for NaN, which a table leaves empty."""
+    return None if math.isnan(value) else value
+
+
 def _share(part: float, whole: float) -> float:
     """part / whole; of nothing: 0 for nothing, infinite for anything else."""
     if whole:
         return part / whole
     return math.inf if part else 0.0
-
-
-def _size(value: float) -> float:
-    return math.inf if math.isnan(value) else abs(value)

@@ -1,48 +1,214 @@
 """Why one cell has its value: the exact sum over kernel taps or heads, from final weights to raw scores.
 
-Owns taking a value apart, for every stage of every layer. The order of the steps is `steps.py`'s,
-the values are the trace's. Depth scale, group norm and gate act on the weighted values, after
+Owns taking a value apart, for every stage of every layer, and what comes of it. The order of the steps is
+`changes.py`'s, the values are the trace's. Depth scale, group norm and gate act on the weighted values, after
 the last T x T stage, and so are in no sum here.
 """
 
 import math
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mta_viz.analysis.attention.cells import check_place
 from mta_viz.analysis.attention.changes import Step, layer_steps
-from mta_viz.analysis.attention.terms import (
-    Convolved,
-    Decomposition,
-    Mixed,
-    Passed,
-    Scored,
-    Softmaxed,
-    State,
-    Term,
-    Window,
-    largest_first,
-    relative_error,
-)
-from mta_viz.analysis.kernels.kernels import kernel_offsets
-from mta_viz.config import LayerKernels, ModelConfig
+from mta_viz.analysis.kernels.kernels import Offsets, kernel_offsets
 from mta_viz.errors import PromptError
-from mta_viz.model.stages import Stage
+from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.printed import Printed, Row, number
 from mta_viz.run.tracing import Trace
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
 
-_LACKS = {
-    Stage.KQ: "no key-query kernel before the softmax",
-    Stage.MIX: "no head mixing before the softmax",
-    Stage.SOFTMAX_KQ: "no key-query kernel after the softmax",
+State = Literal["inside", "outside", "future"]
+_WITHOUT = {
+    Stage.KQ: "no key-query kernel before the softmax; the score is q·k/√d of the two tokens",
+    Stage.MIX: "no head mixing before the softmax; every head keeps its own score",
+    Stage.SOFTMAX_KQ: "no key-query kernel after the softmax; the softmax is not convolved",
 }
-_INSTEAD = {
-    Stage.KQ: "the score is q·k/√d of the two tokens",
-    Stage.MIX: "every head keeps its own score",
-    Stage.SOFTMAX_KQ: "the softmax is not convolved",
-}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One product of a sum: `weight` (kernel tap or mixing weight) x `source` = `product`.
+
+    The source is the cell (head, query, key) one stage earlier. `state`: "inside" the prompt's
+    causal cells; "outside" the prompt and "future" (key after query) are read as 0.
+    """
+
+    head: int
+    query: int
+    key: int
+    state: State
+    weight: float
+    source: float
+    product: float
+
+    def row(self, tokens: Tokens) -> dict[str, object]:
+        """What it reads, by column; there is no token outside the prompt."""
+        there = self.state != "outside"
+        return {
+            "source_head": self.head,
+            "source_query": self.query,
+            "source_query_token": tokens.pieces[self.query] if there else None,
+            "source_key": self.key,
+            "source_key_token": tokens.pieces[self.key] if there else None,
+            **{"state": self.state, "weight": self.weight, "source": self.source, "product": self.product},
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Decomposition(Printed):
+    """Why the cell (layer, stage, head, query, key) has its `value`.
+
+    `terms`: largest |product| first; empty where the value is no sum of cells. `residual`:
+    |value - what the parts give| over the sum of |terms|, rounding alone: below 1e-5 in float32.
+    A half-precision model rounds every stage to its own format, and the residual shows that.
+    """
+
+    layer: int
+    stage: Stage
+    head: int
+    query: int
+    key: int
+    value: float
+    stage_before: Stage | None
+    terms: tuple[Term, ...]
+    residual: float
+
+    def _title(self) -> str:
+        where = f"L{self.layer} H{self.head} {self.stage.value.long}, query {self.query}, key {self.key}"
+        return f"{where}: {number(self.value)} = {self._sum_words()}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values; stages by their hooks' names, terms largest first."""
+        left_out = {"stage", "stage_before", "terms", "window"}
+        return {
+            "stage": self.stage.value.hook,
+            "stage_before": self.stage_before and self.stage_before.value.hook,
+            **{name: value for name, value in vars(self).items() if name not in left_out},
+            "terms": [asdict(term) for term in self.terms],
+        }
+
+    def _sum_words(self) -> str:
+        return f"sum of {len(self.terms)} products"
+
+    def _table(self) -> tuple[Row, Sequence[Row]]:
+        rows = [
+            (f"H{term.head}", term.query, term.key, *map(number, (term.weight, term.source, term.product)))
+            for term in self.terms
+        ]
+        return ("head", "query", "key", "weight", "source", "product"), rows
+
+    def table(self, tokens: Tokens) -> Table:
+        """One row a term, largest |product| first, with the cell itself in each.
+
+        A value that is no sum of cells (softmax, raw score) is one row with what it was computed from.
+        """
+        pieces = tokens.pieces
+        cell = {
+            **{"layer": self.layer, "head": self.head, "stage": self.stage.value.hook},
+            **{"query": self.query, "query_token": pieces[self.query], "key": self.key},
+            **{"key_token": pieces[self.key], "value": self.value, "residual": self.residual},
+        }
+        before = self.stage_before and self.stage_before.value.hook
+        terms = [{"source_stage": before} | term.row(tokens) for term in self.terms]
+        rows: list[dict[str, object]] = [cell | made for made in terms or [self._made_of()]]
+        return Table.of(rows[0], (tuple(row.values()) for row in rows))
+
+    def _made_of(self) -> dict[str, object]:
+        """What a value that is no sum was computed from."""
+        return {}
+
+    @property
+    def own(self) -> Term | None:
+        """The term of the cell itself, whose source is its value one stage earlier."""
+        here = (self.head, self.query, self.key)
+        return next((term for term in self.terms if (term.head, term.query, term.key) == here), None)
+
+    @property
+    def largest(self) -> Term | None:
+        """The term of largest |product| besides the cell's own; None where all others are 0."""
+        own = self.own
+        return next((term for term in self.terms if term is not own and term.product != 0), None)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The taps of a kernel over the cell, as they lie in the map: rows by query, columns by key.
+
+    `sources` are the values the convolution reads (0 where `outside` or `future`),
+    `products` = `kernel` x `sources`.
+    """
+
+    offsets: Offsets
+    kernel: Float[Tensor, "c_q c_k"]
+    sources: Float[Tensor, "c_q c_k"]
+    products: Float[Tensor, "c_q c_k"]
+    outside: Bool[Tensor, "c_q c_k"]
+    future: Bool[Tensor, "c_q c_k"]
+
+
+@dataclass(frozen=True, repr=False)
+class Convolved(Decomposition):
+    """A cell after a key-query convolution: one term for every tap of the kernel."""
+
+    window: Window
+
+
+@dataclass(frozen=True, repr=False)
+class Mixed(Decomposition):
+    """A cell after head mixing: one term for every source head of the target's group."""
+
+
+@dataclass(frozen=True, repr=False)
+class Softmaxed(Decomposition):
+    """A cell of the softmax: value = exp(score - log_normaliser), both in nats.
+
+    `rival` is the key of the largest other score in the row and `margin` = score - its score
+    (negative when the rival leads); None in a row of one key.
+    """
+
+    score: float
+    log_normaliser: float
+    rival: int | None
+    margin: float | None
+
+    def _sum_words(self) -> str:
+        words = f"exp({number(self.score)} - {number(self.log_normaliser)})"
+        if self.rival is None:
+            return words
+        return f"{words}; the next key, {self.rival}, is {self.margin:.3g} nats behind"
+
+    def _made_of(self) -> dict[str, object]:
+        row: dict[str, object] = {"score": self.score, "log_normaliser": self.log_normaliser}
+        return row | {"runner_up_key": self.rival, "margin_nats": self.margin}
+
+
+@dataclass(frozen=True, repr=False)
+class Scored(Decomposition):
+    """A raw score: value = query_norm x key_norm x cosine / sqrt(d), of the rotated vectors."""
+
+    query_norm: float
+    key_norm: float
+    cosine: float
+    d_head: int
+
+    def _sum_words(self) -> str:
+        return f"{self.query_norm:.3g} x {self.key_norm:.3g} x cosine {self.cosine:.3g} / sqrt({self.d_head})"
+
+    def _made_of(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("query_norm", "key_norm", "cosine", "d_head")}
+
+
+@dataclass(frozen=True, repr=False)
+class Passed(Decomposition):
+    """Final weights with no head mixing after them: the stage before, unchanged; one term of weight 1."""
 
 
 def decompose(trace: Trace, layer: int, stage: Stage, head: int, query: int, key: int) -> Decomposition:
@@ -70,19 +236,22 @@ def chain(trace: Trace, layer: int, head: int, query: int, key: int) -> dict[Sta
 
 
 class _Cell:
-    """One cell of one stage, with the step that made it and the rows that were read for it."""
+    """One cell of one stage, with the step that made it and what was read for it.
+
+    `sources`: the stage before, some rows up to the query's over keys 0..query, float32 on the CPU.
+    """
 
     def __init__(self, trace: Trace, layer: int, step: Step, head: int, query: int, key: int) -> None:
-        self.trace, self.step = trace, step
-        self.layer, self.head, self.query, self.key = layer, head, query, key
-        self.weights = self._step_weights()
+        self.trace, self.layer, self.head, self.query, self.key = trace, layer, head, query, key
+        self.weights, self.operation = self._step_weights(step.after), step.operation
         reach = self.weights.shape[1] if step.operation == "convolution" else 1
-        self.first = max(query - reach + 1, 0)
-        self.found = _rows(trace, layer, range(self.first, query + 1))
-        self.value = float(self.found[step.after][head, -1, key])
+        rows = _rows(trace, layer, range(max(query - reach + 1, 0), query + 1))
+        self.sources = rows[step.before or Stage.RAW]  # raw scores, that are made of none, read none
+        self.value = float(rows[step.after][head, -1, key])
+        self.facts = (layer, step.after, head, query, key, self.value, step.before)
 
-    def _step_weights(self) -> Tensor:
-        """The kernels or mixing of the step as the model computes with them: rounded to its dtype."""
+    def _step_weights(self, stage: Stage) -> Tensor:
+        """The kernels or mixing that make a stage as the model computes with them: rounded to its dtype."""
         attention = self.trace.model.blocks[self.layer].attn
         parameters = {
             Stage.KQ: attention.kernel_pre,
@@ -90,10 +259,8 @@ class _Cell:
             Stage.SOFTMAX_KQ: attention.kernel_post,
             Stage.PATTERN: attention.head_post,
         }
-        weights = parameters.get(self.step.after)
-        if weights is None:
-            return torch.ones(1)
-        return weights.detach().to(self.trace.model.dtype).float().cpu()
+        weights = parameters.get(stage)
+        return torch.ones(1) if weights is None else weights.detach().to(self.trace.model.dtype).float().cpu()
 
     def decompose(self) -> Decomposition:
         """The decomposition that fits the step."""
@@ -102,91 +269,62 @@ class _Cell:
             "convolution": self._convolved,
             "mixing": self._mixed,
             "softmax": self._softmaxed,
-            "nothing": self._passed,
+            "nothing": lambda: Passed(*self.facts, *self._sum([self._same_cell(self.head, 1.0)])),
         }
-        return made[self.step.operation]()
+        return made[self.operation]()
 
-    @property
-    def _sources(self) -> Float[Tensor, "head row column"]:
-        """The stage before, rows `first`..query over keys 0..query, float32 on the CPU."""
-        if self.step.before is None:
-            raise ValueError(f"nothing comes before {self.step.after}")
-        return self.found[self.step.before]
-
-    def _facts(self, terms: tuple[Term, ...], residual: float) -> dict[str, Any]:
-        return {
-            "layer": self.layer,
-            "stage": self.step.after,
-            "head": self.head,
-            "query": self.query,
-            "key": self.key,
-            "value": self.value,
-            "stage_before": self.step.before,
-            "terms": terms,
-            "residual": residual,
-        }
-
-    def _sum(self, terms: list[Term]) -> dict[str, Any]:
-        return self._facts(largest_first(terms), relative_error(self.value, (t.product for t in terms)))
+    def _sum(self, terms: list[Term]) -> tuple[tuple[Term, ...], float]:
+        """The terms as they are given, and their residual."""
+        return largest_first(terms), _relative_error(self.value, [term.product for term in terms])
 
     def _convolved(self) -> Decomposition:
         window = self._window(self.weights[self.head])
-        return Convolved(**self._sum(self._taps(window)), window=window)
+        return Convolved(*self.facts, *self._sum(self._taps(window)), window)
 
     def _window(self, kernel: Float[Tensor, "c_q c_k"]) -> Window:
         offsets = kernel_offsets(self.trace.model.config, *kernel.shape)
         queries = torch.tensor(offsets.query)[:, None] + self.query
         keys = torch.tensor(offsets.key)[None, :] + self.key
         outside = (queries < 0) | (keys < 0) | (keys >= len(self.trace.tokens))
-        sources = self._around(int(keys[0, 0]), kernel.shape)
+        first, stop = int(keys[0, 0]), int(keys[0, -1]) + 1
+        there = self.sources[self.head, :, max(first, 0) : stop]
+        # The convolution reads 0 before the prompt, and 0 for keys after their query.
+        beyond = (max(-first, 0), max(stop - self.query - 1, 0), len(kernel) - len(there), 0)
+        sources = pad(there, beyond)
         return Window(offsets, kernel, sources, kernel * sources, outside, (keys > queries) & ~outside)
-
-    def _around(self, first_key: int, shape: torch.Size) -> Float[Tensor, "c_q c_k"]:
-        """What the convolution reads: 0 before the prompt, and 0 for keys after their query."""
-        last_key = first_key + shape[1]
-        there = self._sources[self.head, :, max(first_key, 0) : last_key]
-        after = max(last_key - self.query - 1, 0)
-        return pad(there, (max(-first_key, 0), after, shape[0] - len(there), 0))
 
     def _taps(self, window: Window) -> list[Term]:
         """One term a tap; products in float64, or their own rounding would be in the residual."""
-        kernel, sources = window.kernel.tolist(), window.sources.tolist()
-        return [
-            Term(
-                self.head,
-                self.query + query,
-                self.key + key,
-                _state(bool(window.outside[a, b]), bool(window.future[a, b])),
-                kernel[a][b],
-                sources[a][b],
-                kernel[a][b] * sources[a][b],
-            )
-            for a, query in enumerate(window.offsets.query)
-            for b, key in enumerate(window.offsets.key)
-        ]
+        taps = window.offsets.rows(window.kernel.numpy())
+        reads = (cells.flatten().tolist() for cells in (window.sources, window.outside, window.future))
+        terms = []
+        for (query, key, tap), source, outside, future in zip(taps, *reads, strict=True):
+            state: State = "outside" if outside else "future" if future else "inside"
+            cell = (self.head, self.query + query, self.key + key)
+            terms.append(Term(*cell, state, tap, source, tap * source))
+        return terms
 
     def _mixed(self) -> Decomposition:
         size = self.weights.shape[1]
         group, target = divmod(self.head, size)
-        weights = self.weights[group, target].tolist()
-        return Mixed(**self._sum([self._same_cell(s, w) for s, w in enumerate(weights, start=group * size)]))
-
-    def _passed(self) -> Decomposition:
-        return Passed(**self._sum([self._same_cell(self.head, 1.0)]))
+        weights = enumerate(self.weights[group, target].tolist(), start=group * size)
+        return Mixed(*self.facts, *self._sum([self._same_cell(head, weight) for head, weight in weights]))
 
     def _same_cell(self, head: int, weight: float) -> Term:
         """A term that reads the same query and key of some head."""
-        source = float(self._sources[head, -1, self.key])
+        source = float(self.sources[head, -1, self.key])
         return Term(head, self.query, self.key, "inside", weight, source, weight * source)
 
     def _softmaxed(self) -> Decomposition:
-        scores = self._sources[self.head, -1].double()
+        scores = self.sources[self.head, -1].double()
         score, log_normaliser = float(scores[self.key]), float(scores.logsumexp(0))
-        rival, margin = _rival(scores, self.key)
         # An error of a weight counts against the row's sum, which is 1: tiny weights have no digits to lose.
-        residual = relative_error(self.value, (math.exp(score - log_normaliser),), scale=1.0)
-        facts = self._facts((), residual)
-        return Softmaxed(**facts, score=score, log_normaliser=log_normaliser, rival=rival, margin=margin)
+        residual = _relative_error(self.value, [math.exp(score - log_normaliser)], scale=1.0)
+        rival, margin = None, None
+        if len(scores) > 1:
+            rival = int(scores.index_fill(0, torch.tensor([self.key]), -torch.inf).argmax())
+            margin = float(scores[self.key] - scores[rival])
+        return Softmaxed(*self.facts, (), residual, score, log_normaliser, rival, margin)
 
     def _scored(self) -> Decomposition:
         qkv, config = self.trace.project(self.layer), self.trace.model.config
@@ -194,9 +332,8 @@ class _Cell:
         k = qkv.k[0, self.key, self.head // (config.n_heads // config.n_kv_heads)].double()
         norms = float(q.norm()), float(k.norm())
         cosine = float(q @ k) / (norms[0] * norms[1]) if all(norms) else 0.0
-        residual = relative_error(self.value, (q * k / config.d_head**0.5).tolist())
-        facts = self._facts((), residual)
-        return Scored(**facts, query_norm=norms[0], key_norm=norms[1], cosine=cosine, d_head=config.d_head)
+        residual = _relative_error(self.value, (q * k / config.d_head**0.5).tolist())
+        return Scored(*self.facts, (), residual, *norms, cosine, config.d_head)
 
 
 def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor, "head row column"]]:
@@ -210,43 +347,33 @@ def _rows(trace: Trace, layer: int, queries: range) -> dict[Stage, Float[Tensor,
     }
 
 
-def _state(outside: bool, future: bool) -> State:
-    if outside:
-        return "outside"
-    return "future" if future else "inside"
-
-
-def _rival(scores: Float[Tensor, " key"], key: int) -> tuple[int | None, float | None]:
-    """The key of the largest other score, and how far the score of `key` lies above it."""
-    if len(scores) < 2:
-        return None, None
-    others = scores.index_fill(0, torch.tensor([key], device=scores.device), -torch.inf)
-    rival = int(others.argmax())
-    return rival, float(scores[key] - scores[rival])
-
-
 def _checked_step(trace: Trace, layer: int, stage: Stage, head: int, query: int, key: int) -> Step:
     """The step that makes the stage; PromptError in the words of the page when there is no such cell."""
-    config, n_tokens = trace.model.config, len(trace.tokens)
-    counts = (("layer", layer, config.n_layers), ("head", head, config.n_heads))
-    for name, index, count in (*counts, ("query", query, n_tokens), ("key", key, n_tokens)):
-        if not 0 <= index < count:
-            raise PromptError(f"{name} {index} does not exist; there are {count}, counted from 0")
+    check_place(trace, layer, head, query=query, key=key)
     if key > query:
         raise PromptError(
             f"Key {key} comes after query {query}. The model never sees it: weight is 0 by the mask."
         )
-    steps = {step.after: step for step in layer_steps(config.kernels(layer))}
-    if stage not in steps:
-        raise PromptError(_absent(config, layer, stage))
-    return steps[stage]
+    config = trace.model.config
+    step = next((step for step in layer_steps(config.kernels(layer)) if step.after is stage), None)
+    if step is None:
+        having = [str(at) for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
+        where = f"Layers with one: {', '.join(having)}." if having else "No layer of this model has one."
+        raise PromptError(f"Layer {layer} has {_WITHOUT[stage]}. {where}")
+    return step
 
 
-def _absent(config: ModelConfig, layer: int, stage: Stage) -> str:
-    having = [str(at) for at in range(config.n_layers) if _has(config.kernels(at), stage)]
-    where = f"Layers with one: {', '.join(having)}." if having else "No layer of this model has one."
-    return f"Layer {layer} has {_LACKS[stage]}; {_INSTEAD[stage]}. {where}"
+def largest_first(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """By |product|, NaN before all; cells that are read as 0 come last."""
+
+    def place(term: Term) -> tuple[float, bool]:
+        return -math.inf if math.isnan(term.product) else -abs(term.product), term.state != "inside"
+
+    return tuple(sorted(terms, key=place))
 
 
-def _has(kernels: LayerKernels, stage: Stage) -> bool:
-    return any(step.after is stage for step in layer_steps(kernels))
+def _relative_error(value: float, parts: Sequence[float], scale: float | None = None) -> float:
+    """|value - sum of parts| / sum of |parts| (or `scale`); where that is 0, the difference itself."""
+    scale = math.fsum(map(abs, parts)) if scale is None else scale
+    difference = abs(value - math.fsum(parts)) if all(map(math.isfinite, parts)) else math.nan
+    return difference / scale if scale else difference

@@ -97,10 +97,8 @@ class HeadScores(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """A row for each score: the head with most of it. All of them are ranked by `ranking`."""
-        rows = []
-        for score in self.scores:
-            most = ranking(self, score.key)[0]
-            rows.append((score.key, f"L{most.layer} H{most.head}", number(most.value), score.unit))
+        most = ((score, ranking(self, score.key)[0]) for score in self.scores)
+        rows = [(score.key, f"L{at.layer} H{at.head}", number(at.value), score.unit) for score, at in most]
         return ("score", "head", "value", "unit"), rows
 
     def as_data(self, key: str | None = None) -> dict[str, Any]:
@@ -124,11 +122,7 @@ class HeadScores(Printed):
         """One row a head, one column a score; NaN where a head has none."""
         keys = [score.key for score in self.scores]
         values = torch.stack([self.values[key] for key in keys], dim=-1).tolist()
-        rows = (
-            (layer, head, *numbers)
-            for layer, heads in enumerate(values)
-            for head, numbers in enumerate(heads)
-        )
+        rows = ((layer, head, *row) for layer, heads in enumerate(values) for head, row in enumerate(heads))
         return Table.of(("layer", "head", *keys), rows)
 
     @property
@@ -170,7 +164,7 @@ def head_scores(
         for key, per_head in results.items():
             values[key][layer] = per_head.float().cpu()
     counted = counts[0].non_empty
-    left_out = torch.stack([sums.left_out for sums in counts]).long().cpu()
+    left_out = torch.stack([sums.totals["left_out"] for sums in counts]).long().cpu()
     return HeadScores(query, span, values, left_out, dict(zip(TARGETS, counted, strict=True)))
 
 
@@ -216,13 +210,14 @@ def _layer(
     config, n_tokens = trace.model.config, len(trace.tokens)
     steps, device = difference_steps(config.kernels(layer)), trace.residuals.device
     ids = torch.tensor(trace.tokens.ids, device=device)
-    pattern, changes = PatternSums(config.n_heads, device), [_Change(*step) for step in steps]
+    pattern, energies = PatternSums(), dict[Stage, Tensor]()
     results: dict[str, Tensor] = {}
     for first, slabs in trace.stage_slabs(layer):
         rows = range(first, first + slabs[Stage.PATTERN].shape[1])
         pattern.add(slabs[Stage.PATTERN], target_sets(ids, rows))
-        for change in changes:
-            change.add(slabs)
+        for before, after in steps:
+            parts = (_energy(cells, after) for cells in (slabs[after] - slabs[before], slabs[before]))
+            energies[after] = torch.stack([*parts]) + energies.get(after, 0.0)
         if query in rows:
             row = {stage: slab[:, query - first, : query + 1] for stage, slab in slabs.items()}
             results["keys"] = effective_keys(row[Stage.PATTERN])
@@ -231,32 +226,16 @@ def _layer(
                 results["selectivity"] = selectivity(row[Stage.PATTERN], span, rivals)
         if progress:
             progress((layer + (rows.stop / n_tokens) ** 2) / config.n_layers)
-    results |= {f"change.{change.after.value.key}": change.result() for change in changes}
-    return results | pattern.results(), pattern
+    changes = {f"change.{after.value.key}": (of[0] / of[1]).sqrt() for after, of in energies.items()}
+    return results | changes | pattern.results(), pattern
 
 
-class _Change:
-    """||after - before|| / ||before|| of a step while its slabs pass by, per head."""
-
-    def __init__(self, before: Stage, after: Stage) -> None:
-        self.before, self.after = before, after
-        self._difference_energy: Tensor | float = 0.0
-        self._before_energy: Tensor | float = 0.0
-
-    def add(self, slabs: Mapping[Stage, Float[Tensor, "head query key"]]) -> None:
-        before, after = slabs[self.before], slabs[self.after]
-        self._difference_energy = self._difference_energy + self._energy(after - before)
-        self._before_energy = self._before_energy + self._energy(before)
-
-    def result(self) -> Float[Tensor, " head"]:
-        return torch.as_tensor(self._difference_energy / self._before_energy).sqrt()
-
-    def _energy(self, cells: Tensor) -> Tensor:
-        """Sum of squares; of scores less their row's mean over the keys it sees."""
-        if self.after.value.unit == "score":
-            n_queries, n_keys = cells.shape[1:]
-            cells = centred(cells, future_cells(range(n_keys - n_queries, n_keys), n_keys, cells.device))
-        return cells.square().sum(-1).double().sum(-1)
+def _energy(cells: Float[Tensor, "head query key"], stage: Stage) -> Float[Tensor, " head"]:
+    """Sum of squares; of scores less their row's mean over the keys it sees."""
+    if stage.value.unit == "score":
+        n_queries, n_keys = cells.shape[1:]
+        cells = centred(cells, future_cells(range(n_keys - n_queries, n_keys), n_keys, cells.device))
+    return cells.square().sum(-1).double().sum(-1)
 
 
 def largest_key(trace: Trace, layer: int, head: int, stage: Stage, query: int) -> int:
@@ -271,15 +250,13 @@ def most_changed_head(trace: Trace) -> tuple[int, int] | None:
     Change: norm of (after - before) over norm of before, each row less its mean, since the softmax
     does not see a constant. None where no such kernel changes anything.
     """
-    last = len(trace.tokens) - 1
-    rows = slice(last, last + 1)
+    rows = slice(len(trace.tokens) - 1, len(trace.tokens))
     best, where = 0.0, None
     for layer in range(trace.model.config.n_layers):
         if not trace.model.config.kernels(layer).pre:
             continue
-        before = trace.maps(layer, Stage.RAW, queries=rows)[:, 0]
-        after = trace.maps(layer, Stage.KQ, queries=rows)[:, 0]
-        before, after = (row - row.mean(dim=1, keepdim=True) for row in (before, after))
+        last = (trace.maps(layer, stage, queries=rows)[:, 0] for stage in (Stage.RAW, Stage.KQ))
+        before, after = (row - row.mean(dim=1, keepdim=True) for row in last)
         change = (after - before).norm(dim=1) / before.norm(dim=1).clamp_min(1e-9)
         size, head = torch.where(change.isfinite(), change, 0.0).max(dim=0)
         if float(size) > best:

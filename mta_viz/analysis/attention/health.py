@@ -54,12 +54,10 @@ def _kernel_facts(model: HookedMTA) -> tuple[int, int, float | None]:
     state, at_identity, n_kernels = model.state_dict(), 0, 0
     largest: list[Tensor] = []
     for layer in range(model.config.n_layers):
-        kernels = layer_kernels(state, model.config, layer)
-        for taps, offsets in ((kernels.pre, kernels.pre_offsets), (kernels.post, kernels.post_offsets)):
-            if taps is not None and offsets is not None:
-                at_identity += int(near_identity(taps, offsets.own).sum())
-                n_kernels += len(taps)
-                largest.append(taps.abs().max())
+        for _, taps, offsets in layer_kernels(state, model.config, layer).key_query():
+            at_identity += int(near_identity(taps, offsets.own).sum())
+            n_kernels += len(taps)
+            largest.append(taps.abs().max())
     return at_identity, n_kernels, float(torch.stack(largest).max()) if largest else None
 
 

@@ -1,6 +1,6 @@
 """A kernel beside its map, as the paper shows the needle: queries of the question, the needle's keys."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,16 +8,8 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map
 from mta_viz.analysis.attention.spans import QUESTION, Span, share_and_mass
-from mta_viz.analysis.kernels.kernels import (
-    MADE_BY,
-    KernelId,
-    Offsets,
-    Place,
-    check_layer,
-    lacking,
-    layer_picture,
-    layers_having,
-)
+from mta_viz.analysis.kernels import kernels
+from mta_viz.analysis.kernels.kernels import KernelId, Offsets, Place
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -50,20 +42,14 @@ class KernelBesideMap:
             *("part", "layer", "head", "where", "query_offset", "key_offset"),
             *("query", "query_token", "key", "key_token", "value", "masked"),
         )
-        return Table(columns, (*self._tap_rows(), *self._cell_rows()))
-
-    def _tap_rows(self) -> Iterator[Row]:
-        kernel = ("kernel", self.kernel.layer, self.kernel.head, self.kernel.where)
-        for query, key, value in self.offsets.rows(self.taps):
-            yield (*kernel, query, key, None, None, None, None, value, 0)
-
-    def _cell_rows(self) -> Iterator[Row]:
-        map_of = ("map", self.kernel.layer, self.kernel.head, self.kernel.where, None, None)
-        pieces = self.tokens.pieces
+        kernel, pieces = (self.kernel.layer, self.kernel.head, self.kernel.where), self.tokens.pieces
+        taps = self.offsets.rows(self.taps)
+        rows: list[Row] = [("kernel", *kernel, *offsets, *[None] * 4, tap, 0) for *offsets, tap in taps]
         for query, row in zip(self.rows.positions, self.attention.values.tolist(), strict=True):
             for key, value in zip(self.keys.positions, row, strict=True):
                 cell = (query, pieces[query], key, pieces[key], None if key > query else value)
-                yield (*map_of, *cell, int(key > query))
+                rows.append(("map", *kernel, None, None, *cell, int(key > query)))
+        return Table(columns, tuple(rows))
 
 
 def needle_sample(model: HookedMTA) -> NeedleSample:
@@ -97,20 +83,20 @@ def strongest_head(trace: Trace, rows: Span, keys: Span, where: Place) -> tuple[
     """
     query = rows.stop - 1
     best, strongest = -1.0, None
-    for layer in layers_having(trace.model.config, where):
+    for layer in kernels.layers_having(trace.model.config, where):
         row = trace.maps(layer, Stage.PATTERN, slice(query, query + 1))[:, 0, : query + 1]
         share, head = share_and_mass(row, keys)[0].nan_to_num(nan=-1.0).max(0)
         if strongest is None or float(share) > best:
             best, strongest = float(share), (layer, int(head))
     if strongest is None:
-        raise MtaVizError(lacking(trace.model.config, where))
+        raise MtaVizError(kernels.lacking(trace.model.config, where))
     return strongest
 
 
 def kernel_beside_map(trace: Trace, kernel: KernelId, rows: Span, keys: Span) -> KernelBesideMap:
     """A key-query kernel and its map, cut to queries x keys. Raises PromptError where all is masked."""
     where: Place = "pre" if kernel.where == "pre" else "post"
-    check_layer(trace.model.config, kernel.layer, kernel.where)
+    kernels.check_layer(trace.model.config, kernel.layer, kernel.where)
     if max(rows.stop, keys.stop) > len(trace.tokens):
         raise PromptError(f"the prompt has {len(trace.tokens)} tokens; choose spans inside it")
     if keys.start >= rows.stop:
@@ -118,14 +104,8 @@ def kernel_beside_map(trace: Trace, kernel: KernelId, rows: Span, keys: Span) ->
             f"every key of {keys.name!r} comes after every query of {rows.name!r}: nothing is attended to. "
             "Choose keys before the queries"
         )
-    picture = layer_picture(trace.model.state_dict(), trace.model.config, kernel.layer, where)
-    attention = exact_map(
-        trace,
-        kernel.layer,
-        MADE_BY[where],
-        kernel.head,
-        slice(rows.start, rows.stop),
-        slice(keys.start, keys.stop),
-    )
+    picture = kernels.layer_picture(trace.model.state_dict(), trace.model.config, kernel.layer, where)
+    part = (slice(side.start, side.stop) for side in (rows, keys))
+    attention = exact_map(trace, kernel.layer, kernels.MADE_BY[where], kernel.head, *part)
     taps = picture.taps[kernel.head]
     return KernelBesideMap(kernel, taps, picture.offsets, attention, trace.tokens, rows, keys)

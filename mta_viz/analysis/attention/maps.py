@@ -4,7 +4,7 @@ Owns what a drawn map is. Recomputing stages is the trace's work, colours are th
 largest size, sign kept; only causal cells (key <= query) count.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -36,12 +36,13 @@ class Pooled:
 
 
 class Pooler:
-    """Pools a map that arrives as row slabs, so that its T x T cells never exist at once."""
+    """Pools a map that arrives as row slabs, so that its T x T cells never exist at once.
 
-    def __init__(self, block: int, n_keys: int, query_start: int = 0, key_start: int = 0) -> None:
-        self.block = block
-        self.n_columns = -(-n_keys // block)
-        self._offset = key_start - query_start
+    `n_keys` are pooled, of which the first stands `offset` after the first query.
+    """
+
+    def __init__(self, block: int, n_keys: int, offset: int = 0) -> None:
+        self.block, self.n_columns, self._offset = block, -(-n_keys // block), offset
         self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._n_rows = 0
 
@@ -59,11 +60,9 @@ class Pooler:
 
     def result(self) -> Pooled:
         """Pool the collected rows along the query axis."""
-        values, keys, totals, counts = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
-        extra = -len(values) % self.block
-        shape = (-1, self.block, self.n_columns)
+        extra, shape = -self._n_rows % self.block, (-1, self.block, self.n_columns)
         values, keys, totals, counts = (
-            pad(part, (0, 0, 0, extra)).reshape(shape) for part in (values, keys, totals, counts)
+            pad(torch.cat(parts), (0, 0, 0, extra)).reshape(shape) for parts in zip(*self._rows, strict=True)
         )
         peak = _size(values, counts > 0).argmax(1, keepdim=True)
         first = torch.arange(len(values), device=values.device)[:, None] * self.block
@@ -77,8 +76,7 @@ class Pooler:
 
     def _blocks(self, cells: Tensor, fill: float | bool) -> Tensor:
         """[query, key] -> [query, column, key in block]."""
-        width = self.n_columns * self.block
-        padded = pad(cells, (0, width - cells.shape[1]), value=fill)
+        padded = pad(cells, (0, self.n_columns * self.block - cells.shape[1]), value=fill)
         return padded.reshape(len(cells), self.n_columns, self.block)
 
 
@@ -89,6 +87,7 @@ def _size(values: Tensor, causal: Tensor) -> Tensor:
 
 LIMIT_PERCENTILE = 99.5
 AROUND_SIZE = 128  # tokens a side of a part around a cell: about 3 pixels a cell, enough to hit one
+NO_CELLS = (torch.zeros(0, 0), 0, 0)  # of a map before its rows: values, first query and first key
 Map = TypeVar("Map", bound="AttentionMap")
 
 
@@ -155,27 +154,17 @@ class AttentionMap:
 
     def rows(self, tokens: Tokens) -> Iterator[Row]:
         """The rows of `table`."""
-        which = (self.layer, self.head, self.title)
-        cells = (
-            self._exact_rows(tokens) if self.pooled is None else self._pooled_rows(self.pooled, len(tokens))
-        )
-        return ((*which, *cell) for cell in cells)
-
-    def _exact_rows(self, tokens: Tokens) -> Iterator[Row]:
-        keys, pieces = self.keys.tolist(), tokens.pieces
-        for query, values in zip(self.queries.tolist(), self.values.tolist(), strict=True):
-            for key, value in zip(keys, values, strict=True):
-                masked = key > query
-                yield query, pieces[query], key, pieces[key], None if masked else value, masked
-
-    def _pooled_rows(self, pooled: Pooled, n_tokens: int) -> Iterator[Row]:
-        masked = self.masked.tolist()
-        fields = (pooled.values, pooled.peak_query, pooled.peak_key, pooled.means)
-        for r, query in enumerate(self.queries.tolist()):
-            for c, key in enumerate(self.keys.tolist()):
-                last = [min(start + self.block, n_tokens) - 1 for start in (query, key)]
-                block = [None] * 4 if masked[r][c] else [field[r, c].item() for field in fields]
-                yield query, last[0], key, last[1], *block, masked[r][c]
+        which, pooled = (self.layer, self.head, self.title), self.pooled
+        fields: tuple[Tensor, ...] = (self.values,)
+        ends: Sequence[object] = tokens.pieces
+        if pooled is not None:
+            fields = (pooled.values, pooled.peak_query, pooled.peak_key, pooled.means)
+            ends = [min(start + self.block, len(tokens)) - 1 for start in range(len(tokens))]
+        columns = zip(*(field.tolist() for field in (self.future, *fields)), strict=True)
+        for query, row in zip(self.queries.tolist(), columns, strict=True):
+            for key, masked, *cell in zip(self.keys.tolist(), *row, strict=True):
+                values = [None] * len(cell) if masked else cell
+                yield *which, query, ends[query], key, ends[key], *values, masked
 
 
 _EXACT = ("query", "query_token", "key", "key_token", "value")
@@ -191,30 +180,15 @@ def stages_table(maps: Mapping[Stage, AttentionMap], tokens: Tokens) -> Table:
 
 
 def exact_map(
-    trace: Trace,
-    layer: int,
-    stage: Stage,
-    head: int,
-    queries: slice = slice(None),
-    keys: slice = slice(None),
+    trace: Trace, layer: int, stage: Stage, head: int, queries: slice = slice(None), keys: slice = slice(None)
 ) -> AttentionMap:
     """Every cell of a crop. `queries` and `keys` are slices of positions, step 1."""
-    n_tokens = len(trace.tokens)
-    query_start, key_start = queries.indices(n_tokens)[0], keys.indices(n_tokens)[0]
+    query_start, key_start = (side.indices(len(trace.tokens))[0] for side in (queries, keys))
     values = trace.map(layer, stage, head, queries, keys).detach().float().cpu()
-    drawn = AttentionMap(
-        layer,
-        head,
-        stage,
-        values,
-        query_start,
-        key_start,
-        distribution=is_distribution(stage, trace.model.config.kernels(layer)),
-    )
-    facts = Facts()
-    facts.add(values, query_start, key_start)
+    distribution = is_distribution(stage, trace.model.config.kernels(layer))
+    cells = (values, query_start, key_start)
     whole = key_start == 0 and values.shape[1] >= query_start + values.shape[0]
-    return facts.on(drawn, whole_rows=whole)
+    return with_facts(AttentionMap(layer, head, stage, *cells, distribution=distribution), whole_rows=whole)
 
 
 def head_map(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int = 512) -> AttentionMap:
@@ -243,7 +217,7 @@ def head_maps(trace: Trace, layer: int, head: int, max_cells: int = 512) -> dict
 
 def _whole(trace: Trace, layer: int, stage: Stage, head: int, max_cells: int) -> "WholeMap[AttentionMap]":
     distribution = is_distribution(stage, trace.model.config.kernels(layer))
-    empty = AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0, distribution=distribution)
+    empty = AttentionMap(layer, head, stage, *NO_CELLS, distribution=distribution)
     return WholeMap(empty, len(trace.tokens), max_cells)
 
 
@@ -255,7 +229,7 @@ class WholeMap(Generic[Map]):
 
     def __init__(self, empty: Map, n_tokens: int, max_cells: int) -> None:
         block = -(-n_tokens // max_cells)
-        self._empty, self._n_tokens = replace(empty, block=block), n_tokens
+        self.empty, self._n_tokens = replace(empty, block=block), n_tokens
         self._pooler = Pooler(block, n_tokens) if block > 1 else None
         self._rows, self._facts = list[Tensor](), Facts()
 
@@ -270,12 +244,9 @@ class WholeMap(Generic[Map]):
 
     def result(self, *, row_sums: bool = True) -> Map:
         """The map of all rows; `row_sums`: whether they mean anything."""
-        if self._pooler is None:
-            drawn = replace(self._empty, values=torch.cat(self._rows))
-        else:
-            pooled = self._pooler.result()
-            drawn = replace(self._empty, values=pooled.values, pooled=pooled)
-        return self._facts.on(drawn, whole_rows=row_sums)
+        pooled = self._pooler.result() if self._pooler else None
+        values = torch.cat(self._rows) if pooled is None else pooled.values
+        return self._facts.on(replace(self.empty, values=values, pooled=pooled), whole_rows=row_sums)
 
 
 def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:
@@ -283,11 +254,11 @@ def shrink(attention: AttentionMap, max_cells: int) -> AttentionMap:
     factor = -(-max(attention.values.shape) // max_cells)
     if factor <= 1:
         return attention
-    step = attention.block
-    offset = (attention.key_start - attention.query_start) // step
-    pooler = Pooler(factor, attention.values.shape[1], key_start=offset)
+    offset = (attention.key_start - attention.query_start) // attention.block
+    pooler = Pooler(factor, attention.values.shape[1], offset)
     pooler.add(attention.values)
-    return replace(attention, values=pooler.result().values, block=step * factor, pooled=None)
+    block = attention.block * factor
+    return replace(attention, values=pooler.result().values, block=block, pooled=None)
 
 
 def shared_limit(maps: Iterable[AttentionMap], first_token: bool = False) -> float:
@@ -333,6 +304,13 @@ def _counted(
         used[attention.queries == 0, :] = False
         used[:, attention.keys == 0] = False
     return attention.values.abs().numpy(), used.numpy()
+
+
+def with_facts(exact: Map, *, whole_rows: bool) -> Map:
+    """An exact map with what is summed over its cells; row sums only where it holds whole rows."""
+    facts = Facts()
+    facts.add(exact.values, exact.query_start, exact.key_start)
+    return facts.on(exact, whole_rows=whole_rows)
 
 
 class Facts:

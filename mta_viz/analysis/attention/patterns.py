@@ -32,25 +32,17 @@ def target_sets(ids: Int[Tensor, " position"], rows: range) -> Bool[Tensor, "tar
     )
 
 
-@dataclass
 class PatternSums:
     """Sums over the rows of one layer's final weights, per head: rows in float32, over rows in float64.
 
-    `score`, `on_size` and `chance` [target, head]: sums of sum_S w, sum_S |w| and |S| mean w;
-    `variance`: of sum_S w when the keys of every row are permuted; `counted`: rows in them.
-    `non_empty`: rows with a non-empty S, per target.
+    `totals`: `score`, `on_size` and `chance` [target, head] of sum_S w, sum_S |w| and |S| mean w; `variance`
+    of sum_S w when the keys of every row are permuted; `n_rows`: how many rows are in them. `non_empty`:
+    rows with a non-empty S, per target.
     """
 
-    n_heads: int
-    device: torch.device
-
-    def __post_init__(self) -> None:
-        zeros = torch.zeros(self.n_heads, dtype=torch.float64, device=self.device)
-        self.score = self.on_size = self.chance = self.variance = self.counted = zeros.expand(
-            len(TARGETS), -1
-        )
+    def __init__(self) -> None:
+        self.totals: dict[str, Tensor] = {}
         self.non_empty = [0] * len(TARGETS)
-        self.distance = self.even = self.rows = self.left_out = self.negative = self.size = zeros
 
     def add(
         self, pattern: Float[Tensor, "head query key"], targets: Bool[Tensor, "target query key"]
@@ -58,57 +50,44 @@ class PatternSums:
         """Take the next rows; `targets` from `target_sets`, masked cells 0."""
         n_queries, n_keys = pattern.shape[1:]
         queries = torch.arange(n_keys - n_queries, n_keys, device=pattern.device)
-        sizes = pattern.abs()
-        total, sums = sizes.sum(-1).double(), pattern.sum(-1).double()
+        sizes, seen = pattern.abs(), queries + 1
+        total, sums, squares = (cells.sum(-1).double() for cells in (sizes, pattern, sizes.square()))
         used = ~(total < EMPTY_ROW)  # a row of NaN is used, and makes the score NaN
         safe = torch.where(used, total, 1.0)
         back = (queries[:, None] - torch.arange(n_keys, device=pattern.device)).to(pattern.dtype)
-        per_row = (sizes * back).sum(-1).double() / safe
-        n_eff = total.square() / torch.where(used, sizes.square().sum(-1).double(), 1.0)
-        self.non_empty = [n + int(s.any(-1).sum()) for n, s in zip(self.non_empty, targets, strict=True)]
-        mean = sums / safe / (queries + 1)
-        spread = sizes.square().sum(-1).double() / safe.square() / (queries + 1) - mean.square()
-        self._add_targets(pattern, targets, (mean, spread), safe, used)
-        self.distance = self.distance + _sum(per_row, used)
-        self.even = self.even + _sum(n_eff / (queries + 1), used)
-        self.rows, self.left_out = self.rows + used.sum(-1), self.left_out + (~used).sum(-1)
-        self.negative, self.size = self.negative + (total - sums).sum(-1) / 2, self.size + total.sum(-1)
-
-    def _add_targets(
-        self,
-        pattern: Tensor,
-        targets: Tensor,
-        moments: tuple[Tensor, Tensor],
-        total: Float[Tensor, "head query"],
-        used: Bool[Tensor, "head query"],
-    ) -> None:
-        """`moments` [head, query]: mean and variance of each row of w over the keys it sees."""
-        (mean, spread), chosen = moments, targets.to(pattern.dtype)
-        on_targets, on_size = (
-            torch.einsum("hqk,tqk->thq", cells, chosen).double() / total for cells in (pattern, pattern.abs())
+        even = total.square() / torch.where(used, squares, 1.0) / seen
+        self._count(used, distance=(sizes * back).sum(-1).double() / safe, even=even, rows=used)
+        self._count(~used, left_out=~used)
+        self._count(torch.ones_like(used), negative=(total - sums) / 2, size=total)
+        mean = sums / safe / seen
+        spread = squares / safe.square() / seen - mean.square()
+        chosen, n_chosen = targets.to(pattern.dtype), targets.sum(-1)[:, None]
+        score, on_size = (
+            torch.einsum("hqk,tqk->thq", cells, chosen).double() / safe for cells in (pattern, sizes)
         )
-        n_chosen, n_keys = targets.sum(-1)[:, None], pattern.shape[2] - pattern.shape[1] + 1
-        seen = torch.arange(n_keys, pattern.shape[2] + 1, device=pattern.device)
-        permuted = n_chosen * (seen - n_chosen) / (seen - 1).clamp(min=1) * spread
+        variance = n_chosen * (seen - n_chosen) / (seen - 1).clamp(min=1) * spread
         counted = used & (n_chosen > 0)
-        self.score, self.on_size = (
-            self.score + _sum(on_targets, counted),
-            self.on_size + _sum(on_size, counted),
-        )
-        self.chance = self.chance + _sum(n_chosen * mean, counted)
-        self.variance = self.variance + _sum(permuted, counted)
-        self.counted = self.counted + counted.sum(-1)
+        self._count(counted, score=score, on_size=on_size, chance=n_chosen * mean, variance=variance)
+        self._count(counted, n_rows=counted)
+        self.non_empty = [n + int(s.any(-1).sum()) for n, s in zip(self.non_empty, targets, strict=True)]
+
+    def _count(self, counted: Bool[Tensor, "*target head query"], **values: Tensor) -> None:
+        """Over queries; where() so that a row left out may hold anything."""
+        for name, of_rows in values.items():
+            total = torch.where(counted, of_rows, 0.0).sum(-1).double()
+            self.totals[name] = self.totals[name] + total if name in self.totals else total
 
     def results(self) -> dict[str, Float[Tensor, " head"]]:
         """By score key: a target's name, `.chance`, `.lift`, `.z`, `.positive`, `.negative`.
 
         NaN where no row counts; z also where no order of the keys would change anything.
         """
-        score, chance, size = (total / self.counted for total in (self.score, self.chance, self.on_size))
-        varies = self.variance > 1e-12 * self.counted  # less is what rounding leaves of an even row
-        z = (self.score - self.chance) / torch.where(varies, self.variance, torch.nan).sqrt()
-        results = {"distance": self.distance / self.rows, "even": self.even / self.rows}
-        results["negative"] = self.negative / self.size
+        totals, counted, variance = self.totals, self.totals["n_rows"], self.totals["variance"]
+        score, chance, size = (totals[name] / counted for name in ("score", "chance", "on_size"))
+        varies = variance > 1e-12 * counted  # less is what rounding leaves of an even row
+        z = (totals["score"] - totals["chance"]) / torch.where(varies, variance, torch.nan).sqrt()
+        results = {name: totals[name] / totals["rows"] for name in ("distance", "even")}
+        results["negative"] = totals["negative"] / totals["size"]
         for row, name in enumerate(TARGETS):
             results |= {
                 name: score[row],
@@ -125,11 +104,6 @@ def effective_keys(row: Float[Tensor, "head key"]) -> Float[Tensor, " head"]:
     """(sum |P|)^2 / sum P^2: 1 for one key, n for n even ones; NaN for a row of zeros."""
     sizes = row.double().abs()
     return sizes.sum(-1).square() / sizes.square().sum(-1)
-
-
-def _sum(values: Tensor, counted: Tensor) -> Tensor:
-    """Over queries; where() so that a row left out may hold anything."""
-    return torch.where(counted, values, 0.0).sum(-1)
 
 
 CELLS = 24  # a side
@@ -201,24 +175,21 @@ def all_thumbnails(
     `progress(share done)` is called after every slab of rows; raise `Cancelled` in it to stop.
     """
     config = trace.model.config
-    block = _block(trace, min(cells, math.isqrt(MAX_CELLS // (config.n_layers * config.n_heads))))
-    all_layers = range(config.n_layers)
+    most = min(cells, math.isqrt(MAX_CELLS // (config.n_layers * config.n_heads)))
+    n_tokens, all_layers = len(trace.tokens), range(config.n_layers)
+    block = -(-n_tokens // most)
     there = tuple(layer for layer in all_layers if stage in trace.model.blocks[layer].attn.stages)
 
     def pooled(place: int, layer: int) -> Tensor:
         share_done = None if progress is None else lambda share: progress((place + share) / len(there))
-        return _pooled(trace, layer, stage, block, len(trace.tokens), share_done)
+        return _pooled(trace, layer, stage, block, n_tokens, share_done)
 
     parts = [pooled(place, layer) for place, layer in enumerate(there)]
-    side = -(-len(trace.tokens) // block)
+    side = -(-n_tokens // block)
     values = torch.stack(parts) if parts else torch.zeros(0, config.n_heads, side, side)
     distribution = bool(there) and all(is_distribution(stage, config.kernels(layer)) for layer in there)
     lacking = tuple(layer for layer in all_layers if layer not in there)
     return Thumbnails(stage, there, lacking, block, distribution, values)
-
-
-def _block(trace: Trace, cells: int) -> int:
-    return -(-len(trace.tokens) // cells)
 
 
 def _pooled(

@@ -87,13 +87,9 @@ class LogitLens(Printed):
             "position": self.position,
             "tokens": [{"id": id, "piece": piece} for id, piece in zip(self.ids, self.pieces, strict=True)],
             "depths": [
-                {
-                    "depth": depth,
-                    "logits": self.logits[depth].tolist(),
-                    "probabilities": self.probabilities[depth].tolist(),
-                    "ranks": self.ranks[depth].tolist(),
-                    "top": [asdict(token) for token in top],
-                }
+                {"depth": depth}
+                | {name: getattr(self, name)[depth].tolist() for name in ("logits", "probabilities", "ranks")}
+                | {"top": [asdict(token) for token in top]}
                 for depth, top in enumerate(self.top)
             ],
         }
@@ -132,15 +128,8 @@ def lens_over_layers(
     top = tuple(_top(trace, logits, k) for logits in every)
     ids = token_ids or tuple(token.id for token in top[-1])
     chosen = every[:, list(ids)]
-    return LogitLens(
-        position,
-        ids,
-        _pieces(trace, ids),
-        chosen,
-        every.softmax(-1)[:, list(ids)],
-        1 + (every[:, None, :] > chosen[:, :, None]).sum(-1),
-        top,
-    )
+    probabilities, ranks = every.softmax(-1)[:, list(ids)], 1 + (every[:, None] > chosen[:, :, None]).sum(-1)
+    return LogitLens(position, ids, _pieces(trace, ids), chosen, probabilities, ranks, top)
 
 
 def _logits(trace: Trace, depth: int, position: int) -> Float[Tensor, " vocab"]:

@@ -67,8 +67,9 @@ def find(tokens: Tokens, wanted: str, *, pattern: bool = False) -> tuple[range, 
     """
     if not wanted:
         return ()
-    spans = tokens.spans if tokens.text is not None else tuple(_label_spans(tokens.pieces))
-    text = tokens.text if tokens.text is not None else "".join(tokens.pieces)
+    text, spans = tokens.text, tokens.spans
+    if text is None:
+        text, spans = "".join(tokens.pieces), tuple(pairwise(accumulate(map(len, tokens.pieces), initial=0)))
     places = _pattern_places(text, wanted) if pattern else _plain_places(text, wanted, tokens.text is None)
     return tuple(dict.fromkeys(_token_ranges(spans, places)))
 
@@ -81,10 +82,6 @@ def _token_ranges(spans: Sequence[Characters], places: Iterable[Characters]) -> 
         range(owners[bisect_right(stops, start)][0], owners[bisect_left(starts, stop) - 1][0] + 1)
         for start, stop in places
     ]
-
-
-def _label_spans(pieces: Iterable[str]) -> Iterator[tuple[int, int]]:
-    return pairwise(accumulate(map(len, pieces), initial=0))
 
 
 def _plain_places(text: str, wanted: str, in_labels: bool) -> Iterator[tuple[int, int]]:
@@ -136,9 +133,8 @@ def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
         return ()
     question = _QUESTION.search(tokens.text)
     spans: list[Span] = []
-    for needle, place in zip(
-        needles, _token_ranges(tokens.spans, (match.span() for match in needles)), strict=True
-    ):
+    places = _token_ranges(tokens.spans, (match.span() for match in needles))
+    for needle, place in zip(needles, places, strict=True):
         asked = " (asked)" if question and question["city"] == needle["city"] else ""
         spans.append(Span(needle["city"] + asked, next_letter(spans), place.start, place.stop))
     if question:

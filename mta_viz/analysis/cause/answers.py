@@ -1,8 +1,6 @@
-"""The answer by which interventions are judged: which tokens it is, and how probable a plan makes it.
+"""The answer after a prompt's last token, by which interventions are judged, how probable a plan makes it.
 
-Owns the answer after the prompt's last token; what is drawn of a run is `operations.py`'s.
-
-What a plan does to a run: the edited run beside the original one, and the answer under both.
+Also what a plan does to a run: the edited run beside the original one, and the answer under both.
 """
 
 import math
@@ -21,7 +19,7 @@ from mta_viz.model.interventions import Intervention
 from mta_viz.model.plans import Plan
 from mta_viz.run.scoring import after_layer, last_logits
 from mta_viz.run.tracing import Progress, Trace, capture, operated
-from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tasks.haystack import plain_ids
 from mta_viz.tokenizers.base import Tokens
 
 MAX_TOKENS = 32
@@ -74,7 +72,7 @@ def _ids_after(trace: Trace, text: str) -> tuple[int, ...]:
     tokenizer, prompt = trace.model.tokenizer, trace.tokens
     if tokenizer is None:
         raise PromptError("an answer in words needs the model's tokenizer; choose its file first")
-    ids = encode_piece(tokenizer, text).ids
+    ids = plain_ids(tokenizer, text)
     if prompt.text is not None:
         whole = tokenizer.encode(prompt.text + text).ids
         ids = whole[len(prompt) :] if whole[: len(prompt)] == prompt.ids else ids

@@ -5,7 +5,7 @@ one stage, by integrated gradients and by ablation. How a value is measured is `
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,24 +13,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.maps import AttentionMap, WholeMap
+from mta_viz.analysis.cause import attribution as measuring
 from mta_viz.analysis.cause.answers import Answer, answer_after
-from mta_viz.analysis.cause.attribution import (
-    MOST_TOKENS,
-    SECONDS,
-    Attribution,
-    Baseline,
-    ablate_maps,
-    ablate_tokens,
-    integrated_gradients,
-    integrated_gradients_of_maps,
-    largest_tokens,
-)
+from mta_viz.analysis.cause.attribution import SECONDS, Attribution, Baseline
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.scoring import Question
-from mta_viz.run.tracing import Progress, Trace, capture, tokenize
+from mta_viz.run.tracing import Progress, Trace, capture, progress_within, tokenize
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
@@ -82,23 +73,19 @@ class AttributedPrompt(Printed):
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Tokens or groups, largest |value| first; no table of maps."""
-        pieces, largest = self.tokens.pieces, self.largest()
-        rows = [
-            (", ".join(map(str, at)), "".join(pieces[i] for i in at), number(nats)) for at, nats in largest
-        ]
+        rows = []
+        for places, nats in self.largest():
+            words = "".join(self.tokens.pieces[at] for at in places)
+            rows.append((", ".join(map(str, places)), words, number(nats)))
         return (("position", "token", "nats") if rows else ()), rows
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them."""
         facts = vars(self.found) | {"values": self.found.values.tolist()}
         del facts["integral"]
-        return {
-            "tokens": list(self.tokens.pieces),
-            "answer": self.answer.as_data(),
-            "of": self.of,
-            **({"groups": [list(group) for group in self.groups]} if self.of == "groups" else {}),
-            **facts,
-        }
+        groups = {"groups": [list(group) for group in self.groups]} if self.of == "groups" else {}
+        tokens, answer = list(self.tokens.pieces), self.answer.as_data()
+        return {"tokens": tokens, "answer": answer, "of": self.of, **groups, **facts}
 
 
 def completeness(error: float | None, reached: bool | None) -> str:
@@ -138,18 +125,37 @@ def attribute(
     _check_choices(method, baseline, groups, layer, stage)
     asked = ask(model, prompt, answer, position)
     if layer is not None and stage is not None:
-        return asked.of_maps(layer, stage, method, max_seconds, progress)
+        of_layer = asked.whole(), layer, stage, asked.question
+        if method == "ablation":
+            return asked.result("heads", measuring.ablate_maps(*of_layer))
+        cells = measuring.integrated_gradients_of_maps(*of_layer, max_seconds=max_seconds, progress=progress)
+        return asked.result("maps", cells)
     if method == "gradients":
         kept = None if keep is None else lambda so_far: keep(asked.result("tokens", so_far))
-        gradients = integrated_gradients(
+        gradients = measuring.integrated_gradients(
             model, asked.question, baseline="mean" if baseline is None else baseline, max_seconds=max_seconds,
             progress=progress, keep=kept, after=None if after is None else after.found,
         )  # fmt: skip
         return asked.result("tokens", gradients)
-    first, then = _two_parts(progress, bool(groups) or asked.is_short)
-    groups = groups or asked.candidates(max_seconds, first)
-    token = None if baseline is None else int(baseline)
-    ablated = ablate_tokens(model, asked.question, groups, baseline=token, progress=then)
+    return _by_ablation(asked, groups, baseline, max_seconds, progress)
+
+
+def _by_ablation(
+    asked: "Asked", groups: Groups | None, baseline: Any, max_seconds: float, progress: Progress | None
+) -> AttributedPrompt:
+    """Of `groups`; without, of every token where they are few, else of those the gradients single out."""
+    model, n_tokens, searched = asked.trace.model, len(asked.trace.tokens), 0.0
+    if not groups and n_tokens <= measuring.MOST_TOKENS:
+        groups = tuple((at,) for at in range(n_tokens))
+    elif not groups:
+        searched = 0.5
+        report = progress_within(progress, 0.0, searched)
+        gradients = measuring.integrated_gradients(
+            model, asked.question, max_seconds=max_seconds, progress=report
+        )
+        groups = measuring.largest_tokens(gradients)
+    report = progress_within(progress, searched, 1 - searched)
+    ablated = measuring.ablate_tokens(model, asked.question, groups, baseline=baseline, progress=report)
     return asked.result("groups", ablated, groups)
 
 
@@ -181,37 +187,12 @@ class Asked:
         """The same as ids."""
         return Question(tuple(self.trace.tokens.ids), self.answer.ids)
 
-    @property
-    def is_short(self) -> bool:
-        """Whether every token is worth a run of its own."""
-        return len(self.trace.tokens) <= MOST_TOKENS
-
     def whole(self) -> Trace:
         """The run of the prompt with the answer's tokens that are read after it."""
         question = self.question
         if not question.before:
             return self.trace
         return capture(self.trace.model, (*question.prompt, *question.before))
-
-    def candidates(self, max_seconds: float, progress: Progress | None) -> Groups:
-        """Every token where they are few; else those the integrated gradients single out."""
-        if self.is_short:
-            return tuple((position,) for position in range(len(self.trace.tokens)))
-        model = self.trace.model
-        return largest_tokens(
-            integrated_gradients(model, self.question, max_seconds=max_seconds, progress=progress)
-        )
-
-    def of_maps(
-        self, layer: int, stage: Stage, method: Method, max_seconds: float, progress: Progress | None
-    ) -> AttributedPrompt:
-        """One layer's maps: cells by gradients, heads by ablation."""
-        if method == "ablation":
-            return self.result("heads", ablate_maps(self.whole(), layer, stage, self.question))
-        cells = integrated_gradients_of_maps(
-            self.whole(), layer, stage, self.question, max_seconds=max_seconds, progress=progress
-        )
-        return self.result("maps", cells)
 
     def result(
         self, of: Literal["tokens", "groups", "maps", "heads"], values: Attribution, groups: Groups = ()
@@ -227,34 +208,20 @@ def ask(
     position: int | None = None,
 ) -> Asked:
     """The prompt's run up to `position` and the answer after it. Raises PromptError for what is not there."""
-    trace = capture(model, _until(tokenize(model, prompt), position))
+    tokens = tokenize(model, prompt)
+    last = len(tokens) - 1
+    if position is not None and not 0 <= position <= last:
+        raise PromptError(f"position {position} does not exist; the prompt has 0 to {last}")
+    trace = capture(model, tokens if position in (None, last) else tokens.ids[: position + 1])
     return Asked(trace, answer_after(trace, answer))
-
-
-def _until(tokens: Tokens, position: int | None) -> Tokens | tuple[int, ...]:
-    if position is None or position == len(tokens) - 1:
-        return tokens
-    if not 0 <= position < len(tokens):
-        raise PromptError(f"position {position} does not exist; the prompt has 0 to {len(tokens) - 1}")
-    return tuple(tokens.ids[: position + 1])
-
-
-def _part(progress: Progress | None, start: float, share: float) -> Progress | None:
-    """Progress of a part of the work, from `start` on."""
-    return None if progress is None else lambda done: progress(start + share * done)
-
-
-def _two_parts(progress: Progress | None, only_second: bool) -> tuple[Progress | None, Progress | None]:
-    """Progress of two steps, each half of the work, or of the second alone."""
-    return (None, progress) if only_second else (_part(progress, 0.0, 0.5), _part(progress, 0.5, 0.5))
 
 
 @dataclass(frozen=True)
 class LayerAttribution:
     """One layer's maps, nats of log p(answer) a head. `maps`: integrated gradients, pooled beyond 256 tokens.
 
-    `sums` and `sizes` [head]: of all cells' values, and of their sizes. `ablated` [head]: what is lost
-    without the head's map. `error`, `reached`, `steps`: of the integral, as in `Attribution`.
+    `sums` and `sizes`: of all cells' values, and of their sizes. `ablated`: what is lost without the head's
+    map. `error`, `reached`, `steps`: of the integral, as in `Attribution`.
     """
 
     layer: int
@@ -283,13 +250,13 @@ class AttributedHeads(Printed):
 
     def table(self) -> Table:
         """A line a head: sum and sum of sizes over its map's cells, what is lost without it, the error."""
+        columns = ("layer", "head", "stage", "sum", "sum_of_sizes", "ablated", "completeness_error")
         rows = [
             (layer.layer, head, self.stage.value.hook, *values, layer.error or 0.0)
             for layer in self.layers
             for head, values in enumerate(torch.stack([layer.sums, layer.sizes, layer.ablated], 1).tolist())
         ]
-        columns = ("layer", "head", "stage", "sum", "sum_of_sizes", "ablated", "completeness_error")
-        return Table.of(columns, rows)
+        return Table(columns, tuple(rows))
 
     def _title(self) -> str:
         error = max((layer.error for layer in self.layers if layer.error is not None), default=None)
@@ -302,10 +269,7 @@ class AttributedHeads(Printed):
         """Heads by the size of what their maps bring, in nats."""
         table: Any = self.table().rows
         heads = sorted(table, key=lambda row: -abs(row[3]))
-        rows = [
-            (f"L{layer} H{head}", number(brings), number(lost))
-            for layer, head, _, brings, _, lost, _ in heads
-        ]
+        rows = [(f"L{row[0]} H{row[1]}", number(row[3]), number(row[5])) for row in heads]
         return ("head", "nats", "lost without"), rows
 
     @property
@@ -324,12 +288,9 @@ class AttributedHeads(Printed):
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, as the command prints them."""
-        return {
-            "tokens": list(self.tokens.pieces),
-            "answer": self.answer.as_data(),
-            "stage": self.stage.value.hook,
-            "layers": [layer.as_data() for layer in self.layers],
-        }
+        tokens, answer = list(self.tokens.pieces), self.answer.as_data()
+        layers = [layer.as_data() for layer in self.layers]
+        return {"tokens": tokens, "answer": answer, "stage": self.stage.value.hook, "layers": layers}
 
 
 def attribute_heads(
@@ -363,9 +324,9 @@ def attribute_heads(
     heads = AttributedHeads(asked.whole(), asked.answer, stage, ())
     work = [model.config.n_layers - layer for layer in wanted]
     for place, layer in enumerate(wanted):
-        part = _part(progress, sum(work[:place]) / sum(work), work[place] / sum(work))
+        part = progress_within(progress, sum(work[:place]) / sum(work), work[place] / sum(work))
         measured = _layer(heads.trace, layer, stage, asked.question, max_seconds, part)
-        heads = AttributedHeads(heads.trace, asked.answer, stage, (*heads.layers, measured))
+        heads = replace(heads, layers=(*heads.layers, measured))
         if keep is not None:
             keep(heads)
     return heads
@@ -374,23 +335,16 @@ def attribute_heads(
 def _layer(
     whole: Trace, layer: int, stage: Stage, question: Question, max_seconds: float, progress: Progress | None
 ) -> LayerAttribution:
-    gradients = integrated_gradients_of_maps(
+    gradients = measuring.integrated_gradients_of_maps(
         whole, layer, stage, question, max_seconds=max_seconds, progress=progress
     )
+    maps = []
+    for head, values in enumerate(gradients.values):
+        drawn = WholeMap(AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0), len(values), CELLS)
+        drawn.add(values, 0)
+        maps.append(drawn.result(row_sums=False))
     cells = gradients.values.double().flatten(1)
-    return LayerAttribution(
-        layer,
-        tuple(_drawn(layer, head, stage, values) for head, values in enumerate(gradients.values)),
-        cells.sum(1).float(),
-        cells.abs().sum(1).float(),
-        ablate_maps(whole, layer, stage, question).values,
-        gradients.error,
-        gradients.reached,
-        gradients.steps,
-    )
-
-
-def _drawn(layer: int, head: int, stage: Stage, values: Float[Tensor, "query key"]) -> AttentionMap:
-    whole = WholeMap(AttentionMap(layer, head, stage, torch.zeros(0, 0), 0, 0), len(values), CELLS)
-    whole.add(values, 0)
-    return whole.result(row_sums=False)
+    sums, sizes = cells.sum(1).float(), cells.abs().sum(1).float()
+    ablated = measuring.ablate_maps(whole, layer, stage, question).values
+    complete = gradients.error, gradients.reached, gradients.steps
+    return LayerAttribution(layer, tuple(maps), sums, sizes, ablated, *complete)

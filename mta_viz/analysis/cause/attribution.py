@@ -5,9 +5,10 @@ the baseline up to `error`, ablation does not sum to anything. How the integral 
 `attribution_path`'s.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -51,9 +52,6 @@ class Attribution:
     integral: Integral | None = field(default=None, repr=False)
 
 
-Keep = Callable[[Attribution], None]
-
-
 def integrated_gradients(
     model: HookedMTA,
     question: Question,
@@ -62,7 +60,7 @@ def integrated_gradients(
     max_error: float = ENOUGH,
     max_seconds: float = SECONDS,
     progress: Progress | None = None,
-    keep: Keep | None = None,
+    keep: Callable[[Attribution], None] | None = None,
     after: Attribution | None = None,
 ) -> Attribution:
     """Integrated gradients of the prompt's embeddings, summed over d_model: one value a token.
@@ -109,9 +107,15 @@ def ablate_tokens(
     token = _token(model, baseline)
     mask = _mask(groups, len(question.prompt)).to(model.device)
     ids = torch.tensor([question.prompt], device=model.device)
-    score = of_ids(model, question)
+    score, total, calls = of_ids(model, question), -(-(len(groups) + 1) // AT_ONCE) + 1, itertools.count(1)
+
+    def counted(inputs: Tensor) -> Tensor:
+        scores = score(inputs)
+        if progress is not None:
+            progress(min(next(calls) / total, 1.0))
+        return scores
+
     with torch.no_grad():
-        counted = _counted(score, -(-(len(groups) + 1) // AT_ONCE) + 1, progress)
         values = FeatureAblation(counted).attribute(
             ids, baselines=token, feature_mask=mask, perturbations_per_eval=AT_ONCE
         )
@@ -171,22 +175,6 @@ def _gradients(baseline: str, values: Tensor, integral: Integral, max_error: flo
     )  # fmt: skip
 
 
-def _counted(score: Callable[[Tensor], Tensor], total: int, progress: Progress | None) -> Callable[..., Any]:
-    """The same function, saying after each call which share of `total` calls is done."""
-    if progress is None:
-        return score
-    calls = 0
-
-    def counted(inputs: Tensor) -> Tensor:
-        nonlocal calls
-        scores = score(inputs)
-        calls += 1
-        progress(min(calls / total, 1.0))
-        return scores
-
-    return counted
-
-
 def _baseline(model: HookedMTA, baseline: Baseline) -> tuple[Float[Tensor, "d_model"], str]:
     table = model.embed.weight.detach()
     if baseline == "zero":
@@ -194,8 +182,7 @@ def _baseline(model: HookedMTA, baseline: Baseline) -> tuple[Float[Tensor, "d_mo
     if baseline == "mean":
         return table.float().mean(0), "the mean embedding of the vocabulary"
     if baseline == "bos":
-        own = bos_id(model)
-        if own is None:
+        if (own := bos_id(model)) is None:
             raise PromptError("this model's tokenizer has no BOS token; choose another baseline")
         return table[own], f"the embedding of BOS, token {own}"
     return table[_token(model, int(baseline))], f"the embedding of token {baseline}"

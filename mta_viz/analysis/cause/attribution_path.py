@@ -89,8 +89,14 @@ def integrate(
     """
     from captum.attr import IntegratedGradients  # takes seconds the first time: before the watch starts
 
-    watch = _Watch(max_error, max_seconds, progress)
-    counted = watch.counted(score)
+    watch = _Watch(max_error, max_seconds)
+
+    def counted(inputs: Tensor) -> Tensor:
+        scores = score(inputs)
+        if progress is not None:
+            progress(min(max(watch.spent / max_seconds, watch.nearer), 1.0))
+        return scores
+
     path = _Path(counted, IntegratedGradients(counted), real, base, at_once, summed)
     ends = path.scores((0.0, 1.0))
     if after is None:
@@ -109,21 +115,17 @@ def integrate(
         stretches = path.halved(stretches)
 
 
+@dataclass
 class _Path:
     """Points between two inputs, and the gradients of the stretches between them."""
 
-    def __init__(
-        self,
-        score: Score,
-        method: Any,
-        real: Tensor,
-        base: Tensor,
-        at_once: int,
-        summed: Callable[[Tensor], Tensor] | None,
-    ) -> None:
-        self.score, self.method, self.at_once = score, method, at_once
-        self.real, self.base, self.summed = real, base, summed
-        self.steps = 0
+    score: Score
+    method: Any
+    real: Tensor
+    base: Tensor
+    at_once: int
+    summed: Callable[[Tensor], Tensor] | None
+    steps: int = 0
 
     def cut(self, ends: Sequence[float], count: int) -> list[Stretch]:
         """The whole path, with the scores at its ends, in equal stretches."""
@@ -153,9 +155,9 @@ class _Path:
         """Of each (start, stop, score at start, at stop); as many in one call of captum as fit."""
         made = []
         for part in _parts(wanted, self.at_once // STEPS):
-            starts, stops = [ends[0] for ends in part], [ends[1] for ends in part]
-            for ends, values in zip(part, self._gradients(starts, stops), strict=True):
-                made.append(Stretch(ends[0], ends[1], values[None].cpu(), (ends[2], ends[3])))
+            gradients = self._gradients([ends[0] for ends in part], [ends[1] for ends in part])
+            for (start, stop, *scores), values in zip(part, gradients, strict=True):
+                made.append(Stretch(start, stop, values[None].cpu(), (scores[0], scores[1])))
         return made
 
     def halved(self, stretches: Sequence[Stretch]) -> list[Stretch]:
@@ -165,23 +167,19 @@ class _Path:
         bad = sum(stretch.error >= sum(stretch.error for stretch in worst) / len(worst) for stretch in worst)
         chosen, rest = worst[: min(bad, most)], worst[min(bad, most) :]
         middles = [(stretch.start + stretch.stop) / 2 for stretch in chosen]
-        made = []
+        halves = []
         for stretch, middle, score in zip(chosen, middles, self.scores(middles), strict=True):
-            made += [
-                (stretch.start, middle, stretch.scores[0], score),
-                (middle, stretch.stop, score, stretch.scores[1]),
-            ]
-        return [*rest, *self.stretches(made)]
+            halves.append((stretch.start, middle, stretch.scores[0], score))
+            halves.append((middle, stretch.stop, score, stretch.scores[1]))
+        return [*rest, *self.stretches(halves)]
 
     def total(self, stretches: Sequence[Stretch]) -> Integral:
         """All stretches together."""
         values = torch.stack([stretch.values for stretch in stretches]).sum(0)
         first = min(stretches, key=lambda stretch: stretch.start).scores[0]
         last = max(stretches, key=lambda stretch: stretch.stop).scores[1]
-        error = max(
-            abs(sum(stretch.gap for stretch in stretches)), sum(stretch.error for stretch in stretches)
-        )
-        share = error / max(abs(last - first), 1e-12)
+        gap, error = (sum(getattr(stretch, of) for stretch in stretches) for of in ("gap", "error"))
+        share = max(abs(gap), error) / max(abs(last - first), 1e-12)
         return Integral(values, share, self.steps, last, first, tuple(stretches))
 
     def _points(self, shares: Sequence[float]) -> Tensor:
@@ -190,13 +188,10 @@ class _Path:
 
     def _gradients(self, starts: Sequence[float], stops: Sequence[float]) -> Tensor:
         self.steps += STEPS * len(starts)
-        gradients = self.method.attribute(
-            self._points(stops),
-            baselines=self._points(starts),
-            n_steps=STEPS,
-            method="gausslegendre",
-            internal_batch_size=max(self.at_once, len(starts)),
-        ).detach()
+        ends = {"inputs": self._points(stops), "baselines": self._points(starts)}
+        rule = {"n_steps": STEPS, "method": "gausslegendre"}
+        batch = max(self.at_once, len(starts))
+        gradients = self.method.attribute(**ends, **rule, internal_batch_size=batch).detach()
         return gradients if self.summed is None else self.summed(gradients)
 
 
@@ -208,22 +203,10 @@ def _parts(items: Sequence, size: int) -> list[Sequence]:
 class _Watch:
     """The time limit, and how far the work is."""
 
-    def __init__(self, max_error: float, max_seconds: float, progress: Progress | None) -> None:
-        self.max_error, self.max_seconds, self.progress = max_error, max_seconds, progress
+    def __init__(self, max_error: float, max_seconds: float) -> None:
+        self.max_error, self.max_seconds, self.nearer = max_error, max_seconds, 0.0
         self.begun = self.round = time.monotonic()
         self.first_error: float | None = None
-        self.nearer = 0.0
-
-    def counted(self, score: Score) -> Score:
-        """The same function, which says after each call how far the work is."""
-
-        def report(inputs: Tensor) -> Tensor:
-            scores = score(inputs)
-            if self.progress is not None:
-                self.progress(min(max(self.spent / self.max_seconds, self.nearer), 1.0))
-            return scores
-
-        return report
 
     @property
     def spent(self) -> float:
@@ -238,7 +221,6 @@ class _Watch:
             self.first_error = error
             return now - self.begun < self.max_seconds
         if error > 0 and self.first_error > self.max_error > 0:
-            self.nearer = max(
-                self.nearer, log(self.first_error / error) / log(self.first_error / self.max_error)
-            )
+            way = log(self.first_error / error) / log(self.first_error / self.max_error)
+            self.nearer = max(self.nearer, way)
         return now - self.begun + last <= self.max_seconds

@@ -6,13 +6,13 @@ Owns the values, the file's format and whether a file belongs to a checkpoint. M
 
 import json
 import math
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import Measured, from_text
 from mta_viz.errors import MtaVizError
@@ -27,7 +27,6 @@ FILES: dict[Edit, str] = {
 }
 FILE = FILES["identity"]
 FORMAT = "mta_viz effects 1"
-REMEDY = "Move it away and measure again."
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,9 @@ class Effects:
         """
         effects = [(kernel_of(effect), effect) for effect in self.effects]
         kept = [(kernel, effect) for kernel, effect in effects if kernel and where in (None, kernel.where)]
-        return dict(sorted(kept, key=lambda pair: _harm(pair[1])))
+        changes = {kernel: effect.log_probability_change.value for kernel, effect in kept}
+        harm = {kernel: change if math.isfinite(change) else -math.inf for kernel, change in changes.items()}
+        return dict(sorted(kept, key=lambda pair: harm[pair[0]]))
 
     def of_plan(self, plan: Plan) -> Effect | None:
         """The effect of a plan, None where it was not measured."""
@@ -130,11 +131,6 @@ def kernel_of(effect: Effect) -> KernelId | None:
     return None
 
 
-def _harm(effect: Effect) -> float:
-    change = effect.log_probability_change.value
-    return change if math.isfinite(change) else -math.inf
-
-
 def find_effects(folder: Path, edit: Edit = "identity") -> Effects | Absent:
     """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
     file = folder / FILES[edit]
@@ -153,26 +149,19 @@ def find_effects(folder: Path, edit: Edit = "identity") -> Effects | Absent:
 
 def read_effects(file: Path) -> Effects:
     """The table in a file. Raises MtaVizError listing what is wrong with it."""
-    content = door.read_bytes(file, door.RESULTS)
-    return from_text(Effects, content, f"{file} as a table of effects", file_format=FORMAT, remedy=REMEDY)
+    content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
+    return from_text(Effects, content, f"{file} as a table of effects", file_format=FORMAT, remedy=remedy)
 
 
 def write_effects(file: Path, effects: Effects) -> None:
     """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
-    data = {"format": FORMAT, **asdict(effects)}
-    data["effects"] = [asdict(effect) | {"plan": plan_as_data(effect.plan)} for effect in effects.effects]
-    try:
-        with replacing(file) as partial:
-            partial.write_text(_text(data), encoding="utf-8")
-    except OSError as error:
-        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
-
-
-def _text(data: dict[str, Any]) -> str:
-    """JSON with one effect a line; a number that is not finite is null."""
-    rows = [json.dumps(_rounded(row), allow_nan=False) for row in data.pop("effects")]
-    head = json.dumps(_rounded(data), indent=1, allow_nan=False).removesuffix("\n}")
-    return head + ',\n "effects": [' + ",".join(f"\n  {row}" for row in rows) + "\n ]\n}\n"
+    # One effect a line; a number that is not finite is null.
+    rows = [asdict(effect) | {"plan": plan_as_data(effect.plan)} for effect in effects.effects]
+    lines = ",".join(f"\n  {json.dumps(_rounded(row), allow_nan=False)}" for row in rows)
+    data = _rounded({"format": FORMAT, **asdict(replace(effects, effects=()))})
+    del data["effects"]
+    head = json.dumps(data, indent=1, allow_nan=False).removesuffix("\n}")
+    write_results(file, f'{head},\n "effects": [{lines}\n ]\n}}\n')
 
 
 def _rounded(value: Any) -> Any:

@@ -88,15 +88,10 @@ def kernel_effect(
     model = edited(trace.model, (without(kernel),))
     other = replace(trace, model=model)  # the same layer inputs, so only this layer differs
     changes = head_statistics(trace, kernel.layer, kernel.head).changes
-    moved, left_out = _mass_moved(trace, other, kernel)
-    return KernelEffect(
-        kernel,
-        next(change for change in changes if change.after is MADE_BY[kernel.where]),
-        moved,
-        left_out,
-        None if span is None else _span_gain(trace, other, kernel, span, query),
-        _answer_effect(trace, other, kernel.layer),
-    )
+    change = next(change for change in changes if change.after is MADE_BY[kernel.where])
+    gain = None if span is None else _span_gain(trace, other, kernel, span, query)
+    answer = _answer_effect(trace, other, kernel.layer)
+    return KernelEffect(kernel, change, *_mass_moved(trace, other, kernel), gain, answer)
 
 
 def moved_mass(

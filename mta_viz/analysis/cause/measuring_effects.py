@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Int
 from torch import Tensor
 
+from mta_viz.analysis.cause.answers import first_layer
 from mta_viz.analysis.cause.effects import Effect, Effects, Estimate
 from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import check_characters
@@ -26,7 +27,6 @@ from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 NEEDLES, DEPTHS = 4, (0, 25, 50, 75, 100)
-Judge = Callable[[Int[Tensor, "sample position"]], list[bool]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class GoldBatch:
     ids: Int[Tensor, "sample position"]
     n_last: int
     answers: tuple[tuple[int, ...], ...]
-    right: Judge
+    right: Callable[[Int[Tensor, "sample position"]], list[bool]]
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,6 @@ def effect_plans(config: ModelConfig, edit: Edit = "identity") -> list[Plan]:
             plans += [(replace(intervention, head=head),) for head in range(config.n_heads)]
         plans.append((intervention,))
     return [*plans, everything] if len(everything) > 1 else plans
-
-
-def head_plans(config: ModelConfig) -> list[Plan]:
-    """Every head off, alone."""
-    return [(head_off,) for head_off in heads_alone(config)]
 
 
 def needle_setting(length: int) -> str:
@@ -124,23 +119,23 @@ def measure_effects(
 ) -> Effects:
     """`table` with every effect it lacks, on `batches`; `keep(table so far)` after each.
 
-    Effects are those of `effect_plans`, with `heads` of `head_plans` too.
-
-    Layers below an edit are run once: for each sample the residual stream entering the layer at
-    hand is held. Raise in `progress` or `keep` to stop; what was kept stays.
+    Effects are those of `effect_plans`, with `heads` of every head off too. Layers below an edit are run
+    once: for each sample the residual stream entering the layer at hand is held. Raise in `progress` or
+    `keep` to stop; what was kept stays.
     """
-    plans = [*effect_plans(model.config, table.edit), *(head_plans(model.config) if heads else [])]
+    n_layers, off = model.config.n_layers, heads_alone(model.config) if heads else ()
+    plans = [*effect_plans(model.config, table.edit), *((head_off,) for head_off in off)]
     missing = [plan for plan in plans if table.of_plan(plan) is None]
-    total, done = sum(_work(model, plan) for plan in missing), 0
+    total, done = sum(n_layers - first_layer(plan, n_layers) for plan in missing), 0
     residuals = [embedded(model, batch.ids) for batch in batches]
     before = outcome(model, residuals, 0, batches)
     table = replace(table, accuracy=_mean(before.right), log_probability=_mean(before.log_probability))
-    for layer in range(model.config.n_layers):
-        for plan in (plan for plan in missing if _first_layer(plan) == layer):
+    for layer in range(n_layers):
+        for plan in (plan for plan in missing if first_layer(plan, n_layers) == layer):
             after = outcome(edited(model, plan), residuals, layer, batches)
             table = replace(table, effects=(*table.effects, paired_effect(plan, before, after)))
             keep(table)
-            done += _work(model, plan)
+            done += n_layers - layer
             if progress is not None:
                 progress(done / total)
         residuals = [after_layer(model, resid, layer) for resid in residuals]
@@ -151,12 +146,8 @@ def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:
     """Accuracy and log-probability with the plan, less those without it, sample by sample."""
     changes = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
     accuracy = _mean(after.right)
-    return Effect(
-        plan,
-        accuracy,
-        Estimate(accuracy - _mean(before.right), *paired_change_interval(before.right, after.right)),
-        Estimate(_mean(changes), *bootstrap_interval(changes)),
-    )
+    gain = Estimate(accuracy - _mean(before.right), *paired_change_interval(before.right, after.right))
+    return Effect(plan, accuracy, gain, Estimate(_mean(changes), *bootstrap_interval(changes)))
 
 
 def outcome(
@@ -170,14 +161,6 @@ def outcome(
         right += batch.right(logits.argmax(-1))
         log_probability += gold_log_probabilities(logits, batch.answers)
     return Outcome(tuple(right), tuple(log_probability))
-
-
-def _first_layer(plan: Plan) -> int:
-    return min(intervention.layer for intervention in plan)
-
-
-def _work(model: HookedMTA, plan: Plan) -> int:
-    return model.config.n_layers - _first_layer(plan)
 
 
 def _mean(values: Sequence[bool] | Sequence[float]) -> float:

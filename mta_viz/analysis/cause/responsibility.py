@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -66,12 +67,6 @@ class Responsibility:
         sums = {"sources": self.sources.tolist(), "targets": self.heads.tolist()}
         return {"layer": self.layer, "total": self.total, "error": self.error, **sums}
 
-    def cells_as_data(self) -> dict[str, Any]:
-        """The cells as plain values, the largest by themselves too."""
-        cells = [vars(cell) for cell in largest_cells(self)]
-        place = {"layer": self.layer, "first_query": self.first_query}
-        return {**place, "cells": cells, "values": self.values.tolist()}
-
 
 def responsibility(
     trace: Trace, layer: int, position: int, token: int, *, against: int | None = None
@@ -82,7 +77,6 @@ def responsibility(
     output a patch replaced: they no longer come from its softmax cells.
     """
     attention = _checked(trace, layer, position, token, against)
-
     reach = 0 if attention.kernel_post is None else attention.kernel_post.shape[1] - 1
     first = max(position - reach, 0)
     kept = slice(0, position + 1)
@@ -171,7 +165,6 @@ def _folded(
 
 
 CELLS = 20
-FIXED = "group norm, gate and final norm held as the run left them"
 
 
 @dataclass(frozen=True)
@@ -233,16 +226,21 @@ class ResponsiblePrompt(Printed):
         """
         if layer is not None and not 0 <= layer < len(self.layers):
             raise PromptError(f"layer {layer} does not exist; expected 0 to {len(self.layers) - 1}")
-        return {
+        data = {
             "tokens": list(self.tokens.pieces),
             "answer": self.answer.as_data(),
             "token": self.token,
             "position": self.layers[0].position,
             "logit": self.logit,
-            "held_fixed": FIXED,
+            "held_fixed": "group norm, gate and final norm held as the run left them",
             "layers": [own.as_data() for own in self.layers],
-            **({} if layer is None else self.layers[layer].cells_as_data()),
         }
+        if layer is not None:
+            own = self.layers[layer]
+            cells = [vars(cell) for cell in largest_cells(own)]
+            data |= {"layer": layer, "first_query": own.first_query, "cells": cells}
+            data["values"] = own.values.tolist()
+        return data
 
 
 def responsibilities(
@@ -275,17 +273,10 @@ def responsibilities(
 
 def largest_cells(layer: Responsibility, count: int = CELLS) -> tuple[ResponsibleCell, ...]:
     """The cells of largest |contribution| of a layer, largest first."""
-    flat = layer.values.flatten()
-    chosen = flat.abs().topk(min(count, len(flat))).indices.tolist()
-    _, n_queries, n_keys = layer.values.shape
-    weights = layer.softmax.flatten()
-    return tuple(
-        ResponsibleCell(
-            at // (n_queries * n_keys),
-            layer.first_query + at // n_keys % n_queries,
-            at % n_keys,
-            float(weights[at]),
-            float(flat[at]),
-        )
-        for at in chosen
-    )
+    sizes = layer.values.abs().flatten()
+    cells = []
+    for at in sizes.topk(min(count, len(sizes))).indices.tolist():
+        place = head, row, key = tuple(map(int, np.unravel_index(at, layer.values.shape)))
+        weight, value = float(layer.softmax[place]), float(layer.values[place])
+        cells.append(ResponsibleCell(head, layer.first_query + row, key, weight, value))
+    return tuple(cells)

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal
 
 from mta_viz.analysis.cause.answers import AnswerMeter, Board, answer_after, answer_board, rerun
@@ -86,9 +86,7 @@ def mixing_alone(config: ModelConfig) -> Plan:
 
 def heads_alone(config: ModelConfig) -> tuple[AblateHead, ...]:
     """Every head off."""
-    return tuple(
-        AblateHead(layer, head) for layer in range(config.n_layers) for head in range(config.n_heads)
-    )
+    return tuple(AblateHead(*place) for place in product(range(config.n_layers), range(config.n_heads)))
 
 
 def heads_patched(config: ModelConfig, prompt: str | tuple[int, ...]) -> Plan:
@@ -139,53 +137,41 @@ def greedy_set(
     same kernels.
     """
     candidates = [row.intervention for row in sorted(alone, key=lambda row: harm(row.change))]
-    search = _Search(meter, progress)
-    everything = search.change(candidates)
-    chosen = _without_the_idle(search, _grown(search, candidates, fall), fall)
-    change = search.change(chosen)
-    randoms = tuple(search.change(other) for other in _random_sets(candidates, chosen, seed))
+    change_by = _each_set_once(meter, progress)
+    everything = change_by(candidates)
+    chosen: list[Intervention] = []
+    while change_by(chosen) > -fall and len(chosen) < MAX_SET:
+        rest = [kernel for kernel in candidates if kernel not in chosen][:TRIED]
+        if not rest:
+            break
+        chosen.append(min(rest, key=lambda kernel: harm(change_by([*chosen, kernel]))))
+    for kernel in list(chosen):
+        without = [other for other in chosen if other != kernel]
+        if change_by(chosen) <= -fall and change_by(without) <= -fall:
+            chosen = without
+    change = change_by(chosen)
+    randoms = tuple(map(change_by, _random_sets(candidates, chosen, seed)))
     reached = bool(chosen) and change <= -fall
     return GreedySet(tuple(chosen), reached, fall, change, everything, randoms, len(candidates))
 
 
-def _grown(search: "_Search", candidates: Sequence[Intervention], fall: float) -> list[Intervention]:
-    """Kernels joined one by one until the answer has fallen, or none is left."""
-    chosen: list[Intervention] = []
-    while search.change(chosen) > -fall and len(chosen) < MAX_SET:
-        rest = [kernel for kernel in candidates if kernel not in chosen][:TRIED]
-        if not rest:
-            break
-        chosen.append(min(rest, key=lambda kernel: harm(search.change([*chosen, kernel]))))
-    return chosen
+def _each_set_once(
+    meter: AnswerMeter, progress: Progress | None
+) -> Callable[[Sequence[Intervention]], float]:
+    """What a set adds to the answer's log-probability, in nats, each measured once; NaN counts as gone."""
+    known: dict[frozenset[Intervention], float] = {frozenset(): 0.0}
+    expected = 1 + 3 * TRIED + RANDOM_SETS  # a set of three
 
-
-def _without_the_idle(search: "_Search", chosen: list[Intervention], fall: float) -> list[Intervention]:
-    """The set less what it can do without."""
-    for kernel in list(chosen):
-        without = [other for other in chosen if other != kernel]
-        if search.change(chosen) <= -fall and search.change(without) <= -fall:
-            chosen = without
-    return chosen
-
-
-class _Search:
-    """Changes by sets of kernels, each set measured once."""
-
-    def __init__(self, meter: AnswerMeter, progress: Progress | None) -> None:
-        self._meter, self._progress = meter, progress
-        self._known: dict[frozenset[Intervention], float] = {frozenset(): 0.0}
-        self._expected = 1 + 3 * TRIED + RANDOM_SETS  # a set of three
-
-    def change(self, plan: Sequence[Intervention]) -> float:
-        """What a set adds to the answer's log-probability, in nats; NaN counts as gone."""
+    def change(plan: Sequence[Intervention]) -> float:
         key = frozenset(plan)
-        if key not in self._known:
-            change = self._meter.log_probability(tuple(plan)) - self._meter.before
-            self._known[key] = harm(change)
-            if self._progress is not None:
-                n = len(self._known) - 1
-                self._progress(n / max(self._expected, n + RANDOM_SETS / 2))
-        return self._known[key]
+        if key not in known:
+            known[key] = harm(meter.log_probability(tuple(plan)) - meter.before)
+            if progress is not None:
+                n = len(known) - 1
+                progress(n / max(expected, n + RANDOM_SETS / 2))
+        return known[key]
+
+    return change
 
 
 def harm(change: float) -> float:
@@ -223,10 +209,8 @@ class Ablation(Printed):
     def _title(self) -> str:
         board = self.board
         plan = ", ".join(part.text() for part in board.plan) or "no intervention"
-        return (
-            f"{plan}: log p({board.answer.text!r}) {board.before:.3f} -> {board.after:.3f} nats "
-            f"({number(board.change)})"
-        )
+        change = f"{board.before:.3f} -> {board.after:.3f} nats ({number(board.change)})"
+        return f"{plan}: log p({board.answer.text!r}) {change}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """The likeliest tokens or, after a sweep, what each intervention alone changes."""
@@ -249,15 +233,14 @@ class Ablation(Printed):
             "top": [asdict(token) for token in board.top],
         }
         if self.sweep:
-            data["sweep"] = [_row_as_data(row) for row in self.sweep]
+            entries = zip(plan_as_data([row.intervention for row in self.sweep]), self.sweep, strict=True)
+            data["sweep"] = [
+                entry | {"log_probability": row.log_probability, "change": row.change}
+                for entry, row in entries
+            ]
         if self.needed is not None:
             data["needed"] = asdict(self.needed) | {"plan": plan_as_data(self.needed.plan)}
         return data
-
-
-def _row_as_data(row: SweepRow) -> dict[str, Any]:
-    (entry,) = plan_as_data([row.intervention])
-    return entry | {"log_probability": row.log_probability, "change": row.change}
 
 
 def ablate(
@@ -281,9 +264,8 @@ def ablate(
     >>> found.board.change < 0
     True
     """
-    unknown = [name for name in sweeps if name not in SWEEPS]
-    if unknown:
-        problems = [f"no sweep over {name}" for name in unknown]
+    problems = [f"no sweep over {name}" for name in sweeps if name not in SWEEPS]
+    if problems:
         raise ConfigError(problems, subject=f"Sweeps ({', '.join(SWEEPS)})")
     trace = capture(model, prompt)
     meter = AnswerMeter(trace, answer_after(trace, answer))
@@ -293,7 +275,6 @@ def ablate(
     greedy = None
     if needed:
         kernels = kernels_alone(model.config)
-        known = {row.intervention: row for row in rows}
-        alone = [known[kernel] for kernel in kernels if kernel in known]
+        alone = [row for row in rows if row.intervention in kernels]
         greedy = greedy_set(meter, alone or sweep(meter, kernels, progress), progress=progress)
     return Ablation(board, tuple(sorted(rows, key=lambda row: harm(row.change))), greedy)

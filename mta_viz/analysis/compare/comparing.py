@@ -6,7 +6,6 @@ them: `maps.py` makes those that are looked at.
 
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,19 +14,9 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans
 from mta_viz.analysis.cause.answers import TOP, Answer, AnswerMeter, answer_after, likeliest, rerun
+from mta_viz.analysis.compare import pairs as pairing
 from mta_viz.analysis.compare.maps import Agreement, Spans, agreement, asked_spans, same_vocabulary
-from mta_viz.analysis.compare.pairs import (
-    FEWEST,
-    HeadPairs,
-    KernelPair,
-    Rule,
-    kernel_pairs,
-    kinship,
-    no_pairs,
-    pairs_by_index,
-    pairs_by_needle,
-    pairs_by_similarity,
-)
+from mta_viz.analysis.compare.pairs import HeadPairs, KernelPair, Rule
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.interventions import Intervention
@@ -35,7 +24,7 @@ from mta_viz.model.plans import Plan, everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
-from mta_viz.run.tracing import Progress, Prompt, Trace, capture
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within
 from mta_viz.tables import Row as TableRow
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -190,20 +179,15 @@ class Comparison(Printed):
 
     def as_data(self) -> dict[str, Any]:
         """As JSON-ready values; log-probabilities in nats, heads as [layer, head] counted from 0."""
-        pairs, needle = self.pairs, self.needle
+        needle, pairs = self.needle, dict(vars(self.pairs))
+        pairs |= {name: pairs[name].tolist() for name in ("partner", "r", "next_r")}
         data: dict[str, Any] = {
             "compared_tokens": self.shared.n,
             "unlike_positions": list(self.shared.unlike),
             "tokens": self.shared.why or "The prompts hold the same tokens.",
             "answers": [asdict(pair) | {"difference": pair.difference} for pair in self.answers],
             "top": [asdict(token) for token in self.top],
-            "pairs": {
-                "rule": pairs.rule,
-                "why": pairs.why,
-                "partner": pairs.partner.tolist(),
-                "r": pairs.r.tolist(),
-                "next_r": pairs.next_r.tolist(),
-            },
+            "pairs": pairs,
             "kernels": [asdict(kernel) for kernel in self.kernels],
         }
         if needle is not None:
@@ -238,9 +222,9 @@ def compare(
     a = capture(model, prompt)
     if other is not None or prompt_b is not None:
         b = capture(other or model, prompt if prompt_b is None else prompt_b)
-        return compare_runs(a, b, answer=answer, pair_by=pair_by, progress=progress)
-    edited_run = rerun(a, tuple(plan) or identity_plan(model))
-    return compare_runs(a, edited_run, answer=answer, pair_by=pair_by, progress=progress)
+    else:
+        b = rerun(a, tuple(plan) or identity_plan(model))
+    return compare_runs(a, b, answer=answer, pair_by=pair_by, progress=progress)
 
 
 def identity_plan(model: HookedMTA) -> Plan:
@@ -272,24 +256,22 @@ def compare_runs(
     same_ids = same_vocabulary(a.model, b.model)
     shared = agreement(a.tokens, b.tokens, same_ids=same_ids)
     spans = asked_spans(a, b) if spans == "asked" else spans
-    part = partial(_part, progress)
-    shares = None if spans is None else (_shares(a, spans[0], part(0.0)), _shares(b, spans[1], part(0.2)))
-    pairs = _paired(a, b, shared, shares, pair_by, part(0.4))
+    steps = [progress_within(progress, start, 0.2) for start in (0.0, 0.2, 0.4, 0.6)]
+    shares = None if spans is None else (_shares(a, spans[0], steps[0]), _shares(b, spans[1], steps[1]))
+    pairs = _paired(a, b, shared, shares, pair_by, steps[2])
     needle = None
     if spans is not None and shares is not None:
-        needle = NeedleShares(spans, *shares, shares[0] - _of_partners(shares[1], pairs))
-    kernels = kernel_pairs(a.model, b.model, pairs, part(0.6))
+        layers, heads = np.moveaxis(pairs.partner, -1, 0)
+        beside = np.where(layers < 0, np.nan, shares[1][layers, heads])
+        needle = NeedleShares(spans, *shares, shares[0] - beside)
+    kernels = pairing.kernel_pairs(a.model, b.model, pairs, steps[3])
     answers = answer_pairs(a, b, answer, same_ids=same_ids)
-    part(0.8)(1.0)
+    if progress is not None:
+        progress(1.0)
     return Comparison(shared, same_ids, pairs, answers, top_pairs(a, b, same_ids=same_ids), needle, kernels)
 
 
-def _part(progress: Progress | None, start: float) -> Progress:
-    """Progress of one of five steps, as part of the whole."""
-    return lambda share: None if progress is None else progress(start + 0.2 * share)
-
-
-def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
+def _shares(run: Trace, span: Span, progress: Progress | None) -> Heads:
     parts = Parts(span, (span,), len(run.tokens) - 1)
     return find(run, parts, progress=progress).share(Stage.PATTERN).double().numpy()
 
@@ -300,38 +282,26 @@ def _paired(
     shared: Agreement,
     shares: tuple[Heads, Heads] | None,
     pair_by: Rule | None,
-    progress: Progress,
+    progress: Progress | None,
 ) -> HeadPairs:
-    kin = kinship(a.model, b.model)
+    kin = pairing.kinship(a.model, b.model)
     n_tokens = shared.unlike[0] if shared.unlike else shared.n
     size = a.model.config.n_layers, a.model.config.n_heads
-    rule = pair_by or _rule(kin.related, n_tokens, shares is not None)
+    rule = pair_by
+    if rule is None:  # the best that can be told
+        last: Rule | None = None if shares is None else "needle"
+        rule = "index" if kin.related else "similarity" if n_tokens >= pairing.FEWEST else last
     if rule is None:
-        return no_pairs(*size, n_tokens, kin)
+        return pairing.no_pairs(*size, n_tokens, kin)
     if rule == "index" and not kin.related:
         raise PromptError(f"heads cannot be paired by index: {kin.why}")
     if rule == "index":
-        return pairs_by_index(*size, kin)
+        return pairing.pairs_by_index(*size, kin)
     if rule == "similarity":
-        return pairs_by_similarity(a, b, n_tokens, kin, progress)
+        return pairing.pairs_by_similarity(a, b, n_tokens, kin, progress)
     if shares is None:
         raise PromptError("heads cannot be paired by the needle: a prompt asks for none")
-    return pairs_by_needle(*shares, kin)
-
-
-def _rule(related: bool, n_tokens: int, has_needle: bool) -> Rule | None:
-    """How heads are paired where nobody says; None where nothing tells."""
-    if related:
-        return "index"
-    if n_tokens >= FEWEST:
-        return "similarity"
-    return "needle" if has_needle else None
-
-
-def _of_partners(shares: Heads, pairs: HeadPairs) -> Heads:
-    """B's value at each of A's heads, NaN where it has no partner."""
-    layers, heads = pairs.partner[..., 0], pairs.partner[..., 1]
-    return np.where(layers < 0, np.nan, shares[layers, heads])
+    return pairing.pairs_by_needle(*shares, kin)
 
 
 def other_question(tokens: Tokens, tokenizer: Tokenizer | None) -> str:

@@ -36,11 +36,6 @@ class Agreement:
         """Whether both prompts are the same."""
         return not self.why
 
-    @property
-    def n_like(self) -> int:
-        """Positions with equal tokens among those compared."""
-        return self.n - len(self.unlike)
-
 
 def agreement(a: Tokens, b: Tokens, *, same_ids: bool) -> Agreement:
     """Equally long prompts that differ in under half of their tokens are compared position by position.

@@ -6,7 +6,7 @@ compared only by index: other pairs have other sources.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,18 +14,10 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from mta_viz.analysis.attention.patterns import layer_thumbnails
-from mta_viz.analysis.kernels.kernels import (
-    KEY_QUERY,
-    MIXING,
-    LayerKernelSet,
-    MixPlace,
-    Offsets,
-    Place,
-    layer_kernels,
-)
+from mta_viz.analysis.kernels import kernels as checkpoint_kernels
+from mta_viz.analysis.kernels.kernels import LayerKernelSet, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.mixing import best_match
 from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.checkpoint import door
@@ -33,7 +25,7 @@ from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.errors import FileError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Progress, Trace
+from mta_viz.run.tracing import Progress, Trace, progress_within
 
 CLOSE = 0.9  # cosine of the embeddings above which one model is taken to come from the other
 ROWS = 4096  # of the embeddings, at a time
@@ -85,7 +77,9 @@ def _recorded(a: HookedMTA, b: HookedMTA) -> str:
         return ""
     path_a, path_b = a.source.path, b.source.path
     first, second = step_folder(path_a), step_folder(path_b)
-    if first.parent == second.parent and all(map(_is_step, (first, second))):
+    # Folders named 0 and 1 elsewhere than where training writes its steps may be anything.
+    steps = first.parent.name == STEPS and all(_STEP_NAME.fullmatch(step.name) for step in (first, second))
+    if steps and first.parent == second.parent:
         return "both are steps of one training run"
     if _names(path_b, path_a):
         return "B's params.json names A as the checkpoint it started from"
@@ -104,28 +98,20 @@ def step_folder(path: Path) -> Path:
     return path.parent if path.name == "consolidated" else path
 
 
-def _is_step(folder: Path) -> bool:
-    """As training writes them; folders named 0 and 1 elsewhere may be anything."""
-    return folder.parent.name == STEPS and _STEP_NAME.fullmatch(folder.name) is not None
-
-
 def _names(child: Path, parent: Path) -> bool:
     """Whether the child's params.json names the parent's folder, or one that holds it."""
     try:
         named = door.read_json(child / PARAMS)["checkpoint"]["init_ckpt_path"]
-    except (FileError, KeyError, TypeError):
-        return False
-    if not isinstance(named, str) or not named.strip():
-        return False
-    try:
+        if not isinstance(named, str) or not named.strip():
+            return False
         wanted, place = (child / named).resolve(), parent.resolve()
-    except (OSError, ValueError):
+    except (FileError, KeyError, TypeError, OSError, ValueError):
         return False
     return place == wanted or (place.parent == wanted and place.name == "consolidated")
 
 
 Rule = Literal["index", "similarity", "needle"]
-Likeness = Float[np.ndarray, "head other"]
+
 CELLS = 64  # a side of the maps that are compared: longer prompts are pooled
 FEWEST = 8  # tokens in common below which maps say nothing of likeness
 CLEAR_R, CLEAR_LEAD = 0.7, 0.1
@@ -193,29 +179,20 @@ def pairs_by_similarity(
             f"the prompts have {n_tokens} tokens in common at their start; to pair heads by their maps takes "
             f"{FEWEST}. Compare on a longer prompt that both tokenizers write alike"
         )
-    count = a.model.config.n_layers + b.model.config.n_layers
-    done = iter(range(1, count + 1))
-
-    def layer_done() -> None:
-        if progress is not None:
-            progress(next(done) / count)
-
-    r = _features(a, n_tokens, layer_done) @ _features(b, n_tokens, layer_done).T
-    return _similar(r, a, b, kin)
-
-
-def _similar(r: Likeness, a: Trace, b: Trace, kin: Kinship) -> HeadPairs:
-    shape, n_heads = (a.model.config.n_layers, a.model.config.n_heads), b.model.config.n_heads
-    match = best_match(r)
-    rows = np.arange(len(r))
-    own = np.where(match >= 0, r[rows, match], np.nan)
+    first = a.model.config.n_layers / (a.model.config.n_layers + b.model.config.n_layers)
+    r: Float[np.ndarray, "head other"] = (
+        _features(a, n_tokens, progress_within(progress, 0.0, first))
+        @ _features(b, n_tokens, progress_within(progress, first, 1 - first)).T
+    )
+    shape, match = (a.model.config.n_layers, a.model.config.n_heads), best_match(r)
+    own = np.where(match >= 0, r[np.arange(len(r)), match], np.nan)
     others = np.where(np.arange(r.shape[1]) == match[:, None], -np.inf, r).max(1)
     others = np.where(np.isfinite(others), others, np.nan)
     why = (
         f"Heads paired by map similarity on this prompt (median r = {np.nanmedian(own):.2f}); {kin.why}, "
         "so equal indices mean nothing."
     )
-    places = _places(match, n_heads).reshape(*shape, 2)
+    places = _places(match, b.model.config.n_heads).reshape(*shape, 2)
     return HeadPairs("similarity", why, places, own.reshape(shape), others.reshape(shape))
 
 
@@ -240,15 +217,16 @@ def _places(match: Int[np.ndarray, " head"], n_heads: int) -> Int[np.ndarray, "h
     return np.where(match[:, None] < 0, -1, np.stack(np.divmod(match, n_heads), -1))
 
 
-def _features(trace: Trace, n_tokens: int, layer_done: Callable[[], None]) -> Float[np.ndarray, "head cell"]:
+def _features(trace: Trace, n_tokens: int, progress: Progress | None) -> Float[np.ndarray, "head cell"]:
     """Every head's causal cells, pooled, less their mean and of length 1: products are correlations.
 
     Without the first column, which holds the first token: most heads attend to it, whatever they do.
     """
-    layers = []
-    for layer in range(trace.model.config.n_layers):
+    layers, n_layers = [], trace.model.config.n_layers
+    for layer in range(n_layers):
         layers.append(layer_thumbnails(trace, layer, Stage.PATTERN, CELLS, n_tokens=n_tokens).values[0])
-        layer_done()
+        if progress is not None:
+            progress((layer + 1) / n_layers)
     maps = torch.cat(layers).double()
     used = torch.ones(maps.shape[1:], dtype=torch.bool).tril()
     used[:, 0] = False
@@ -291,7 +269,7 @@ def kernel_pairs(
     """
     if same_weights(a, b) and a.plan == b.plan:
         return ()
-    shapes = _shapes(a, progress, 0.5), _shapes(b, progress, 1.0)
+    shapes_a, shapes_b = _shapes(a, progress, 0.5), _shapes(b, progress, 1.0)
     sets = [[_kernels(model, at) for at in range(model.config.n_layers)] for model in (a, b)]
     kernels = []
     for layer, head in np.ndindex(pairs.partner.shape[:2]):
@@ -300,11 +278,9 @@ def kernel_pairs(
             here, there = sets[0][layer], sets[1][other[0]]
             measured = (*_key_query(here, there, head, other[1]), *_mixing(here, there, head, pairs))
             for where, distances in measured:
-                names = (
-                    shape.get((*place, where), NO_KERNEL)
-                    for shape, place in zip(shapes, ((layer, head), other), strict=True)
-                )
-                kernels.append(KernelPair(layer, head, where, *other, *distances, *names))
+                shape_a = shapes_a.get((layer, head, where), NO_KERNEL)
+                shape_b = shapes_b.get((*other, where), NO_KERNEL)
+                kernels.append(KernelPair(layer, head, where, *other, *distances, shape_a, shape_b))
     return tuple(kernels)
 
 
@@ -328,13 +304,13 @@ def _shapes(model: HookedMTA, progress: Progress | None, share: float) -> Mappin
 
 
 def _kernels(model: HookedMTA, layer: int) -> LayerKernelSet:
-    return layer_kernels(model.state_dict(), model.config, layer)
+    return checkpoint_kernels.layer_kernels(model.state_dict(), model.config, layer)
 
 
 def _key_query(
     here: LayerKernelSet, there: LayerKernelSet, head: int, other: int
 ) -> Iterator[tuple[Place, tuple[float, float, float]]]:
-    for where in KEY_QUERY:
+    for where in checkpoint_kernels.KEY_QUERY:
         if here.taps(where) is not None or there.taps(where) is not None:
             first, second, offsets = _laid_over(_taps(here, head, where), _taps(there, other, where))
             identity = np.zeros_like(first)
@@ -348,24 +324,20 @@ def _mixing(
     if pairs.rule != "index":
         return
     size = pairs.partner.shape[1]
-    for where in MIXING:
-        matrices = [kernels.mixing(where) for kernels in (here, there)]
+    for where in checkpoint_kernels.MIXING:
+        matrices, identity = [kernels.mixing(where) for kernels in (here, there)], np.eye(size)[head]
         if any(matrix is not None for matrix in matrices):
-            first, second = (_mixing_row(matrix, head, size) for matrix in matrices)
-            yield where, _distances(first, second, np.eye(size)[head])
+            first, second = (
+                identity if matrix is None else torch.block_diag(*matrix.double())[head].numpy()
+                for matrix in matrices
+            )
+            yield where, _distances(first, second, identity)
 
 
 def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[float, float, float]:
     """From each other, and of each from the identity."""
     apart, off_a, off_b = (float(np.linalg.norm(gap)) for gap in (a - b, a - identity, b - identity))
     return apart, off_a, off_b
-
-
-def _mixing_row(mixing: Tensor | None, head: int, size: int) -> np.ndarray:
-    """A target's weights over all heads."""
-    if mixing is None:
-        return np.eye(size)[head]
-    return torch.block_diag(*mixing.double())[head].numpy()
 
 
 def _taps(kernels: LayerKernelSet, head: int, where: Place) -> tuple[Taps, Offsets]:

@@ -6,7 +6,7 @@ shipped rates at which names and probes err, as measured by `benchmarks.shape_ra
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -48,21 +48,19 @@ class MeasuredRates:
 
     def text(self) -> str:
         """The file's contents: a line a rate."""
-        blocks = [f'"{name}": {_lines(rows)}' for name, rows in vars(self).items()]
-        return "{\n" + ",\n".join(blocks) + "\n}\n"
-
-
-def _lines(rows: Sequence[MeasuredRate]) -> str:
-    return "[\n" + ",\n".join(f"  {json.dumps(asdict(row))}" for row in rows) + "\n]"
+        lines = {
+            name: ",\n".join(f"  {json.dumps(asdict(row))}" for row in rows)
+            for name, rows in vars(self).items()
+        }
+        return "{\n" + ",\n".join(f'"{name}": [\n{rates}\n]' for name, rates in lines.items()) + "\n}\n"
 
 
 @cache
 def measured_rates() -> MeasuredRates:
     """The shipped rates."""
     stored = json.loads((files(__package__) / FILE).read_text(encoding="utf-8"))
-    return MeasuredRates(
-        **{name: tuple(MeasuredRate(**row) for row in rows) for name, rows in stored.items()}
-    )
+    rates = {name: tuple(MeasuredRate(**row) for row in rows) for name, rows in stored.items()}
+    return MeasuredRates(**rates)
 
 
 Documented = Callable[..., Any]
@@ -111,23 +109,15 @@ _EDGES: dict[str, Documented] = {
     "dominant_share": measures.dominant_tap,
 }
 _HEADS: dict[str, Documented] = {
-    "scaled_identity": mixing.scaled_identity,
-    "mean_diagonal": mixing.mean_diagonal,
-    "off_diagonal_ratio": mixing.off_diagonal_ratio,
-    "permutation": mixing.permutation_match,
-    "subtracted_fraction": mixing.subtracted_fraction,
-    "contrast": mixing.contrast,
-    "common_mode": mixing.common_mode,
-    "energy_off_identity": mixing.energy_off_own,
-    "angle": mixing.pair_angle,
-    "name of a row": mixing.row_name,
+    **{"scaled_identity": mixing.scaled_identity, "mean_diagonal": mixing.mean_diagonal},
+    **{"off_diagonal_ratio": mixing.off_diagonal_ratio, "permutation": mixing.permutation_match},
+    **{"subtracted_fraction": mixing.subtracted_fraction, "contrast": mixing.contrast},
+    **{"common_mode": mixing.common_mode, "energy_off_identity": mixing.energy_off_own},
+    **{"angle": mixing.pair_angle, "name of a row": mixing.row_name},
 }
 _CHANCE: dict[str, Documented] = {
-    "size": naming.size_threshold,
-    "p": naming.permutation_p,
-    "coherent": measures.coherent,
-    "dominant": naming.dominant_threshold,
-    "expected by chance": table.ShapeCounts,
+    **{"size": naming.size_threshold, "p": naming.permutation_p, "coherent": measures.coherent},
+    **{"dominant": naming.dominant_threshold, "expected by chance": table.ShapeCounts},
     "probe": probes.run_probe,
 }
 
@@ -159,8 +149,8 @@ def _templates() -> tuple[tuple[str, str], ...]:
     """The list in the library's docstring, a line a template, and which kernels have no room for one."""
     lines = (inspect.getdoc(measures.library) or "").splitlines()
     drawn = (line.removeprefix("- ").split(" ", 1) for line in lines if line.startswith("- "))
-    room = ("too small for a shape", _doc(measures.cannot_show))
-    return (*((name.rstrip(":"), text) for name, text in drawn), room)
+    named = ((name.rstrip(":"), text) for name, text in drawn)
+    return (*named, ("too small for a shape", _doc(measures.cannot_show)))
 
 
 def _doc(documented: Any) -> str:

@@ -4,9 +4,10 @@ Owns which tap reads which query and key, which layers have kernels, and what is
 Layers and heads count from 0 in results and messages.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import chain
+from typing import Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -16,25 +17,22 @@ from torch import Tensor
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.stages import Stage
-from mta_viz.tables import Row, Table
+from mta_viz.tables import Table
 
 Place = Literal["pre", "post"]
 MixPlace = Literal["head_pre", "head_post"]
+Where = Place | MixPlace
+P = TypeVar("P", bound=Where)
 KEY_QUERY: tuple[Place, ...] = ("pre", "post")
 MIXING: tuple[MixPlace, ...] = ("head_pre", "head_post")
-WHERE: dict[Place | MixPlace, str] = {
+WHERE: dict[Where, str] = {
     "pre": "before the softmax",
     "head_pre": "before the softmax",
     "post": "after the softmax",
     "head_post": "after the softmax",
 }
-SHORT: dict[Place | MixPlace, str] = {
-    "pre": "pre",
-    "post": "post",
-    "head_pre": "mix pre",
-    "head_post": "mix post",
-}
-MADE_BY: dict[Place | MixPlace, Stage] = {
+SHORT: dict[Where, str] = {"pre": "pre", "post": "post", "head_pre": "mix pre", "head_post": "mix post"}
+MADE_BY: dict[Where, Stage] = {
     "pre": Stage.KQ,
     "head_pre": Stage.MIX,
     "post": Stage.SOFTMAX_KQ,
@@ -49,7 +47,7 @@ class KernelId:
 
     layer: int
     head: int
-    where: Place | MixPlace
+    where: Where
 
     def name(self, numbering: int = 0) -> str:
         """`L2 H1 pre`, counted from `numbering`."""
@@ -106,28 +104,35 @@ class LayerKernelSet:
         """The head mixing before (`head_pre`) or after (`head_post`) the softmax."""
         return self.head_pre if where == "head_pre" else self.head_post
 
+    def key_query(self) -> Iterator[tuple[Place, Float[Tensor, "head c_q c_k"], Offsets]]:
+        """The key-query kernels the layer has, with their place and offsets."""
+        for place in KEY_QUERY:
+            taps, offsets = self.taps(place), self.offsets(place)
+            if taps is not None and offsets is not None:
+                yield place, taps, offsets
+
+    def groups(self) -> Iterator[tuple[MixPlace, int, Float[Tensor, "target source"]]]:
+        """The head mixing the layer has, a group at a time: its place, the group's number, its matrix."""
+        for place in MIXING:
+            mixing = self.mixing(place)
+            if mixing is not None:
+                yield from ((place, group, matrix) for group, matrix in enumerate(mixing))
+
     def table(self) -> Table:
         """All kernels of the layer: a row a tap (offsets) and a row a mixing weight (target, source)."""
         columns = ("kind", "head", "query_offset", "key_offset", "target_head", "source_head", "value")
-        rows = [row for place in KEY_QUERY for row in self._tap_rows(place)]
-        return Table.of(columns, [*rows, *(row for place in MIXING for row in self._mixing_rows(place))])
-
-    def _tap_rows(self, place: Place) -> Iterator[Row]:
-        taps, offsets = self.taps(place), self.offsets(place)
-        if taps is None or offsets is None:
-            return
-        for head, kernel in enumerate(taps.numpy()):
-            for query, key, value in offsets.rows(kernel):
-                yield (place, head, query, key, None, None, value)
-
-    def _mixing_rows(self, place: MixPlace) -> Iterator[Row]:
-        mixing = self.mixing(place)
-        if mixing is None:
-            return
-        size = mixing.shape[1]
-        for (group, target, source), value in np.ndenumerate(mixing.numpy()):
-            heads = (group * size + target, group * size + source)
-            yield (place, None, None, None, *heads, float(value))
+        taps = (
+            (place, head, query, key, None, None, value)
+            for place, kernels, offsets in self.key_query()
+            for head, kernel in enumerate(kernels.numpy())
+            for query, key, value in offsets.rows(kernel)
+        )
+        weights = (
+            (place, *[None] * 3, group * len(matrix) + target, group * len(matrix) + source, float(value))
+            for place, group, matrix in self.groups()
+            for (target, source), value in np.ndenumerate(matrix.numpy())
+        )
+        return Table.of(columns, chain(taps, weights))
 
 
 def layer_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int) -> LayerKernelSet:
@@ -138,14 +143,8 @@ def layer_kernels(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: 
         return None if tensor is None else tensor.detach().float().cpu()
 
     pre, post = read("kernel_pre"), read("kernel_post")
-    return LayerKernelSet(
-        pre,
-        post,
-        read("head_pre"),
-        read("head_post"),
-        None if pre is None else kernel_offsets(config, pre.shape[-2], pre.shape[-1]),
-        None if post is None else kernel_offsets(config, post.shape[-2], post.shape[-1]),
-    )
+    offsets = (None if taps is None else kernel_offsets(config, *taps.shape[-2:]) for taps in (pre, post))
+    return LayerKernelSet(pre, post, read("head_pre"), read("head_post"), *offsets)
 
 
 def kernel_offsets(config: ModelConfig, query_size: int, key_size: int) -> Offsets:
@@ -193,28 +192,29 @@ def layer_picture(
     return LayerPicture(layer, where, taps.numpy(), offsets)
 
 
-def layers_having(config: ModelConfig, where: Place | MixPlace) -> tuple[int, ...]:
+def layers_having(config: ModelConfig, where: Where) -> tuple[int, ...]:
     """Layers with a kernel at that place."""
     return tuple(at for at in range(config.n_layers) if getattr(config.kernels(at), where))
 
 
 def kernel_places(config: ModelConfig) -> tuple[Place, ...]:
     """Where the model has key-query kernels. Raises MtaVizError where it has none."""
-    places = tuple(place for place in KEY_QUERY if layers_having(config, place))
-    if not places:
-        raise MtaVizError(f"{_nothing(config)} no key-query kernels. This figure needs a model that has some")
-    return places
+    return _places(config, KEY_QUERY, "key-query kernels. This figure needs a model that has some")
 
 
 def mixing_places(config: ModelConfig) -> tuple[MixPlace, ...]:
     """Where the model mixes heads. Raises MtaVizError where it does not."""
-    places = tuple(place for place in MIXING if layers_having(config, place))
+    return _places(config, MIXING, "head mixing. This figure needs a model that mixes heads")
+
+
+def _places(config: ModelConfig, every: Sequence[P], lack: str) -> tuple[P, ...]:
+    places = tuple(place for place in every if layers_having(config, place))
     if not places:
-        raise MtaVizError(f"{_nothing(config)} no head mixing. This figure needs a model that mixes heads")
+        raise MtaVizError(f"{_nothing(config)} no {lack}")
     return places
 
 
-def check_layer(config: ModelConfig, layer: int, where: Place | MixPlace) -> None:
+def check_layer(config: ModelConfig, layer: int, where: Where) -> None:
     """Raises MtaVizError unless the layer has a kernel at that place, naming those that have."""
     if not 0 <= layer < config.n_layers:
         raise MtaVizError(f"there is no layer {layer}; the model has layers 0 to {config.n_layers - 1}")
@@ -222,7 +222,7 @@ def check_layer(config: ModelConfig, layer: int, where: Place | MixPlace) -> Non
         raise MtaVizError(lacking(config, where, layer))
 
 
-def lacking(config: ModelConfig, where: Place | MixPlace, layer: int | None = None) -> str:
+def lacking(config: ModelConfig, where: Where, layer: int | None = None) -> str:
     """What a layer, or the model, does not have, and what it has."""
     kind = "key-query kernel" if where in KEY_QUERY else "head mixing"
     having = layers_having(config, where)

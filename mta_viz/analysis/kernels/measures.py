@@ -162,19 +162,12 @@ def ratio(above: Array | float, below: Array | float) -> Array:
 
 
 MEASURES: dict[str, Callable[[Kernels, Offsets], PerKernel]] = {
-    "own_tap": own_tap,
-    "identity_cosine": identity_cosine,
-    "energy_off_identity": energy_off_identity,
-    "distance_from_identity": distance_from_identity,
-    "sum_of_taps": sum_of_taps,
-    "dc_cosine": dc_cosine,
-    "effective_rank": effective_rank,
-    "query_centroid": query_centroid,
-    "key_centroid": key_centroid,
-    "key_symmetry": key_symmetry,
-    "smoothing_index": smoothing_index,
-    "sequence_gain": sequence_gain,
-    "priming_gain": priming_gain,
+    measure.__name__: measure
+    for measure in (
+        *(own_tap, identity_cosine, energy_off_identity, distance_from_identity, sum_of_taps, dc_cosine),
+        *(effective_rank, query_centroid, key_centroid, key_symmetry, smoothing_index),
+        *(sequence_gain, priming_gain),
+    )
 }
 
 NAMES = ("diagonal", "induction", "anti-diagonal", "priming", "smoothing")
@@ -222,13 +215,12 @@ def library(offsets: Offsets) -> tuple[Template, ...]:
         ("smoothing", (lag <= 2) & (near <= 1)),
         ("smoothing", (lag >= 0) & (near <= 2)),
     )
-    kept: list[Template] = []
+    kept: dict[bytes, Template] = {}
     for name, drawing in drawn:
         taps = drawing & ~own
-        known = any(np.array_equal(taps, template.taps) for template in kept)
-        if FEWEST_TAPS <= taps.sum() < own.size - 1 and not known:
-            kept.append(Template(name, taps))
-    return tuple(kept)
+        if FEWEST_TAPS <= taps.sum() < own.size - 1:
+            kept.setdefault(taps.tobytes(), Template(name, taps))
+    return tuple(kept.values())
 
 
 def cannot_show(offsets: Offsets) -> tuple[str, ...]:
@@ -238,11 +230,8 @@ def cannot_show(offsets: Offsets) -> tuple[str, ...]:
     taps hits them too often by chance.
     """
     free = len(offsets.query) * len(offsets.key) - 1
-    shown = {
-        template.name
-        for template in library(offsets)
-        if comb(free, int(template.taps.sum())) >= 1 / LARGEST_P
-    }
+    places = ((drawn.name, comb(free, int(drawn.taps.sum()))) for drawn in library(offsets))
+    shown = {name for name, count in places if count >= 1 / LARGEST_P}
     return tuple(name for name in NAMES if name not in shown)
 
 
@@ -279,11 +268,10 @@ def coherent(kernels: Kernels, offsets: Offsets) -> Bool[Array, "kernel template
     answers = np.zeros((len(kernels), len(library(offsets))), bool)
     for index, template in enumerate(library(offsets)):
         along = kernels[:, template.taps]
-        same = (np.sign(along) == np.sign(along.sum(-1, keepdims=True))) & (along != 0)
         energy = np.square(along)
-        answers[:, index] = (same.mean(-1) >= SAME_SIGN - 1e-9) & (
-            energy.max(-1) <= LARGEST_TAP * energy.sum(-1)
-        )
+        same = (np.sign(along) == np.sign(along.sum(-1, keepdims=True))) & (along != 0)
+        spread = energy.max(-1) <= LARGEST_TAP * energy.sum(-1)
+        answers[:, index] = (same.mean(-1) >= SAME_SIGN - 1e-9) & spread
     return answers
 
 
@@ -320,24 +308,18 @@ def edge_indices(kernels: Kernels, offsets: Offsets) -> Float[Array, "2 kernel"]
     answers = np.stack([profile[:, key >= 0].sum(-1), profile.sum(-1), profile[:, key <= 0].sum(-1)])
     largest = np.take_along_axis(answers, np.abs(answers).argmax(0)[None], 0)
     first, middle, last = np.maximum(answers * np.sign(largest), 0)
-    soft = SOFTENING * np.abs(profile).sum(-1)
-
-    def index(edge: PerKernel) -> PerKernel:
-        below = edge + middle + soft
-        return (edge - middle) / np.where(below > 0, below, 1)
-
-    return np.stack([index(first), index(last)])
+    edges = np.stack([first, last])
+    below = edges + middle + SOFTENING * np.abs(profile).sum(-1)
+    return (edges - middle) / np.where(below > 0, below, 1)
 
 
 def weight_beside(kernels: Kernels, offsets: Offsets) -> Bool[Array, "2 kernel"]:
     """Whether half of the weight |w_d| before (after) the own key lies within 2 keys of it."""
     profile, key = np.abs(kernels.sum(-2)), np.array(offsets.key)
-    sides = []
-    for side in (key < 0, key > 0):
-        whole = profile[:, side].sum(-1)
-        near = profile[:, side & (np.abs(key) <= NEAR_KEYS)].sum(-1)
-        sides.append((whole > 0) & (near >= SIDE_SHARE * whole))
-    return np.stack(sides)
+    sides = (key < 0, key > 0)
+    whole = np.stack([profile[:, side].sum(-1) for side in sides])
+    near = np.stack([profile[:, side & (np.abs(key) <= NEAR_KEYS)].sum(-1) for side in sides])
+    return (whole > 0) & (near >= SIDE_SHARE * whole)
 
 
 def dominant_tap(kernels: Kernels, offsets: Offsets) -> tuple[PerKernel, Int[Array, " kernel"]]:
@@ -359,12 +341,10 @@ def round_to_template(taps: Float[Array, "c_q c_k"], offsets: Offsets) -> tuple[
     """
     kernel = np.asarray(taps, float)[None]
     scores = template_scores(kernel, offsets)[0]
-    if not scores.size or not np.abs(scores).max() > 0:
-        why = (
-            f"a {size_words(*kernel.shape[1:])} kernel has no room for any template"
-            if not scores.size
-            else "the kernel has no tap besides its own, so no template is nearest"
-        )
+    if not np.abs(scores).max(initial=0) > 0:
+        why = "the kernel has no tap besides its own, so no template is nearest"
+        if not scores.size:
+            why = f"a {size_words(*kernel.shape[1:])} kernel has no room for any template"
         raise ConfigError([why], subject="Rounding to a template")
     best = int(np.abs(scores).argmax())
     rest, unit = without_own_tap(kernel, offsets).ravel(), unit_templates(offsets)[best]

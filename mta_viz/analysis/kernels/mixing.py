@@ -1,6 +1,6 @@
 """What a head-mixing matrix does: W[target, source] of a group of n heads, numpy float64; and over layers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,20 +9,13 @@ from jaxtyping import Float, Int
 from numpy import ndarray as Array
 from torch import Tensor
 
-from mta_viz.analysis.kernels.kernels import (
-    KEY_QUERY,
-    NEAR_IDENTITY,
-    MixPlace,
-    check_layer,
-    layer_kernels,
-    layers_having,
-    mixing_places,
-)
+from mta_viz.analysis.kernels import kernels
+from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, MixPlace, layer_kernels
 from mta_viz.analysis.kernels.measures import ratio
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, SEED, SIMULATED
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
-from mta_viz.tables import Row, Table
+from mta_viz.tables import Table
 
 
 def best_match(gain: Float[Array, "row column"]) -> Int[Array, " row"]:
@@ -100,8 +93,7 @@ def subtracted_fraction(mixing: Mixing) -> Mixing:
 
     Comparable with lambda of the Differential Transformer. NaN where W[t, t] = 0.
     """
-    own = np.diag(mixing)[:, None]
-    return np.where(own == 0, np.nan, -mixing / np.where(own == 0, 1, own))
+    return ratio(-mixing, np.diag(mixing)[:, None])
 
 
 def contrast(mixing: Mixing) -> tuple[PerTarget, Int[Array, " target"]]:
@@ -109,23 +101,18 @@ def contrast(mixing: Mixing) -> tuple[PerTarget, Int[Array, " target"]]:
     off = mixing * (1 - np.eye(len(mixing)))
     length = np.linalg.norm(off, axis=-1)
     opposed = -np.sign(np.diag(mixing))[:, None] * off
-    opposed[np.arange(len(mixing)), np.arange(len(mixing))] = -np.inf
-    source, some = opposed.argmax(-1), length > 0
-    score = np.where(some, opposed.max(-1), np.nan) / np.where(some, length, 1)
-    return score, np.where(some, source, -1)
+    np.fill_diagonal(opposed, -np.inf)
+    return ratio(opposed.max(-1), length), np.where(length > 0, opposed.argmax(-1), -1)
 
 
 def common_mode(mixing: Mixing) -> PerTarget:
     """CM_t = (sum_u W_tu)^2 / (n ||W_t||^2): 1 averages, 1/n identity, 0 cancels what all heads share."""
-    energy = len(mixing) * np.square(mixing).sum(-1)
-    return np.where(energy > 0, np.square(mixing.sum(-1)) / np.where(energy > 0, energy, 1), np.nan)
+    return ratio(np.square(mixing.sum(-1)), len(mixing) * np.square(mixing).sum(-1))
 
 
 def energy_off_own(mixing: Mixing) -> PerTarget:
     """Share of a row's energy that comes from other heads, 0..1."""
-    energy = np.square(mixing).sum(-1)
-    share = 1 - np.square(np.diag(mixing)) / np.where(energy > 0, energy, 1)
-    return np.where(energy > 0, np.clip(share, 0, 1), np.nan)
+    return np.clip(1 - ratio(np.square(np.diag(mixing)), np.square(mixing).sum(-1)), 0, 1)
 
 
 def pair_angle(mixing: Mixing) -> PerTarget:
@@ -178,12 +165,13 @@ def name_head_rows(mixing: Mixing) -> tuple[HeadShape, ...]:
     }
     shapes = []
     for target in range(len(clean)):
-        scores = {**group, **{name: float(values[target]) for name, values in rows.items()}}
-        if not np.isfinite(mixing).all():
-            shape, source_of, scores = NOT_FINITE, -1, dict.fromkeys(scores, np.nan)
+        scores = group | {name: float(values[target]) for name, values in rows.items()}
+        if np.isfinite(mixing).all():
+            shape = row_name(clean, target, int(match[target]), scores)
+            shapes.append(HeadShape(target, int(source[target]), shape, _verdict(shape, scores), scores))
         else:
-            shape, source_of = row_name(clean, target, int(match[target]), scores), int(source[target])
-        shapes.append(HeadShape(target, source_of, shape, _verdict(shape, scores), scores))
+            nothing = dict.fromkeys(scores, np.nan)
+            shapes.append(HeadShape(target, -1, NOT_FINITE, NOT_FINITE, nothing))
     return tuple(shapes)
 
 
@@ -197,10 +185,8 @@ def row_name(mixing: Mixing, target: int, matched: int, scores: dict[str, float]
     if size < FEWEST_HEADS:
         near = (name for angle, name in PAIR_ANGLES if abs(scores["angle"] - angle) <= ANGLE_WIDTH)
         return next(near, NONE)
-    if (
-        matched != target
-        and mixing[target, matched] ** 2 >= (1 - NEAR_IDENTITY) * np.square(mixing[target]).sum()
-    ):
+    most = (1 - NEAR_IDENTITY) * np.square(mixing[target]).sum()
+    if matched != target and mixing[target, matched] ** 2 >= most:
         return "permutation"
     if scores["contrast"] >= random_contrast(size) and scores["subtracted_fraction"] >= SMALLEST_SUBTRACTION:
         return "contrast"
@@ -209,12 +195,10 @@ def row_name(mixing: Mixing, target: int, matched: int, scores: dict[str, float]
 
 def _verdict(shape: str, scores: dict[str, float]) -> str:
     """One line; `{source}` is filled in by whoever knows how heads are counted."""
-    text = shape
     if shape == "contrast":
-        text += f": itself minus {scores['subtracted_fraction']:.2f} x head {{source}}"
-    if np.isfinite(scores["angle"]) and shape not in (ALL_ZERO, NOT_FINITE):
-        text += f", angle {scores['angle']:+.0f} degrees"
-    return text
+        shape += f": itself minus {scores['subtracted_fraction']:.2f} x head {{source}}"
+    has_angle = bool(np.isfinite(scores["angle"])) and shape != ALL_ZERO
+    return shape + f", angle {scores['angle']:+.0f} degrees" * has_angle
 
 
 @dataclass(frozen=True)
@@ -262,16 +246,6 @@ class MixingMeans:
         """The same of the means with their signs."""
         return ratio(self.off_diagonal, self.diagonal)
 
-    def rows(self, key_query: Sequence[bool]) -> Iterator[Row]:
-        """A row a layer, as `MixingByLayer.table` has them."""
-        columns = (
-            *(self.diagonal_size, self.diagonal, self.off_diagonal_size, self.off_diagonal),
-            *(self.ratio, self.signed_ratio),
-        )
-        for layer, marked in enumerate(key_query):
-            numbers = (float(column[layer]) for column in columns)
-            yield (self.where, layer, int(marked), *numbers, self.n_bad[layer])
-
 
 @dataclass(frozen=True)
 class MixingByLayer:
@@ -286,7 +260,13 @@ class MixingByLayer:
             *("where", "layer", "key_query_kernels", "mean_abs_diagonal", "mean_diagonal"),
             *("mean_abs_off_diagonal", "mean_off_diagonal", "ratio_of_abs", "ratio_of_signed", "nan_weights"),
         )
-        rows = (row for means in self.places for row in means.rows(self.key_query))
+        rows = []
+        for means in self.places:
+            own, off = (means.diagonal_size, means.diagonal), (means.off_diagonal_size, means.off_diagonal)
+            numbers = [column.tolist() for column in (*own, *off, means.ratio, means.signed_ratio)]
+            marked = map(int, self.key_query)
+            for layer, facts in enumerate(zip(marked, *numbers, means.n_bad, strict=True)):
+                rows.append((means.where, layer, *facts))
         return Table(columns, tuple(rows), exact=True)
 
 
@@ -297,27 +277,24 @@ def mixing_over_layers(
     layers: Sequence[int] | None = None,
 ) -> MixingOverLayers:
     """The head-mixing matrices of some layers (None: all)."""
-    wanted = tuple(range(config.n_layers)) if layers is None else tuple(layers)
+    wanted = tuple(range(config.n_layers) if layers is None else layers)
     for layer in wanted:
-        check_layer(config, layer, where)
+        kernels.check_layer(config, layer, where)
     stack = [layer_kernels(state_dict, config, layer).mixing(where) for layer in wanted]
-    return MixingOverLayers(
-        where, wanted, np.stack([mixing.numpy() for mixing in stack if mixing is not None])
-    )
+    matrices = np.stack([mixing.numpy() for mixing in stack if mixing is not None])
+    return MixingOverLayers(where, wanted, matrices)
 
 
 def mixing_by_layer(
     state_dict: Mapping[str, Tensor], config: ModelConfig, *, off_diagonal: bool = False
 ) -> MixingByLayer:
     """Mean diagonal and off-diagonal weights by layer; `off_diagonal`: only places that have such weights."""
-    stacks = [mixing_over_layers(state_dict, config, place) for place in mixing_places(config)]
-    if off_diagonal:
-        stacks = [stack for stack in stacks if stack.matrices.shape[-1] > 1]
-    if not stacks:
+    stacks = [mixing_over_layers(state_dict, config, place) for place in kernels.mixing_places(config)]
+    means = tuple(_means(stack) for stack in stacks if not off_diagonal or stack.matrices.shape[-1] > 1)
+    if not means:
         raise MtaVizError("heads are mixed in groups of one, which have no off-diagonal weights to compare")
-    key_query = {layer for place in KEY_QUERY for layer in layers_having(config, place)}
-    marked = tuple(layer in key_query for layer in range(config.n_layers))
-    return MixingByLayer(tuple(map(_means, stacks)), marked)
+    layers = map(config.kernels, range(config.n_layers))
+    return MixingByLayer(means, tuple(bool(layer.pre or layer.post) for layer in layers))
 
 
 def _means(stack: MixingOverLayers) -> MixingMeans:
@@ -330,11 +307,5 @@ def _means(stack: MixingOverLayers) -> MixingMeans:
         chosen = of(weights)[..., where].reshape(len(weights), -1)
         return chosen.mean(1) if chosen.size else np.full(len(weights), np.nan)
 
-    return MixingMeans(
-        stack.where,
-        mean(np.abs, own),
-        mean(np.positive, own),
-        mean(np.abs, ~own),
-        mean(np.positive, ~own),
-        tuple((~finite).sum((1, 2, 3)).tolist()),
-    )
+    diagonal, off = ((mean(np.abs, where), mean(np.positive, where)) for where in (own, ~own))
+    return MixingMeans(stack.where, *diagonal, *off, tuple((~finite).sum((1, 2, 3)).tolist()))

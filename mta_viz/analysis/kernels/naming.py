@@ -5,7 +5,7 @@ less than 2 % of the kernel is faint. Owns too whether a name could be chance: t
 permutation p, and what many kernels do to both. Owns no measure: those are `measures.py`'s.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,27 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
+from mta_viz.analysis.kernels import measures
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, Offsets
-from mta_viz.analysis.kernels.measures import (
-    LARGEST_P,
-    MEASURES,
-    NAMES,
-    Kernels,
-    PerKernel,
-    coherent,
-    denoised,
-    dominant_tap,
-    edge_indices,
-    energy_off_identity,
-    has_own_tap,
-    library,
-    own_sign,
-    own_tap,
-    template_scores,
-    unit_templates,
-    weight_beside,
-    without_own_tap,
-)
+from mta_viz.analysis.kernels.measures import Kernels, PerKernel, library, own_sign, unit_templates
 
 SEED = 0
 SIMULATED = 200_000
@@ -90,7 +72,7 @@ def permutation_p(kernels: Kernels, offsets: Offsets) -> PerKernel:
     """
     row, column = offsets.own
     own = row * len(offsets.key) + column
-    taps = np.delete(without_own_tap(kernels, offsets).reshape(len(kernels), -1), own, 1)
+    taps = np.delete(measures.without_own_tap(kernels, offsets).reshape(len(kernels), -1), own, 1)
     units = np.delete(unit_templates(offsets), own, 1)
     if not len(units):
         return np.ones(len(kernels))
@@ -165,11 +147,6 @@ class _Name:
     detail: str
 
 
-def name_kernel(kernel: Float[Array, "c_q c_k"], offsets: Offsets) -> KernelShape:
-    """`name_kernels` for one kernel."""
-    return name_kernels(kernel[None], offsets)[0]
-
-
 def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> tuple[KernelShape, ...]:
     """Scores and name of each kernel; `offsets` say where its own tap is. Nothing depends on other kernels.
 
@@ -182,28 +159,36 @@ def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> t
     largest = np.abs(clean).max((-2, -1))
     unit = clean / np.where(largest > 0, largest, 1)[:, None, None]  # squares neither vanish nor overflow
     evidence = _Evidence(unit, offsets)
-    return tuple(
-        _broken(NOT_FINITE, scores)
-        if not finite[index]
-        else _broken(ALL_ZERO, scores)
-        if largest[index] == 0
-        else _named(evidence, index, {name: float(values[index]) for name, values in scores.items()})
-        for index in range(len(kernels))
-    )
+    shapes = []
+    for index in range(len(kernels)):
+        if finite[index] and largest[index] > 0:
+            of_kernel = {name: float(values[index]) for name, values in scores.items()}
+            shapes.append(_named(evidence, index, of_kernel))
+        else:  # nothing can be measured
+            shape = ALL_ZERO if finite[index] else NOT_FINITE
+            shapes.append(KernelShape(shape, False, "", np.nan, shape, np.nan, dict.fromkeys(scores, np.nan)))
+    return tuple(shapes)
 
 
-def all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " kernel"]]:
+def all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, PerKernel]:
     """Every column of the atlas for key-query kernels."""
-    by_template = template_scores(kernels, offsets)
-    names = [template.name for template in library(offsets)]
-    scores = {name: measure(kernels, offsets) for name, measure in MEASURES.items()}
-    for name in NAMES:
-        of_name = by_template[:, [index for index, known in enumerate(names) if known == name]]
-        best = np.abs(of_name).argmax(-1)[:, None] if of_name.shape[1] else None
-        nothing = np.full(len(kernels), np.nan)
-        scores[name] = nothing if best is None else np.take_along_axis(of_name, best, 1)[:, 0]
-    scores["edge_first"], scores["edge_last"] = edge_indices(denoised(kernels, offsets), offsets)
-    scores["dominant_share"], place = dominant_tap(kernels, offsets)
+    scores = {name: measure(kernels, offsets) for name, measure in measures.MEASURES.items()}
+    return scores | shape_scores(kernels, offsets)
+
+
+def shape_scores(kernels: Kernels, offsets: Offsets) -> dict[str, PerKernel]:
+    """Those that names rest on; of several templates of a name the largest in size, NaN of none."""
+    by_template, scores = measures.template_scores(kernels, offsets), dict[str, PerKernel]()
+    names = np.array([template.name for template in library(offsets)])
+    for name in measures.NAMES:
+        scores[name] = np.full(len(kernels), np.nan)
+        if name in names:
+            of_name = by_template[:, names == name]
+            best = np.abs(of_name).argmax(-1)[:, None]
+            scores[name] = np.take_along_axis(of_name, best, 1)[:, 0]
+    clean = measures.denoised(kernels, offsets)
+    scores["edge_first"], scores["edge_last"] = measures.edge_indices(clean, offsets)
+    scores["dominant_share"], place = measures.dominant_tap(kernels, offsets)
     row, column = np.divmod(place, len(offsets.key))
     scores["dominant_query"] = np.array(offsets.query, float)[row]
     scores["dominant_key"] = np.array(offsets.key, float)[column]
@@ -212,88 +197,72 @@ def all_scores(kernels: Kernels, offsets: Offsets) -> dict[str, Float[Array, " k
     return scores
 
 
-def _broken(shape: str, scores: dict[str, Float[Array, " kernel"]]) -> KernelShape:
-    """A kernel of which nothing can be measured."""
-    return KernelShape(shape, False, "", np.nan, shape, np.nan, dict.fromkeys(scores, np.nan))
-
-
 class _Evidence:
     """What the rules look at, for all kernels at once."""
 
     def __init__(self, kernels: Kernels, offsets: Offsets) -> None:
         self.offsets = offsets
-        self.off = energy_off_identity(kernels, offsets)
-        self.rho, self.coherent = template_scores(kernels, offsets), coherent(kernels, offsets)
-        self.p = self._permutation_p(kernels)
-        clean = denoised(kernels, offsets)
-        self.edges, self.beside = edge_indices(clean, offsets), weight_beside(clean, offsets)
-        self.has_own = has_own_tap(kernels, offsets)
-        self.top, self.place = dominant_tap(kernels, offsets)
+        self.off = measures.energy_off_identity(kernels, offsets)
+        self.rho, self.coherent = (
+            of(kernels, offsets) for of in (measures.template_scores, measures.coherent)
+        )
+        self.p = np.full(len(kernels), 1.0 if self.rho.shape[1] else np.nan)
+        large = np.abs(self.rho).max(-1, initial=0) >= size_threshold(offsets)
+        if large.any():
+            self.p[large] = permutation_p(kernels[large], offsets)
+        clean = measures.denoised(kernels, offsets)
+        self.edges = measures.edge_indices(clean, offsets)
+        self.beside = measures.weight_beside(clean, offsets)
+        self.has_own = measures.has_own_tap(kernels, offsets)
+        self.top, self.place = measures.dominant_tap(kernels, offsets)
         tap = kernels.reshape(len(kernels), -1)[np.arange(len(kernels)), self.place]
         self.tap_sign = np.sign(tap) * own_sign(kernels, offsets)
-        own = np.abs(own_tap(kernels, offsets))
+        own = np.abs(measures.own_tap(kernels, offsets))
         self.of_own = np.abs(tap) / np.where(own > 0, own, np.nan)
-
-    def _permutation_p(self, kernels: Kernels) -> Float[Array, " kernel"]:
-        if not self.rho.shape[1]:
-            return np.full(len(kernels), np.nan)
-        large = np.abs(self.rho).max(-1) >= size_threshold(self.offsets)
-        p = np.ones(len(kernels))
-        if large.any():
-            p[large] = permutation_p(kernels[large], self.offsets)
-        return p
 
 
 def _named(evidence: _Evidence, index: int, scores: dict[str, float]) -> KernelShape:
     """The first rule that gives a name."""
-    rule = next(_names(evidence, index), None)
+    rules = (rule(evidence, index) for rule in (template_name, edge_name, dominant_name))
+    name = next(filter(None, rules), None)
     p, off = float(evidence.p[index]), evidence.off[index]
-    if rule is None:
+    if name is None:
         shape = IDENTITY if off < NEAR_IDENTITY else NONE
         return KernelShape(shape, False, "", np.nan, shape, p, scores)
-    faint = bool(rule.share < FAINT)
-    verdict = f"{rule.shape} {rule.detail}"
+    faint, verdict = bool(name.share < FAINT), f"{name.shape} {name.detail}"
     if faint:
         verdict = f"{IDENTITY} (faint {verdict})"
-    return KernelShape(rule.shape, faint, rule.evidence, rule.score, verdict, p, scores)
+    return KernelShape(name.shape, faint, name.evidence, name.score, verdict, p, scores)
 
 
-def _names(evidence: _Evidence, index: int) -> Iterator[_Name]:
-    """What each rule says, in order; nothing where it gives no name."""
-    yield from template_name(evidence, index)
-    yield from edge_name(evidence, index)
-    yield from dominant_name(evidence, index)
-
-
-def template_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
+def template_name(evidence: _Evidence, index: int) -> _Name | None:
     """The template of the largest score, if large, unlikely by permutation, and coherent."""
-    if not evidence.p[index] <= LARGEST_P:  # NaN without templates, 1 below the size threshold
-        return
+    if not evidence.p[index] <= measures.LARGEST_P:  # NaN without templates, 1 below the size threshold
+        return None
     best = int(np.abs(evidence.rho[index]).argmax())
-    if evidence.coherent[index, best]:
-        rho = float(evidence.rho[index, best])
-        name = library(evidence.offsets)[best].called(rho)
-        detail = f"{rho:+.2f}, p {evidence.p[index]:.3f}"
-        yield _Name(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
+    if not evidence.coherent[index, best]:
+        return None
+    rho = float(evidence.rho[index, best])
+    name, detail = library(evidence.offsets)[best].called(rho), f"{rho:+.2f}, p {evidence.p[index]:.3f}"
+    return _Name(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
 
 
-def edge_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
+def edge_name(evidence: _Evidence, index: int) -> _Name | None:
     """EF or EL of the denoised kernel at least 0.5, an own tap, and weight beside it; a "?" until probed."""
     first, last = (evidence.edges[:, index] >= EDGE) & evidence.beside[:, index]
     enough = len(evidence.offsets.query) * len(evidence.offsets.key) > FEWEST_EDGE_TAPS
     if not (enough and evidence.has_own[index] and (first or last)):
-        return
+        return None
     name = "both edges" if first and last else "edge-first" if first else "edge-last"
     score = float(evidence.edges[:, index].max())
-    yield _Name(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
+    return _Name(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
 
 
-def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
+def dominant_name(evidence: _Evidence, index: int) -> _Name | None:
     """One tap with most of the energy off the own tap: a key shift if it reads the query itself."""
-    share = float(evidence.top[index])
-    if share < dominant_threshold(evidence.offsets):
-        return
-    offsets = evidence.offsets
+    share, offsets = float(evidence.top[index]), evidence.offsets
+    if share < dominant_threshold(offsets):
+        return None
     row, column = divmod(int(evidence.place[index]), len(offsets.key))
     lag, key = -offsets.query[row], offsets.key[column]
     own, same = bool(evidence.has_own[index]), bool(evidence.tap_sign[index] > 0)
@@ -303,4 +272,4 @@ def dominant_name(evidence: _Evidence, index: int) -> Iterator[_Name]:
         name, where = "KV shift" if key == -1 and same and own else "key shift", f"{key:+d}"
     beside = f", {'same' if same else 'opposite'} sign, {evidence.of_own[index]:.2g} of own tap"
     detail = where + (beside if own else ", no own tap")
-    yield _Name(name, "dominant tap", share, float(evidence.off[index]) * share, detail)
+    return _Name(name, "dominant tap", share, float(evidence.off[index]) * share, detail)

@@ -1,53 +1,34 @@
 """What a kernel does to a score map made for it: the evidence for "acts like it" beside "looks like".
 
-Owns the synthetic maps, what is read off them, and how large it must be. Every answer is the project's own
-convolution applied to a map; nothing is computed from the taps. A map is a block of a causal map whose keys
-all come before its queries, so that no cell is masked; what lies beyond its border reads 0.
+Owns the synthetic maps (a repeated n-gram, one key attended again and again, a run), what is read off them,
+and how large it must be, by what random kernels answer. Every answer is the project's own convolution applied
+to a map; nothing is computed from the taps. A map is a block of a causal map whose keys all come before its
+queries, so that no cell is masked; what lies beyond its border reads 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from mta_viz.analysis.kernels import responses
+from mta_viz.analysis.kernels import measures
 from mta_viz.analysis.kernels.kernels import Offsets
-from mta_viz.analysis.kernels.measures import Kernels, PerKernel, library, own_sign, template_scores
-from mta_viz.analysis.kernels.responses import (
-    QUANTILE,
-    answers,
-    claimed_edge,
-    edge_answers,
-    edge_threshold,
-    gain_null,
-    gain_parts,
-    moved_share,
-    spike_threshold,
-)
+from mta_viz.analysis.kernels.measures import Kernels, PerKernel, own_sign
+from mta_viz.analysis.kernels.naming import SEED
+from mta_viz.model.ops import key_query_convolution
 from mta_viz.tables import Table
 
+Cell = tuple[int, int]
 SMALLEST_EFFECT = 0.1  # of a single score's largest answer
-GAINS = ("sequence", "after a sequence", "reversed sequence", "priming", "patch")
-EDGES, SPIKE = "run of keys", "single score"
-PROBES = (*GAINS, EDGES, SPIKE)
-_OF_SHAPE = {
-    "diagonal": "sequence",
-    "induction": "after a sequence",
-    "anti-diagonal": "reversed sequence",
-    "priming": "priming",
-    "inhibition of return": "priming",
-    "smoothing": "patch",
-    "sharpening": "patch",
-    "edge-first": EDGES,
-    "edge-last": EDGES,
-    "both edges": EDGES,
-    "key shift": SPIKE,
-    "KV shift": SPIKE,
-    "single tap": SPIKE,
-}
+BOX_KEYS = 1  # of a patch without a template: 3 x 3, as far as the kernel has rows
+NULL_KERNELS, NULL_WORK = 10_000, 3e9  # random kernels; fewer where their multiply-adds would pass this
+QUANTILE = 0.99
+NOISE_BESIDE_IDENTITY = 0.05
 _CLAIMS = {
     "sequence": ("diagonal", "negative diagonal"),
     "after a sequence": ("induction", "negative induction"),
@@ -55,7 +36,174 @@ _CLAIMS = {
     "priming": ("priming", "inhibition of return"),
     "patch": ("smoothing", "sharpening"),
 }
-_LOWERING = ("inhibition of return", "sharpening")
+GAINS = tuple(_CLAIMS)
+EDGES, SPIKE = "run of keys", "single score"
+PROBES = (*GAINS, EDGES, SPIKE)
+_OF_SHAPE = {
+    **{claim: probe for probe, claims in _CLAIMS.items() for claim in claims},
+    **dict.fromkeys(("edge-first", "edge-last", "both edges"), EDGES),
+    **dict.fromkeys(("key shift", "KV shift", "single tap"), SPIKE),
+}
+_LINES = {  # keys a score is farther for each query it is later, and the key of the score now
+    **{"sequence": (1, 0), "after a sequence": (1, -1), "reversed sequence": (-1, 0), "priming": (0, 0)}
+}
+_SENTENCES = {
+    "sequence": "On a repeated {size}-gram the full match gets {full} x the largest answer to a single match "
+    "(its last token alone: {alone} x).",
+    "after a sequence": "The key after a repeated {size}-gram gets {full} x the largest answer to a single "
+    "match ({alone} x without the sequence).",
+    "reversed sequence": "On a {size}-gram repeated backwards the match gets {full} x the largest answer to "
+    "a single match (its last token alone: {alone} x).",
+    "priming": "A key attended by the {before} queries before and now gets {full} x the largest answer to a "
+    "single score; attended now alone: {alone} x.",
+    "patch": "The last row of a patch of {rows} x {keys} equal scores gets {full} x the largest answer to a "
+    "single score; the middle's own score alone: {alone} x.",
+}
+
+
+@dataclass(frozen=True)
+class Stimulus:
+    """A map of scores, and the cells (row, column) its answer is read at."""
+
+    scores: Float[Array, "query key"]
+    read_at: tuple[Cell, ...]
+
+
+def gain(probe: str, offsets: Offsets, box: int | None = None) -> Stimulus:
+    """The map of one of the probes that sum evidence; `box`: a patch's template, its place in the library."""
+    if probe in _LINES:
+        step, now = _LINES[probe]
+        return _stimulus(offsets, [(query, step * query + now) for query in offsets.query])
+    if box is None:
+        near = [key for key in offsets.key if -BOX_KEYS <= key <= BOX_KEYS]
+        return _stimulus(offsets, [(query, key) for query in offsets.query[-3:] for key in near])
+    taps = np.argwhere(measures.library(offsets)[box].taps)
+    return _stimulus(offsets, [(0, 0), *((offsets.query[row], offsets.key[column]) for row, column in taps)])
+
+
+def spike_map(offsets: Offsets) -> Stimulus:
+    """One score: what a kernel makes of it is the kernel itself, mirrored."""
+    return _stimulus(offsets, [(0, 0)])
+
+
+def run_map(offsets: Offsets) -> Stimulus:
+    """A run of equal keys longer than the kernel, read at its first, a middle and its last key."""
+    run = range(offsets.key[0] - 1, offsets.key[-1] + 2)
+    cells = [(query, key) for query in offsets.query for key in run]
+    return _stimulus(offsets, cells, ((0, run[0]), (0, 0), (0, run[-1])))
+
+
+def _stimulus(offsets: Offsets, cells: Iterable[Cell], read: Sequence[Cell] = ((0, 0),)) -> Stimulus:
+    """Scores of 1 in these cells, seen from the middle: all, and where they spread to, are in the block."""
+    now = len(offsets.query) - 1
+    side = max(len(offsets.query), len(offsets.key) + 1) + len(offsets.key)
+    scores = np.zeros((2 * now + 1, 2 * side + 1))
+    for query, key in cells:
+        scores[now + query, side + key] = 1.0
+    return Stimulus(scores, tuple((now + query, side + key) for query, key in read))
+
+
+def answers(
+    kernels: Kernels, offsets: Offsets, scores: Float[Array, "query key"]
+) -> Float[Array, "kernel query key"]:
+    """Every kernel's convolution of one map."""
+    block = torch.from_numpy(scores).expand(1, len(kernels), -1, -1).float()
+    taps = torch.from_numpy(np.ascontiguousarray(kernels, np.float32))
+    return key_query_convolution(block, taps, -offsets.key[0])[0].double().numpy()
+
+
+def _answer_at(kernels: Kernels, offsets: Offsets, stimulus: Stimulus) -> PerKernel:
+    """The answer where the map is read; only the cells a kernel reads for it are convolved."""
+    row, column = stimulus.read_at[0]
+    top, left = row + offsets.query[0], column + offsets.key[0]
+    window = stimulus.scores[top : row + 1, left : left + len(offsets.key)]
+    return answers(kernels, offsets, window)[:, row - top, column - left]
+
+
+def _peak(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """The largest answer, in size, that a single score gives anywhere."""
+    return np.abs(answers(kernels, offsets, spike_map(offsets).scores)).max((-2, -1))
+
+
+def _gain_null(kernels: Kernels, offsets: Offsets, probe: str, box: int | None) -> Float[Array, " random"]:
+    """The gain of random kernels with this own tap and this length of the other taps.
+
+    Answers are sums over taps: those to the own tap and to the rest are found apart, and added.
+    """
+    full, peak = _random_gains(offsets, probe, box), _random_peaks(offsets)
+    own = float(measures.own_tap(kernels, offsets)[0])
+    length = float(np.linalg.norm(measures.without_own_tap(kernels, offsets)))
+    unit = np.zeros_like(kernels)
+    unit[(slice(None), *offsets.own)] = 1
+    own_full = _answer_at(unit, offsets, gain(probe, offsets, box))
+    largest = np.maximum(abs(own), length * peak)
+    sign = float(own_sign(kernels, offsets)[0])
+    return sign * (own * own_full + length * full) / np.where(largest > 0, largest, 1)
+
+
+@lru_cache(maxsize=64)
+def _random_gains(offsets: Offsets, probe: str, box: int | None) -> PerKernel:
+    return _answer_at(_random_rest(offsets), offsets, gain(probe, offsets, box))
+
+
+@lru_cache(maxsize=64)
+def _random_peaks(offsets: Offsets) -> PerKernel:
+    return _peak(_random_rest(offsets), offsets)
+
+
+def _random_rest(offsets: Offsets) -> Kernels:
+    """Gaussian taps of length 1, the own tap 0."""
+    rest = measures.without_own_tap(_gaussian(offsets), offsets)
+    return rest / np.linalg.norm(rest, axis=(-2, -1))[:, None, None]
+
+
+def _gaussian(offsets: Offsets) -> Kernels:
+    shape = len(offsets.query), len(offsets.key)
+    work = shape[0] * shape[1] * spike_map(offsets).scores.size
+    count = int(np.clip(NULL_WORK / work, 200, NULL_KERNELS))
+    return np.random.default_rng(SEED).standard_normal((count, *shape))
+
+
+def _edge_answers(kernels: Kernels, offsets: Offsets) -> Float[Array, "2 kernel"]:
+    """How much more the first (last) of a run of equal keys gets than its middle, -1..1.
+
+    With answers f, m, l at the run's first, middle and last key, in the direction of the largest and cut
+    below 0: (f - m) / (f + m + e), (l - m) / (l + m + e); e is 5 % of the summed answers to one key.
+    """
+    run, key = run_map(offsets), gain("priming", offsets)  # one key attended by every query
+    of_run = answers(kernels, offsets, run.scores)
+    parts = np.stack([of_run[:, row, column] for row, column in run.read_at])
+    largest = np.take_along_axis(parts, np.abs(parts).argmax(0)[None], 0)
+    first, middle, last = np.maximum(parts * np.sign(largest), 0)
+    to_key = answers(kernels, offsets, key.scores)[:, key.read_at[0][0]]
+    soft = measures.SOFTENING * np.abs(to_key).sum(-1)
+    return np.stack([(edge - middle) / np.maximum(edge + middle + soft, 1e-300) for edge in (first, last)])
+
+
+def _moved_share(kernels: Kernels, offsets: Offsets) -> PerKernel:
+    """The largest share of the squared answers to a single score that one cell holds, its own left out."""
+    spike = spike_map(offsets)
+    energy = np.square(answers(kernels, offsets, spike.scores))
+    energy[(slice(None), *spike.read_at[0])] = 0
+    whole = energy.sum((-2, -1))
+    return energy.max((-2, -1)) / np.where(whole > 0, whole, np.inf)
+
+
+def _few_taps(kernels: Kernels, offsets: Offsets, claim: str) -> PerKernel:
+    """The number of a probe whose shape hangs on few taps: a single score's, or that of the claimed edge."""
+    if claim == SPIKE:
+        return _moved_share(kernels, offsets)
+    first, last = _edge_answers(kernels, offsets)
+    return {"edge-first": first, "edge-last": last, "both edges": np.minimum(first, last)}[claim]
+
+
+@lru_cache(maxsize=64)
+def _threshold(offsets: Offsets, claim: str) -> float:
+    """What 1 in 100 Gaussian kernels, and 1 in 100 identities with noise, passes in `_few_taps`."""
+    noise = _gaussian(offsets)
+    near = NOISE_BESIDE_IDENTITY * noise
+    near[(slice(None), *offsets.own)] += 1
+    return max(float(np.quantile(_few_taps(some, offsets, claim), QUANTILE)) for some in (noise, near))
 
 
 @dataclass(frozen=True)
@@ -121,11 +269,10 @@ def run_probe(kernel: Float[Array, "c_q c_k"], offsets: Offsets, claim: str) -> 
     largest = np.abs(kernels).max()
     if not (np.isfinite(largest) and largest > 0):
         raise ValueError("a kernel with NaN, infinite or only zero taps cannot be probed")
-    kernels = kernels / largest
     probe = _OF_SHAPE[claim.removeprefix("negative ")]
     if probe in GAINS:
-        return _gain_result(kernels, offsets, probe, claim)
-    return (_edge_result if probe == EDGES else _spike_result)(kernels, offsets, claim)
+        return _gain_result(kernels / largest, offsets, probe, claim)
+    return (_edge_result if probe == EDGES else _spike_result)(kernels / largest, offsets, claim)
 
 
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
@@ -134,94 +281,81 @@ def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
     Of a run the larger of its two edges counts, of a patch the 3 x 3 one.
     """
     if probe == EDGES:
-        return edge_answers(kernels, offsets).max(0)
+        return _edge_answers(kernels, offsets).max(0)
     if probe == SPIKE:
-        return moved_share(
-            answers(kernels, offsets, responses.spike_map(offsets)), responses.spike_map(offsets)
-        )
-    full, _, peak = gain_parts(kernels, offsets, responses.gain(probe, offsets))
+        return _moved_share(kernels, offsets)
+    full, peak = _answer_at(kernels, offsets, gain(probe, offsets)), _peak(kernels, offsets)
     return own_sign(kernels, offsets) * full / np.where(peak > 0, peak, np.nan)
 
 
+def _best_box(kernels: Kernels, offsets: Offsets) -> tuple[int | None, int]:
+    """The box of the smoothing templates that this kernel shows most, and of how many it is the best."""
+    boxes = [at for at, template in enumerate(measures.library(offsets)) if template.name == "smoothing"]
+    shown = np.abs(measures.template_scores(kernels, offsets)[0])
+    return max(boxes, key=lambda at: shown[at], default=None), max(len(boxes), 1)
+
+
 def _gain_result(kernels: Kernels, offsets: Offsets, probe: str, claim: str) -> ProbeResult:
-    box = _box(kernels, offsets) if probe == "patch" else None
-    stimulus = responses.gain(probe, offsets, box)
-    sign = own_sign(kernels, offsets)
-    full, alone, peak = (float(part[0]) for part in gain_parts(kernels, offsets, stimulus))
-    full, alone = float(sign[0]) * full / peak, float(sign[0]) * alone / peak
-    lowers = claim.startswith("negative ") or claim in _LOWERING
-    null = gain_null(kernels, offsets, probe, box)
-    level = (1 - QUANTILE) / (_boxes(offsets) if box is not None else 1)  # the best of so many was taken
+    box, n_boxes = _best_box(kernels, offsets) if probe == "patch" else (None, 1)
+    stimulus = gain(probe, offsets, box)
+    own_score = np.zeros_like(stimulus.scores)
+    own_score[stimulus.read_at[0]] = stimulus.scores[stimulus.read_at[0]]
+    sign, peak = float(own_sign(kernels, offsets)[0]), float(_peak(kernels, offsets)[0])
+    full, alone = (
+        sign * float(_answer_at(kernels, offsets, Stimulus(scores, stimulus.read_at))[0]) / peak
+        for scores in (stimulus.scores, own_score)
+    )
+    lowers = claim.startswith("negative ") or claim in measures.OPPOSED.values()
+    null = _gain_null(kernels, offsets, probe, box)
+    level = (1 - QUANTILE) / n_boxes  # the best of so many was taken
     if lowers:
         threshold = min(float(np.quantile(null, level)), alone - SMALLEST_EFFECT)
-        acts = full < threshold
     else:
         threshold = max(float(np.quantile(null, 1 - level)), alone + SMALLEST_EFFECT)
-        acts = full > threshold
-    after = answers(kernels, offsets, stimulus)[0]
-    sentence = f"{stimulus.words} {full:+.2f} x {_ALONE[probe].format(alone=f'{alone:+.2f}')}"
+    size, rows, keys = len(offsets.query), *(stimulus.scores.any(axis).sum() for axis in (1, 0))
+    facts = {"size": size, "before": size - 1, "rows": rows, "keys": keys}
+    sentence = _SENTENCES[probe].format(full=f"{full:+.2f}", alone=f"{alone:+.2f}", **facts)
     return ProbeResult(
-        probe, claim, stimulus.scores, after, stimulus.read_at, full, threshold, lowers, acts, sentence
+        *(probe, claim, stimulus.scores, answers(kernels, offsets, stimulus.scores)[0], stimulus.read_at),
+        *(full, threshold, lowers, full < threshold if lowers else full > threshold, sentence),
     )
 
 
-_ALONE = {
-    "sequence": "the largest answer to a single match (its last token alone: {alone} x).",
-    "after a sequence": "the largest answer to a single match ({alone} x without the sequence).",
-    "reversed sequence": "the largest answer to a single match (its last token alone: {alone} x).",
-    "priming": "the largest answer to a single score; attended now alone: {alone} x.",
-    "patch": "the largest answer to a single score; the middle's own score alone: {alone} x.",
-}
-
-
-def _box(kernels: Kernels, offsets: Offsets) -> Array | None:
-    """The box of the smoothing templates that this kernel shows most; None in a kernel without any."""
-    scores = np.abs(template_scores(kernels, offsets)[0])
-    boxes = [
-        (score, template.taps)
-        for score, template in zip(scores, library(offsets), strict=True)
-        if template.name == "smoothing"
-    ]
-    return max(boxes, key=lambda box: box[0])[1] if boxes else None
-
-
-def _boxes(offsets: Offsets) -> int:
-    return sum(template.name == "smoothing" for template in library(offsets))
-
-
 def _edge_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
-    run = responses.run_map(offsets)
-    after = answers(kernels, offsets, run)[0]
-    measured, threshold = float(claimed_edge(kernels, offsets, claim)[0]), edge_threshold(offsets, claim)
+    run = run_map(offsets)
+    after = answers(kernels, offsets, run.scores)[0]
+    measured, threshold = float(_few_taps(kernels, offsets, claim)[0]), _threshold(offsets, claim)
     first, middle, last = (f"{after[cell]:+.2f}" for cell in run.read_at)
-    words = f"{run.words} the first key gets {first}, the middle {middle}, the last {last} (largest tap = 1)."
+    sentence = (
+        f"In a run of {len(offsets.key) + 2} equal keys the first key gets {first}, the middle {middle}, the "
+        f"last {last} (largest tap = 1)."
+    )
     acts = measured > threshold
-    return ProbeResult(EDGES, claim, run.scores, after, run.read_at, measured, threshold, False, acts, words)
+    return ProbeResult(
+        EDGES, claim, run.scores, after, run.read_at, measured, threshold, False, acts, sentence
+    )
+
+
+def _spike_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
+    spike = spike_map(offsets)
+    own, after = spike.read_at[0], answers(kernels, offsets, spike.scores)[0]
+    measured, threshold = float(_moved_share(kernels, offsets)[0]), _threshold(offsets, SPIKE)
+    shown = after.copy()
+    shown[own] = 0
+    row, column = divmod(int(np.abs(shown).argmax()), shown.shape[1])
+    moved = [f"{_count(row - own[0], 'query', 'queries')} later"] * (row != own[0])
+    if column != own[1]:
+        moved.append(
+            f"{_count(abs(column - own[1]), 'key', 'keys')} {'later' if column > own[1] else 'earlier'}"
+        )
+    sentence = (
+        f"A single score appears again {' and '.join(moved) or 'nowhere else'}, {shown[row, column]:+.2f} x "
+        f"as large, and stays at its place {after[own]:+.2f} x (largest tap = 1)."
+    )
+    acts = bool(measured > threshold and abs(shown[row, column]) >= SMALLEST_EFFECT)
+    read_at = (own, (row, column))
+    return ProbeResult(SPIKE, claim, spike.scores, after, read_at, measured, threshold, False, acts, sentence)
 
 
 def _count(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
-
-
-def _spike_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
-    spike = responses.spike_map(offsets)
-    after = answers(kernels, offsets, spike)
-    measured, threshold = float(moved_share(after, spike)[0]), spike_threshold(offsets)
-    (row, column), shown = spike.read_at[0], after[0].copy()
-    shown[row, column] = 0
-    place = divmod(int(np.abs(shown).argmax()), shown.shape[1])
-    moved = " and ".join(
-        [f"{_count(place[0] - row, 'query', 'queries')} later"] * (place[0] != row)
-        + [f"{_count(abs(place[1] - column), 'key', 'keys')} {'later' if place[1] > column else 'earlier'}"]
-        * (place[1] != column)
-    )
-    sentence = (
-        f"A single score appears again {moved or 'nowhere else'}, {shown[place]:+.2f} x as large, "
-        f"and stays at its place {after[0, row, column]:+.2f} x (largest tap = 1)."
-    )
-    large = abs(shown[place]) >= SMALLEST_EFFECT
-    acts = bool(measured > threshold and large)
-    read_at = (spike.read_at[0], place)
-    return ProbeResult(
-        SPIKE, claim, spike.scores, after[0], read_at, measured, threshold, False, acts, sentence
-    )

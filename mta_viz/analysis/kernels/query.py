@@ -14,9 +14,8 @@ A column without a value satisfies no comparison. A name with a space is written
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED
@@ -54,8 +53,7 @@ class QueryError(MtaVizError):
     """A query that cannot be read; says where, what came and what was expected."""
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     place: int
@@ -70,23 +68,18 @@ def select_rows(
     """
     test = parse(query)
     chosen = [row for row in rows if test(row) and row["where"] in places]
-    if sort == NO_SORT:
-        return tuple(chosen)
     if sort not in SORTS:
         raise QueryError(f"The kernels cannot be sorted by {sort!r}; there are {', '.join(SORTS)}.")
-
-    def place(row: Row) -> tuple[bool, float]:
-        return row[sort] is None, -float(row[sort] or 0)
-
-    return tuple(sorted(chosen, key=place))
+    if sort != NO_SORT:
+        chosen.sort(key=lambda row: (row[sort] is None, -float(row[sort] or 0)))
+    return tuple(chosen)
 
 
 def parse(query: str) -> Test:
     """The query as a test of one row of `kernel_table`. Raises QueryError."""
-    tokens = _tokens(query)
-    if tokens[0].kind == "end":
+    reader = _Reader(_tokens(query))
+    if reader.now.kind == "end":
         return lambda row: True
-    reader = _Reader(tokens)
     test = reader.either()
     if reader.now.kind != "end":
         raise reader.error('"and", "or", a comma or the end')
@@ -130,23 +123,23 @@ class _Reader:
         tests = [self._all()]
         while self._takes("or"):
             tests.append(self._all())
-        return tests[0] if len(tests) == 1 else lambda row: any(test(row) for test in tests)
+        return lambda row: any(test(row) for test in tests)
 
     def _all(self) -> Test:
         tests = [self._part()]
         while self._takes("and", ","):
             tests.append(self._part())
-        return tests[0] if len(tests) == 1 else lambda row: all(test(row) for test in tests)
+        return lambda row: all(test(row) for test in tests)
 
     def _part(self) -> Test:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self.error(f'at most {_MAX_DEPTH} "not" and parentheses inside each other')
-        test = self._one()
+        test = self._single()
         self._depth -= 1
         return test
 
-    def _one(self) -> Test:
+    def _single(self) -> Test:
         if self._takes("not"):
             inner = self._part()
             return lambda row: not inner(row)

@@ -16,37 +16,17 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from torch import Tensor
 
+from mta_viz.analysis.kernels import measures, naming
 from mta_viz.analysis.kernels.kernels import (
     KEY_QUERY,
-    MIXING,
     KernelId,
-    MixPlace,
     Offsets,
     Place,
     kernel_offsets,
     layer_kernels,
 )
-from mta_viz.analysis.kernels.measures import (
-    FFT_SIZE,
-    LARGEST_P,
-    MEASURES,
-    NAMES,
-    denoised,
-    dominant_tap,
-    edge_indices,
-    library,
-    template_scores,
-    without_own_tap,
-)
 from mta_viz.analysis.kernels.mixing import HeadShape, name_head_rows
-from mta_viz.analysis.kernels.naming import (
-    SEED,
-    KernelShape,
-    all_scores,
-    at_least,
-    benjamini_hochberg,
-    name_kernels,
-)
+from mta_viz.analysis.kernels.naming import KernelShape
 from mta_viz.analysis.kernels.probes import probe_values
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig
@@ -59,35 +39,20 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 FIRST_COLUMNS = ("layer", "head", "where", "shape", "faint", "verdict", "evidence", "score", "p", "survives")
 KEY_QUERY_SCORES = (
-    *MEASURES,
-    *(name.replace("-", "_") for name in NAMES),
-    "edge_first",
-    "edge_last",
-    "dominant_share",
-    "dominant_query",
-    "dominant_key",
-    "dominant_sign",
+    *measures.MEASURES,
+    *(name.replace("-", "_") for name in measures.NAMES),
+    *("edge_first", "edge_last", "dominant_share", "dominant_query", "dominant_key", "dominant_sign"),
 )
 HEAD_SCORES = (
-    "group",
-    "source",
-    "scaled_identity",
-    "permutation",
-    "mean_diagonal",
-    "off_diagonal_ratio",
-    "own_weight",
-    "contrast",
-    "subtracted_fraction",
-    "common_mode",
-    "angle",
+    *("group", "source", "scaled_identity", "permutation", "mean_diagonal", "off_diagonal_ratio"),
+    *("own_weight", "contrast", "subtracted_fraction", "common_mode", "angle"),
 )
 COLUMNS = (*FIRST_COLUMNS, "c_q", "c_k", "first_key", *KEY_QUERY_SCORES, *HEAD_SCORES)
 
 WHOLE = (
-    *("layer", "head", "group", "source"),
-    *("c_q", "c_k", "first_key", "dominant_query", "dominant_key", "dominant_sign"),
+    *("layer", "head", "group", "source", "c_q", "c_k", "first_key"),
+    *("dominant_query", "dominant_key", "dominant_sign"),
 )
-
 Row = dict[str, Any]
 
 
@@ -125,12 +90,11 @@ def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple
     """
     rows = [row for layer in range(config.n_layers) for row in _layer_rows(state_dict, config, layer)]
     tested = [index for index, row in enumerate(rows) if row["p"] is not None]
-    kept = benjamini_hochberg(np.array([rows[index]["p"] for index in tested], float), LEVEL)
-    survivors = {index for index, keep in zip(tested, kept, strict=True) if keep}
-    return tuple(
-        {**row, "survives": index in survivors} if row["evidence"] == "template" else row
-        for index, row in enumerate(rows)
-    )
+    kept = naming.benjamini_hochberg(np.array([rows[index]["p"] for index in tested], float), LEVEL)
+    for index, keep in zip(tested, kept.tolist(), strict=True):
+        if rows[index]["evidence"] == "template":
+            rows[index]["survives"] = keep
+    return tuple(rows)
 
 
 def as_table(rows: Sequence[Row]) -> Table:
@@ -151,18 +115,14 @@ def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
     edge_like = sum(_is_edge_like(row) for row in kernels)
     return ShapeCounts(
         kernels=len(kernels),
-        shapes=dict(Counter(_label(row) for row in kernels).most_common()),
+        shapes=dict(Counter("faint " * row["faint"] + row["shape"] for row in kernels).most_common()),
         templates=len(named),
         survive=sum(bool(row["survives"]) for row in named),
-        expected_templates=LARGEST_P * sum(row["p"] is not None for row in kernels),
+        expected_templates=measures.LARGEST_P * sum(row["p"] is not None for row in kernels),
         edge_like=edge_like,
         expected_edge_like=float(sum(chances)),
-        edge_p=at_least(edge_like, chances),
+        edge_p=naming.at_least(edge_like, chances),
     )
-
-
-def _label(row: Row) -> str:
-    return f"faint {row['shape']}" if row["faint"] else row["shape"]
 
 
 def _can_show_edge(row: Row) -> bool:
@@ -178,65 +138,29 @@ def _is_edge_like(row: Row) -> bool:
 
 def _layer_rows(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int) -> Iterator[Row]:
     kernels = layer_kernels(state_dict, config, layer)
-    for where in KEY_QUERY:
-        taps, offsets = kernels.taps(where), kernels.offsets(where)
-        if taps is not None and offsets is not None:
-            for head, shape in enumerate(name_kernels(taps.double().numpy(), offsets)):
-                yield _key_query_row(shape, offsets, layer, head, where)
-    for place in MIXING:
-        mixing = kernels.mixing(place)
-        for group, matrix in enumerate([] if mixing is None else mixing.double().numpy()):
-            for row in name_head_rows(matrix):
-                yield _head_row(row, layer, group, len(matrix), place)
+    for where, taps, offsets in kernels.key_query():
+        size = {"c_q": len(offsets.query), "c_k": len(offsets.key), "first_key": offsets.key[0]}
+        for head, kernel in enumerate(naming.name_kernels(taps.double().numpy(), offsets)):
+            yield _row(kernel, layer=layer, head=head, where=where, **size)
+    for place, group, matrix in kernels.groups():
+        first = group * len(matrix)  # heads are counted over the layer here, over the group in a shape
+        for row in name_head_rows(matrix.double().numpy()):
+            source = first + row.source if row.source >= 0 else None
+            facts = {"faint": False, "evidence": "", "group": group, "source": source}
+            verdict = row.verdict.format(source=source)
+            yield _row(row, layer=layer, head=first + row.target, where=place, verdict=verdict, **facts)
 
 
-def _key_query_row(shape: KernelShape, offsets: Offsets, layer: int, head: int, where: Place) -> Row:
-    return _row(
-        layer=layer,
-        head=head,
-        where=where,
-        shape=shape.shape,
-        faint=shape.faint,
-        verdict=shape.verdict,
-        evidence=shape.evidence,
-        score=shape.score,
-        p=shape.p,
-        c_q=len(offsets.query),
-        c_k=len(offsets.key),
-        first_key=offsets.key[0],
-        **{name.replace("-", "_"): value for name, value in shape.scores.items()},
-    )
-
-
-def _head_row(shape: HeadShape, layer: int, group: int, size: int, where: MixPlace) -> Row:
-    """Heads are counted over the layer here, over the group in `shape`."""
-    source = group * size + shape.source if shape.source >= 0 else None
-    return _row(
-        layer=layer,
-        head=group * size + shape.target,
-        where=where,
-        shape=shape.shape,
-        faint=False,
-        verdict=shape.verdict.format(source=source),
-        evidence="",
-        group=group,
-        source=source,
-        **shape.scores,
-    )
-
-
-def _row(**values: Any) -> Row:
+def _row(shape: KernelShape | HeadShape, **values: Any) -> Row:
     """All columns, None where there is no value: neither NaN nor infinity leaves here."""
-    row: Row = dict.fromkeys(COLUMNS)
-    row.update(values)
-    known = {name: _known(value) for name, value in row.items()}
-    return {
-        name: value if value is None or name not in WHOLE else int(value) for name, value in known.items()
+    scores = {name.replace("-", "_"): score for name, score in shape.scores.items()}
+    known = {
+        name: value
+        for name, value in (vars(shape) | scores | values).items()
+        if not isinstance(value, float) or math.isfinite(value)
     }
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    row: Row = {name: known.get(name) for name in COLUMNS}
+    return row | {name: int(row[name]) for name in WHOLE if row[name] is not None}
 
 
 CHANCE_QUANTILE, CHANCE_KERNELS, CHANCE_TAPS = 0.99, 10_000, 1_000_000
@@ -259,13 +183,10 @@ def kernel_stacks(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tupl
     """The key-query kernels of a model, one stack a size. `state_dict` as in `layer_kernels`."""
     by_offsets: dict[Offsets, tuple[list[KernelId], list[Array]]] = {}
     for layer in range(config.n_layers):
-        kernels = layer_kernels(state_dict, config, layer)
-        for where in KEY_QUERY:
-            taps, offsets = kernels.taps(where), kernels.offsets(where)
-            if taps is not None and offsets is not None:
-                ids, stack = by_offsets.setdefault(offsets, ([], []))
-                ids += [KernelId(layer, head, where) for head in range(len(taps))]
-                stack.append(taps.double().numpy())
+        for where, taps, offsets in layer_kernels(state_dict, config, layer).key_query():
+            ids, stack = by_offsets.setdefault(offsets, ([], []))
+            ids += [KernelId(layer, head, where) for head in range(len(taps))]
+            stack.append(taps.double().numpy())
     return tuple(
         KernelStack(tuple(ids), offsets, np.concatenate(stack))
         for offsets, (ids, stack) in by_offsets.items()
@@ -278,7 +199,7 @@ def nearest_kernels(stack: KernelStack, of: KernelId, count: int = 4) -> tuple[t
     Whole kernels near the identity would all be alike. Kernels without other taps have no cosine.
     """
     usable = stack.usable()
-    rest = without_own_tap(np.where(usable[:, None, None], stack.taps, 0.0), stack.offsets)
+    rest = measures.without_own_tap(np.where(usable[:, None, None], stack.taps, 0.0), stack.offsets)
     flat = rest.reshape(len(rest), -1)
     length = np.linalg.norm(flat, axis=-1)
     unit = flat / np.where(length > 0, length, 1)[:, None]
@@ -310,7 +231,7 @@ def frequency_response(
 
     1 everywhere for the identity. A kernel larger than 64 is padded to its own length.
     """
-    size = max(FFT_SIZE, *kernel.shape)
+    size = max(measures.FFT_SIZE, *kernel.shape)
     response = np.abs(np.fft.fftshift(np.fft.fft2(kernel, (size, size))))
     return np.fft.fftshift(np.fft.fftfreq(size)), response
 
@@ -320,16 +241,13 @@ def chance_marks(offsets: Offsets) -> Mapping[str, float]:
     """What 99 of 100 Gaussian kernels of this size stay below, in size, for every shape score by name."""
     shape = len(offsets.query), len(offsets.key)
     count = min(CHANCE_KERNELS, max(CHANCE_TAPS // (shape[0] * shape[1]), 200))
-    kernels = np.random.default_rng(SEED).standard_normal((count, *shape))
-    values: dict[str, list[Array]] = {}
-    for template, scores in zip(library(offsets), np.abs(template_scores(kernels, offsets)).T, strict=True):
-        values.setdefault(template.name.replace("-", "_"), []).append(scores)
-    edges = edge_indices(denoised(kernels, offsets), offsets)
-    values["edge_first"], values["edge_last"] = [edges[0]], [edges[1]]
-    values["dominant_share"] = [dominant_tap(kernels, offsets)[0]]
-    return {
-        name: float(np.quantile(np.max(scores, axis=0), CHANCE_QUANTILE)) for name, scores in values.items()
-    }
+    kernels = np.random.default_rng(naming.SEED).standard_normal((count, *shape))
+    scores = naming.shape_scores(kernels, offsets)
+    drawn = {template.name for template in measures.library(offsets)}
+    shown = {name: np.abs(scores[name]) for name in measures.NAMES if name in drawn}
+    shown |= {name: scores[name] for name in ("edge_first", "edge_last", "dominant_share")}
+    quantiles = {name: np.quantile(of_kernels, CHANCE_QUANTILE) for name, of_kernels in shown.items()}
+    return {name.replace("-", "_"): float(quantile) for name, quantile in quantiles.items()}
 
 
 FROM_START = "distance_from_start"
@@ -337,13 +255,10 @@ FROM_START = "distance_from_start"
 
 @dataclass(frozen=True)
 class KernelCurves:
-    """Scores over training: `values` by name [head, snapshot], NaN where a score means nothing.
-
-    So are all scores of a kernel with NaN or infinite taps.
+    """Scores over training: `values` by name [head, snapshot], NaN where a score or a tap means nothing.
 
     The names are those of the kernel table, and `distance_from_start`: ||k - k of the first snapshot||,
-    the distance that tells learning apart where kernels do not start as identity (paper, "Kernel
-    initialization").
+    which tells learning apart where kernels do not start as identity (paper, "Kernel initialization").
     """
 
     steps: tuple[int, ...]
@@ -370,7 +285,7 @@ def kernel_curves(
     snapshots, heads, c_q, c_k = taps.shape
     flat = taps.reshape(-1, c_q, c_k)
     finite = np.isfinite(flat).all((-2, -1))
-    by_name = all_scores(np.where(finite[:, None, None], flat, 0.0), kernel_offsets(config, c_q, c_k))
+    by_name = naming.all_scores(np.where(finite[:, None, None], flat, 0.0), kernel_offsets(config, c_q, c_k))
     values = {
         name: np.where(finite, scores, np.nan).reshape(snapshots, heads).T for name, scores in by_name.items()
     }

@@ -19,7 +19,7 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.scoring import end_logits
-from mta_viz.tasks.blocks import VOCAB_SIZE, BlockBatch, BlockTask
+from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.intervals import wilson_interval
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.char import CharTokenizer
@@ -63,16 +63,21 @@ def evaluate_blocks(
     """
     if n < 1 or batch < 1:
         raise ConfigError([f"n is {n} and batch is {batch}; expected at least 1"], subject="The evaluation")
-    logits_of = _scorer(model)
+    logits_of: LogitsOf = model
+    if isinstance(model, HookedMTA):
+        check_characters(model)
+        logits_of = partial(tracing.score, model)
     parts = []
     for start in range(0, n, batch):
         samples = task.sample_range(start, min(start + batch, n), seed)
-        parts.append(_right_letters(logits_of, samples))
+        right = logits_of(samples.tokens)[:, :-1].argmax(-1).cpu() == samples.tokens[:, 1:]
+        parts.append(right[samples.answer[:, 1:]].unflatten(0, (len(right), -1)))
+        summary = _summary(torch.cat(parts), seed)
         if keep is not None:
-            keep(_summary(torch.cat(parts), seed))
+            keep(summary)
         if progress is not None:
             progress(min(start + batch, n) / n)
-    return _summary(torch.cat(parts), seed)
+    return summary
 
 
 def check_characters(model: HookedMTA) -> None:
@@ -86,23 +91,8 @@ def check_characters(model: HookedMTA) -> None:
         )
 
 
-def _scorer(model: HookedMTA | LogitsOf) -> LogitsOf:
-    if not isinstance(model, HookedMTA):
-        return model
-    check_characters(model)
-    return partial(tracing.score, model)
-
-
-def _right_letters(logits_of: LogitsOf, samples: BlockBatch) -> Bool[Tensor, "batch letter"]:
-    tokens, answer = samples.tokens, samples.answer
-    greedy = logits_of(tokens)[:, :-1].argmax(-1).cpu()
-    right = greedy == tokens[:, 1:]
-    return right[answer[:, 1:]].unflatten(0, (tokens.shape[0], -1))
-
-
 def _summary(right: Bool[Tensor, "sample letter"], seed: int) -> BlocksEvaluation:
-    n = right.shape[0]
-    wrong = int((~right.all(1)).sum())
+    n, wrong = len(right), int((~right.all(1)).sum())
     letters = tuple(count / n for count in right.sum(0).tolist())
     return BlocksEvaluation(n, seed, wrong, wrong / n, wilson_interval(wrong, n), letters)
 
@@ -143,19 +133,15 @@ def block_sample(task: BlockTask, number: int, seed: int = 0) -> BlockSample:
 
 def block_samples(task: BlockTask, numbers: range, seed: int = 0) -> tuple[BlockSample, ...]:
     """Several samples in a row."""
+    tokenizer, samples = CharTokenizer(), []
     batch = task.sample_range(numbers.start, numbers.stop, seed)
-    return tuple(
-        _in_words(task, *sequence)
-        for sequence in zip(batch.tokens.tolist(), batch.target.tolist(), strict=True)
-    )
-
-
-def _in_words(task: BlockTask, ids: list[int], target: int) -> BlockSample:
-    tokenizer = CharTokenizer()
-    text = tokenizer.decode(tuple(ids))
-    prompt, answer = text[: len(text) - task.n_answer], text[len(text) - task.n_answer :]
-    blocks, query = prompt.split("#")
-    return BlockSample(task, tokenizer.encode(prompt), tuple(blocks.split(".")), target, query, answer)
+    for ids, target in zip(batch.tokens.tolist(), batch.target.tolist(), strict=True):
+        text = tokenizer.decode(tuple(ids))
+        prompt, answer = text[: len(text) - task.n_answer], text[len(text) - task.n_answer :]
+        blocks, query = prompt.split("#")
+        tokens, words = tokenizer.encode(prompt), tuple(blocks.split("."))
+        samples.append(BlockSample(task, tokens, words, target, query, answer))
+    return tuple(samples)
 
 
 def block_parts(sample: BlockSample) -> Parts:

@@ -7,12 +7,12 @@ I = f(both) - f(A only) - f(B only) + f(neither). So f(both) = f(neither) + A + 
 the prompts are `four_prompts`'.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,13 +26,12 @@ from mta_viz.model.editing import edited
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import capture
+from mta_viz.run.tracing import Progress, capture, progress_within
 from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
-_SCORE_STAGES = tuple(stage for stage in Stage if stage.value.unit == "score")
 MEASURES: tuple[Measure, ...] = (
-    *(("odds", stage) for stage in _SCORE_STAGES),
+    *(("odds", stage) for stage in Stage if stage.value.unit == "score"),
     *(("share", stage) for stage in Stage),
 )
 DEFINITIONS = {
@@ -44,15 +43,13 @@ _NUMBERS = (
     *("both", "a_only", "b_only", "neither", "a", "a_low", "a_high", "b", "b_low", "b_high"),
     *("interaction", "interaction_low", "interaction_high"),
 )
-_INTERACTION = "f(both) - f(A only) - f(B only) + f(neither), f the span's"
 
 
 @dataclass(frozen=True)
 class Effects:
-    """One measure at one stage. `means` [prompt, layer, head]: f of the four prompts, means over samples.
+    """One measure at one stage: f of the four prompts, its `means` over samples, and effects with intervals.
 
-    `a`, `b` and `interaction` with their intervals over samples; with one sample the ends are NaN.
-    NaN throughout where a layer lacks the stage.
+    With one sample the ends of intervals are NaN, as everything is where a layer lacks the stage.
     """
 
     means: Float[Tensor, "prompt layer head"]
@@ -87,12 +84,10 @@ class Conjunction:
         rows: list[Row] = []
         for name, stage in self.values:
             effects = self.effects((name, stage))
-            n_layers, n_heads = effects.means.shape[1:]
             numbers = torch.cat([effects.means, *map(_ends, (effects.a, effects.b, effects.interaction))])
             rows += [
-                (name, stage.value.hook, layer, head, self.n, *numbers[:, layer, head].tolist())
-                for layer in range(n_layers)
-                for head in range(n_heads)
+                (name, stage.value.hook, *place, self.n, *numbers[:, *place].tolist())
+                for place in np.ndindex(*numbers.shape[1:])
             ]
         return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS), rows)
 
@@ -114,7 +109,7 @@ def conjunction(
     samples: Sequence[FourPrompts],
     *,
     keep: Callable[[Conjunction], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Conjunction:
     """Every head of a model on the samples, four runs each.
 
@@ -124,11 +119,14 @@ def conjunction(
     if not samples:
         raise PromptError("there are no samples; give at least one")
     measured: list[dict[Measure, Tensor]] = []
+    n = len(samples)
     for at, sample in enumerate(samples):
-        measured.append(_measured(model, sample, progress and partial(_part, progress, at, len(samples))))
+        measured.append(_measured(model, sample, progress_within(progress, at / n, 1 / n)))
+        values = {measure: torch.stack([each[measure] for each in measured]) for measure in measured[0]}
+        result = Conjunction(values)
         if keep is not None:
-            keep(_joined(measured))
-    return _joined(measured)
+            keep(result)
+    return result
 
 
 def tested(
@@ -137,7 +135,7 @@ def tested(
     *,
     begin: Callable[[str], None] | None = None,
     keep: Callable[[dict[str, Conjunction]], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Conjunction]:
     """Several models on the same samples, by their names.
 
@@ -150,31 +148,20 @@ def tested(
             begin(name)
         if results:
             check_reads_alike(model, name, samples)
-        keep_part = None if keep is None else partial(_keep_with, dict(results), name, keep)
-        results[name] = conjunction(model, samples, keep=keep_part, progress=progress)
+
+        def keep_with_others(so_far: Conjunction, name: str = name) -> None:
+            if keep is not None:
+                keep({**results, name: so_far})
+
+        results[name] = conjunction(model, samples, keep=keep_with_others, progress=progress)
     return results
-
-
-def _keep_with(
-    others: dict[str, Conjunction],
-    name: str,
-    keep: Callable[[dict[str, Conjunction]], None],
-    so_far: Conjunction,
-) -> None:
-    keep({**others, name: so_far})
 
 
 def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
     """All heads that have the stage, the largest lower end of I first; with one sample, the largest I."""
-    score = test.effects(measure).interaction
-    heads = [
-        Strongest(
-            measure, layer, head, *(float(part[layer, head]) for part in (score.mean, score.low, score.high))
-        )
-        for layer, row in enumerate(score.mean.tolist())
-        for head, value in enumerate(row)
-        if not math.isnan(value)
-    ]
+    numbers = _ends(test.effects(measure).interaction)
+    places = (~numbers[0].isnan()).nonzero().tolist()
+    heads = [Strongest(measure, *place, *numbers[:, *place].tolist()) for place in places]
     return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
 
 
@@ -195,15 +182,9 @@ def strongest(test: Conjunction, name: str) -> Strongest | None:
 def score_of(measure: Measure) -> Score:
     """The name, unit and definition of a measure's interaction."""
     name, stage = measure
-    unit = "nats" if name == "odds" else "share"
-    words = "log-odds" if name == "odds" else "share"
-    return Score(
-        f"conjunction.{name}",
-        f"I of {words}, {stage.value.short}",
-        unit,
-        f"{_INTERACTION} {DEFINITIONS[name]}",
-        stage,
-    )
+    words, unit = ("log-odds", "nats") if name == "odds" else ("share", "share")
+    definition = f"f(both) - f(A only) - f(B only) + f(neither), f the span's {DEFINITIONS[name]}"
+    return Score(f"conjunction.{name}", f"I of {words}, {stage.value.short}", unit, definition, stage)
 
 
 def measure_there(test: Conjunction, measure: Measure) -> Measure:
@@ -231,10 +212,9 @@ def rows_of(result: Conjunction) -> list[dict[str, Any]]:
 
 def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]) -> None:
     """Raises PromptError, calling the other model `name`, unless it has the same tokens for the samples."""
-    tokenizer, alike = twin.tokenizer, True
+    tokenizer, prompts = twin.tokenizer, [sample.prompts[0] for sample in samples]
     try:
-        for text, ids in ((sample.prompts[0].text, sample.prompts[0].ids) for sample in samples):
-            alike = alike and tokenizer is not None and tokenizer.encode(text or "").ids == ids
+        alike = tokenizer is not None and all(tokenizer.encode(p.text or "").ids == p.ids for p in prompts)
     except TokenizerError:
         alike = False
     if not alike:
@@ -252,7 +232,7 @@ def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
 
 
 def _measured(
-    model: HookedMTA, sample: FourPrompts, progress: Callable[[float], None] | None
+    model: HookedMTA, sample: FourPrompts, progress: Progress | None
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
     finders = []
     for at, tokens in enumerate(sample.prompts):
@@ -269,16 +249,6 @@ def _measured(
         for name, stage in MEASURES
         if f"span.{stage.value.key}" in finders[0].asked.values
     }
-
-
-def _part(progress: Callable[[float], None], at: int, n: int, share: float) -> None:
-    progress((at + share) / n)
-
-
-def _joined(samples: Sequence[Mapping[Measure, Tensor]]) -> Conjunction:
-    return Conjunction(
-        {measure: torch.stack([values[measure] for values in samples]) for measure in samples[0]}
-    )
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,6 @@ from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
 from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
-Progress = Callable[[float], None]
 CELLS_AT_ONCE = 2**14  # tokens scored in one go, so that logits stay below about 256 MB
 
 
@@ -72,7 +71,7 @@ def evaluate_needles(
     tokenizer: Tokenizer,
     plan: NeedlePlan,
     *,
-    progress: Progress | None = None,
+    progress: tracing.Progress | None = None,
 ) -> NeedleEvaluation:
     """Measure `model` on samples in the grammar's held-out paragraphs.
 
@@ -83,23 +82,20 @@ def evaluate_needles(
     the share of the work done: a sequence twice as long is more than twice the work.
     """
     logits_of = _scorer(model, tokenizer)
-    for n_needles, length, depth in plan.settings:
-        make_needle_sample(tokenizer, NeedleTask(n_needles, length, depth), plan.seed)
-    work = {length: _work(model, length) for _, length, _ in plan.settings}
-    total = plan.samples * sum(work[length] for _, length, _ in plan.settings)
-    outcomes, done = [], 0.0
+    for setting in plan.settings:
+        make_needle_sample(tokenizer, NeedleTask(*setting), plan.seed)
+    total = plan.samples * sum(_work(model, length) for _, length, _ in plan.settings)
+    cells, all_pairs, done = [], list[tuple[NeedleSample, bool]](), 0.0
     for setting in plan.settings:
         pairs: list[tuple[NeedleSample, bool]] = []
         for samples in _batches(tokenizer, setting, plan):
-            pairs += list(zip(samples, right_answers(logits_of, tokenizer, samples), strict=True))
-            done += len(samples) * work[setting[1]]
+            pairs += zip(samples, right_answers(logits_of, tokenizer, samples), strict=True)
+            done += len(samples) * _work(model, setting[1])
             if progress is not None:
                 progress(done / total)
-        outcomes.append(pairs)
-    cells = tuple(
-        NeedleCell(*setting, _groups(pairs)) for setting, pairs in zip(plan.settings, outcomes, strict=True)
-    )
-    return NeedleEvaluation(plan.seed, cells, _groups(list(itertools.chain.from_iterable(outcomes))))
+        cells.append(NeedleCell(*setting, _groups(pairs)))
+        all_pairs += pairs
+    return NeedleEvaluation(plan.seed, tuple(cells), _groups(all_pairs))
 
 
 def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:
@@ -115,7 +111,7 @@ def perplexity(
     text: str,
     *,
     window: int = 512,
-    progress: Progress | None = None,
+    progress: tracing.Progress | None = None,
 ) -> float:
     """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
 
@@ -131,10 +127,8 @@ def perplexity(
         raise PromptError(
             f"The text has {len(ids)} tokens; perplexity needs at least {size}. Give a longer text."
         )
-    windows = torch.cat(
-        [torch.tensor(bos).long().expand(n_windows, -1), ids[: n_windows * size].unflatten(0, (-1, size))],
-        dim=1,
-    )
+    starts = torch.tensor(bos).long().expand(n_windows, -1)
+    windows = torch.cat([starts, ids[: n_windows * size].unflatten(0, (-1, size))], dim=1)
     total, batch = 0.0, max(1, CELLS_AT_ONCE // window)
     for start in range(0, n_windows, batch):
         chunk = windows[start : start + batch]
@@ -173,9 +167,6 @@ def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:
     number = [is_held_out(int(sample.answer)) for sample, _ in pairs]
     known = [not (c or n) for c, n in zip(city, number, strict=True)]
     right = [ok for _, ok in pairs]
-    return {
-        "all": needle_score(right),
-        "known": needle_score(itertools.compress(right, known)),
-        "held_out_city": needle_score(itertools.compress(right, city)),
-        "held_out_number": needle_score(itertools.compress(right, number)),
-    }
+    groups = {"known": known, "held_out_city": city, "held_out_number": number}
+    scores = {name: needle_score(itertools.compress(right, which)) for name, which in groups.items()}
+    return {"all": needle_score(right), **scores}

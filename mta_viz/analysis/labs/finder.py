@@ -12,18 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mta_viz.analysis.attention import spans as named_spans
 from mta_viz.analysis.attention.changes import DifferenceMap, difference_steps, layer_steps, subtract
 from mta_viz.analysis.attention.heads import SCORES, HeadScores
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map
-from mta_viz.analysis.attention.spans import (
-    QUESTION,
-    Span,
-    check_span,
-    next_letter,
-    selectivity,
-    span_results,
-)
-from mta_viz.analysis.attention.spans import find as search
+from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_letter
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Progress, Trace
@@ -67,14 +60,14 @@ class StepCrop:
     @property
     def sums(self) -> tuple[float, float]:
         """Of the asked cells before and after; cells with key > query do not count."""
-        before, after = (_cells(side).sum() for side in self.asked)
-        return float(before), float(after)
+        before, after = (float(_cells(side).sum()) for side in self.asked)
+        return before, after
 
     @property
     def last(self) -> tuple[float, float]:
         """The same of the last asking query's row alone, which predicts the answer."""
-        before, after = (_cells(side)[-1].sum() for side in self.asked)
-        return float(before), float(after)
+        before, after = (float(_cells(side)[-1].sum()) for side in self.asked)
+        return before, after
 
     def _part(self, side: AttentionMap) -> AttentionMap:
         asking, asked = self.region.asking, self.region.asked
@@ -100,14 +93,11 @@ def region(asking: Span, asked: Span, n_tokens: int, *, above: int, beside: int)
 def step_crops(trace: Trace, shown: Region, layer: int, head: int) -> tuple[StepCrop, ...]:
     """A crop for each key-query convolution of the layer, in order; none where it has none."""
     rows, columns = (slice(side.start, side.stop) for side in (shown.queries, shown.keys))
-    crops = []
-    for step in layer_steps(trace.model.config.kernels(layer)):
-        if step.operation == "convolution" and step.before is not None:
-            before, after = (
-                exact_map(trace, layer, stage, head, rows, columns) for stage in (step.before, step.after)
-            )
-            crops.append(StepCrop(shown, before, after))
-    return tuple(crops)
+    return tuple(
+        StepCrop(shown, *(exact_map(trace, layer, s, head, rows, columns) for s in (step.before, step.after)))
+        for step in layer_steps(trace.model.config.kernels(layer))
+        if step.operation == "convolution" and step.before is not None
+    )
 
 
 def _cells(shown: AttentionMap) -> Float[Tensor, "query key"]:
@@ -163,8 +153,9 @@ def needle_parts(sample: NeedleSample) -> Parts:
     for needle in sample.needles:
         name = needle.city + (" (asked)" if needle.kind == "asked" else "")
         spans.append(Span(name, next_letter(spans), needle.start, needle.stop))
-    kinds = [needle.kind for needle in sample.needles]
-    return Parts(spans[kinds.index("asked")], tuple(spans), len(sample.tokens) - 1, sample.sentences)
+        if needle.kind == "asked":
+            asked = spans[-1]
+    return Parts(asked, tuple(spans), len(sample.tokens) - 1, sample.sentences)
 
 
 def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
@@ -184,7 +175,7 @@ def found_again(
     """The spans of `own` where their texts last occur in `tokens`, cut otherwise perhaps; None: `own`."""
     if tokens is None or tokens.ids == own.ids:
         return spans
-    places = [search(tokens, text)[-1] for text in texts]
+    places = [named_spans.find(tokens, text)[-1] for text in texts]
     return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(spans, places, strict=True))
 
 
@@ -204,24 +195,20 @@ def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Fin
         raise PromptError(f"query {parts.query} is not in the prompt; it has 0..{len(trace.tokens) - 1}")
     for part in parts.all:
         check_span(part, parts.query)
-    config = trace.model.config
-    per_layer = []
-    for layer in range(config.n_layers):
+    n_layers, per_layer = trace.model.config.n_layers, []
+    for layer in range(n_layers):
         per_layer.append(_layer(trace, layer, parts))
         if progress is not None:
-            progress((layer + 1) / config.n_layers)
+            progress((layer + 1) / n_layers)
     scores = {part: _stacked([results[part] for results, _ in per_layer], parts, part) for part in parts.all}
-    null = _null(parts)
     p = torch.stack([ranks for _, ranks in per_layer])
-    return Finder(parts, scores, _shares(scores[parts.asked]), p, len(null))
+    return Finder(parts, scores, _shares(scores[parts.asked]), p, len(_null(parts)))
 
 
 def lit_most(finder: Finder, before: Stage, after: Stage) -> tuple[int, int] | None:
     """(layer, head) where the asked part's share rises most from one stage to another; None if nowhere."""
     gain = (finder.share(after) - finder.share(before)).nan_to_num(-1.0)
-    if float(gain.max()) <= 0:
-        return None
-    return divmod(int(gain.argmax()), gain.shape[1])
+    return divmod(int(gain.argmax()), gain.shape[1]) if float(gain.max()) > 0 else None
 
 
 def _layer(trace: Trace, layer: int, parts: Parts) -> tuple[dict[Span, dict[str, Tensor]], Tensor]:
@@ -229,10 +216,10 @@ def _layer(trace: Trace, layer: int, parts: Parts) -> tuple[dict[Span, dict[str,
     ((_, slabs),) = trace.stage_slabs(layer, range(parts.query, parts.query + 1))
     rows = {stage: slab[:, 0, : parts.query + 1] for stage, slab in slabs.items()}
     steps = difference_steps(trace.model.config.kernels(layer))
-    results = {part: span_results(rows, part, steps) for part in parts.all}
+    results = {part: named_spans.span_results(rows, part, steps) for part in parts.all}
     if len(parts.all) > 1:
         for part in parts.all:
-            results[part]["selectivity"] = selectivity(rows[Stage.PATTERN], part, parts.all)
+            results[part]["selectivity"] = named_spans.selectivity(rows[Stage.PATTERN], part, parts.all)
     return results, _rank(rows[Stage.PATTERN], parts)
 
 
@@ -261,13 +248,12 @@ def _rank(row: Float[Tensor, "head key"], parts: Parts) -> Float[Tensor, " head"
 
 def _stacked(layers: Sequence[Mapping[str, Tensor]], parts: Parts, part: Span) -> HeadScores:
     """One part's scores of all layers; NaN where a layer lacks the stage."""
-    n_layers, n_heads = len(layers), len(next(iter(layers[0].values())))
+    nothing = torch.full_like(next(iter(layers[0].values())), torch.nan)
     there = [score.key for score in SCORES if any(score.key in results for results in layers)]
-    values = {key: torch.full((n_layers, n_heads), torch.nan) for key in there}
-    for layer, results in enumerate(layers):
-        for key, per_head in results.items():
-            values[key][layer] = per_head.float().cpu()
-    return HeadScores(parts.query, part, values, torch.zeros(n_layers, n_heads).long(), {})
+    values = {
+        key: torch.stack([results.get(key, nothing).float().cpu() for results in layers]) for key in there
+    }
+    return HeadScores(parts.query, part, values, torch.zeros(len(layers), len(nothing)).long(), {})
 
 
 def _shares(scores: HeadScores) -> Float[Tensor, "stage layer head"]:

@@ -17,8 +17,7 @@ from mta_viz.analysis.labs.blocks import BlockSample, block_parts, block_samples
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import tokenize
-from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask
-from mta_viz.tasks.seeding import stream_generator
+from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask, stream_generator
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
@@ -58,7 +57,7 @@ class FourPrompts:
     words: tuple[str, str, str, str]
 
     def __post_init__(self) -> None:
-        _check_lengths(self)
+        _check_lengths([len(prompt) for prompt in self.prompts], self.words)
         _check_factorial(self)
 
     @property
@@ -77,7 +76,12 @@ def block_prompts(task: BlockTask, n: int, seed: int = 0) -> tuple[FourPrompts, 
     """
     problems = [f"n_query is {task.n_query}; expected 2"] if task.n_query != 2 else []
     problems += [f"n is {n}; expected at least 1"] if n < 1 else []
-    problems += [_too_full(task)] if _free_pairs(task, task.n_blocks) < _LEAST_FREE else []
+    if _free_pairs(task, task.n_blocks) < _LEAST_FREE:
+        most = next((m for m in range(task.n_blocks, 0, -1) if _free_pairs(task, m) >= _LEAST_FREE), 0)
+        problems.append(
+            f"{task.n_blocks} blocks of {task.n_letters} letters hold nearly every two letters together; "
+            + (f"use at most {most} blocks" if most else "use shorter blocks")
+        )
     if problems:
         raise ConfigError(problems, subject="The conjunction test")
     prompts: list[FourPrompts] = []
@@ -97,34 +101,32 @@ def _free_pairs(task: BlockTask, n_blocks: int) -> float:
     return spare * (spare - 1) * (1 - holds_pair) ** (3 * n_blocks)
 
 
-def _too_full(task: BlockTask) -> str:
-    most = next(n for n in range(task.n_blocks, -1, -1) if _free_pairs(task, n) >= _LEAST_FREE or n == 0)
-    fewer = f"use at most {most} blocks" if most else "use shorter blocks"
-    return (
-        f"{task.n_blocks} blocks of {task.n_letters} letters hold nearly every two letters together; {fewer}"
-    )
-
-
 def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts | None:
     blocks = [set(block) for block in sample.blocks]
     a, b = sample.query[0], sample.query[1]
     others = [letter for letter in ascii_lowercase if letter not in blocks[sample.target]]
     pairs = [
-        (other_a, other_b)
-        for other_a, other_b in permutations(others, 2)
-        if not any(
-            {a, other_b} <= block or {other_a, b} <= block or {other_a, other_b} <= block for block in blocks
-        )
+        (x, y)
+        for x, y in permutations(others, 2)
+        if not any({a, y} <= block or {x, b} <= block or {x, y} <= block for block in blocks)
     ]
     if not pairs:
         return None
     generator = stream_generator("conjunction letters", seed, number)
     other_a, other_b = pairs[int(torch.randint(len(pairs), (1,), generator=generator))]
-    text, tokenizer = (sample.tokens.text or "").removesuffix(sample.query), CharTokenizer()
+    text, words = (sample.tokens.text or "").removesuffix(sample.query) + "{A?}{B?}", (a, b, other_a, other_b)
+    return FourPrompts(_encoded(CharTokenizer(), text, words), block_parts(sample).asked, words)
+
+
+def _encoded(
+    tokenizer: Tokenizer, text: str, words: tuple[str, str, str, str]
+) -> tuple[Tokens, Tokens, Tokens, Tokens]:
+    """The text in the order of `PROMPTS`."""
+    a, b, x, y = words
     both, only_a, only_b, neither = (
-        tokenizer.encode(text + asked) for asked in (a + b, a + other_b, other_a + b, other_a + other_b)
+        tokenizer.encode(_filled(text, (a, b, *asked))) for asked in ((a, b), (a, y), (x, b), (x, y))
     )
-    return FourPrompts((both, only_a, only_b, neither), block_parts(sample).asked, (a, b, other_a, other_b))
+    return both, only_a, only_b, neither
 
 
 def written_prompts(
@@ -158,13 +160,11 @@ def example(model: HookedMTA) -> tuple[str, str, str]:
     """A text, its span and lines of words to begin with, the words cut into as many tokens by this model."""
     if model.config.vocab_size == VOCAB_SIZE:
         return LETTERS
-    lines = [line for line in LINES if _fits(model, line)]
+    lines = []
+    for line in LINES:
+        lengths = [len(tokenize(model, f"the {word}")) for word in words_of(line)[0]]
+        lines += [line] if lengths[:2] == lengths[2:] else []
     return TEXT, SPAN, "\n".join(lines or LINES[:1])
-
-
-def _fits(model: HookedMTA, line: str) -> bool:
-    lengths = [len(tokenize(model, f"the {word}")) for word in words_of(line)[0]]
-    return lengths[:2] == lengths[2:]
 
 
 def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -> FourPrompts:
@@ -176,18 +176,12 @@ def _written(tokenizer: Tokenizer, text: str, span: str, words: Sequence[str]) -
     a, b, other_a, other_b = words
     if a == other_a or b == other_b:
         raise PromptError(f"{(a if a == other_a else b)!r} stands for itself; give another word for it")
-    both, only_a, only_b, neither = (
-        tokenizer.encode(_filled(text, (a, b, *asked)))
-        for asked in ((a, b), (a, other_b), (other_a, b), (other_a, other_b))
-    )
+    prompts = _encoded(tokenizer, text, (a, b, other_a, other_b))
     wanted = _filled(span, (a, b, a, b))
-    places = find(both, wanted)
+    places = find(prompts[0], wanted)
     if not places:
         raise PromptError(f"the span {wanted!r} is not in the text with {a!r} and {b!r}; copy it from there")
-    place = places[0]
-    return FourPrompts(
-        (both, only_a, only_b, neither), Span(wanted, "A", place.start, place.stop), (a, b, other_a, other_b)
-    )
+    return FourPrompts(prompts, Span(wanted, "A", places[0].start, places[0].stop), (a, b, other_a, other_b))
 
 
 def _filled(text: str, words: Sequence[str]) -> str:
@@ -196,20 +190,15 @@ def _filled(text: str, words: Sequence[str]) -> str:
     return text
 
 
-def _check_lengths(sample: FourPrompts) -> None:
-    n_tokens = [len(prompt) for prompt in sample.prompts]
+def _check_lengths(n_tokens: Sequence[int], words: Sequence[str]) -> None:
     if len(set(n_tokens)) == 1:
         return
-    a, b, other_a, other_b = sample.words
-    differences = [
-        f"with {other!r} for {word!r} the prompt has {abs(difference)} "
-        f"{'more' if difference > 0 else 'fewer'} token{'s' if abs(difference) > 1 else ''}"
-        for word, other, difference in (
-            (b, other_b, n_tokens[1] - n_tokens[0]),
-            (a, other_a, n_tokens[2] - n_tokens[0]),
-        )
-        if difference
-    ]
+    differences = []
+    for word, prompt in ((1, 1), (0, 2)):
+        more = n_tokens[prompt] - n_tokens[0]
+        count = f"{abs(more)} {'more' if more > 0 else 'fewer'} token{'s' if abs(more) > 1 else ''}"
+        if more:
+            differences.append(f"with {words[word + 2]!r} for {words[word]!r} the prompt has {count}")
     raise PromptError(
         f"the four prompts have {', '.join(map(str, n_tokens))} tokens ({', '.join(PROMPTS)}): "
         f"{'; '.join(differences) or 'the words are cut differently together'}. "

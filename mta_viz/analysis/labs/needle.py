@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from mta_viz.analysis.labs.finder import Finder, find, needle_parts
 from mta_viz.errors import ConfigError, PromptError
@@ -54,9 +55,7 @@ def needle_score(right: Iterable[bool]) -> NeedleScore:
     """The share of `right` and its interval; the share of none is NaN."""
     verdicts = list(right)
     n, hits = len(verdicts), sum(verdicts)
-    if n == 0:
-        return NeedleScore(0, 0, math.nan, (0.0, 1.0))
-    return NeedleScore(hits, n, hits / n, wilson_interval(hits, n))
+    return NeedleScore(hits, n, hits / n if n else math.nan, wilson_interval(hits, n) if n else (0.0, 1.0))
 
 
 def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer:
@@ -103,11 +102,9 @@ def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSampl
         if not right[row]
         for place, as_if in _agreeing(tokenizer, sample, tuple(greedy[row].tolist()))
     ]
-    named: dict[int, int] = {}
-    if wrong:
-        others = [as_if for _, _, as_if in wrong]
-        verdicts = judge(_answer_logits(model, others).argmax(-1), tokenizer, others)
-        named = {row: place for (row, place, _), yes in zip(wrong, verdicts, strict=True) if yes}
+    others = [as_if for _, _, as_if in wrong]
+    verdicts = judge(_answer_logits(model, others).argmax(-1), tokenizer, others) if others else []
+    named = {row: place for (row, place, _), yes in zip(wrong, verdicts, strict=True) if yes}
     return [
         Verdict("right" if right[row] else "needle" if row in named else "other", named.get(row), gold[row])
         for row in range(len(samples))
@@ -119,7 +116,7 @@ def _agreeing(
 ) -> list[tuple[int, NeedleSample]]:
     """Other needles whose number goes on as the greedy answer does, up to and with its first wrong token."""
     gold = sample.answer_ids
-    known = next((i for i, (a, b) in enumerate(zip(greedy, gold, strict=False)) if a != b), len(gold)) + 1
+    known = next((at for at in range(len(gold)) if greedy[at] != gold[at]), len(gold)) + 1
     agreeing = []
     for place, needle in enumerate(sample.needles):
         ids = answer_ids(tokenizer, sample.question.text, needle.value)
@@ -128,16 +125,10 @@ def _agreeing(
     return agreeing
 
 
-def named_needle(sample: NeedleSample, number: str) -> GoldSpan | None:
-    """The needle that gives its city this number, the asked one or another."""
-    return next((needle for needle in sample.needles if str(needle.value) == number), None)
-
-
 def _answer_logits(model: HookedMTA, samples: Sequence[NeedleSample]) -> Float[Tensor, "sample last vocab"]:
     """Logits from the prompt's last position on, which predict the answers and what follows them."""
     ids = with_answers(samples)
-    n_last = ids.shape[1] - len(samples[0].tokens) + 1
-    return end_logits(model, ids, n_last)
+    return end_logits(model, ids, ids.shape[1] - len(samples[0].tokens) + 1)
 
 
 def gold_log_probabilities(
@@ -157,12 +148,8 @@ def digits(text: str) -> str:
 
 def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample position"]:
     """Prompts of one length and their gold answers, filled up with id 0 after the shorter ones."""
-    length = len(samples[0].tokens)
-    longest = max(len(sample.answer_ids) for sample in samples)
-    ids = torch.zeros(len(samples), length + longest, dtype=torch.long)
-    for row, sample in enumerate(samples):
-        ids[row, : length + len(sample.answer_ids)] = torch.tensor(sample.tokens.ids + sample.answer_ids)
-    return ids
+    rows = [torch.tensor(sample.tokens.ids + sample.answer_ids) for sample in samples]
+    return pad_sequence(rows, batch_first=True)
 
 
 def judge(
@@ -178,10 +165,9 @@ def judge(
 
 @dataclass(frozen=True)
 class NeedleRun:
-    """`number`: what of the greedy `continuation` is a number ("" for none).
+    """`number`: what of the greedy `continuation` is a number ("" for none); `named`: the needle that has it.
 
-    `named`: the needle that has this number, None where no needle does. `probability`: of the
-    whole gold answer.
+    `probability`: of the whole gold answer.
     """
 
     sample: NeedleSample
@@ -221,16 +207,13 @@ def run_needle(
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
     verdict = answer(model, tokenizer, [sample])[0]
     number = digits(continuation)
-    probability = math.exp(verdict.log_probability)
-    return NeedleRun(sample, finder, continuation, number, named_needle(sample, number), probability)
+    named = next((needle for needle in sample.needles if str(needle.value) == number), None)
+    return NeedleRun(sample, finder, continuation, number, named, math.exp(verdict.log_probability))
 
 
 @dataclass(frozen=True)
 class MeanScore:
-    """One score of every head over samples: its mean and the ends of a 95 % bootstrap interval over samples.
-
-    NaN where a layer lacks the stage.
-    """
+    """A score's mean over samples, ends of its 95 % bootstrap interval; NaN where a layer lacks the stage."""
 
     mean: Float[Tensor, "layer head"]
     low: Float[Tensor, "layer head"]
@@ -266,16 +249,13 @@ def finder_means(
     for at in range(n):
         sample = make_needle_sample(tokenizer, task, seed + at)
         values.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
+        scores = {key: mean_score(torch.stack([each[key] for each in values])) for key in values[0]}
+        means = FinderMeans(at + 1, scores)
         if keep is not None:
-            keep(_means(values))
+            keep(means)
         if progress is not None:
             progress((at + 1) / n)
-    return _means(values)
-
-
-def _means(samples: list[Mapping[str, Tensor]]) -> FinderMeans:
-    values = {key: torch.stack([sample[key] for sample in samples]) for key in samples[0]}
-    return FinderMeans(len(samples), {key: mean_score(each) for key, each in values.items()})
+    return means
 
 
 def ranked_places(score: MeanScore) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from mta_viz.checkpoint import door
 from mta_viz.errors import ConfigError, FileError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, capture, generate
+from mta_viz.run.tracing import Progress, capture, generate, progress_within
 from mta_viz.tables import Table
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
 from mta_viz.tokenizers.base import Tokenizer, Tokens
@@ -128,27 +128,8 @@ class QuestionScore:
     answers: tuple[QuestionAnswer, ...]
 
     @property
-    def n(self) -> int:
-        """Samples."""
-        return len(self.answers)
-
-    @property
-    def right(self) -> int:
-        """Those answered right."""
-        return self._score.right
-
-    @property
-    def accuracy(self) -> float:
-        """The share of right answers; NaN of none."""
-        return self._score.accuracy
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Of the accuracy."""
-        return self._score.interval
-
-    @property
-    def _score(self) -> NeedleScore:
+    def accuracy(self) -> NeedleScore:
+        """The right answers, their share and its interval."""
         return needle_score(answer.right for answer in self.answers)
 
     @property
@@ -192,8 +173,9 @@ def evaluate_questions(
     score = QuestionScore(task.name, task.distraction, task.chance, ())
     for number in range(seed, seed + n):
         sample = make_question_sample(tokenizer, task, number)
-        continuation = greedy_answer(model, tokenizer, sample, progress=_within(progress, score.n, n))
-        scored = judged(continuation, sample)
+        done = number - seed
+        part = progress_within(progress, done / n, 1 / n)
+        scored = judged(greedy_answer(model, tokenizer, sample, progress=part), sample)
         answer = QuestionAnswer(
             number, sample.question.text, sample.answer, scored.sentence, scored.named, scored.right
         )
@@ -201,13 +183,8 @@ def evaluate_questions(
         if keep is not None:
             keep(score)
         if progress is not None:
-            progress(score.n / n)
+            progress((done + 1) / n)
     return score
-
-
-def _within(progress: Progress | None, done: int, n: int) -> Progress | None:
-    """The progress of one sample of `n` as that of all."""
-    return None if progress is None else lambda share: progress((done + share) / n)
 
 
 def trained_for_questions(folder: Path | None) -> bool:

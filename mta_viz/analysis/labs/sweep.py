@@ -1,13 +1,11 @@
 """Needle sweeps: needles x lengths x depths x samples through a model, each sample once.
 
-Owns the plan, the running and what is kept of a sample; what the results say is `sweep_summary`'s,
-their file `sweep_file`'s.
+Owns the plan, the running and what is kept of a sample; their file and what they say are `sweep_file`'s.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product, zip_longest
 from typing import Annotated
 
@@ -18,7 +16,7 @@ from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.cost import multiply_adds
-from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, NeedleSample, NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 Setting = tuple[int, int, float | int]  # needles, length in tokens, depth in per cent
@@ -118,15 +116,12 @@ def check_places(sample: SampleResult) -> SampleResult:
     return sample
 
 
-Keep = Callable[[tuple[SampleResult, ...]], None]
-
-
 def run_sweep(
     model: HookedMTA,
     sweep: Sweep,
     done: Iterable[SampleResult] = (),
     *,
-    keep: Keep | None = None,
+    keep: Callable[[tuple[SampleResult, ...]], None] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SampleResult, ...]:
     """The results of every sample of `sweep`: those of `done`, and the missing ones measured now.
@@ -172,21 +167,19 @@ def _missing(
     for setting in sweep.settings:
         seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
         cuts = parts(model, len(seeds), setting[1])
-        queues.append((setting, [tuple(seeds[start:stop]) for start, stop in cuts]))
-    rounds = zip_longest(*([(setting, part) for part in cut] for setting, cut in queues))
+        queues.append([(setting, tuple(seeds[start:stop])) for start, stop in cuts])
+    rounds = zip_longest(*queues)
     return [batch for turn in rounds for batch in turn if batch is not None]
 
 
 def _measure(
     model: HookedMTA, tokenizer: Tokenizer, sweep: Sweep, setting: Setting, seeds: Sequence[int]
 ) -> list[SampleResult]:
-    make = partial(make_needle_sample, tokenizer, sweep.task(setting))
-    samples = [make(seed) for seed in seeds]
-    return [
-        SampleResult(*setting, seed, verdict.outcome, _place(sample), verdict.named, verdict.log_probability)
-        for seed, sample, verdict in zip(seeds, samples, answer(model, tokenizer, samples), strict=True)
-    ]
-
-
-def _place(sample: NeedleSample) -> int:
-    return next(place for place, needle in enumerate(sample.needles) if needle.kind == "asked")
+    samples = [make_needle_sample(tokenizer, sweep.task(setting), seed) for seed in seeds]
+    results = []
+    for seed, sample, verdict in zip(seeds, samples, answer(model, tokenizer, samples), strict=True):
+        place = [needle.kind for needle in sample.needles].index("asked")
+        results.append(
+            SampleResult(*setting, seed, verdict.outcome, place, verdict.named, verdict.log_probability)
+        )
+    return results

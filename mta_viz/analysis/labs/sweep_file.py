@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, needle_score
 from mta_viz.analysis.labs.sweep import SampleResult, Setting, Sweep, check_places, run_sweep, vocabulary
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.validate import from_text
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
@@ -115,31 +115,23 @@ def measure_missing(
 def sweep_text(results: SweepResults) -> str:
     """The file's content: JSON with one sample a line."""
     head = {"format": FORMAT, **{name: getattr(results, name) for name in ("wording", "needle", "question")}}
-    models = ",".join(_model_text(model) for model in results.models)
-    return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "models": [{models}\n ]\n}}\n'
-
-
-def _model_text(model: ModelResults) -> str:
-    names = {name: getattr(model, name) for name in ("name", "sha256", "vocabulary")}
-    rows = ",".join(f"\n   {_sample_text(sample)}" for sample in model.samples)
-    return "\n  " + json.dumps(names).removesuffix("}") + f', "samples": [{rows}\n  ]}}'
+    models = []
+    for model in results.models:
+        names = {name: getattr(model, name) for name in ("name", "sha256", "vocabulary")}
+        rows = ",".join(f"\n   {_sample_text(sample)}" for sample in model.samples)
+        models.append("\n  " + json.dumps(names).removesuffix("}") + f', "samples": [{rows}\n  ]}}')
+    return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "models": [{",".join(models)}\n ]\n}}\n'
 
 
 def _sample_text(sample: SampleResult) -> str:
     """A line; a log-probability that is not finite is null."""
-    row = asdict(sample)
-    if not math.isfinite(sample.log_probability):
-        row["log_probability"] = None
-    return json.dumps(row, allow_nan=False)
+    finite = math.isfinite(sample.log_probability)
+    return json.dumps(asdict(sample) | ({} if finite else {"log_probability": None}), allow_nan=False)
 
 
 def write_sweep(file: Path, results: SweepResults) -> None:
     """Replace `file`; a reader never sees half of it. Raises MtaVizError when the disk refuses."""
-    try:
-        with replacing(file) as partial:
-            partial.write_text(sweep_text(results), encoding="utf-8")
-    except OSError as error:
-        raise MtaVizError(f"{file} cannot be written: {error.strerror or error}") from error
+    write_results(file, sweep_text(results))
 
 
 def read_sweep(file: Path) -> SweepResults:
@@ -149,17 +141,11 @@ def read_sweep(file: Path) -> SweepResults:
 
 def parse_sweep(text: str | bytes, name: str) -> SweepResults:
     """The results in the content of the file `name`. Raises ConfigError listing what is wrong with it."""
-    return from_text(
-        SweepResults,
-        text,
-        f"{name} as a needle sweep",
-        file_format=FORMAT,
-        remedy="Name another file, or move it away.",
-    )
+    remedy = "Name another file, or move it away."
+    return from_text(SweepResults, text, f"{name} as a needle sweep", file_format=FORMAT, remedy=remedy)
 
 
 K = TypeVar("K", bound=Hashable)
-PLACES = ("first", "between", "last")
 Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[float | int, ...]]  # needles, lengths, depths, ascending
 
 
@@ -233,9 +219,14 @@ def by_depth_and_length(
 
 def by_place(results: Iterable[SampleResult]) -> dict[str, NeedleScore]:
     """Accuracy where the asked needle is the first, between others, or the last; single needles left out."""
-    several = [sample for sample in results if sample.needles > 1]
-    scores = scores_by(several, _place)
-    return {place: scores[place] for place in PLACES if place in scores}
+
+    def place(sample: SampleResult) -> str:
+        if sample.place == 0:
+            return "first"
+        return "last" if sample.place == sample.needles - 1 else "between"
+
+    scores = scores_by([sample for sample in results if sample.needles > 1], place)
+    return {place: scores[place] for place in ("first", "between", "last") if place in scores}
 
 
 def misses(results: Iterable[SampleResult]) -> Misses:
@@ -261,9 +252,3 @@ def paired_difference(first: Sequence[SampleResult], second: Sequence[SampleResu
     before, after = zip(*pairs, strict=True)
     change = (sum(after) - sum(before)) / len(pairs)
     return Difference(len(pairs), change, paired_change_interval(before, after))
-
-
-def _place(sample: SampleResult) -> str:
-    if sample.place == 0:
-        return "first"
-    return "last" if sample.place == sample.needles - 1 else "between"

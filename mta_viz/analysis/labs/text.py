@@ -5,22 +5,22 @@ Which word is the last, and files of passages, are `tasks.passages`'.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from mta_viz.analysis.labs.needle import NeedleScore, at_once, check_vocabulary, needle_score
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import Progress, Prompt, Trace, capture, tokenize
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, progress_within, tokenize
 from mta_viz.tables import Row, Table
 from mta_viz.tasks.passages import last_word
 from mta_viz.tokenizers.base import Tokenizer, Tokens
-from mta_viz.tokenizers.pasted import tokens_from_ids
 
 _WORD_COLUMNS = (
     *("passage", "last_word", "tokens", "rank", "greedy", "log_probability", "probability", "perplexity"),
@@ -96,9 +96,8 @@ class PassageScores:
     @property
     def perplexity(self) -> float:
         """exp of the mean of -log p(word), a word of several tokens counted once; NaN without any."""
-        if not self.words:
-            return math.nan
-        return _exp(-math.fsum(word.log_probability for word in self.words) / len(self.words))
+        total = math.fsum(word.log_probability for word in self.words)
+        return _exp(-total / len(self.words)) if self.words else math.nan
 
     def table(self) -> Table:
         """One row a passage, those left out with the reason alone; log-probabilities in nats."""
@@ -159,8 +158,10 @@ def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _Asked:
     """The passage up to the end of its last word, in ids."""
     start, stop = last_word(passage)
     tokens = tokenize(model, passage[:stop])
-    first = _first_token(tokens, start)
-    bos = int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
+    first = next(at for at, span in enumerate(tokens.spans) if span[1] > start)
+    while first and tokens.spans[first - 1] == (start, start):
+        first -= 1  # a split character's first bytes have no letters of their own: they belong to the word
+    bos = _begins_with_bos(model, tokens)
     if first <= bos:
         raise PromptError("its last word shares its first token with all before it. Give a longer passage")
     cut = max(len(tokens) - 1 - window, 0)  # the last token is only predicted
@@ -170,15 +171,8 @@ def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _Asked:
     return _Asked(number, passage[start:stop], ids, first - cut, cut)
 
 
-def _first_token(tokens: Tokens, start: int) -> int:
-    """The first token that holds a letter of the word which begins at character `start`.
-
-    A split character's first bytes are tokens without letters of their own: they belong to the word.
-    """
-    first = next(at for at, span in enumerate(tokens.spans) if span[1] > start)
-    while first and tokens.spans[first - 1] == (start, start):
-        first -= 1
-    return first
+def _begins_with_bos(model: HookedMTA, tokens: Tokens) -> int:
+    return int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
 
 
 def _batches(model: HookedMTA, asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
@@ -196,12 +190,9 @@ def _batches(model: HookedMTA, asked: Sequence[_Asked]) -> Iterator[list[_Asked]
 
 def _score(model: HookedMTA, tokenizer: Tokenizer, batch: Sequence[_Asked]) -> list[WordScore]:
     """The shorter ones are filled up at the end, which no token before it can see."""
-    longest = max(len(passage.ids) for passage in batch) - 1
-    ids = torch.zeros(len(batch), longest, dtype=torch.long)
-    for row, passage in enumerate(batch):
-        ids[row, : len(passage.ids) - 1] = torch.tensor(passage.ids[:-1])
+    ids = pad_sequence([torch.tensor(passage.ids[:-1]) for passage in batch], batch_first=True)
     first = min(passage.start for passage in batch) - 1
-    logits = end_logits(model, ids, longest - first)
+    logits = end_logits(model, ids, ids.shape[1] - first)
     return [
         _word_score(tokenizer, passage, logits[row, passage.start - 1 - first : len(passage.ids) - 1 - first])
         for row, passage in enumerate(batch)
@@ -230,7 +221,7 @@ def _word_score(tokenizer: Tokenizer, passage: _Asked, logits: Tensor) -> WordSc
 
 
 def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf
+    return math.inf if value > 700 else math.exp(value)
 
 
 LOGITS_AT_ONCE = 2**23  # numbers in double precision: 64 MB
@@ -262,7 +253,7 @@ class TextLosses:
     @property
     def perplexity(self) -> float:
         """exp of the mean loss; inf where that is beyond a float."""
-        return math.exp(self.loss) if not self.loss > 700 else math.inf
+        return _exp(self.loss)
 
     @property
     def windows(self) -> int:
@@ -311,12 +302,13 @@ def text_losses(
         raise PromptError("the text is one token, which nothing predicts; give a longer text")
     if size < 4:
         raise PromptError(f"a window of {size} tokens is too short; expected at least 4")
-    bos = int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
-    losses = _nothing(tokens, size)
-    parts = list(_windows(len(tokens), size, bos))
+    n, bos = len(tokens), _begins_with_bos(model, tokens)
+    nothing, ranks = torch.full((n,), torch.nan, dtype=torch.float64), torch.zeros(n).long()
+    losses = TextLosses(tokens, nothing, ranks, ("",) * n, size)
+    parts = list(_windows(n, size, bos))
     for place, part in enumerate(parts):
         before = tokens.ids[: bos if part.start else 0]
-        report = _share(progress, place, len(parts))
+        report = progress_within(progress, place / len(parts), 1 / len(parts))
         trace = capture(model, (*before, *tokens.ids[part.start : part.stop]), progress=report)
         losses = _with(losses, trace, part, part.start - len(before))
         if keep is not None:
@@ -332,12 +324,6 @@ def _windows(n_tokens: int, size: int, bos: int) -> Iterator[_Window]:
         yield _Window(stop - (size - bos), scored, stop)
 
 
-def _nothing(tokens: Tokens, size: int) -> TextLosses:
-    n = len(tokens)
-    losses = torch.full((n,), torch.nan, dtype=torch.float64)
-    return TextLosses(tokens, losses, torch.zeros(n).long(), ("",) * n, size)
-
-
 def _with(before: TextLosses, trace: Trace, part: _Window, offset: int) -> TextLosses:
     """These with a window's tokens; position p of the trace is token p + `offset` of the text."""
     losses, ranks, expected = before.losses.clone(), before.ranks.clone(), list(before.expected)
@@ -350,16 +336,5 @@ def _with(before: TextLosses, trace: Trace, part: _Window, offset: int) -> TextL
         wanted = torch.tensor(before.tokens.ids[start:stop])[:, None]
         losses[start:stop] = -logits.log_softmax(-1).gather(-1, wanted)[:, 0]
         ranks[start:stop] = 1 + (logits > logits.gather(-1, wanted)).sum(-1)
-        expected[start:stop] = _labels(trace.model, logits.argmax(-1).tolist())
-    return TextLosses(before.tokens, losses, ranks, tuple(expected), before.window)
-
-
-def _labels(model: HookedMTA, ids: Sequence[int]) -> tuple[str, ...]:
-    """What ids are called, also where there is no tokenizer."""
-    return tokens_from_ids(ids, vocab_size=model.config.vocab_size, tokenizer=model.tokenizer).pieces
-
-
-def _share(progress: Progress | None, place: int, count: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share: progress((place + share) / count)
+        expected[start:stop] = tokenize(trace.model, logits.argmax(-1).tolist()).pieces
+    return replace(before, losses=losses, ranks=ranks, expected=tuple(expected))

@@ -24,7 +24,7 @@ Older = Callable[[dict[str, str], Source], NamedFigure[Any]]
 class _View:
     """A page's address as it was: what it says, and the page's defaults for what it leaves out."""
 
-    view: dict[str, str]
+    view: dict[str, Any]
     source: Source
 
     @property
@@ -37,7 +37,6 @@ class _View:
 
     @property
     def stage(self) -> dict[str, Any]:
-        """The stage beside them."""
         return self.head | {"stage": self.view.get("s", "final")}
 
     @property
@@ -52,19 +51,11 @@ class _View:
         return {"query": query, "key": largest_key(self.source.trace, layer, head, stage, query)}
 
     @property
-    def selected(self) -> tuple[int, int]:
-        """The head, as figures of all heads frame it."""
-        layer, head = self.head.values()
-        return layer, head
-
-    @property
     def limits(self) -> dict[str, Any]:
-        """Whether the first token counts for limits."""
         return {"first_token": self.view.get("first_token") == "true"}
 
     @property
     def looks(self) -> dict[str, Any]:
-        """The same and the spans: those named, else the prompt's needles."""
         return self.limits | {"spans": self._spans()}
 
     def _spans(self) -> tuple[Span, ...]:
@@ -86,15 +77,13 @@ class _View:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Which row and span the scores of all heads are about."""
         spans = {f"{span.letter} {span.name}": span for span in self._spans()}
         asked = next((name for name in spans if name.endswith("(asked)")), "none")
         span = spans.get(self.view.get("span", asked))
-        return {"query": self.cell["query"], "span": span, "selected": self.selected}
+        return {"query": self.cell["query"], "span": span, "selected": tuple(self.head.values())}
 
     @property
     def axes(self) -> dict[str, Any]:
-        """The scores of the scatter."""
         measured = heads.scores_of(self.source, self.cell["query"], self.scores["span"])
         return {
             "across": self.view.get("scatter x", "distance"),
@@ -104,34 +93,23 @@ class _View:
 
     @property
     def map(self) -> maps.HeadMap:
-        """The whole large map."""
-        scale: Any = self.view.get("scale", "this map")
-        return maps.HeadMap(**self.stage, **self.looks, scale=scale)
+        return maps.HeadMap(**self.stage, **self.looks, scale=self.view.get("scale", "this map"))
 
     @property
     def text(self) -> tokens.AttentionText:
-        """The prompt as text."""
-        side: Any = self.view.get("text side", "from the query")
+        side = self.view.get("text side", "from the query")
         position = self.cell["query" if side == "from the query" else "key"]
         return tokens.AttentionText(**self.stage, position=position, side=side, **self.looks)
 
     @property
     def tiles(self) -> heads.HeadTiles:
-        """Every head's map."""
-        layer = None if self.view.get("tiles of", "all layers") == "all layers" else self.head["layer"]
+        layer, head = self.head.values()
+        one_layer = None if self.view.get("tiles of", "all layers") == "all layers" else layer
         own = self.view.get("tiles own", "true") == "true"
-        return heads.HeadTiles(
-            self.stage["stage"], layer, own_scale=own, **self.limits, selected=self.selected
-        )
-
-    @property
-    def cells(self) -> tokens.TopCells:
-        """The cells that stand out."""
-        by: Any = self.view.get("cells by", "value")
-        return tokens.TopCells(**self.stage, by=by, **self.limits)
+        stage, selected = self.stage["stage"], (layer, head)
+        return heads.HeadTiles(stage, one_layer, own_scale=own, **self.limits, selected=selected)
 
     def difference(self, stage: Stage) -> maps.StepChange:
-        """What the step that makes `stage` changed."""
         shown = self.head | self.cell | self.part | self.looks
         return maps.StepChange(**shown, stage=stage.value.key)
 
@@ -153,7 +131,9 @@ _MAKE: dict[str, Callable[[_View], NamedFigure[Any]]] = {
     "text": lambda old: old.text,
     "next": lambda old: tokens.NextToken(old.cell["query"]),
     "lens": lambda old: tokens.Lens(old.cell["query"]),
-    "table.cells": lambda old: old.cells,
+    "table.cells": lambda old: tokens.TopCells(
+        **old.stage, by=old.view.get("cells by", "value"), **old.limits
+    ),
     "table.facts": lambda old: maps.RowStatistics(**old.head),
     **{f"difference.{stage.value.key}": partial(_View.difference, stage=stage) for stage in Stage},
 }

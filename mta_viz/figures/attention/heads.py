@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from mta_viz.analysis.attention.heads import SCORES, HeadScores, head_scores
 from mta_viz.analysis.attention.maps import shared_limit
@@ -13,9 +12,7 @@ from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import head_scatter, head_tiles, n_without, score_map
 from mta_viz.plots.theme import Figure
-from mta_viz.tables import Table
 
-R = TypeVar("R")
 Head = tuple[int, int]  # layer and head
 MAP_PX, SCATTER_SIZE, TILES_PX = 460, (460, 380), 900
 
@@ -54,16 +51,11 @@ class OfScores(NamedFigure[HeadScores]):
         )
         for key in self.keys:
             if key not in scores.values:
-                known = any(score.key == key for score in SCORES)
-                more = "; it is one of a span, give one" if known else ""
+                more = "; it is one of a span, give one" * any(score.key == key for score in SCORES)
                 raise PromptError(
                     f"there is no score {key!r} here{more}. There are {', '.join(scores.values)}"
                 )
         return scores
-
-    def table(self, source: Source, result: HeadScores) -> Table:
-        """One row a head, one column a score."""
-        return result.table()
 
 
 @named("head-scores")
@@ -117,8 +109,8 @@ class HeadScatter(OfScores):
     def caption(self, source: Source, result: HeadScores) -> str:
         """What is not drawn."""
         without = n_without(result, self.keys)
-        return (
-            f"A point is a head.{f' {without} heads have no such value and are not drawn.' * bool(without)}"
+        return "A point is a head." + f" {without} heads have no such value and are not drawn." * bool(
+            without
         )
 
     def file_parts(self) -> tuple[object, ...]:
@@ -170,8 +162,8 @@ class HeadTiles(NamedFigure[Thumbnails]):
         stages = {stage.value.key: stage for stage in Stage}
         if self.stage not in stages:
             raise PromptError(f"there is no stage {self.stage!r}; there are {', '.join(stages)}")
-        stage = stages[self.stage]
-        return source.remember(lambda: tiles_of(source, stage, self.layer), *tiles_key(stage, self.layer))
+        of = (stages[self.stage], self.layer)
+        return source.remember(lambda: tiles_of(source, *of), *tiles_key(*of))
 
     def _limit(self, result: Thumbnails) -> float:
         return shared_limit(result.maps(), self.first_token)
@@ -187,19 +179,13 @@ class HeadTiles(NamedFigure[Thumbnails]):
             width=TILES_PX,
         )
 
-    def table(self, source: Source, result: Thumbnails) -> Table:
-        """One row a block of every tile."""
-        return result.table()
-
     def caption(self, source: Source, result: Thumbnails) -> str:
         """Which heads, and the scale."""
         which = "all layers" if self.layer is None else f"L{self.layer + source.numbering}"
-        colours = (
-            "each on its own scale" if self.own_scale else f"all on one scale, limit {self._limit(result):g}"
-        )
+        one_scale = f"all on one scale, limit {self._limit(result):g}"
         return (
             f"Every head of {which} at {result.stage.value.long}, the largest |x| of a block in each cell, "
-            f"{colours}."
+            f"{'each on its own scale' if self.own_scale else one_scale}."
         )
 
     def file_parts(self) -> tuple[object, ...]:

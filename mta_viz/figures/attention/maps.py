@@ -2,16 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any, Literal, TypeVar
 
-from mta_viz.analysis.attention.changes import (
-    Change,
-    DifferenceMap,
-    HeadStatistics,
-    differences,
-    exact_difference,
-    head_statistics,
-)
+from mta_viz.analysis.attention import changes
+from mta_viz.analysis.attention.changes import Change, DifferenceMap, HeadStatistics
 from mta_viz.analysis.attention.maps import (
     AttentionMap,
     exact_map,
@@ -33,8 +28,7 @@ from mta_viz.tokenizers.base import Tokens
 R = TypeVar("R")
 Range = tuple[int, int]  # of tokens, the end excluded
 Scale = Literal["this map", "all stages"]
-WHOLE_UP_TO = 256  # tokens: longer maps are drawn in blocks, since more cells take no clicks
-PART_UP_TO = 256  # tokens a side of an exact part
+WHOLE_UP_TO = 256  # tokens a side: longer maps are drawn in blocks, since more cells take no clicks
 STRIP_SIZE = (905, 170)
 STATISTICS = (
     "Row sum: sum of a query's row. Negative: sum of max(-x, 0) over sum of |x|, all cells; in rows: how "
@@ -121,14 +115,9 @@ class OfMap(OfHead[MapParts]):
 
     def looks(self, source: Source, result: MapParts) -> dict[str, Any]:
         """How the map is drawn, as `plots` takes it."""
-        return {
-            "tokens": source.trace.tokens,
-            "limit": result.limit,
-            "numbering_from": source.numbering,
-            "size": (self.size, self.size),
-            "selected": None if self.query is None or self.key is None else (self.query, self.key),
-            "spans": self.spans,
-        }
+        cell = None if self.query is None or self.key is None else (self.query, self.key)
+        looks = {"tokens": source.trace.tokens, "limit": result.limit, "numbering_from": source.numbering}
+        return looks | {"size": (self.size, self.size), "selected": cell, "spans": self.spans}
 
     def part(self, source: Source) -> tuple[Range, Range] | None:
         """Both sides of the exact part, None: the whole map. Raises PromptError where it is too large."""
@@ -141,8 +130,8 @@ class OfMap(OfHead[MapParts]):
                 raise PromptError(
                     f"tokens {start}..{stop - 1} are not in the prompt; it has 0..{n_tokens - 1}"
                 )
-            if stop - start > PART_UP_TO:
-                most = f"at most {PART_UP_TO} queries and {PART_UP_TO} keys"
+            if stop - start > WHOLE_UP_TO:
+                most = f"at most {WHOLE_UP_TO} queries and {WHOLE_UP_TO} keys"
                 raise PromptError(f"{most} are drawn; choose shorter spans")
         return sides
 
@@ -193,10 +182,9 @@ class HeadMap(OfMap):
         sides = self.part(source)
         if sides is None:
             return maps[stage]
-        queries, keys = (slice(*side) for side in sides)
+        of = (self.layer, stage, self.head)
         return source.remember(
-            lambda: exact_map(source.trace, self.layer, stage, self.head, queries, keys),
-            *("part", *self.place, stage, sides),
+            lambda: exact_map(source.trace, *of, *starmap(slice, sides)), "part", *of, sides
         )
 
     def draw(self, source: Source, result: MapParts) -> Figure:
@@ -212,21 +200,19 @@ class HeadMap(OfMap):
         low = "0" if shown.distribution else f"-{result.limit:g}"
         counted = "blocks" if shown.block > 1 else "cells"
         left_out = "" if self.first_token else " (first token left out)"
-        words = [
-            f"{labelled(source, *self.place)}, {info.long}, {len(tokens):,} tokens.",
-            "Rows: query, columns: key.",
-            f"Colour: {info.unit}, {low} to {result.limit:g}: 99.5 % of the {counted} and the largest one of "
-            f"half of the rows lie within{left_out}. Hatched: masked.",
-            *map_warnings(shown),
-        ]
-        return " ".join(words) + self.part_words(source)
+        words = (
+            f"{labelled(source, *self.place)}, {info.long}, {len(tokens):,} tokens. "
+            f"Rows: query, columns: key. Colour: {info.unit}, {low} to {result.limit:g}: 99.5 % of the "
+            f"{counted} and the largest one of half of the rows lie within{left_out}. Hatched: masked."
+        )
+        return " ".join([words, *_warnings(shown)]) + self.part_words(source)
 
     def file_parts(self) -> tuple[object, ...]:
         """Head, stage and part."""
         return (*super().file_parts(), *["overview"] * (self.outlined is not None and self.queries is None))
 
 
-def map_warnings(shown: AttentionMap) -> list[str]:
+def _warnings(shown: AttentionMap) -> list[str]:
     """What a reader must know of a map: broken cells, blocks, weights that are no probabilities."""
     words, weights = [], shown.stage.value.unit == "weight"
     if shown.n_bad:
@@ -271,23 +257,24 @@ class StageStrip(OfHead[Mapping[Stage, AttentionMap]]):
 
     def caption(self, source: Source, result: Mapping[Stage, AttentionMap]) -> str:
         """The limits."""
-        limits = self._limits(result)
-        return (
-            f"All stages of {labelled(source, *self.place)}. Scores share the limits ±{limits['score']:g}, "
-            f"weights share ±{limits['weight']:g}."
-        )
+        score, weight = self._limits(result).values()
+        head = labelled(source, *self.place)
+        return f"All stages of {head}. Scores share the limits ±{score:g}, weights share ±{weight:g}."
 
 
 def changed_stages(source: Source, layer: int, head: int) -> dict[Stage, DifferenceMap]:
     """The whole difference of every convolution and head mixing of a layer, by the stage it makes."""
+    place = (layer, head)
     return source.remember(
-        lambda: differences(source.trace, layer, head, WHOLE_UP_TO), "differences", layer, head
+        lambda: changes.differences(source.trace, *place, WHOLE_UP_TO), "differences", *place
     )
 
 
 def statistics_of(source: Source, layer: int, head: int) -> HeadStatistics:
     """What the rows of every stage of a head are like."""
-    return source.remember(lambda: head_statistics(source.trace, layer, head), "statistics", layer, head)
+    return source.remember(
+        lambda: changes.head_statistics(source.trace, layer, head), "statistics", layer, head
+    )
 
 
 @named("difference-map")
@@ -304,13 +291,11 @@ class StepChange(OfMap):
                 f"no convolution or head mixing of layer {self.layer} makes {self.stage!r}; stages with a "
                 f"difference: {there}"
             )
-        sides, shown = self.part(source), wholes[stage]
+        sides, shown, trace = self.part(source), wholes[stage], source.trace
         if sides is not None:
-            queries, keys = (slice(*side) for side in sides)
-            shown = exact_difference(source.trace, self.layer, stage, self.head, queries, keys)
-        changes = {change.after: change for change in statistics_of(source, *self.place).changes}
-        limit = shared_limit([wholes[stage]], self.first_token)
-        return MapParts(shown, limit, change=changes[stage])
+            shown = changes.exact_difference(trace, self.layer, stage, self.head, *starmap(slice, sides))
+        (change,) = (change for change in statistics_of(source, *self.place).changes if change.after is stage)
+        return MapParts(shown, shared_limit([wholes[stage]], self.first_token), change=change)
 
     def draw(self, source: Source, result: MapParts) -> Figure:
         """The map of the difference."""
@@ -318,12 +303,11 @@ class StepChange(OfMap):
 
     def caption(self, source: Source, result: MapParts) -> str:
         """What was subtracted, and how much of the whole map changed."""
-        words = difference_caption(result.shown, result.limit)
-        if result.change is None:
+        words, change = difference_caption(result.shown, result.limit), result.change
+        if change is None:
             return words
-        at = f"({result.change.query}, {result.change.key})"
-        size = f"Changed: {result.change.size:.2f} of the norm; largest {result.change.largest:+.3g} at {at}."
-        return f"{words} {size}{self.part_words(source)}"
+        largest = f"largest {change.largest:+.3g} at ({change.query}, {change.key})"
+        return f"{words} Changed: {change.size:.2f} of the norm; {largest}.{self.part_words(source)}"
 
     def file_parts(self) -> tuple[object, ...]:
         """Head, stage and part."""

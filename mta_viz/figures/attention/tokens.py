@@ -2,25 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention.cells import (
-    By,
-    CrossSection,
-    TopCell,
-    cells_table,
-    key_column,
-    query_row,
-    stage_before,
-    top_cells,
+from mta_viz.analysis.attention import cells
+from mta_viz.analysis.attention.cells import CrossSection, TopCell, key_column, query_row
+from mta_viz.analysis.attention.decomposition import (
+    Convolved,
+    Decomposition,
+    Mixed,
+    Scored,
+    Softmaxed,
+    decompose,
 )
-from mta_viz.analysis.attention.decomposition import decompose
 from mta_viz.analysis.attention.predictions import LogitLens, Predictions, lens_over_layers, top_tokens
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Scored, Softmaxed
 from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import OfHead, labelled, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
@@ -32,7 +30,6 @@ from mta_viz.plots.attention.why import convolution_window, mixing_bars
 from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tables import Table
 
-R = TypeVar("R")
 Side = Literal["from the query", "to the key"]
 WIDE_PX, LENS_PX, NEXT_PX, WHY_PX = 900, 460, 300, 540
 CONTRIBUTION = (
@@ -47,32 +44,28 @@ class TopCells(OfHead[tuple[TopCell, ...]]):
     """The `count` cells of a map that stand out, largest first, `by` what is said. A table."""
 
     stage: str
-    by: By = "value"
+    by: cells.By = "value"
     count: int = 50
     first_token: bool = False
 
     def result(self, source: Source) -> tuple[TopCell, ...]:
         """Raises PromptError where the stage has no change or contribution."""
-        stage = stage_of(source, self.layer, self.stage)
-        place, first = (source.trace, *self.place, stage, self.count), self.first_token
-        return top_cells(*place, by=self.by, first_token=first)
+        of = (source.trace, *self.place, stage_of(source, self.layer, self.stage), self.count)
+        return cells.top_cells(*of, by=self.by, first_token=self.first_token)
 
     def table(self, source: Source, result: tuple[TopCell, ...]) -> Table:
         """One row a cell."""
-        return cells_table(result, source.trace.tokens)
+        return cells.cells_table(result, source.trace.tokens)
 
     def caption(self, source: Source, result: tuple[TopCell, ...]) -> str:
         """What is largest."""
         stage = stage_of(source, self.layer, self.stage)
-        before = stage_before(source.trace, self.layer, stage)
+        before = cells.stage_before(source.trace, self.layer, stage)
         largest = self.by if self.by == "contribution" else f"|{self.by}|"
         left_out = "" if self.first_token else ", query 0 and key 0 left out"
-        words = f" Change: less {before.value.long}." if before else ""
-        words += f" {CONTRIBUTION}" if self.by == "contribution" else ""
-        return (
-            f"The {len(result)} cells of largest {largest} at {stage.value.long} ({stage.value.unit})"
-            f"{left_out}.{words}"
-        )
+        words = f"The {len(result)} cells of largest {largest} at {stage.value.long} ({stage.value.unit})"
+        words += f"{left_out}. Change: less {before.value.long}." if before else f"{left_out}."
+        return words + f" {CONTRIBUTION}" * (self.by == "contribution")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,22 +178,12 @@ class AttentionText(OfHead[CrossSection]):
         )
 
 
-@dataclass(frozen=True)
-class OfPosition(NamedFigure[R]):
-    """A figure of the next tokens after `position`."""
-
-    position: int
-
-    def table(self, source: Source, result: Any) -> Table:
-        """The result's rows."""
-        return result.table()
-
-
 @named("next-token")
 @dataclass(frozen=True)
-class NextToken(OfPosition[Predictions]):
+class NextToken(NamedFigure[Predictions]):
     """The `count` most probable tokens after `position`."""
 
+    position: int
     count: int = 10
 
     def result(self, source: Source) -> Predictions:
@@ -218,12 +201,13 @@ class NextToken(OfPosition[Predictions]):
 
 @named("lens")
 @dataclass(frozen=True)
-class Lens(OfPosition[LogitLens]):
+class Lens(NamedFigure[LogitLens]):
     """What the residual stream after `position` would predict after each layer.
 
     `shown`: the most probable tokens of every layer, or how probable the last layer's become.
     """
 
+    position: int
     shown: Literal["tokens", "lines"] = "tokens"
 
     def result(self, source: Source) -> LogitLens:
@@ -319,10 +303,9 @@ class Why(OfHead[Decomposition]):
 
     def caption(self, source: Source, result: Decomposition) -> str:
         """What the value is made of."""
-        where = (
-            f"{labelled(source, *self.place)}, {result.stage.value.long}, query {self.query}, key {self.key}"
-        )
-        return f"{where}: {value_text(result, result.value)}. {sentence(source, result)} {residual(result)}"
+        place = f"{result.stage.value.long}, query {self.query}, key {self.key}"
+        words = f"{value_text(result, result.value)}. {sentence(source, result)} {residual(result)}"
+        return f"{labelled(source, *self.place)}, {place}: {words}"
 
 
 def value_text(why: Decomposition, value: float) -> str:
@@ -343,7 +326,12 @@ def sentence(source: Source, why: Decomposition) -> str:
     if isinstance(why, Mixed):
         return f"Sum over source heads: mixing weight x the same cell in that head.{_cause(source, why)}"
     if isinstance(why, Softmaxed):
-        return _softmax(source, why)
+        words = f"exp({why.score:+.4g} - {why.log_normaliser:.4g}): its score less the logsumexp of the row."
+        if why.rival is None or why.margin is None:
+            return words
+        rival = f'key {why.rival} "{source.trace.tokens.pieces[why.rival]}"'
+        side = "ahead of" if why.margin >= 0 else "behind"
+        return f"{words} {abs(why.margin):.3g} nats {side} the largest other one, {rival}."
     if isinstance(why, Scored):
         return (
             f"q·k/√d: |q| {why.query_norm:.3g} x |k| {why.key_norm:.3g} x cosine {why.cosine:+.3f} "
@@ -354,21 +342,12 @@ def sentence(source: Source, why: Decomposition) -> str:
 
 def _cause(source: Source, why: Decomposition) -> str:
     """What the step did here: before, after, and what moved it most besides the cell itself."""
-    cause, term = why.cause, why.cause.largest
-    if cause.before is None or term is None:
+    own, term = why.own, why.largest
+    if own is None or term is None:
         return ""
     place = f"query {term.query}, key {term.key}"
     if isinstance(why, Mixed):
         place = f"H{term.head + source.numbering}"
-    before, after = value_text(why, cause.before), value_text(why, cause.after)
+    before, after = value_text(why, own.source), value_text(why, why.value)
     largest = f"largest other term {term.product:+.3g} ({place})"
     return f" It was {before} before this step and is {after} now; {largest}."
-
-
-def _softmax(source: Source, why: Softmaxed) -> str:
-    words = f"exp({why.score:+.4g} - {why.log_normaliser:.4g}): its score less the logsumexp of the row."
-    if why.rival is None or why.margin is None:
-        return words
-    rival = f'key {why.rival} "{source.trace.tokens.pieces[why.rival]}"'
-    side = "ahead of" if why.margin >= 0 else "behind"
-    return f"{words} {abs(why.margin):.3g} nats {side} the largest other one, {rival}."

@@ -12,41 +12,31 @@ import numpy as np
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
 from mta_viz.analysis.cause.sweeps import (
-    FALL,
     MAX_SET,
     SWEEPS,
     TRIED,
     GreedySet,
     SweepRow,
     Where,
-    greedy_set,
-    heads_patched,
     place_of,
-    sweep,
-    sweep_table,
     where_of,
 )
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.beside import EditedMaps, Head, older_cell, older_spans, original_beside
-from mta_viz.figures.cause.attribution import (
-    CELL_KINDS,
-    HeadCells,
-    HeadSizes,
-    ResponsibleCells,
-    ResponsibleHeads,
-    TokenValues,
-    groups_of,
-)
+from mta_viz.figures.cause import attribution
+from mta_viz.figures.cause.attribution import TokenValues
 from mta_viz.model.plans import Plan
 from mta_viz.plots.cause import set_beside_random, sweep_map
 from mta_viz.plots.theme import Figure
+from mta_viz.run.tracing import progress_within
 from mta_viz.tables import Table
-from mta_viz.tasks.haystack import encode_piece
+from mta_viz.tasks.haystack import plain_ids
 
 Rows = tuple[SweepRow, ...]
 WORDS: Mapping[Where, str] = {
@@ -60,10 +50,10 @@ KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": 
 OLDER_PLACES = {"None": "heads"} | {where: where for where in WORDS if where != "heads"}
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
 MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the smallest scale
-SWEEP_SHARE = 0.5  # of the work for a greedy set, where the kernels were not swept yet
+
 CRITERION = (
     "Which kernels does this answer need? A set counts when, with all of it at identity, the answer's "
-    f"probability falls to a tenth (its log-probability by {FALL:.2f} nats). Greedy: of the {TRIED} "
+    f"probability falls to a tenth (its log-probability by {sweeps.FALL:.2f} nats). Greedy: of the {TRIED} "
     "kernels most harmful alone, the worst joins the set at each step; then what the set can do without "
     f"is taken out. At most {MAX_SET} kernels. There may be smaller sets, and kernels that matter only "
     "together can be missed."
@@ -104,11 +94,11 @@ class OfSweep(Measured[Rows]):
         tried = self.tried(source.model.config)
         if not tried:
             raise MtaVizError("this model has nothing of this kind; sweep over heads off instead")
-        return sweep(meter_of(source, self.answer), tried, source.progress)
+        return sweeps.sweep(meter_of(source, self.answer), tried, source.progress)
 
     def table(self, source: Source, result: Rows) -> Table:
         """A line an intervention."""
-        return sweep_table(result)
+        return sweeps.sweep_table(result)
 
     def map(self, source: Source, title: str, rows: Sequence[SweepRow], limit: float | None = None) -> Figure:
         """Changes, layers down and heads across."""
@@ -145,7 +135,7 @@ class Sweep(OfSweep):
 
     def table(self, source: Source, result: Rows) -> Table:
         """A line an intervention of this place."""
-        return sweep_table(self.own(result))
+        return sweeps.sweep_table(self.own(result))
 
     def caption(self, source: Source, result: Rows) -> str:
         """What is hatched."""
@@ -166,7 +156,7 @@ class PatchedHeads(OfSweep):
 
     def tried(self, config: ModelConfig) -> Plan:
         """Every head's patch."""
-        return heads_patched(config, self.prompt)
+        return sweeps.heads_patched(config, self.prompt)
 
     def draw(self, source: Source, result: Rows) -> Figure:
         """The map of all heads."""
@@ -202,19 +192,17 @@ class TaskAccuracy(NamedFigure[Effects]):
     def draw(self, source: Source, result: Effects) -> Figure:
         """Changes of accuracy, a dot where the interval covers 0."""
         config = source.model.config
-        effects = effects_at(config, result)[self.where]
-        changes = {place: effect.accuracy_change for place, effect in effects.items()}
+        values, hover, unsure = dict[Head, float](), dict[Head, str](), list[Head]()
+        for place, effect in effects_at(config, result)[self.where].items():
+            change = effect.accuracy_change
+            interval = f"95 % interval {change.low:+.3f} to {change.high:+.3f}"
+            values[place], hover[place] = change.value, f"accuracy {effect.accuracy:.3f}, {interval}"
+            unsure += [place] if change.low <= 0 <= change.high else []
         return sweep_map(
-            f"Change of accuracy, {WORDS[self.where]}",
-            grid(config, {place: change.value for place, change in changes.items()}),
-            unit="share",
-            limit=round_up(max([LEAST, *(abs(change.value) for change in changes.values())])),
-            hover={place: _accuracy_words(effect) for place, effect in effects.items()},
-            unsure=[place for place, change in changes.items() if change.low <= 0 <= change.high],
-            numbering_from=source.numbering,
-            selected=self.selected,
-            width=MAP_PX,
-        )
+            f"Change of accuracy, {WORDS[self.where]}", grid(config, values), unit="share", hover=hover,
+            unsure=unsure, limit=round_up(max([LEAST, *map(abs, values.values())])), width=MAP_PX,
+            numbering_from=source.numbering, selected=self.selected,
+        )  # fmt: skip
 
     def caption(self, source: Source, result: Effects) -> str:
         """The unchanged model's accuracy."""
@@ -231,11 +219,6 @@ def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, 
     return places
 
 
-def _accuracy_words(effect: Effect) -> str:
-    change = effect.accuracy_change
-    return f"accuracy {effect.accuracy:.3f}, 95 % interval {change.low:+.3f} to {change.high:+.3f}"
-
-
 @named("greedy-set")
 @dataclass(frozen=True, kw_only=True)
 class NeededKernels(Measured[GreedySet]):
@@ -246,12 +229,10 @@ class NeededKernels(Measured[GreedySet]):
 
     def measure(self, source: Source) -> GreedySet:
         """From the kernels' sweep, which is made where it is not there."""
-        first = replace(source, progress=lambda done: source.progress(SWEEP_SHARE * done))
+        first = replace(source, progress=lambda done: source.progress(0.5 * done))
         alone = Sweep(where="pre", answer=self.answer).result(first)
-        meter = meter_of(source, self.answer)
-        return greedy_set(
-            meter, alone, progress=lambda done: source.progress(SWEEP_SHARE + (1 - SWEEP_SHARE) * done)
-        )
+        then = progress_within(source.progress, 0.5, 0.5)
+        return sweeps.greedy_set(meter_of(source, self.answer), alone, progress=then)
 
     def draw(self, source: Source, result: GreedySet) -> Figure:
         """The set's change on a line, those of random sets beside it."""
@@ -303,9 +284,9 @@ def _older_method(view: dict[str, str], source: Source, last: int) -> dict[str, 
     if start == "token":
         tokenizer = source.model.tokenizer
         text = view.get("baseline token", ".")
-        start = encode_piece(tokenizer, text).ids[0] if tokenizer else int(view.get("baseline id", 0))
+        start = plain_ids(tokenizer, text)[0] if tokenizer else int(view.get("baseline id", 0))
     named = method == "ablation" and spans and view.get("attribution groups") != "single tokens"
-    groups = groups_of(spans, last) if named else None
+    groups = attribution.groups_of(spans, last) if named else None
     return {"method": method, "baseline": None if start == "own" else start, "groups": groups, "spans": spans}
 
 
@@ -315,8 +296,8 @@ OLDER: dict[str, Older] = {
     **{f"task.{older}": _older(TaskAccuracy, where=where) for older, where in OLDER_PLACES.items()},
     "patched": _older(PatchedHeads),
     **{f"attribution.{kind}": _older(TokenValues, kind=kind) for kind in ("bars", "text")},
-    **{f"heads.{of}": _older(HeadSizes, of=of) for of in ("sizes", "ablated")},
-    **{f"heads.{of}": _older(HeadCells, of=of) for of in ("map", "attribution")},
-    "responsible": _older(ResponsibleHeads),
-    **{f"responsible.{of}": _older(ResponsibleCells, of=of) for of in CELL_KINDS},
+    **{f"heads.{of}": _older(attribution.HeadSizes, of=of) for of in ("sizes", "ablated")},
+    **{f"heads.{of}": _older(attribution.HeadCells, of=of) for of in ("map", "attribution")},
+    "responsible": _older(attribution.ResponsibleHeads),
+    **{f"responsible.{of}": _older(attribution.ResponsibleCells, of=of) for of in attribution.CELL_KINDS},
 }

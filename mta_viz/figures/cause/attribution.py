@@ -9,22 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-from jaxtyping import Float
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.cause.attributed_prompt import (
-    CELLS,
-    AttributedHeads,
-    AttributedPrompt,
-    Method,
-    attribute,
-    attribute_heads,
-)
+from mta_viz.analysis.cause import attributed_prompt as asking
+from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, AttributedPrompt, Method
 from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
 from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, responsibilities
-from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
@@ -88,7 +80,7 @@ class TokenValues(OfAnswer[AttributedPrompt]):
         after: AttributedPrompt | None = None,
     ) -> AttributedPrompt:
         """The values; `keep` and `after` as in `attribute`."""
-        return attribute(
+        return asking.attribute(
             source.model, source.trace.tokens, **self.asked(), method=self.method, baseline=self.baseline,
             groups=self.groups, max_seconds=self.max_seconds, progress=source.progress, keep=keep,
             after=after,
@@ -150,18 +142,10 @@ class OfMaps(OfAnswer[R]):
         stages = {stage.value.key: stage for stage in Stage}
         if self.stage not in stages:
             raise PromptError(f"there is no stage {self.stage!r}; stages are {', '.join(stages)}")
-        return attribute_heads(
+        return asking.attribute_heads(
             source.model, source.trace.tokens, stages[self.stage], **self.asked(), layers=layers,
             max_seconds=self.max_seconds, progress=source.progress, keep=keep,
         )  # fmt: skip
-
-
-def head_grid(config: ModelConfig, heads: AttributedHeads, of: str) -> Float[np.ndarray, "layer head"]:
-    """A number a head, NaN where none is measured."""
-    values = np.full((config.n_layers, config.n_heads), np.nan)
-    for layer in heads.layers:
-        values[layer.layer] = getattr(layer, of).numpy()
-    return values.round(4) + 0.0  # no -0.0
 
 
 @named("attributed-heads")
@@ -182,12 +166,13 @@ class HeadSizes(OfMaps[AttributedHeads]):
 
     def draw(self, source: Source, result: AttributedHeads) -> Figure:
         """Layers down and heads across."""
-        values = head_grid(source.model.config, result, self.of)
-        look: dict[str, Any] = {
-            "selected": self.selected,
-            "numbering_from": source.numbering,
-            "width": MAP_PX,
-        }
+        config = source.model.config
+        values = np.full((config.n_layers, config.n_heads), np.nan)
+        for layer in result.layers:
+            values[layer.layer] = getattr(layer, self.of).numpy()
+        values = values.round(4) + 0.0  # no -0.0
+        numbering, framed = source.numbering, self.selected
+        look: dict[str, Any] = {"selected": framed, "numbering_from": numbering, "width": MAP_PX}
         if self.of == "ablated":
             return sweep_map("Lost without the map", values, **look)
         score = Score("size", "Summed |attribution|", "nats", "", result.stage, signed=False)
@@ -234,7 +219,10 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         if self.of == "map":
             place = self.layer, self.head
             cells = source.remember(
-                lambda: head_maps(heads.trace, *place, CELLS)[heads.stage], "asked map", *self.key, *place
+                lambda: head_maps(heads.trace, *place, asking.CELLS)[heads.stage],
+                "asked map",
+                *self.key,
+                *place,
             )
         limit = shared_limit([cells], self.first_token)
         words = f"What each cell brings, in nats. Green: for the answer. Limits ±{limit_text(limit)}."
@@ -329,14 +317,10 @@ class ResponsibleCells(OfHead):
 
 def _rows_words(layer: Responsibility) -> str:
     n_rows = layer.position + 1 - layer.first_query
-    read = (
-        "Only the last row is read: this layer has no convolution after the softmax."
-        if n_rows == 1
-        else f"The {n_rows} rows that the last token's convolution reads."
-    )
-    return (
-        f"What each softmax cell of this head adds to the logit, through every head it is mixed into. {read}"
-    )
+    words = "What each softmax cell of this head adds to the logit, through every head it is mixed into."
+    if n_rows == 1:
+        return f"{words} Only the last row is read: this layer has no convolution after the softmax."
+    return f"{words} The {n_rows} rows that the last token's convolution reads."
 
 
 def groups_of(spans: Sequence[Span], last: int) -> tuple[tuple[int, ...], ...]:

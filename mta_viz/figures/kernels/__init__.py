@@ -36,17 +36,20 @@ def _chosen(view: View, kind: tuple[str, ...] = (*KEY_QUERY, *MIXING)) -> dict[s
 
 
 def _gallery(view: View, kind: tuple[str, ...]) -> NamedFigure[Any]:
-    return KernelGallery(
+    look: dict[str, Any] = {
+        "scale": view.get("kernel_scale", "shared"),
         **_chosen(view, kind),
         **_kernel(view),
-        hide_own=view.get("hide_own") != "false",
-        scale=_scale(view),
-        numbers=view.get("kernel_numbers") == "true",
-    )
+    }
+    look["numbers"] = view.get("kernel_numbers") == "true"
+    return KernelGallery(**look, hide_own=view.get("hide_own") != "false")
 
 
-def _scale(view: View) -> Any:
-    return view.get("kernel_scale", "shared")
+def _layer(view: View, where: Any) -> NamedFigure[Any]:
+    if where in MIXING:
+        return LayerMixing(int(view["l"]), where)
+    scale: Any = view.get("kernel_scale", "shared")
+    return LayerKernels(int(view["l"]), where, scale)
 
 
 def _trained(view: View) -> dict[str, Any]:
@@ -63,8 +66,9 @@ def _paper(view: View) -> NamedFigure[Any]:
     figure, width = view.get("figure", "kernels"), view.get("figure_width", "page")
     look: dict[str, Any] = {"width": width}
     if figure == "head-kernels":
+        look["where"] = view.get("figure_mixing")
         layers = tuple(int(at) for at in view.get("figure_layers", "").split(",") if at)
-        return HeadKernels(**look, where=_mixing(view), layers=layers)
+        return HeadKernels(**look, layers=layers)
     if figure in ("head-diagonal", "head-ratio"):
         return HeadDiagonal(**look) if figure == "head-diagonal" else HeadRatio(**look)
     look |= {"layer": int(view["l"]), "where": view.get("figure_where")}
@@ -72,10 +76,6 @@ def _paper(view: View) -> NamedFigure[Any]:
         return Kernels(**look)
     rows, keys = (_tokens(view.get(name, "")) for name in ("figure_rows", "figure_keys"))
     return KernelMap(**look, head=int(view.get("h", 0)), rows=rows, keys=keys)
-
-
-def _mixing(view: View) -> Any:
-    return view.get("figure_mixing")
 
 
 def _tokens(words: str) -> tuple[int, int] | None:
@@ -93,10 +93,10 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "card.scores": lambda view, _: KernelScores(**_kernel(view)),
     "card.probe": lambda view, _: KernelProbe(**_kernel(view)),
     "card.row": lambda view, _: MixingRow(**_kernel(view)),
-    "pre": lambda view, _: LayerKernels(int(view["l"]), "pre", _scale(view)),
-    "post": lambda view, _: LayerKernels(int(view["l"]), "post", _scale(view)),
-    "head_pre": lambda view, _: LayerMixing(int(view["l"]), "head_pre"),
-    "head_post": lambda view, _: LayerMixing(int(view["l"]), "head_post"),
+    "pre": lambda view, _: _layer(view, "pre"),
+    "post": lambda view, _: _layer(view, "post"),
+    "head_pre": lambda view, _: _layer(view, "head_pre"),
+    "head_post": lambda view, _: _layer(view, "head_post"),
     "training.kernels": lambda view, _: TrainingKernels(**_trained(view)),
     "training.curves": lambda view, _: _curves(view),
     "paper": lambda view, _: _paper(view),

@@ -7,29 +7,13 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
-from mta_viz.analysis.kernels.table import (
-    KernelStack,
-    Row,
-    chance_marks,
-    frequency_response,
-    kernel_of,
-    kernel_stacks,
-    nearest_kernels,
-)
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure, kernel_rows, model_layers
-from mta_viz.plots.kernels.card import (
-    ScoreBar,
-    frequency_picture,
-    kernel_picture,
-    mixing_row,
-    neighbour_tiles,
-    probe_picture,
-    score_bars,
-)
+from mta_viz.plots.kernels import card as pictures
 from mta_viz.tables import Table
 
 WIDTH, WIDE = 440, 900
@@ -48,13 +32,13 @@ R = TypeVar("R")
 class CardKernel:
     """One key-query kernel with its row of the kernel table and the model's kernels of the same size."""
 
-    row: Row
-    stack: KernelStack
+    row: tables.Row
+    stack: tables.KernelStack
 
     @property
     def kernel(self) -> KernelId:
         """Which it is."""
-        return kernel_of(self.row)
+        return tables.kernel_of(self.row)
 
     @property
     def taps(self) -> Float[np.ndarray, "c_q c_k"]:
@@ -71,9 +55,9 @@ class CardKernel:
         return Table.of(("query_offset", "key_offset", "value"), self.offsets.rows(self.taps))
 
 
-def row_of(source: Source, kernel: KernelId) -> Row:
+def row_of(source: Source, kernel: KernelId) -> tables.Row:
     """The kernel's row of the kernel table. Raises MtaVizError for a kernel the model lacks."""
-    row = next((row for row in kernel_rows(source) if kernel_of(row) == kernel), None)
+    row = next((row for row in kernel_rows(source) if tables.kernel_of(row) == kernel), None)
     if row is None:
         raise MtaVizError(
             f"the model has no kernel {WHERE[kernel.where]} in layer {kernel.layer}, head {kernel.head}"
@@ -84,7 +68,7 @@ def row_of(source: Source, kernel: KernelId) -> Row:
 def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
     """A key-query kernel. Raises MtaVizError for one the model lacks."""
     row, weights, config = row_of(source, kernel), source.model.state_dict(), source.model.config
-    stacks = source.remember(lambda: kernel_stacks(weights, config), "kernel stacks")
+    stacks = source.remember(lambda: tables.kernel_stacks(weights, config), "kernel stacks")
     return CardKernel(row, next(stack for stack in stacks if kernel in stack.ids))
 
 
@@ -117,7 +101,7 @@ class KernelTaps(_OfKernel[CardKernel]):
 
     def draw(self, source: Source, result: CardKernel) -> go.Figure:
         """Its picture."""
-        return kernel_picture(result.taps, result.offsets, hide_own=self.hide_own, width=WIDTH)
+        return pictures.kernel_picture(result.taps, result.offsets, hide_own=self.hide_own, width=WIDTH)
 
 
 @named("kernel-scores")
@@ -139,10 +123,12 @@ class KernelScores(_OfKernel[CardKernel]):
 
     def draw(self, source: Source, result: CardKernel) -> go.Figure:
         """A bar a score."""
-        marks = source.remember(lambda: chance_marks(result.offsets), "chance marks", result.offsets)
+        marks = source.remember(lambda: tables.chance_marks(result.offsets), "chance marks", result.offsets)
         there = [name for name in SHAPES if result.row[name] is not None]
-        bars = [ScoreBar(name.replace("_", " "), result.row[name], marks.get(name)) for name in there]
-        return score_bars(bars, width=WIDTH)
+        bars = [
+            pictures.ScoreBar(name.replace("_", " "), result.row[name], marks.get(name)) for name in there
+        ]
+        return pictures.score_bars(bars, width=WIDTH)
 
     def table(self, source: Source, result: CardKernel) -> Table:
         """A row a column of the kernel table that means something for this kernel."""
@@ -171,7 +157,7 @@ class KernelProbe(_OfKernel[ProbeResult]):
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
         """Both maps."""
-        return probe_picture(result, width=WIDE)
+        return pictures.probe_picture(result, width=WIDE)
 
     def caption(self, source: Source, result: ProbeResult) -> str:
         """What was probed, and how it is read."""
@@ -210,7 +196,7 @@ class NearestKernels(_OfKernel[NearKernels]):
     def result(self, source: Source) -> NearKernels:
         """Up to four. Raises MtaVizError where there is none to compare with."""
         kernel = self.kernel(source)
-        near = nearest_kernels(kernel.stack, kernel.kernel)
+        near = tables.nearest_kernels(kernel.stack, kernel.kernel)
         if not near:
             raise MtaVizError(
                 "No other kernel of this size to compare with, or this one has no tap besides its own."
@@ -221,7 +207,7 @@ class NearestKernels(_OfKernel[NearKernels]):
     def draw(self, source: Source, result: NearKernels) -> go.Figure:
         """A tile a kernel, named with its cosine."""
         names = [f"{kernel.name(source.numbering)}<br>cosine {cosine:+.2f}" for kernel, cosine in result.near]
-        return neighbour_tiles(result.taps, result.offsets, names, width=WIDTH)
+        return pictures.neighbour_tiles(result.taps, result.offsets, names, width=WIDTH)
 
 
 @dataclass(frozen=True)
@@ -250,11 +236,11 @@ class KernelFrequencies(_OfKernel[Response]):
 
     def result(self, source: Source) -> Response:
         """The size of the taps' Fourier transform."""
-        return Response(*frequency_response(self.kernel(source).taps))
+        return Response(*tables.frequency_response(self.kernel(source).taps))
 
     def draw(self, source: Source, result: Response) -> go.Figure:
         """A map over both frequencies."""
-        return frequency_picture(result.frequencies, result.sizes, width=WIDTH)
+        return pictures.frequency_picture(result.frequencies, result.sizes, width=WIDTH)
 
 
 @named("mixing-row")
@@ -280,7 +266,7 @@ class MixingRow(KernelFigure[LayerKernelSet]):
             drawn = drawn / length if np.isfinite(length) and length > 0 else drawn
         heads = range(first + source.numbering, first + source.numbering + len(drawn))
         labels = [f"H{head}" + " own" * (at == own) for at, head in enumerate(heads)]
-        return mixing_row(drawn, labels, own, unit=unit)
+        return pictures.mixing_row(drawn, labels, own, unit=unit)
 
     def caption(self, source: Source, result: LayerKernelSet) -> str:
         """How it is read, and its scale."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import plotly.graph_objects as go
@@ -30,19 +30,10 @@ from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_tabl
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.plots.attention.heads import value_map
-from mta_viz.plots.kernels.gallery import (
-    NUMBERS_FROM_PX,
-    Look,
-    Sheet,
-    Target,
-    Tile,
-    common_limit,
-    gallery,
-    numbers_fit,
-    with_frame,
-)
+from mta_viz.plots.kernels import gallery as tiles
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.kernels.paper import full_matrix
+from mta_viz.plots.theme import head_name
 from mta_viz.tables import Table
 
 MARKS = {
@@ -74,18 +65,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class KernelFigure(NamedFigure[R]):
-    """What figures of kernels share; `words` are the caption where it is always the same."""
-
-    words: ClassVar[str] = ""
-
-    def table(self, source: Source, result: R) -> Table:
-        """The result's own rows."""
-        rows: Table = result.table()  # type: ignore[attr-defined]
-        return rows
-
-    def caption(self, source: Source, result: R) -> str:
-        """How it is read."""
-        return self.words
+    """What figures of kernels share: the name of their files."""
 
     def file_parts(self) -> tuple[object, ...]:
         """The figure's name, layer, head and place, as far as they are given."""
@@ -139,22 +119,24 @@ class Gallery:
     layers: tuple[LayerKernelSet, ...]
     reordered: bool
 
-    def sheet(self, numbering: int) -> Sheet:
+    def sheet(self, numbering: int) -> tiles.Sheet:
         """The tiles and where they lie."""
         if self.reordered:
-            return Sheet.reading(tuple(self._tile(row, numbering) for row in self.shown))
+            return tiles.Sheet.reading(tuple(self._tile(row, numbering) for row in self.shown))
         if self.shown[0]["where"] in MIXING:
-            return Sheet.reading(tuple(self._matrix_tiles(numbering)))
-        by_row: dict[str, list[Tile | None]] = {}
+            return tiles.Sheet.reading(tuple(self._matrix_tiles(numbering)))
+        by_row: dict[str, list[tiles.Tile | None]] = {}
         for row in self.shown:
             name = f"L{row['layer'] + numbering} {SHORT[kernel_of(row).where]}"
             by_row.setdefault(name, []).append(self._tile(row, numbering))
         heads = [f"H{head + numbering}" for head in range(max(map(len, by_row.values())))]
-        return Sheet(list(by_row.values()), list(by_row), heads)
+        return tiles.Sheet(list(by_row.values()), list(by_row), heads)
 
-    def _tile(self, row: Row, numbering: int) -> Tile:
-        """A key-query kernel, or a single row of a matrix."""
+    def _tile(self, row: Row, numbering: int) -> tiles.Tile:
+        """A key-query kernel, or a single row of a matrix; its mark is small where the shape is faint."""
         kernel, layer = kernel_of(row), self.layers[row["layer"]]
+        mark = MARKS.get(row["shape"], "?")
+        mark = mark.lower() if row["faint"] else mark
         if kernel.where in KEY_QUERY:
             where: Place = "pre" if kernel.where == "pre" else "post"
             taps, offsets = layer.taps(where), layer.offsets(where)
@@ -163,22 +145,22 @@ class Gallery:
             values, own = taps[kernel.head].numpy(), offsets.own
         else:
             values, own = _matrix(layer, kernel.where)[kernel.head][None], (0, kernel.head)
-        target = Target(target_id(kernel), _hover(row, numbering), 0, len(values) - 1)
-        return Tile(kernel.name(numbering), values, (own,), _mark(row), _note(values), (target,))
+        target = tiles.Target(target_id(kernel), _hover(row, numbering), 0, len(values) - 1)
+        return tiles.Tile(kernel.name(numbering), values, (own,), mark, _note(values), (target,))
 
-    def _matrix_tiles(self, numbering: int) -> Iterator[Tile]:
+    def _matrix_tiles(self, numbering: int) -> Iterator[tiles.Tile]:
         """A tile for each mixing matrix, [target, source]; each of its rows is a target of its own."""
         rows = {kernel_of(row): row for row in self.rows}
         for at in dict.fromkeys((row["layer"], row["where"]) for row in self.shown):
             values = _matrix(self.layers[at[0]], at[1])
             kernels = [KernelId(at[0], head, at[1]) for head in range(len(values))]
             targets = tuple(
-                Target(target_id(kernel), _hover(rows[kernel], numbering), kernel.head, kernel.head)
+                tiles.Target(target_id(kernel), _hover(rows[kernel], numbering), kernel.head, kernel.head)
                 for kernel in kernels
             )
             own = tuple((head, head) for head in range(len(values)))
             name = f"L{at[0] + numbering} {SHORT[at[1]]}"
-            yield Tile(name, values, own, "", _note(values), targets)
+            yield tiles.Tile(name, values, own, "", _note(values), targets)
 
 
 @named("kernel-gallery")
@@ -212,26 +194,25 @@ class KernelGallery(KernelFigure[Gallery]):
 
     def draw(self, source: Source, result: Gallery) -> go.Figure:
         """The mosaic; a frame is put on a copy, so that another costs little."""
-        look = Look(self.hide_own, self.scale == "own", self.numbers)
+        look = tiles.Look(self.hide_own, self.scale == "own", self.numbers)
         sheet, limit = self._sheet(source, result)
-        figure = source.remember(
-            lambda: gallery(sheet, look, limit), "gallery", self._unframed(), source.numbering
-        )
+        key = ("gallery", self._unframed(), source.numbering)
+        figure = source.remember(lambda: tiles.gallery(sheet, look, limit), *key)
         if self.layer is None or self.head is None or self.where is None:
             return figure
-        return with_frame(figure, sheet.box(target_id(KernelId(self.layer, self.head, self.where))))
+        return tiles.with_frame(figure, sheet.box(target_id(KernelId(self.layer, self.head, self.where))))
 
-    def _unframed(self) -> "KernelGallery":
-        return replace(self, layer=None, head=None, where=None)
+    def _unframed(self, **look: Any) -> "KernelGallery":
+        return replace(self, layer=None, head=None, where=None, **look)
 
-    def _sheet(self, source: Source, result: Gallery) -> tuple[Sheet, float]:
+    def _sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
         """The sheet with the colour limit of all its tiles."""
-        shown = replace(self._unframed(), hide_own=True, scale="shared", numbers=False)
 
-        def make() -> tuple[Sheet, float]:
+        def make() -> tuple[tiles.Sheet, float]:
             sheet = result.sheet(source.numbering)
-            return sheet, common_limit(sheet.tiles)
+            return sheet, tiles.common_limit(sheet.tiles)
 
+        shown = self._unframed(hide_own=True, scale="shared", numbers=False)
         return source.remember(make, "gallery sheet", shown, source.numbering)
 
     def table(self, source: Source, result: Gallery) -> Table:
@@ -247,14 +228,13 @@ class KernelGallery(KernelFigure[Gallery]):
         """How a tile is read, the scale, what is hidden, and why there are no numbers."""
         sheet, limit = self._sheet(source, result)
         words = MIXING_WORDS if result.shown[0]["where"] in MIXING else KEY_QUERY_WORDS
-        words += " Colour: " + (
-            "each tile on its own scale." if self.scale == "own" else f"one scale to ±{limit:g}."
-        )
+        shared = f"one scale to ±{limit:g}"
+        words += f" Colour: {'each tile on its own scale' if self.scale == 'own' else shared}."
         if self.hide_own:
             words += " Hatched: own taps and own weights, hidden."
-        if self.numbers and not numbers_fit(sheet):
+        if self.numbers and not tiles.numbers_fit(sheet):
             words += (
-                f" Numbers need cells of {NUMBERS_FROM_PX} px, here they have {sheet.cell_px:.0f}: "
+                f" Numbers need cells of {tiles.NUMBERS_FROM_PX} px, here they have {sheet.cell_px:.0f}: "
                 "filter to a few kernels."
             )
         return words
@@ -276,12 +256,6 @@ def _matrix(layer: LayerKernelSet, place: str) -> np.ndarray:
     return full_matrix(mixing.numpy())
 
 
-def _mark(row: Row) -> str:
-    """One letter for the shape, small where the shape is faint."""
-    mark = MARKS.get(row["shape"], "?")
-    return mark.lower() if row["faint"] else mark
-
-
 def _note(values: np.ndarray) -> str:
     bad = int((~np.isfinite(values)).sum())
     if bad:
@@ -293,8 +267,8 @@ def _hover(row: Row, numbering: int) -> str:
     kernel, off = kernel_of(row), row["energy_off_identity"]
     energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
     kind = "head mixing " if kernel.where in MIXING else ""
-    name = f"L{kernel.layer + numbering} H{kernel.head + numbering}, {kind}{WHERE[kernel.where]}"
-    return f"{name}<br>{row['verdict']}{energy}"
+    name = head_name(kernel.layer, kernel.head, numbering)
+    return f"{name}, {kind}{WHERE[kernel.where]}<br>{row['verdict']}{energy}"
 
 
 def measured_effects(source: Source) -> Effects | Absent:
@@ -323,15 +297,15 @@ class KernelEffects(KernelFigure[Effects]):
     def draw(self, source: Source, result: Effects) -> go.Figure:
         """Layers down and heads across, on one scale for all kinds."""
         sizes = [abs(effect.log_probability_change.value) for effect in result.of_each().values()]
-        name = f"Answer's log-probability without it, {WHERE[self.where]}"
-        config, values = source.model.config, result.of_each(self.where)
+        config, finite = source.model.config, [size for size in sizes if math.isfinite(size)]
         changes = np.full((config.n_layers, config.n_heads), np.nan)
-        for kernel, effect in values.items():
+        for kernel, effect in result.of_each(self.where).items():
             changes[kernel.layer, kernel.head] = effect.log_probability_change.value
+        name = f"Answer's log-probability without it, {WHERE[self.where]}"
         return value_map(
             Score("effect", name, "nats", "", MADE_BY[self.where]),
             changes.round(3) + 0.0,  # more digits do not fit a tile; no -0.0
-            limit=round_up(max((size for size in sizes if math.isfinite(size)), default=1.0)),
+            limit=round_up(max(finite, default=1.0)),
             numbering_from=source.numbering,
             selected=(self.layer, self.head),
             width=MAP_PX,

@@ -1,19 +1,11 @@
 """One layer's kernels: all heads side by side, their head mixing, and how both came about in training."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import plotly.graph_objects as go
 
-from mta_viz.analysis.kernels.kernels import (
-    WHERE,
-    LayerKernelSet,
-    MixPlace,
-    Place,
-    check_layer,
-    kernel_places,
-    layer_kernels,
-)
+from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.table import FROM_START, KernelCurves, kernel_curves
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
 from mta_viz.errors import MtaVizError
@@ -41,28 +33,28 @@ MATRIX_PX = 440
 
 @named("layer-kernels")
 @dataclass(frozen=True)
-class LayerKernels(KernelFigure[LayerKernelSet]):
+class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
     """The key-query kernels of a layer, a panel a head, for the screen; "kernels" is the printed one.
 
     `scale`: "shared" by all heads, or each its "own".
     """
 
     layer: int
-    where: Place = "pre"
+    where: kernels.Place = "pre"
     scale: Scale = "shared"
 
-    def result(self, source: Source) -> LayerKernelSet:
+    def result(self, source: Source) -> kernels.LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it has none at that place."""
-        check_layer(source.model.config, self.layer, self.where)
+        kernels.check_layer(source.model.config, self.layer, self.where)
         return model_layers(source)[self.layer]
 
-    def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:
+    def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         """The panels."""
         return kernel_grid(
             result, self.where, scale=self.scale, layer=self.layer, numbering_from=source.numbering
         )
 
-    def caption(self, source: Source, result: LayerKernelSet) -> str:
+    def caption(self, source: Source, result: kernels.LayerKernelSet) -> str:
         """How many there are, of which size, and how they are read."""
         taps = result.taps(self.where)
         count, c_q, c_k = (0, 0, 0) if taps is None else taps.shape
@@ -71,19 +63,19 @@ class LayerKernels(KernelFigure[LayerKernelSet]):
 
 @named("layer-mixing")
 @dataclass(frozen=True)
-class LayerMixing(KernelFigure[LayerKernelSet]):
+class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
     """The head-mixing matrix of a layer; groups of heads are blocks."""
 
     words: ClassVar[str] = "Rows: what this target head receives; columns: the source heads it takes from."
     layer: int
-    where: MixPlace = "head_pre"
+    where: kernels.MixPlace = "head_pre"
 
-    def result(self, source: Source) -> LayerKernelSet:
+    def result(self, source: Source) -> kernels.LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it mixes no heads at that place."""
-        check_layer(source.model.config, self.layer, self.where)
+        kernels.check_layer(source.model.config, self.layer, self.where)
         return model_layers(source)[self.layer]
 
-    def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:
+    def draw(self, source: Source, result: kernels.LayerKernelSet) -> go.Figure:
         """Target heads down, source heads across."""
         size = (MATRIX_PX, MATRIX_PX)
         return head_mixing(result, self.where, self.layer, numbering_from=source.numbering, size=size)
@@ -115,14 +107,14 @@ def training_history(source: Source) -> KernelHistory:
 class Snapshot:
     """A layer's kernels at a step, those at `where` drawn; `limit` is the colour limit of all steps."""
 
-    where: Place
-    kernels: LayerKernelSet
+    where: kernels.Place
+    layer: kernels.LayerKernelSet
     step: int
     limit: float
 
     def table(self) -> Table:
         """All kernels of the layer at that step."""
-        return self.kernels.table()
+        return self.layer.table()
 
 
 @named("training-kernels")
@@ -131,39 +123,36 @@ class TrainingKernels(KernelFigure[Snapshot]):
     """A layer's kernels at one step of their training (None: the last), colours alike at every step."""
 
     layer: int
-    where: Place | None = None  # before the softmax, where the model has kernels there
+    where: kernels.Place | None = None  # before the softmax, where the model has kernels there
     step: int | None = None
 
     def result(self, source: Source) -> Snapshot:
         """The snapshot. Raises NoHistory, and MtaVizError for a step or kernels that are not there."""
         history = training_history(source)
         at, config = snapshot_of(history, self.step), source.model.config
-        where = self.where or kernel_places(config)[0]
-        check_layer(config, self.layer, where)
-        kernels = layer_kernels(history.at(at), config, self.layer)
-        offsets = kernels.offsets(where)
+        where = self.where or kernels.kernel_places(config)[0]
+        kernels.check_layer(config, self.layer, where)
+        snapshot = kernels.layer_kernels(history.at(at), config, self.layer)
+        offsets = snapshot.offsets(where)
         if offsets is None:
-            raise MtaVizError(f"the history holds no kernel {WHERE[where]} of layer {self.layer}")
+            raise MtaVizError(f"the history holds no kernel {kernels.WHERE[where]} of layer {self.layer}")
         every = history.kernels[f"blocks.{self.layer}.attn.kernel_{where}"]
         limit = tap_limit(every.flatten(0, 1).numpy(), offsets.own)
-        return Snapshot(where, kernels, history.steps[at], limit)
+        return Snapshot(where, snapshot, history.steps[at], limit)
 
     def draw(self, source: Source, result: Snapshot) -> go.Figure:
         """A panel a head."""
-        return kernel_grid(
-            result.kernels,
-            result.where,
-            layer=self.layer,
-            numbering_from=source.numbering,
-            limit=result.limit,
-        )
+        shown: dict[str, Any] = {
+            "layer": self.layer,
+            "limit": result.limit,
+            "numbering_from": source.numbering,
+        }
+        return kernel_grid(result.layer, result.where, **shown)
 
     def caption(self, source: Source, result: Snapshot) -> str:
         """Which step."""
-        return (
-            f"The kernels {WHERE[result.where]} after {result.step:,} training steps. "
-            "The colours mean the same at every step."
-        )
+        words = f"The kernels {kernels.WHERE[result.where]} after {result.step:,} training steps."
+        return f"{words} The colours mean the same at every step."
 
 
 @named("training-curves")
@@ -172,7 +161,7 @@ class TrainingCurves(KernelFigure[KernelCurves]):
     """A score of a layer's kernels over training, one line a head; `head` is thick, `step` dotted."""
 
     layer: int
-    where: Place | None = None  # as of "training-kernels"
+    where: kernels.Place | None = None  # as of "training-kernels"
     score: str = "distance_from_identity"
     head: int = 0
     step: int | None = None
@@ -180,12 +169,11 @@ class TrainingCurves(KernelFigure[KernelCurves]):
     def result(self, source: Source) -> KernelCurves:
         """All scores. Raises NoHistory, and MtaVizError for a score or kernels that are not there."""
         history, config = training_history(source), source.model.config
-        where = self.where or kernel_places(config)[0]
-        curves = source.remember(
-            lambda: kernel_curves(history, config, self.layer, where), "curves", self.layer, where
-        )
+        where = self.where or kernels.kernel_places(config)[0]
+        key = ("curves", self.layer, where)
+        curves = source.remember(lambda: kernel_curves(history, config, self.layer, where), *key)
         if curves is None:
-            raise MtaVizError(f"the history holds no kernel {WHERE[where]} of layer {self.layer}")
+            raise MtaVizError(f"the history holds no kernel {kernels.WHERE[where]} of layer {self.layer}")
         if self.score not in curves.values:
             raise MtaVizError(f"there is no score {self.score!r}; there are {', '.join(curves.values)}")
         return curves

@@ -7,15 +7,8 @@ from typing import Any
 from mta_viz.analysis.labs.four_prompts import example
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source
-from mta_viz.figures.labs.measured import (
-    ITSELF,
-    BlockConjunction,
-    LastWords,
-    LossText,
-    QuestionAnswers,
-    TextConjunction,
-)
-from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, NeedleCrop, NeedleFinder, QuestionFinder
+from mta_viz.figures.labs import measured, samples
+from mta_viz.figures.labs.measured import ITSELF
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.needles import PAPER_NEEDLE, TEMPLATES
@@ -29,7 +22,8 @@ LABS = {  # parameter and setting of each lab's sample
     },
     "Questions": {"task": "question task", "distraction": "question distraction", "seed": "question seed"},
 }
-TEST = {name: f"conjunction {name}" for name in ("blocks", "samples", "seed")}
+TEST = {"letters": "conjunction letters a block"}
+TEST |= {name: f"conjunction {name}" for name in ("blocks", "samples", "seed")}
 
 
 def _taken(view: View, names: dict[str, str]) -> dict[str, Any]:
@@ -62,17 +56,18 @@ def _sample(view: View, source: Source) -> tuple[str, dict[str, Any]]:
 
 def _finder(view: View, source: Source) -> NamedFigure[Any]:
     lab, parameters = _sample(view, source)
-    kinds: dict[str, Any] = {"Needle": NeedleFinder, "Blocks": BlockFinder, "Questions": QuestionFinder}
-    parts = kinds[lab](**parameters).asked(source).parts.all
+    kinds: dict[str, Any] = {"Needle": samples.NeedleFinder, "Blocks": samples.BlockFinder}
+    kind = kinds.get(lab, samples.QuestionFinder)
+    parts = kind(**parameters).asked(source).parts.all
     letter = next((part.letter for part in parts if part.name == view.get("finder part")), "")
     marked = (int(view["l"]), int(view["h"])) if {"l", "h"} <= view.keys() else None
-    return kinds[lab](**parameters, score=view.get("finder score", ""), part=letter, marked=marked)
+    return kind(**parameters, score=view.get("finder score", ""), part=letter, marked=marked)
 
 
 def _crop(place: str, shown: str, view: View, source: Source) -> NamedFigure[Any]:
     lab, parameters = _sample(view, source)
     parameters |= _taken(view, {"layer": "l", "head": "h"}) | {"place": place, "shown": shown}
-    return BlockCrop(**parameters) if lab == "Blocks" else NeedleCrop(**parameters)
+    return (samples.BlockCrop if lab == "Blocks" else samples.NeedleCrop)(**parameters)
 
 
 def _twin(view: View, source: Source) -> str:
@@ -89,11 +84,11 @@ def _conjunction(of: str, view: View, source: Source) -> NamedFigure[Any]:
     look |= {"twin": _twin(view, source), "of": of}
     letters = source.model.config.vocab_size == VOCAB_SIZE
     if letters and view.get("conjunction prompts", "Blocks") == "Blocks":
-        return BlockConjunction(**look, **_taken(view, TEST | {"letters": "conjunction letters a block"}))
+        return measured.BlockConjunction(**look, **_taken(view, TEST))
     name = "conjunction letters" if letters else "conjunction text"
     names, usual = (name, f"{name} span", f"{name} lines"), example(source.model)
     text, span, lines = map(partial(_text, view), names, usual)
-    return TextConjunction(**look, text=text, span=span, lines=lines)
+    return measured.TextConjunction(**look, text=text, span=span, lines=lines)
 
 
 def _sweep(view: View, source: Source) -> NamedFigure[Any]:
@@ -101,10 +96,6 @@ def _sweep(view: View, source: Source) -> NamedFigure[Any]:
         "the file does not hold its sweep; save its Results (JSON), or measure them with the command needle, "
         "and draw sweep-lines or sweep-map with the parameter file"
     )
-
-
-def _answers(view: View, source: Source) -> NamedFigure[Any]:
-    return QuestionAnswers(**_taken(view, LABS["Questions"] | {"samples": "question n"}))
 
 
 OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
@@ -119,7 +110,11 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "conjunction.beside": partial(_conjunction, "twin"),
     "sweep.lines": _sweep,
     "opened.lines": _sweep,
-    "table.questions": _answers,
-    "table.words": lambda view, source: LastWords((_text(view, "text typed"),)),
-    "losses": lambda view, source: LossText(_text(view, "text typed"), **_taken(view, {"part": "text part"})),
+    "table.questions": lambda view, source: measured.QuestionAnswers(
+        **_taken(view, LABS["Questions"] | {"samples": "question n"})
+    ),
+    "table.words": lambda view, source: measured.LastWords((_text(view, "text typed"),)),
+    "losses": lambda view, source: measured.LossText(
+        _text(view, "text typed"), **_taken(view, {"part": "text part"})
+    ),
 }

@@ -4,51 +4,26 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
-from mta_viz.analysis.labs.conjunction import (
-    Conjunction,
-    Measure,
-    at_identity,
-    heads_table,
-    measure_there,
-    score_of,
-    tested,
-)
+from mta_viz.analysis.labs import conjunction as testing
+from mta_viz.analysis.labs import sweep_file
+from mta_viz.analysis.labs.conjunction import Conjunction, Measure
 from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, example, words_of, written_prompts
 from mta_viz.analysis.labs.questions import QuestionScore, answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
-from mta_viz.analysis.labs.sweep_file import (
-    Axes,
-    ModelResults,
-    accuracy_table,
-    axes_of,
-    by_depth_and_length,
-    by_needles,
-    by_setting,
-    empty_results,
-    measure_missing,
-    read_sweep,
-    results_of,
-)
+from mta_viz.analysis.labs.sweep_file import Axes, ModelResults, by_setting
 from mta_viz.analysis.labs.text import PassageScores, TextLosses, score_passages, text_losses
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.figures.labs.samples import Questions
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.plots.labs import (
-    accuracy_lines,
-    accuracy_map,
-    interaction_map,
-    loss_text,
-    shared_interaction_limit,
-)
+from mta_viz.plots import labs as plots
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
 
-R = TypeVar("R")
 Results = Mapping[str, ModelResults]  # of a sweep, by the models' names
 MOST_MODELS = 4  # a chart has lines for
 ITSELF = "the same model, kernels at identity"
@@ -69,13 +44,13 @@ class OfSweep(Sweep, NamedFigure[Results]):
     def result(self, source: Source) -> Results:
         """Every model's samples. Raises MtaVizError for a file that is no sweep's."""
         if self.file is not None:
-            models = read_sweep(Path(self.file)).models
+            models = sweep_file.read_sweep(Path(self.file)).models
             return named_apart([model for model in models if model.samples])
         results: dict[str, ModelResults] = {}
         for place, at in enumerate([source] if source.beside is None else [source, source.beside]):
             name = at.name if at.name not in results else f"{at.name} ({place + 1})"
-            known = results_of(at.model, name, empty_results(self))
-            results[name] = measure_missing(at.model, self, known, progress=source.progress)
+            known = sweep_file.results_of(at.model, name, sweep_file.empty_results(self))
+            results[name] = sweep_file.measure_missing(at.model, self, known, progress=source.progress)
         return results
 
     def shown(self, results: Results) -> Results:
@@ -83,14 +58,14 @@ class OfSweep(Sweep, NamedFigure[Results]):
         names = list(results)
         if not names or max(self.models, default=0) >= len(names):
             raise MtaVizError(f"there are the results of {len(names)} models, counted from 0")
-        return {
-            names[place]: results[names[place]] for place in self.models or range(len(names[:MOST_MODELS]))
-        }
+        drawn = [names[place] for place in self.models] or names[:MOST_MODELS]
+        return {name: results[name] for name in drawn}
 
     def axes(self, results: Results) -> Axes:
         """What the charts have room for: the sweep's values, or those in the file."""
         if self.file is not None:
-            return axes_of(sample for model in self.shown(results).values() for sample in model.samples)
+            models = self.shown(results).values()
+            return sweep_file.axes_of(sample for model in models for sample in model.samples)
         return tuple(sorted(self.needles)), tuple(sorted(self.lengths)), tuple(sorted(self.depths))
 
 
@@ -111,12 +86,13 @@ class SweepLines(OfSweep):
 
     def draw(self, source: Source, result: Results) -> Figure:
         """With bands for the intervals."""
-        lines = {name: by_needles(model.samples) for name, model in self.shown(result).items()}
-        return accuracy_lines(lines, self.axes(result)[0], "By number of needles", width=CHART_PX)
+        lines = {name: sweep_file.by_needles(model.samples) for name, model in self.shown(result).items()}
+        return plots.accuracy_lines(lines, self.axes(result)[0], "By number of needles", width=CHART_PX)
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a model and setting."""
-        return accuracy_table({name: by_setting(model.samples) for name, model in self.shown(result).items()})
+        scores = {name: by_setting(model.samples) for name, model in self.shown(result).items()}
+        return sweep_file.accuracy_table(scores)
 
     def caption(self, source: Source, result: Results) -> str:
         """Over what is averaged."""
@@ -147,13 +123,13 @@ class SweepMap(OfSweep):
         name, samples = self.drawn_model(result)
         (_, lengths, depths), n = self.axes(result), self.of_needles
         which = "all numbers of needles" if n is None else f"{n} needle{'s' if n > 1 else ''}"
-        scores = by_depth_and_length(samples, n)
-        return accuracy_map(scores, depths, lengths, f"{name}, {which}", width=CHART_PX)
+        scores = sweep_file.by_depth_and_length(samples, n)
+        return plots.accuracy_map(scores, depths, lengths, f"{name}, {which}", width=CHART_PX)
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a setting."""
         name, samples = self.drawn_model(result)
-        return accuracy_table({name: by_setting(samples)})
+        return sweep_file.accuracy_table({name: by_setting(samples)})
 
     def caption(self, source: Source, result: Results) -> str:
         """What a cell says."""
@@ -185,13 +161,13 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
     def result(self, source: Source) -> dict[str, Conjunction]:
         """Each model's, by name."""
-        return tested(self.models(source), self.samples_of(source.model), progress=source.progress)
+        return testing.tested(self.models(source), self.samples_of(source.model), progress=source.progress)
 
     def models(self, source: Source) -> dict[str, HookedMTA]:
         """The model and what stands beside it. Raises MtaVizError where that is not there."""
         models = {source.name: source.model}
         if self.twin == "identity":
-            plain = at_identity(source.model)
+            plain = testing.at_identity(source.model)
             if plain is None:
                 raise PromptError("this model has no kernels, so nothing can be put to identity")
             models[ITSELF] = plain
@@ -215,26 +191,21 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
     def draw(self, source: Source, result: dict[str, Conjunction]) -> Figure:
         """Layers down, heads across; both models on one scale."""
-        measure = self.what(result)
-        return interaction_map(
-            self.drawn_model(result)[1],
-            measure,
-            limit=shared_interaction_limit(result.values(), measure),
-            numbering_from=source.numbering,
-            selected=self.marked,
-            width=MAP_PX,
-        )
+        (_, drawn), measure = self.drawn_model(result), self.what(result)
+        limit, numbering = plots.shared_interaction_limit(result.values(), measure), source.numbering
+        look: dict[str, Any] = {"numbering_from": numbering, "selected": self.marked, "width": MAP_PX}
+        return plots.interaction_map(drawn, measure, limit=limit, **look)
 
     def table(self, source: Source, result: dict[str, Conjunction]) -> Table:
         """Every measure, stage and head of all models."""
-        return heads_table(result)
+        return testing.heads_table(result)
 
     def caption(self, source: Source, result: dict[str, Conjunction]) -> str:
         """What I is, and which model's."""
-        (name, test), measure = self.drawn_model(result), self.what(result)
-        score = score_of(measure_there(test, measure))
+        name, drawn = self.drawn_model(result)
+        score = testing.score_of(testing.measure_there(drawn, self.what(result)))
         return (
-            f"{score.name} ({score.unit}), {name}, {test.n:,} sample{'s' if test.n > 1 else ''}. "
+            f"{score.name} ({score.unit}), {name}, {drawn.n:,} sample{'s' if drawn.n > 1 else ''}. "
             f"Layers down, heads across. Dot: the 95 % interval covers 0. {score.definition}"
         )
 
@@ -294,10 +265,9 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
 
     def result(self, source: Source) -> QuestionScore:
         """The answers and their accuracy."""
-        task = self.question_task(source.model)
-        return evaluate_questions(
-            source.model, task, n=self.samples, seed=self.seed, progress=source.progress
-        )
+        model, progress = source.model, source.progress
+        task = self.question_task(model)
+        return evaluate_questions(model, task, n=self.samples, seed=self.seed, progress=progress)
 
     def table(self, source: Source, result: QuestionScore) -> Table:
         """A row an answer."""
@@ -345,7 +315,9 @@ class LossText(NamedFigure[TextLosses]):
 
     def draw(self, source: Source, result: TextLosses) -> Figure:
         """Light: expected. Dark: a surprise."""
-        return loss_text(result, self.tokens(len(result.tokens)), limit=self.limit(source), width=TEXT_PX)
+        return plots.loss_text(
+            result, self.tokens(len(result.tokens)), limit=self.limit(source), width=TEXT_PX
+        )
 
     def table(self, source: Source, result: TextLosses) -> Table:
         """A row a token, of the whole text."""

@@ -233,9 +233,8 @@ class CropMap(OfSample[StepCrop]):
     def crops(self, source: Source) -> tuple[StepCrop, ...]:
         """Of all convolutions of the layer; none where it has none."""
         asked, config = self.asked(source), source.model.config
-        if asked.region is None or not (
-            0 <= self.layer < config.n_layers and 0 <= self.head < config.n_heads
-        ):
+        there = self.layer in range(config.n_layers) and self.head in range(config.n_heads)
+        if asked.region is None or not there:
             raise PromptError(f"there is no layer {self.layer} with a head {self.head}")
         return crops_of(self.trace(source), asked.region, self.layer, self.head)
 
@@ -252,10 +251,8 @@ class CropMap(OfSample[StepCrop]):
     def draw(self, source: Source, result: StepCrop) -> Figure:
         """Small, the asking and the asked tokens marked at the edges."""
         region = result.region
-        look: dict[str, Any] = {
-            **{"tokens": self.asked(source).tokens, "numbering_from": source.numbering, "size": CROP_PX},
-            **{"spans": (region.asking, region.asked), "limit": self.limit(result)},
-        }
+        look: dict[str, Any] = {"tokens": self.asked(source).tokens, "numbering_from": source.numbering}
+        look |= {"spans": (region.asking, region.asked), "limit": self.limit(result), "size": CROP_PX}
         if self.shown == "difference":
             return difference_map(result.difference, short=True, **look)
         return attention_map(self.map_of(result), look=SMALL, **look)

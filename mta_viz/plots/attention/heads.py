@@ -3,6 +3,8 @@
 All heads as points: two scores as axes, a third as colour; a point opens its head.
 """
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
@@ -33,21 +35,26 @@ def head_tiles(
     on its own limit instead. `selected` (layer, head) is framed. A tile is one click target: the
     event's customdata is (layer, head).
     """
-    tiles = _Tiles(thumbnails, width)
+    tiles, places = _Tiles(thumbnails, width), []
     parts = Parts((width, tiles.height), tiles.margin)
     limits = [shared_limit([tile]) if own_scale else limit for tile in thumbnails.maps()]
-    parts.traces.append(_cells(tiles, limits, own_scale))
-    parts.traces.append(_hatching(tiles))
-    parts.traces += _crosses(tiles)
-    parts.traces.append(_tile_targets(tiles, limits, numbering_from))
-    parts.traces.append(_frames(tiles))
+    for tile in thumbnails.maps():
+        if tile.bad.any():
+            places.append(tiles.center(tile.layer, tile.head))
+    every = [(*tiles.origin(layer, head), *tiles.shape) for layer in tiles.layers for head in tiles.heads]
+    parts.traces += [
+        _cells(tiles, limits, own_scale),
+        _hatching(tiles),
+        *cells.crosses([x for _, x in places], [y for y, _ in places], 12.0),
+        _tile_targets(tiles, limits, numbering_from),
+        cells.frames(every, theme.FRAME),
+    ]
     if selected is not None:
         parts.add_box(tiles.origin(*selected), tiles.shape, color=theme.SELECTED_COLOR, width=3)
     _add_axes(parts, tiles, numbering_from)
     info = thumbnails.stage.value
     pooled = f", largest |x| of {thumbnails.block} x {thumbnails.block} cells" if thumbnails.block > 1 else ""
-    parts.add_title(f"All heads · {info.long} ({info.unit}){pooled}")
-    return parts.figure()
+    return parts.figure(f"All heads · {info.long} ({info.unit}){pooled}")
 
 
 class _Tiles:
@@ -56,10 +63,10 @@ class _Tiles:
     def __init__(self, thumbnails: Thumbnails, width: int) -> None:
         self.thumbnails = thumbnails
         self.layers = sorted((*thumbnails.layers, *thumbnails.lacking))
-        _, self.n_heads, *shape = thumbnails.values.shape
-        self.shape = (int(shape[0]), int(shape[1]))
+        _, n_heads, *shape = thumbnails.values.shape
+        self.heads, self.shape = range(n_heads), (int(shape[0]), int(shape[1]))
         self.pitch = max(self.shape) + _GAP
-        self.columns, self.rows = self.n_heads * self.pitch - _GAP, len(self.layers) * self.pitch - _GAP
+        self.columns, self.rows = n_heads * self.pitch - _GAP, len(self.layers) * self.pitch - _GAP
         room = (width - _LEFT - _RIGHT) / self.columns
         self.cell_px = min(room, _MAX_TILE_PX / max(self.shape))
         spare = width - _LEFT - _RIGHT - round(self.columns * self.cell_px)
@@ -70,15 +77,6 @@ class _Tiles:
         """Row and column of a tile's top left cell."""
         return self.layers.index(layer) * self.pitch, head * self.pitch
 
-    def outline(
-        self, layer: int, corners: list[tuple[float, float]]
-    ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
-        """x and y of lines through `corners` (x, y) of every tile of a layer, gaps between them."""
-        origins = np.array([self.origin(layer, head)[::-1] for head in range(self.n_heads)])
-        points = origins[:, None] + np.array([*corners, (np.nan, np.nan)])
-        flat = points.reshape(-1, 2).astype(np.float32)
-        return flat[:, 0], flat[:, 1]
-
     def center(self, layer: int, head: int) -> tuple[float, float]:
         """Row and column of its middle."""
         row, column = self.origin(layer, head)
@@ -87,76 +85,40 @@ class _Tiles:
 
 def _cells(tiles: _Tiles, limits: list[float], own_scale: bool) -> go.Heatmap:
     z = np.full((tiles.rows, tiles.columns), np.nan, np.float32)
-    below = above = False
     for tile, limit in zip(tiles.thumbnails.maps(), limits, strict=True):
         row, column = tiles.origin(tile.layer, tile.head)
-        z[row : row + tiles.shape[0], column : column + tiles.shape[1]] = cells.drawn_values(tile) / (
-            limit if own_scale else 1.0
-        )
-        under, over = cells.beyond(tile, limit)
-        below, above = below or under, above or over
+        block = np.s_[row : row + tiles.shape[0], column : column + tiles.shape[1]]
+        z[block] = cells.drawn_values(tile) / (limit if own_scale else 1.0)
     end = 1.0 if own_scale or not limits else limits[0]
     signed = not tiles.thumbnails.distribution
-    bar = theme.color_bar(end, signed=signed, above=above, below=below)
+    bar = theme.color_bar(end, signed=signed, values=z, **theme.PIXELS)
     if own_scale:
-        bar["ticktext"] = ["− own limit", "0", "+ own limit"] if signed else ["0", "", "own limit"]
-    return go.Heatmap(
-        z=z,
-        zmin=-end if signed else 0.0,
-        zmax=end,
-        colorscale=theme.SIGNED_SCALE if signed else theme.MASS_SCALE,
-        colorbar=bar | {"len": 240, "lenmode": "pixels"},
-        hoverinfo="skip",
-        hoverongaps=False,
-    )
+        bar["ticktext"] = theme.OWN_LIMIT if signed else ["0", "", "own limit"]
+    return cells.grid(z, end, signed=signed, colorbar=bar, hoverinfo="skip")
 
 
 def _hatching(tiles: _Tiles) -> go.Scatter:
     """The masked corner of every tile, and the whole tile in layers that lack the stage."""
     rows, columns = tiles.shape
-    corner = [(row + 0.5, row + dy) for row in range(rows) for dy in (-0.5, 0.5)] + [(columns - 0.5, -0.5)]
-    lacking = tiles.thumbnails.lacking
-    x, y = zip(
-        *(tiles.outline(layer, _border(tiles) if layer in lacking else corner) for layer in tiles.layers),
-        strict=True,
-    )
-    return cells.hatched(np.concatenate(x).tolist(), np.concatenate(y).tolist())
-
-
-def _frames(tiles: _Tiles) -> go.Scatter:
-    """The border of every tile, as one trace: hundreds of shapes are slow."""
-    border = _border(tiles)
-    x, y = zip(*(tiles.outline(layer, [*border, border[0]]) for layer in tiles.layers), strict=True)
-    return go.Scatter(
-        x=np.concatenate(x),
-        y=np.concatenate(y),
-        mode="lines",
-        line={"color": theme.FRAME, "width": 1},
-        hoverinfo="skip",
-    )
-
-
-def _border(tiles: _Tiles) -> list[tuple[float, float]]:
-    bottom, right = tiles.shape[0] - 0.5, tiles.shape[1] - 0.5
-    return [(-0.5, -0.5), (right, -0.5), (right, bottom), (-0.5, bottom)]
-
-
-def _crosses(tiles: _Tiles) -> list[go.Scatter | go.Scattergl]:
-    """One cross on each head whose map holds NaN or infinite cells."""
-    places = [tiles.center(tile.layer, tile.head) for tile in tiles.thumbnails.maps() if tile.bad.any()]
-    y, x = zip(*places, strict=True) if places else ((), ())
-    return [cells.crosses(x, y, 12.0)] if places else []
+    corner = [(row + 0.5, row + dy) for row in range(rows) for dy in (-0.5, 0.5)]
+    corner += [(columns - 0.5, -0.5), (np.nan, np.nan)]
+    whole = np.stack(cells.corners([(0, 0, rows, columns)]), 1)
+    outlines = [
+        np.array(whole if layer in tiles.thumbnails.lacking else corner) + tiles.origin(layer, head)[::-1]
+        for layer in tiles.layers
+        for head in tiles.heads
+    ]
+    return cells.hatched(*np.concatenate(outlines).T)
 
 
 def _tile_targets(tiles: _Tiles, limits: list[float], numbering_from: int) -> go.Scatter:
-    places = [(layer, head) for layer in tiles.layers for head in range(tiles.n_heads)]
+    places = [(layer, head) for layer in tiles.layers for head in tiles.heads]
     middle = np.array([tiles.center(*place) for place in places], np.float32)
     drawn = zip(tiles.thumbnails.maps(), limits, strict=True)
     facts = {(tile.layer, tile.head): _tile_facts(tile, limit) for tile, limit in drawn}
     texts = [
-        f"L{layer + numbering_from} H{head + numbering_from}<br>"
-        f"{facts.get((layer, head), 'this layer has no such stage')}"
-        for layer, head in places
+        f"{theme.head_name(*place, numbering_from)}<br>{facts.get(place, 'this layer has no such stage')}"
+        for place in places
     ]
     data = np.array(places, np.int16)
     return cells.targets(middle[:, 1], middle[:, 0], 9.0, "%{text}<br>click to open", data).update(text=texts)
@@ -173,36 +135,21 @@ def _tile_facts(tile: AttentionMap, limit: float) -> str:
 
 def _add_axes(parts: Parts, tiles: _Tiles, numbering_from: int) -> None:
     bare = {"showline": False, "mirror": False, "ticklen": 2, "fixedrange": True}
-    heads = {tiles.center(tiles.layers[0], head)[1]: head for head in range(tiles.n_heads)}
-    layers = {tiles.center(layer, 0)[0]: layer for layer in tiles.layers}
+    heads = {tiles.center(tiles.layers[0], head)[1]: f"H{head + numbering_from}" for head in tiles.heads}
+    layers = {tiles.center(layer, 0)[0]: f"L{layer + numbering_from}" for layer in tiles.layers}
     parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, tiles.columns - 0.5), **_names("H", heads, numbering_from), **bare),
-        "yaxis": theme.axis(range=(tiles.rows - 0.5, -0.5), **_names("L", layers, numbering_from), **bare),
+        "xaxis": theme.axis(range=(-0.5, tiles.columns - 0.5), **theme.ticks(heads), **bare),
+        "yaxis": theme.axis(range=(tiles.rows - 0.5, -0.5), **theme.ticks(layers), **bare),
         "hoverdistance": round(0.75 * tiles.pitch * tiles.cell_px),
         "dragmode": False,
     }
     parts.add_axis_titles("head", "layer")
 
 
-def _names(letter: str, places: dict[float, int], numbering_from: int) -> dict[str, object]:
-    return {
-        "tickvals": list(places),
-        "ticktext": [f"{letter}{index + numbering_from}" for index in places.values()],
-    }
-
-
-def score_map(
-    scores: HeadScores,
-    key: str,
-    *,
-    numbering_from: int = 0,
-    selected: tuple[int, int] | None = None,
-    width: int = 460,
-) -> go.Figure:
-    """One score of all heads: `value_map` of it."""
+def score_map(scores: HeadScores, key: str, **options: Any) -> go.Figure:
+    """One score of all heads; options as of `value_map`."""
     score = next(score for score in scores.scores if score.key == key)
-    values = scores.values[key].numpy()
-    return value_map(score, values, numbering_from=numbering_from, selected=selected, width=width)
+    return value_map(score, scores.values[key].numpy(), **options)
 
 
 def value_map(
@@ -225,25 +172,40 @@ def value_map(
     spare = width - _LEFT - _RIGHT - round(column_px * n_heads)
     margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
     parts = Parts((width, n_layers * _ROW_PX + _TOP + _BOTTOM), margin)
-    parts.traces.append(_score_cells(score, values, limit, numbers=column_px >= _NUMBER_PX))
+    finite = values[np.isfinite(values)]
+    if limit is None:
+        limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
+    colored = cells.grid(
+        values,
+        limit,
+        signed=score.signed,
+        colorbar=theme.color_bar(limit, signed=score.signed),
+        text=[[value_text(score, value) for value in row] for row in values.tolist()],
+        texttemplate="%{text}" if column_px >= _NUMBER_PX else None,
+        textfont={"size": 10},
+        hoverinfo="skip",
+    )
     without = np.argwhere(~np.isfinite(values)).tolist()
-    if without:
-        corners = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (np.nan, np.nan))
-        x = [head + dx for _, head in without for dx, _ in corners]
-        parts.traces.append(cells.hatched(x, [layer + dy for layer, _ in without for _, dy in corners]))
-    parts.traces.append(_score_targets(score, values, numbering_from))
+    places = np.argwhere(np.ones_like(values, bool)).astype(np.int16)
+    texts = [
+        f"{theme.head_name(layer, head, numbering_from)}<br>{_value_line(score, float(values[layer, head]))}"
+        for layer, head in places.tolist()
+    ]
+    targets = cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places)
+    parts.traces += [
+        colored,
+        *cells.hatched_boxes((layer, head, 1, 1) for layer, head in without),
+        targets.update(text=texts),
+    ]
     if selected is not None:
-        parts.add_box(selected, (1, 1), color=theme.INK, width=3)
-    heads, layers = ({float(place): place for place in range(count)} for count in (n_heads, n_layers))
+        parts.add_box(selected, color=theme.INK, width=3)
     parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, n_heads - 0.5), **_names("H", heads, numbering_from)),
-        "yaxis": theme.axis(range=(n_layers - 0.5, -0.5), **_names("L", layers, numbering_from)),
+        "xaxis": theme.listed([f"H{head + numbering_from}" for head in range(n_heads)]),
+        "yaxis": theme.listed([f"L{layer + numbering_from}" for layer in range(n_layers)], down=True),
         "dragmode": False,
         "hoverdistance": round(max(column_px, _ROW_PX)),
     }
-    parts.add_axis_titles("head", "layer")
-    parts.add_title(f"{theme.escape(score.name)} ({score.unit})")
-    return parts.figure()
+    return parts.figure(_title(score), "head", "layer")
 
 
 def value_text(score: Score, value: float) -> str:
@@ -255,44 +217,12 @@ def value_text(score: Score, value: float) -> str:
     return theme.weight_text(value) if score.unit in ("share", "of norm") else f"{value:.3g}"
 
 
-def with_unit(score: Score, value: float) -> str:
-    """A score's value with its unit, for hovers."""
-    return f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
+def _value_line(score: Score, value: float) -> str:
+    """A score with its value and unit, for hovers."""
+    words = f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
+    return f"{theme.escape(score.name)}: {words}"
 
 
-def _score_cells(
-    score: Score, values: Float[np.ndarray, "layer head"], limit: float | None, *, numbers: bool
-) -> go.Heatmap:
-    if limit is None:
-        finite = values[np.isfinite(values)]
-        limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
-    return go.Heatmap(
-        z=np.where(np.isfinite(values), values, np.nan),
-        zmin=-limit if score.signed else 0.0,
-        zmax=limit,
-        colorscale=theme.SIGNED_SCALE if score.signed else theme.MASS_SCALE,
-        colorbar=theme.color_bar(limit, signed=score.signed),
-        text=[[value_text(score, value) for value in row] for row in values.tolist()],
-        texttemplate="%{text}" if numbers else None,
-        textfont={"size": 10},
-        hoverinfo="skip",
-        hoverongaps=False,
-    )
-
-
-def _score_targets(score: Score, values: Float[np.ndarray, "layer head"], numbering_from: int) -> go.Scatter:
-    places = np.argwhere(np.ones_like(values, bool)).astype(np.int16)
-    texts = []
-    for layer, head in places.tolist():
-        value = float(values[layer, head])
-        name = f"L{layer + numbering_from} H{head + numbering_from}"
-        texts.append(f"{name}<br>{theme.escape(score.name)}: {with_unit(score, value)}")
-    return cells.targets(places[:, 1], places[:, 0], 9.0, "%{text}<br>click to open", places).update(
-        text=texts
-    )
-
-
-_SCATTER_MARGIN = {"l": 72, "r": 14, "t": 66, "b": 48}
 _POINT_PX, _SELECTED_PX = 10, 15
 
 
@@ -315,14 +245,12 @@ def head_scatter(
     values = np.stack([scores.values[key].numpy() for key in axes])
     places = np.argwhere(np.isfinite(values[:2]).all(0))
     points = values[:, places[:, 0], places[:, 1]]
-    parts = Parts(size, dict(_SCATTER_MARGIN))
-    names = [f"L{layer + numbering_from} H{head + numbering_from}" for layer, head in places.tolist()]
+    parts = Parts(size, {"l": 72, "r": 14, "t": 66, "b": 48})
+    names = [theme.head_name(layer, head, numbering_from) for layer, head in places.tolist()]
     chosen = (places == np.array(selected or (-1, -1))).all(1)
     parts.traces += _points(points, (x, y, color), places, names, chosen)
     parts.layout |= {"xaxis": _axis(points[0], x), "yaxis": _axis(points[1], y), "dragmode": False}
-    parts.add_axis_titles(_title(x), _title(y))
-    parts.add_title(f"Heads · colour: {_title(color)}")
-    return parts.figure()
+    return parts.figure(f"Heads · colour: {_title(color)}", _title(x), _title(y))
 
 
 def n_without(scores: HeadScores, axes: tuple[str, str, str]) -> int:
@@ -344,13 +272,18 @@ def _points(
 ) -> list[go.Scatter]:
     """Heads without a colour first, so that they lie under the others."""
     hovers = [
-        "<br>".join([name, *(f"{theme.escape(score.name)}: {with_unit(score, v)}" for score, v in facts)])
-        for name, facts in zip(names, (zip(about, at, strict=True) for at in values.T.tolist()), strict=True)
+        "<br>".join([name, *map(_value_line, about, facts)])
+        for name, facts in zip(names, values.T.tolist(), strict=True)
     ]
     colored = np.isfinite(values[2])
     looks: dict[bool, dict[str, object]] = {False: {"color": theme.MASKED_LINE}}
     if colored.any():
-        looks[True] = _colors(values[2][colored], about[2])
+        shown, signed = values[2][colored], about[2].signed
+        limit = round_up(float(np.abs(shown).max()))
+        ends = {"cmin": -limit if signed else 0.0, "cmax": limit}
+        bar = theme.color_bar(limit, signed=signed, **theme.PIXELS)
+        scale = theme.SIGNED_SCALE if signed else theme.MASS_SCALE
+        looks[True] = {"color": shown, **ends, "colorscale": scale, "colorbar": bar}
     return [
         go.Scatter(
             x=values[0][here],
@@ -374,14 +307,6 @@ def _points(
         for has_color, here in ((False, ~colored), (True, colored))
         if here.any()
     ]
-
-
-def _colors(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:
-    limit = round_up(float(np.abs(values).max()))
-    bar = theme.color_bar(limit, signed=score.signed) | {"len": 240, "lenmode": "pixels"}
-    scale = theme.SIGNED_SCALE if score.signed else theme.MASS_SCALE
-    low = -limit if score.signed else 0.0
-    return {"color": values, "cmin": low, "cmax": limit, "colorscale": scale, "colorbar": bar}
 
 
 def _axis(values: Float[np.ndarray, " point"], score: Score) -> dict[str, object]:

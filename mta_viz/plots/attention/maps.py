@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float
 
 from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.maps import AttentionMap
@@ -31,44 +30,25 @@ Part = tuple[slice, slice]
 
 @dataclass(frozen=True)
 class Look:
-    """What a kind of map says of itself, and its colours (None: by the kind of its values).
+    """What a kind of map says of itself, and its colours.
 
-    `value_line(map, field)` is a hover's line about the value in a template's field,
-    `cell_text(map, before)` the whole template with its numbers, as in `hover`; `masked` is the template of
-    masked cells.
+    `title(map, numbering)` follows layer and head, `value_line(map, field)` is a hover's line about the value
+    in a template's field. With a `scale` of its own the hover says no more than that; None: the scale goes by
+    the kind of the values, and the hover has all their facts. `masked` is the template of masked cells.
     """
 
     title: Callable[[AttentionMap, int], str]
     value_line: Callable[[AttentionMap, str], str]
-    cell_text: Callable[[AttentionMap, AttentionMap | None], tuple[str, np.ndarray]]
     scale: str | None = None
     masked: str = cells.MASKED
 
 
-def map_title(attention: AttentionMap, numbering_from: int = 0) -> str:
-    """Which map this is, with its unit, e.g. `L2 H1 · after key-query conv (score)`."""
-    info = attention.stage.value
-    return f"{where_title(attention, numbering_from)} · {info.long} ({info.unit}){blocks_title(attention)}"
+def _stage_title(attention: AttentionMap, name: str) -> str:
+    return f" · {name} ({attention.stage.value.unit})"
 
 
-def where_title(attention: AttentionMap, numbering_from: int) -> str:
-    """Layer and head, e.g. `L2 H1`."""
-    return f"L{attention.layer + numbering_from} H{attention.head + numbering_from}"
-
-
-def blocks_title(attention: AttentionMap) -> str:
-    """What follows the title of a pooled map; nothing for an exact one."""
-    return f" · {attention.block} x {attention.block} blocks" if attention.block > 1 else ""
-
-
-def short_title(attention: AttentionMap, numbering_from: int = 0) -> str:
-    """The same where there is little room, e.g. `L2 H1 · kq (score)`."""
-    info = attention.stage.value
-    return f"{where_title(attention, numbering_from)} · {info.short} ({info.unit}){blocks_title(attention)}"
-
-
-VALUES = Look(map_title, cells.value_line, cells.cell_text)
-SMALL = replace(VALUES, title=short_title)
+VALUES = Look(lambda drawn, _: _stage_title(drawn, drawn.stage.value.long), cells.value_line)
+SMALL = replace(VALUES, title=lambda drawn, _: _stage_title(drawn, drawn.stage.value.short))
 
 
 def attention_map(
@@ -93,47 +73,40 @@ def attention_map(
     clicks: the event's x and y are key and query (block middles when pooled). `look`: for maps
     of something else than a stage's values.
     """
-    rows, columns = attention.values.shape
+    (rows, columns), block = attention.values.shape, attention.block
     marks = [span.start for span in spans]
     parts, plot_px = _framed(attention, tokens, size, selected, marks)
     cell_px = min(plot_px[0] / max(columns, 1), plot_px[1] / max(rows, 1))
     clickable = max(rows, columns) <= cells.MAX_TARGET_CELLS
-    by_cell = clickable and attention.block == 1  # blocks take no clicks: half of the targets spared
+    by_cell = clickable and block == 1  # blocks take no clicks: half of the targets spared
     masked = {} if by_cell else {"hoveron": "fills", "hoverinfo": "text", "text": "masked: key after query"}
-    layers = (cells.future(attention, **masked), cells.bad_cells(attention, cell_px))
-    parts.traces += [
-        _colored_cells(attention, limit, look),
-        *(layer for layer in layers if layer is not None),
-    ]
-    if clickable:
-        parts.traces += _targets(attention, look.cell_text(attention, before), look.masked, cell_px)
-    if selected is not None:
-        _draw_selection(parts, selected, attention.block)
-    if part is not None:
-        _outline(parts, *part)
-    add_spans(parts, spans, _drawn(attention, 0), _drawn(attention, 1), selected[0] if selected else None)
-    parts.layout["hoverdistance"] = max(2, round(cell_px))
-    parts.add_title(look.title(attention, numbering_from))
-    return parts.figure()
-
-
-def _drawn(attention: AttentionMap, side: int) -> range:
-    """Positions of the rows (0) or columns (1)."""
-    start = (attention.query_start, attention.key_start)[side]
-    return range(start, start + attention.values.shape[side] * attention.block)
-
-
-def _colored_cells(attention: AttentionMap, limit: float, look: Look) -> go.Heatmap:
-    below, above = cells.beyond(attention, limit)
-    scale = {"colorscale": look.scale} if look.scale else {}
-    where = cells.BLOCKS if attention.block > 1 else cells.WHERE
-    return cells.heatmap(
+    where = cells.BLOCKS if block > 1 else cells.WHERE
+    colored = cells.heatmap(
         attention,
         limit,
-        colorbar=theme.color_bar(limit, signed=not attention.distribution, above=above, below=below),
+        colorbar=cells.color_bar(attention, limit),
         hovertemplate=f"{where}<br>{look.value_line(attention, 'z')}<extra></extra>",
-        **scale,
+        **({"colorscale": look.scale} if look.scale else {}),
     )
+    parts.traces += [colored, *cells.future(attention, **masked), *cells.bad_cells(attention, cell_px)]
+    if clickable:
+        parts.traces += _targets(attention, before, look, cell_px)
+    if selected is not None:
+        _draw_selection(parts, selected, block)
+    if part is not None:
+        queries, keys = part
+        shape = (queries.stop - queries.start, keys.stop - keys.start)
+        parts.add_box((queries.start, keys.start), shape, color="#000000", width=2)
+        parts.layout["dragmode"] = "select"
+    drawn = (
+        range(start, start + count * block)
+        for start, count in ((attention.query_start, rows), (attention.key_start, columns))
+    )
+    add_spans(parts, spans, next(drawn), next(drawn), selected[0] if selected else None)
+    parts.layout["hoverdistance"] = max(2, round(cell_px))
+    pooled = f" · {block} x {block} blocks" if block > 1 else ""
+    name = theme.head_name(attention.layer, attention.head, numbering_from)
+    return parts.figure(f"{name}{look.title(attention, numbering_from)}{pooled}")
 
 
 def _framed(
@@ -158,77 +131,57 @@ def _framed(
         ticks = theme.tick_positions(start, last, max(px - 90, 40), [*own[name], *marks])
         labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
         parts.margin["l" if name == "y" else "b"] = round(theme.text_px(labels)) + 12 + POINTER + AXIS_TITLE
-        names = cells.aliases(tokens, start, count, attention.block)
-        parts.layout[f"{name}axis"] = _cell_axis(span, names, attention.block)
-        parts.layout[f"{name}axis2"] = _label_axis(name, span, ticks, labels)
+        parts.layout[f"{name}axis"] = theme.axis(
+            range=span,
+            labelalias=cells.aliases(tokens, start, count, attention.block),
+            hoverformat="d" if attention.block == 1 else ".1f",  # as the aliases have it
+            showticklabels=False,
+            ticks="",
+            minallowed=min(span),
+            maxallowed=max(span),
+        )
+        parts.layout[f"{name}axis2"] = theme.axis(
+            range=span,
+            overlaying=name,
+            matches=name,
+            side="left" if name == "y" else "bottom",
+            tickvals=ticks,
+            ticktext=labels,
+            tickangle=0 if name == "y" else -90,
+            ticklabelstandoff=POINTER,
+        )
     # An axis is drawn only while a trace lies on it.
     parts.traces.append(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis="y2", hoverinfo="skip"))
     parts.add_axis_titles("key", "query")
     return parts, (sides["x"][2] - parts.margin["l"], sides["y"][2] - parts.margin["b"])
 
 
-def _cell_axis(span: tuple[float, float], names: dict[str, str], block: int) -> dict[str, object]:
-    return theme.axis(
-        range=span,
-        labelalias=names,
-        hoverformat=cells.number_format(block),
-        showticklabels=False,
-        ticks="",
-        minallowed=min(span),
-        maxallowed=max(span),
-    )
-
-
-def _label_axis(
-    name: str, span: tuple[float, float], ticks: list[int], labels: list[str]
-) -> dict[str, object]:
-    return theme.axis(
-        range=span,
-        overlaying=name,
-        matches=name,
-        side="left" if name == "y" else "bottom",
-        tickvals=ticks,
-        ticktext=labels,
-        tickangle=0 if name == "y" else -90,
-        ticklabelstandoff=POINTER,
-    )
-
-
 def _targets(
-    attention: AttentionMap, hover: tuple[str, np.ndarray], masked_text: str, cell_px: float
+    attention: AttentionMap, before: AttentionMap | None, look: Look, cell_px: float
 ) -> list[go.Scatter]:
-    text, numbers = hover
-    kind = _position_type(attention)
-    x = cells.centers(attention.key_start, attention.values.shape[1], attention.block).astype(kind)
-    y = cells.centers(attention.query_start, attention.values.shape[0], attention.block).astype(kind)
-    masked, traces = attention.masked.numpy(), []
-    for where, template, data in ((~masked, text, numbers), (masked, masked_text, None)):
-        if where is masked and attention.block > 1:
-            continue  # the hatching says it
-        rows, columns = np.nonzero(where)
-        if rows.size:
-            own = None if data is None else data[rows, columns]
-            traces.append(cells.targets(x[columns], y[rows], cell_px, template, own))
-    return traces
-
-
-def _position_type(attention: AttentionMap) -> type[np.number]:
-    """The smallest type that holds every coordinate: they are most of what a click target costs."""
-    if attention.block > 1:
-        return np.float32
+    if look.scale is None:
+        text, numbers = cells.cell_text(attention, before)
+    else:
+        text, numbers = cells.one_value(attention, look.value_line(attention, "customdata[0]"))
     rows, columns = attention.values.shape
     last = max(attention.query_start + rows, attention.key_start + columns) - 1
-    return np.uint8 if last < 256 else np.int32
+    # Coordinates are most of what a click target costs, so they are of the smallest type.
+    kind = np.float32 if attention.block > 1 else np.uint8 if last < 256 else np.int32
+    x = cells.centers(attention.key_start, columns, attention.block).astype(kind)
+    y = cells.centers(attention.query_start, rows, attention.block).astype(kind)
+    (down, across), masked = np.nonzero(~attention.masked.numpy()), attention.masked.numpy().nonzero()
+    traces = [cells.targets(x[across], y[down], cell_px, text, numbers[down, across])] if down.size else []
+    if masked[0].size and attention.block == 1:  # of blocks the hatching says it
+        traces.append(cells.targets(x[masked[1]], y[masked[0]], cell_px, look.masked))
+    return traces
 
 
 def _draw_selection(parts: Parts, selected: Cell, block: int) -> None:
     """Lines along the row and the column, triangles on the axes, a black and white box."""
     query, key = selected
-    line = {"type": "line", "line": {"color": theme.INK, "width": 1}}
-    parts.shapes += [
-        line | {"x0": 0, "x1": 1, "xref": "x domain", "y0": query, "y1": query, "yref": "y"},
-        line | {"y0": 0, "y1": 1, "yref": "y domain", "x0": key, "x1": key, "xref": "x"},
-    ]
+    line = {"color": theme.INK, "width": 1}
+    parts.add_line((0, 1), (query, query), line, xref="x domain", yref="y")
+    parts.add_line((key, key), (0, 1), line, xref="x", yref="y domain")
     corner = (query - (block - 1) / 2, key - (block - 1) / 2)
     for width, color in ((4, "#000000"), (1.5, "#FFFFFF")):
         parts.add_box(corner, (block, block), color=color, width=width)
@@ -236,12 +189,6 @@ def _draw_selection(parts: Parts, selected: Cell, block: int) -> None:
     left = {"text": "▶", "x": 0, "xref": "x domain", "xanchor": "right", "y": query, "yref": "y", "xshift": 3}
     top = {"text": "▼", "y": 1, "yref": "y domain", "yanchor": "bottom", "x": key, "xref": "x", "yshift": -4}
     parts.annotations += [left | arrow, top | arrow]
-
-
-def _outline(parts: Parts, queries: slice, keys: slice) -> None:
-    shape = (queries.stop - queries.start, keys.stop - keys.start)
-    parts.add_box((queries.start, keys.start), shape, color="#000000", width=2)
-    parts.layout["dragmode"] = "select"
 
 
 STEPS = {
@@ -280,16 +227,14 @@ def _is_edit(drawn: AttentionMap) -> bool:
 
 
 def _title(drawn: AttentionMap, numbering_from: int) -> str:
-    what = "edited − original" if _is_edit(drawn) else f"after minus before {STEPS[drawn.stage]}"
-    words = f"{what} ({drawn.stage.value.unit})"
-    return f"{where_title(drawn, numbering_from)} · {words}{blocks_title(drawn)}"
+    edited = "edited − original"
+    return _stage_title(drawn, edited if _is_edit(drawn) else f"after minus before {STEPS[drawn.stage]}")
 
 
 def _short_title(drawn: AttentionMap, numbering_from: int) -> str:
     if _is_edit(drawn) or not isinstance(drawn, DifferenceMap):
         return _title(drawn, numbering_from)
-    words = f"{drawn.stage.value.short} − {drawn.before.value.short} ({drawn.stage.value.unit})"
-    return f"{where_title(drawn, numbering_from)} · {words}{blocks_title(drawn)}"
+    return _stage_title(drawn, f"{drawn.stage.value.short} − {drawn.before.value.short}")
 
 
 def _value_line(drawn: AttentionMap, field: str) -> str:
@@ -297,11 +242,5 @@ def _value_line(drawn: AttentionMap, field: str) -> str:
     return f"largest change {change}" if drawn.block > 1 else f"change by {_step(drawn)}: {change}"
 
 
-def _cell_text(
-    drawn: AttentionMap, before: AttentionMap | None
-) -> tuple[str, Float[np.ndarray, "row column field"]]:
-    return cells.one_value(drawn, _value_line(drawn, "customdata[0]"))
-
-
-LOOK = Look(_title, _value_line, _cell_text, theme.DIFFERENCE_SCALE)
+LOOK = Look(_title, _value_line, theme.DIFFERENCE_SCALE)
 SHORT = replace(LOOK, title=_short_title)

@@ -26,25 +26,20 @@ def next_tokens(predictions: Sequence[Prediction], *, width: int = 460) -> go.Fi
     labels = [theme.escape(theme.cut(token.piece, 16)) for token in predictions]
     size = (width, _ROW_PX * max(len(predictions), 1) + _TOP + _BOTTOM)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 16, "r": 12, "t": _TOP, "b": _BOTTOM})
-    ranks = list(range(len(predictions)))
     shares = [theme.probability_text(token.probability) for token in predictions]
     hovers = [
         f'"{theme.escape(token.piece)}" (token {token.id})<br>probability {share}'
         for token, share in zip(predictions, shares, strict=True)
     ]
-    lengths = [token.probability for token in predictions]
-    parts.traces.append(lying_bars(lengths, ranks, shares, hovers, theme.SELECTED_COLOR))
+    lengths, ranks = [token.probability for token in predictions], list(range(len(predictions)))
+    parts.traces.append(lying_bars(lengths, ranks, shares, theme.SELECTED_COLOR, **theme.hover(hovers)))
     parts.layout |= {
         "xaxis": theme.axis(range=(0, 1.15), tickvals=[0, 0.5, 1]),
-        "yaxis": theme.axis(
-            range=(len(predictions) - 0.5, -0.5), tickvals=ranks, ticktext=labels, fixedrange=True
-        ),
+        "yaxis": theme.listed(labels, down=True, fixedrange=True),
     }
-    parts.add_axis_titles("probability of the next token")
-    return parts.figure()
+    return parts.figure("", "probability of the next token")
 
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 DASHES = ("solid", "dash", "dot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 _LEFT, _LENS_TOP, _LENS_BOTTOM = 60, 36, 62
@@ -64,16 +59,12 @@ def lens_lines(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) ->
         parts.traces.append(_line(lens, column, name))
     depths = depth_names(lens, numbering_from)
     parts.layout |= {
-        "xaxis": theme.axis(
-            range=(-0.3, len(depths) - 0.7), tickvals=list(range(len(depths))), ticktext=depths, tickangle=-90
-        ),
+        "xaxis": theme.listed(depths, tickangle=-90) | {"range": (-0.3, len(depths) - 0.7)},
         "yaxis": theme.axis(range=(-0.03, 1.03), tickvals=[0, 0.5, 1]),
         "showlegend": True,
         "legend": {"x": 1.02, "xanchor": "left", "y": 1, "font": {"family": theme.MONO, "size": 11}},
     }
-    parts.add_axis_titles("stream after layer", "probability")
-    parts.add_title(f"Logit lens after position {lens.position}")
-    return parts.figure()
+    return parts.figure(f"Logit lens after position {lens.position}", "stream after layer", "probability")
 
 
 def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
@@ -83,7 +74,10 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
         f"{token}<br>logit {theme.score_text(logit)} · probability {theme.probability_text(p)} · rank {rank}"
         for logit, p, rank in zip(*facts, strict=True)
     ]
-    color, dash = COLORS[column % len(COLORS)], DASHES[column // len(COLORS) % len(DASHES)]
+    color, dash = (
+        theme.LINE_COLORS[column % len(theme.LINE_COLORS)],
+        DASHES[column // len(theme.LINE_COLORS) % len(DASHES)],
+    )
     return go.Scatter(
         x=np.arange(len(texts)),
         y=facts[1],
@@ -99,41 +93,33 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
 def lens_tokens(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) -> go.Figure:
     """The most probable tokens of every depth: a row for each depth, the probability as colour."""
     z = np.array([[token.probability for token in row] for row in lens.top], np.float32)
-    labels = [[theme.escape(theme.cut(token.piece)) for token in row] for row in lens.top]
+    hovers = [
+        [
+            f'"{theme.escape(token.piece)}" (token {token.id})<br>'
+            f"probability {theme.probability_text(token.probability)}"
+            for token in row
+        ]
+        for row in lens.top
+    ]
     parts = Parts((width, 24 * len(z) + 100), {"l": _LEFT, "r": 12, "t": 60, "b": 40})
-    parts.traces.append(
-        go.Heatmap(
-            z=z,
-            zmin=0,
-            zmax=1,
-            colorscale=theme.MASS_SCALE,
-            colorbar=theme.color_bar(1.0, signed=False),
-            text=labels,
-            texttemplate="%{text}",
-            textfont={"family": theme.MONO, "size": theme.LABEL_PX},
-            hovertext=[
-                [
-                    f'"{theme.escape(token.piece)}" (token {token.id})<br>'
-                    f"probability {theme.probability_text(token.probability)}"
-                    for token in row
-                ]
-                for row in lens.top
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
+    colored = cells.grid(
+        z,
+        1.0,
+        signed=False,
+        colorbar=theme.color_bar(1.0, signed=False),
+        text=[[theme.escape(theme.cut(token.piece)) for token in row] for row in lens.top],
+        texttemplate="%{text}",
+        textfont={"family": theme.MONO, "size": theme.LABEL_PX},
+        **theme.hover(hovers),
     )
-    ranks = list(range(z.shape[1]))
+    parts.traces.append(colored)
     parts.layout |= {
-        "xaxis": theme.axis(tickvals=ranks, ticktext=[str(rank + 1) for rank in ranks]),
-        "yaxis": theme.axis(
-            range=(len(z) - 0.5, -0.5),
-            tickvals=list(range(len(z))),
-            ticktext=depth_names(lens, numbering_from),
-        ),
+        "xaxis": theme.axis(**theme.ticks({rank: str(rank + 1) for rank in range(z.shape[1])})),
+        "yaxis": theme.listed(depth_names(lens, numbering_from), down=True),
     }
-    parts.add_axis_titles("rank", "stream after layer")
-    parts.add_title(f"Most probable next tokens after position {lens.position}, by layer")
-    return parts.figure()
+    return parts.figure(
+        f"Most probable next tokens after position {lens.position}, by layer", "rank", "stream after layer"
+    )
 
 
 _GATE_LEFT, _RIGHT, _GATE_TOP, _GATE_BOTTOM, _GATE_ROW_PX = 48, 16, 66, 84, 16
@@ -155,34 +141,25 @@ def gate_map(
     n_heads, n_tokens = gate.shape
     margin = {"l": _GATE_LEFT, "r": _RIGHT, "t": _GATE_TOP, "b": _GATE_BOTTOM}
     parts = Parts((width, _GATE_ROW_PX * n_heads + _GATE_TOP + _GATE_BOTTOM), margin)
-    parts.traces.append(_cells(gate, tokens, numbering_from))
-    rows, columns = np.nonzero(~np.isfinite(gate))
-    if rows.size:
-        parts.traces.append(cells.crosses(columns, rows, 6.0))
-    ticks = theme.tick_positions(0, n_tokens, width - _GATE_LEFT - _RIGHT)
-    labels = [theme.tick_label(p, tokens.pieces[p]) for p in ticks]
     heads = [f"H{head + numbering_from}" for head in range(n_heads)]
-    parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, n_tokens - 0.5), tickvals=ticks, ticktext=labels, tickangle=-90),
-        "yaxis": theme.axis(range=(n_heads - 0.5, -0.5), tickvals=list(range(n_heads)), ticktext=heads),
-    }
-    if selected is not None:
-        parts.add_box(selected, (1, 1), color=theme.INK, width=2)
-    parts.add_axis_titles("position", "head")
-    parts.add_title(f"L{layer + numbering_from} · gate (share that passes)")
-    return parts.figure()
-
-
-def _cells(values: Float[np.ndarray, "head position"], tokens: Tokens, first: int) -> go.Heatmap:
     names = [theme.hover_label(position, piece) for position, piece in enumerate(tokens.pieces)]
-    hover = [[f"H{head + first}<br>position {name}" for name in names] for head in range(len(values))]
-    return go.Heatmap(
-        z=np.where(np.isfinite(values), values, np.nan).astype(np.float32),
-        zmin=0.0,
-        zmax=1.0,
-        colorscale=theme.MASS_SCALE,
+    colored = cells.grid(
+        gate.astype(np.float32),
+        1.0,
+        signed=False,
         colorbar=theme.color_bar(1.0, signed=False),
-        hovertext=hover,
+        hovertext=[[f"{head}<br>position {name}" for name in names] for head in heads],
         hovertemplate="%{hovertext}<br>gate %{z:.3f}<extra></extra>",
         hoverongaps=False,
     )
+    rows, columns = np.nonzero(~np.isfinite(gate))
+    parts.traces += [colored, *cells.crosses(columns, rows, 6.0)]
+    ticks = theme.tick_positions(0, n_tokens, width - _GATE_LEFT - _RIGHT)
+    labels = theme.ticks({p: theme.tick_label(p, tokens.pieces[p]) for p in ticks})
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, n_tokens - 0.5), tickangle=-90, **labels),
+        "yaxis": theme.listed(heads, down=True),
+    }
+    if selected is not None:
+        parts.add_box(selected, color=theme.INK, width=2)
+    return parts.figure(f"L{layer + numbering_from} · gate (share that passes)", "position", "head")

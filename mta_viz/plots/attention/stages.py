@@ -43,14 +43,28 @@ def stage_strip(
     """
     parts, slots = Parts(size, {"l": 4, "r": 4, "t": _STRIP_TOP, "b": 4}), _slots(maps)
     for index, (stage, domain) in enumerate(slots.items(), start=1):
-        suffix = "" if index == 1 else str(index)
+        suffix, heading = "" if index == 1 else str(index), f"<b>{theme.escape(stage.value.short)}</b>"
+        on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         if stage in maps:
-            _add_thumbnail(parts, maps[stage], limits[stage.value.unit], domain, suffix)
+            attention, limit = maps[stage], limits[stage.value.unit]
+            x, y = _add_thumbnail(parts, attention, limit, on)
+            ends = f"0..{limit:g}" if attention.distribution else f"±{limit:g}"
+            heading += f"<br>{ends} · {_number(attention)}"
         else:
-            _add_absent(parts, stage, domain, suffix)
+            x = y = (0.0, 1.0)
+            parts.traces.append(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
+            look = {"font": {"size": 11, "color": theme.INK}, "bgcolor": theme.MASKED_FILL, "textangle": -90}
+            parts.add_words(ABSENT[stage], 11, x=sum(domain) / 2, y=0.5, **look)
+        bare = {"showticklabels": False, "ticks": "", "fixedrange": True}
+        parts.layout |= {
+            f"xaxis{suffix}": theme.axis(domain=domain, range=x, anchor=f"y{suffix}", **bare),
+            f"yaxis{suffix}": theme.axis(domain=(0, 1), range=y[::-1], anchor=f"x{suffix}", **bare),
+        }
         above = {"x": domain[0], "y": 1, "xanchor": "left", "yanchor": "bottom", "yshift": 1}
-        parts.add_words(_heading(stage, maps.get(stage), limits), 11, align="left", **above)
-    parts.shapes.append(_selected_frame(slots[selected]))
+        parts.add_words(heading, 11, align="left", **above)
+    left, right = slots[selected]
+    corners = {"x0": left, "x1": right, "y0": 0, "y1": 1, "xref": "paper", "yref": "paper"}
+    parts.shapes.append({"type": "rect", **corners, "line": {"color": theme.SELECTED_COLOR, "width": 3}})
     parts.layout["dragmode"] = False
     return parts.figure()
 
@@ -66,55 +80,23 @@ def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float
     return slots
 
 
-def _axes(
-    suffix: str, domain: tuple[float, float], x: tuple[float, float], y: tuple[float, float]
-) -> dict[str, object]:
-    bare = {"showticklabels": False, "ticks": "", "fixedrange": True}
-    return {
-        f"xaxis{suffix}": theme.axis(domain=domain, range=x, anchor=f"y{suffix}", **bare),
-        f"yaxis{suffix}": theme.axis(domain=(0, 1), range=y[::-1], anchor=f"x{suffix}", **bare),
-    }
-
-
 def _add_thumbnail(
-    parts: Parts, attention: AttentionMap, limit: float, domain: tuple[float, float], suffix: str
-) -> None:
-    small = shrink(attention, THUMBNAIL_CELLS)
-    on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+    parts: Parts, attention: AttentionMap, limit: float, on: dict[str, str]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The map, and an invisible point in its middle that takes the clicks on all of it; its axes' ranges."""
+    small, stage = shrink(attention, THUMBNAIL_CELLS), attention.stage.value
     rows, columns = small.values.shape
     x = cells.edges(small.key_start, columns, small.block)
     y = cells.edges(small.query_start, rows, small.block)
-    parts.traces.append(cells.heatmap(small, limit, showscale=False, hoverinfo="skip", **on))
-    for layer in (cells.future(small, **on), cells.bad_cells(small, 120 / max(rows, 1))):
-        if layer is not None:
-            parts.traces.append(layer.update(on))
-    parts.traces.append(_thumbnail_target(attention.stage, sum(x) / 2, sum(y) / 2, on))
-    parts.layout |= _axes(suffix, domain, x, y)
-
-
-def _thumbnail_target(stage: Stage, x: float, y: float, on: dict[str, str]) -> go.Scatter:
-    """An invisible point in a thumbnail's middle that takes the clicks on all of it."""
-    text, key = f"{stage.value.long}<br>click to show", np.array([stage.value.key])
-    return cells.targets(np.array([x]), np.array([y]), 140.0, text, key).update(on)
-
-
-def _add_absent(parts: Parts, stage: Stage, domain: tuple[float, float], suffix: str) -> None:
-    on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-    parts.traces.append(cells.hatched([0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0], **on))
-    look = {"font": {"size": 11, "color": theme.INK}, "bgcolor": theme.MASKED_FILL, "textangle": -90}
-    parts.add_words(ABSENT[stage], 11, x=sum(domain) / 2, y=0.5, **look)
-    parts.layout |= _axes(suffix, domain, (0.0, 1.0), (0.0, 1.0))
-
-
-def _heading(stage: Stage, attention: AttentionMap | None, limits: Mapping[Unit, float]) -> str:
-    name = f"<b>{theme.escape(stage.value.short)}</b>"
-    if attention is None:
-        return name
-    return f"{name}<br>{_limits(attention, limits[stage.value.unit])} · {_number(attention)}"
-
-
-def _limits(attention: AttentionMap, limit: float) -> str:
-    return f"0..{limit:g}" if attention.distribution else f"±{limit:g}"
+    middle = np.array([sum(x) / 2]), np.array([sum(y) / 2])
+    layers = [
+        cells.heatmap(small, limit, showscale=False, hoverinfo="skip"),
+        *cells.future(small),
+        *cells.bad_cells(small, 120 / max(rows, 1)),
+        cells.targets(*middle, 140.0, f"{stage.long}<br>click to show", np.array([stage.key])),
+    ]
+    parts.traces += [layer.update(on) for layer in layers]
+    return x, y
 
 
 def _number(attention: AttentionMap) -> str:
@@ -173,20 +155,18 @@ def section_bars(
     parts.traces.append(go.Scatter(x=[None], y=[None], xaxis="x2", yaxis=last, hoverinfo="skip"))
     add_token_axes(parts, tokens, (start, stop), last, (ticks, labels))
     if selected is not None:
-        line = {"type": "line", "line": {"color": theme.INK, "width": 1, "dash": "dot"}}
-        parts.shapes.append(line | {"x0": selected, "x1": selected, "y0": 0, "y1": 1, "yref": "paper"})
+        dotted = {"color": theme.INK, "width": 1, "dash": "dot"}
+        parts.add_line((selected, selected), (0, 1), dotted, yref="paper")
     add_spans_across(parts, spans, range(start, stop))
-    parts.add_axis_titles("key" if section.along == "keys" else "query")
-    parts.add_title(_title(section, tokens, numbering_from))
-    return parts.figure()
-
-
-def _title(section: CrossSection, tokens: Tokens, numbering_from: int) -> str:
-    where = f"L{section.layer + numbering_from} H{section.head + numbering_from}"
-    side = "query" if section.along == "keys" else "key"
+    side, other, over = (
+        ("key", "query", "keys it sees")
+        if section.along == "keys"
+        else ("query", "key", "queries that see it")
+    )
+    parts.add_axis_titles(side)
+    where = theme.head_name(section.layer, section.head, numbering_from)
     name = theme.tick_label(section.position, tokens.pieces[section.position])
-    over = "keys it sees" if section.along == "keys" else "queries that see it"
-    return f"{where} · {side} {name} over the {over}, all stages"
+    return parts.figure(f"{where} · {other} {name} over the {over}, all stages")
 
 
 def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:
@@ -196,7 +176,11 @@ def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, 
     values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)
     same_unit = [row for other, row in section.values.items() if other.value.unit == stage.value.unit]
     signed = any(bool((row < 0).any()) for row in same_unit)
-    traces = [*bars(x, values, limit), *beyond_and_bad(x, values, limit), _targets(section, stage, signed)]
+    name, sign = "key" if section.along == "keys" else "query", "+" if signed else ""
+    hover = f"{name} %{{x}}<br>{stage.value.long}: %{{customdata:{sign}.4g}} ({stage.value.unit})"
+    # A target on the zero line for each token takes hover and click in its whole column.
+    targets = cells.targets(x.astype(np.int32), np.zeros(len(x), np.int8), 9.0, hover, values)
+    traces = [*bars(x, values, limit), *beyond_and_bad(x, values, limit), targets]
     parts.traces += [trace.update(on) for trace in traces]
     height, low = 1 / len(section.values), -limit if signed else 0.0
     top = 1 - index * height - height * _GAP_PX / (_ROW_PX + _GAP_PX)
@@ -213,14 +197,6 @@ def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, 
     )
     text = f"<b>{theme.escape(stage.value.short)}</b> {stage.value.long} ({stage.value.unit})"
     parts.add_words(text, 11, x=0, xanchor="left", y=top, yanchor="bottom")
-
-
-def _targets(section: CrossSection, stage: Stage, signed: bool) -> go.Scatter:
-    """One on the zero line for each token, which takes hover and click in its whole column."""
-    name, sign = "key" if section.along == "keys" else "query", "+" if signed else ""
-    text = f"{name} %{{x}}<br>{stage.value.long}: %{{customdata:{sign}.4g}} ({stage.value.unit})"
-    x = np.arange(section.start, section.stop, dtype=np.int32)
-    return cells.targets(x, np.zeros(len(x), np.int8), 9.0, text, section.values[stage].numpy())
 
 
 def bars(

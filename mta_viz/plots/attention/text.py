@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 import plotly.graph_objects as go
@@ -99,7 +100,7 @@ class Text:
     """Glyphs with the value of each one's token; NaN where it has none."""
 
     def __init__(self, glyphs: list[Glyph], values: Float[np.ndarray, " token"], columns: int) -> None:
-        self.glyphs, self.columns, self.token_values = glyphs, columns, values
+        self.glyphs, self.columns = glyphs, columns
         self.n_lines = glyphs[-1].line + 1
         self.line, self.column, self.width, self.token = (
             np.array([getattr(glyph, name) for glyph in glyphs])
@@ -110,18 +111,11 @@ class Text:
 
     def runs(self, chosen: np.ndarray) -> Iterable[tuple[int, float, float]]:
         """(line, left edge, right edge) of neighbouring chosen glyphs together."""
-        ends = self.column + self.width
-        run: tuple[int, float, float] | None = None
-        for index in np.flatnonzero(chosen).tolist():
-            line, left, right = int(self.line[index]), self.column[index] - 0.5, ends[index] - 0.5
-            if run and run[0] == line and run[2] == left:
-                run = (line, run[1], right)
-                continue
-            if run:
-                yield run
-            run = (line, left, right)
-        if run:
-            yield run
+        here, ends = np.flatnonzero(chosen), self.column + self.width
+        joined = (np.diff(self.line[here]) == 0) & (self.column[here[1:]] == ends[here[:-1]])
+        for run in np.split(here, np.flatnonzero(~joined) + 1):
+            if run.size:
+                yield int(self.line[run[0]]), self.column[run[0]] - 0.5, ends[run[-1]] - 0.5
 
 
 def add_cells(parts: Parts, text: Text, coloring: Coloring, masked: Bool[np.ndarray, " glyph"]) -> None:
@@ -129,9 +123,20 @@ def add_cells(parts: Parts, text: Text, coloring: Coloring, masked: Bool[np.ndar
 
     Spaces are drawn as brackets, newlines end a line, a value that is not finite is crossed out.
     """
-    parts.traces.append(_colors(text, coloring))
-    parts.traces += [trace for trace in _marks(text, masked, coloring.limit) if trace is not None]
-    parts.traces += _letters(text, coloring)
+    z, limit = np.full((text.n_lines, text.columns), np.nan, np.float32), coloring.limit
+    for extra in range(2):  # wide characters colour their second cell too
+        here = text.width > extra
+        z[text.line[here], np.minimum(text.column[here] + extra, text.columns - 1)] = text.values[here]
+    finite = text.values[np.isfinite(text.values)]
+    colored = cells.grid(
+        z,
+        limit,
+        signed=coloring.signed,
+        colorscale=coloring.scale,
+        colorbar=theme.color_bar(limit, signed=coloring.signed, values=finite, **theme.PIXELS),
+        hoverinfo="skip",
+    )
+    parts.traces += [colored, *_marks(text, masked, limit), *_letters(text, coloring)]
 
 
 def hover_names(text: Text, pieces: Sequence[str], first: int = 0) -> list[str]:
@@ -165,60 +170,34 @@ def add_axes(parts: Parts, text: Text, frame: str, first_token: int = 0) -> None
     }
 
 
-def _colors(text: Text, coloring: Coloring) -> go.Heatmap:
-    z, limit = np.full((text.n_lines, text.columns), np.nan, np.float32), coloring.limit
-    for extra in range(2):  # wide characters colour their second cell too
-        here = text.width > extra
-        z[text.line[here], np.minimum(text.column[here] + extra, text.columns - 1)] = text.values[here]
-    finite = text.values[np.isfinite(text.values)]
-    above, below = bool((finite > limit).any()), bool((finite < -limit).any())
-    return go.Heatmap(
-        z=np.where(np.isfinite(z), z, np.nan),
-        zmin=-limit if coloring.signed else 0.0,
-        zmax=limit,
-        colorscale=coloring.scale,
-        colorbar=theme.color_bar(limit, signed=coloring.signed, above=above, below=below)
-        | {"len": 240, "lenmode": "pixels"},
-        hoverinfo="skip",
-        hoverongaps=False,
-    )
-
-
-def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | None]:
+def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | go.Scattergl]:
     """Hatched masked tokens, borders of tokens, brackets for spaces, dotted negatives, crossed NaN."""
-    hatch = list(text.runs(masked))
+    hatch = [(line, left + 0.5, 1, right - left) for line, left, right in text.runs(masked)]
     starts = [glyph for glyph, first in zip(text.glyphs, text.first, strict=True) if first]
     spaces = [glyph for glyph in text.glyphs if glyph.text == SPACE]
-    below = list(text.runs(text.values < -_UNDERLINED_FROM * limit))
+    below = text.runs(text.values < -_UNDERLINED_FROM * limit)
+    borders = [[(g.column - 0.5, g.line + dy) for dy in (-0.45, 0.45)] for g in starts]
+    brackets = [[(g.column + dx, g.line + dy) for dx, dy in _BRACKET] for g in spaces]
+    dotted = [[(left + 0.1, line + 0.42), (right - 0.1, line + 0.42)] for line, left, right in below]
     bad = text.first & ~np.isfinite(text.values) & ~masked
     return [
-        cells.hatched(
-            [x for _, left, right in hatch for x in (left, right, right, left, np.nan)],
-            [line + dy for line, _, _ in hatch for dy in (-0.5, -0.5, 0.5, 0.5, np.nan)],
-        )
-        if hatch
-        else None,
-        _path([[(g.column - 0.5, g.line + dy) for dy in (-0.45, 0.45)] for g in starts], theme.MASKED_LINE),
-        _path([[(g.column + dx, g.line + dy) for dx, dy in _BRACKET] for g in spaces], theme.FRAME),
-        _path(
-            [[(left + 0.1, line + 0.42), (right - 0.1, line + 0.42)] for line, left, right in below],
-            theme.INK,
-            dash="dot",
-            width=1.5,
-        ),
-        cells.crosses(text.column[bad], text.line[bad], 8.0) if bad.any() else None,
+        *cells.hatched_boxes(hatch),
+        *_path(borders, theme.MASKED_LINE),
+        *_path(brackets, theme.FRAME),
+        *_path(dotted, theme.INK, dash="dot", width=1.5),
+        *cells.crosses(text.column[bad], text.line[bad], 8.0),
     ]
 
 
 def _path(
     lines: list[list[tuple[float, float]]], color: str, dash: str = "solid", width: float = 1
-) -> go.Scatter | None:
+) -> list[go.Scatter]:
     """Open lines through (x, y) points, all as one trace."""
     if not lines:
-        return None
+        return []
     points = np.array([point for line in lines for point in (*line, (np.nan, np.nan))], np.float32)
     style = {"color": color, "width": width, "dash": dash}
-    return go.Scatter(x=points[:, 0], y=points[:, 1], mode="lines", line=style, hoverinfo="skip")
+    return [go.Scatter(x=points[:, 0], y=points[:, 1], mode="lines", line=style, hoverinfo="skip")]
 
 
 def _letters(text: Text, coloring: Coloring) -> list[go.Scatter]:
@@ -229,16 +208,15 @@ def _letters(text: Text, coloring: Coloring) -> list[go.Scatter]:
         mine = [glyph for glyph, own in zip(text.glyphs, inks, strict=True) if own == ink]
         plain = [glyph for glyph in mine if _in_line(glyph.text)]
         odd = [glyph for glyph in mine if not _in_line(glyph.text) and glyph.text != SPACE]
-        lines = _lines(plain)
-        style = {"mode": "text", "hoverinfo": "skip", "cliponaxis": False}
-        font = {"family": FONT, "size": FONT_PX, "color": ink}
         places = [
             (glyph.column + (glyph.width - 1) / 2, glyph.line, theme.escape(glyph.text)) for glyph in odd
         ]
-        for texts, anchor in ((lines, "middle right"), (places, "middle center")):
+        style = {"textfont": {"family": FONT, "size": FONT_PX, "color": ink}, "cliponaxis": False}
+        for texts, anchor in ((_lines(plain), "middle right"), (places, "middle center")):
             if texts:
                 x, y, words = zip(*texts, strict=True)
-                traces.append(go.Scatter(x=x, y=y, text=words, textposition=anchor, textfont=font, **style))
+                look = {"mode": "text", "textposition": anchor, "hoverinfo": "skip", **style}
+                traces.append(go.Scatter(x=x, y=y, text=words, **look))
     return traces
 
 
@@ -250,16 +228,13 @@ def _in_line(text: str) -> bool:
 
 def _lines(glyphs: list[Glyph]) -> list[tuple[float, int, str]]:
     """(left edge, line, string) of every line; no-break spaces hold the places between letters."""
-    by_line: dict[int, list[Glyph]] = {}
-    for glyph in glyphs:
-        by_line.setdefault(glyph.line, []).append(glyph)
     lines = []
-    for line, row in by_line.items():
-        first = row[0].column
-        letters = ["\u00a0"] * (row[-1].column + 1 - first)
+    for line, group in groupby(glyphs, lambda glyph: glyph.line):
+        row = list(group)
+        letters = ["\u00a0"] * (row[-1].column + 1 - row[0].column)
         for glyph in row:
-            letters[glyph.column - first] = glyph.text.replace(" ", "\u00a0")
-        lines.append((first - 0.5, line, theme.escape("".join(letters))))
+            letters[glyph.column - row[0].column] = glyph.text.replace(" ", "\u00a0")
+        lines.append((row[0].column - 0.5, line, theme.escape("".join(letters))))
     return lines
 
 
@@ -274,15 +249,14 @@ def _inks(values: Float[np.ndarray, " glyph"], coloring: Coloring) -> list[str]:
 
 @lru_cache
 def _dark_steps(scale: str) -> tuple[bool, ...]:
-    """Whether white text is easier to read, at 0, 1, ..., 100 per cent of a scale."""
+    """Whether white text is easier to read, at 0, 1, ..., 100 per cent of a scale.
+
+    By relative luminance (WCAG); at 0.18 black and white text have equal contrast.
+    """
     colors = sample_colorscale(get_colorscale(scale), [step / 100 for step in range(101)])
-    return tuple(_luminance(unlabel_rgb(color)) < 0.18 for color in colors)
-
-
-def _luminance(rgb: tuple[float, ...]) -> float:
-    """Relative luminance (WCAG); 0.18 is where black and white text have equal contrast."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in rgb)]
-    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    rgb = np.array([unlabel_rgb(color) for color in colors]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return tuple((linear @ (0.2126, 0.7152, 0.0722) < 0.18).tolist())
 
 
 def colored_text(
@@ -318,11 +292,7 @@ def colored_text(
         parts, spans, lambda span: text.runs((text.token >= span.start) & (text.token < span.stop))
     )
     add_axes(parts, text, frame)
-    parts.add_title(title)
-    return parts.figure()
-
-
-INCOMING_COLOR = "#D55E00"
+    return parts.figure(title)
 
 
 def token_text(
@@ -343,32 +313,28 @@ def token_text(
     """
     values = np.full(len(tokens), np.nan, np.float32)
     values[section.start : section.stop] = section.values[stage].numpy()
-    place = np.arange(len(tokens))
+    place, info = np.arange(len(tokens)), stage.value
+    side, other, order, direction, frame = (
+        ("key", "query", "after", "from query", theme.SELECTED_COLOR)
+        if section.along == "keys"
+        else ("query", "key", "before", "to key", theme.INCOMING_COLOR)
+    )
+    where = theme.head_name(section.layer, section.head, numbering_from)
+    name = theme.tick_label(section.position, tokens.pieces[section.position])
+    label = info.long if info.unit == "score" else f"{info.long}: weight"
+    hovers = (
+        f"{side} %{{text}}<br>{label} %{{customdata[1]:{'' if distribution else '+'}.4g}}",
+        f"masked: {side} %{{text}} is {order} {other} {section.position}",
+    )
     return colored_text(
         tokens,
         values,
         (place >= section.start) & (place < section.stop),
         Coloring(theme.MASS_SCALE if distribution else theme.SIGNED_SCALE, limit, not distribution),
-        title=_title(tokens, section, stage, numbering_from),
-        hovers=_hovers(section, stage, distribution),
+        title=f"{where} · {info.long} ({info.unit}) · {direction} {name}",
+        hovers=hovers,
         boxed=section.position,
-        frame=theme.SELECTED_COLOR if section.along == "keys" else INCOMING_COLOR,
+        frame=frame,
         spans=spans,
         width=width,
     )
-
-
-def _hovers(section: CrossSection, stage: Stage, distribution: bool) -> tuple[str, str]:
-    side, other = ("key", "query") if section.along == "keys" else ("query", "key")
-    order = "after" if section.along == "keys" else "before"
-    label = stage.value.long if stage.value.unit == "score" else f"{stage.value.long}: weight"
-    value = f"{label} %{{customdata[1]:{'' if distribution else '+'}.4g}}"
-    masked = f"masked: {side} %{{text}} is {order} {other} {section.position}"
-    return f"{side} %{{text}}<br>{value}", masked
-
-
-def _title(tokens: Tokens, section: CrossSection, stage: Stage, numbering_from: int) -> str:
-    where = f"L{section.layer + numbering_from} H{section.head + numbering_from}"
-    side = "from query" if section.along == "keys" else "to key"
-    name = theme.tick_label(section.position, tokens.pieces[section.position])
-    return f"{where} · {stage.value.long} ({stage.value.unit}) · {side} {name}"

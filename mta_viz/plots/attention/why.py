@@ -8,13 +8,14 @@ Why a head-mixed cell has its value: one bar a source head, weight x value = pro
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Bool, Float
 
+from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Term
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.attention.terms import Convolved, Mixed, Term
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.mosaic import offset_ticks, tap_limit
@@ -59,13 +60,11 @@ class _Figure:
         self.tile_px = (self.plot_px - 2 * _GAP) / 3
         self.cell_px = self.tile_px / self.c_k
         self.row_px = min(max(self.cell_px, _MIN_CELL_PX), _MAX_CELL_PX)
-        self.masks = {
-            "outside": convolved.window.outside.numpy(),
-            "future": convolved.window.future.numpy(),
-        }
-        bottom = _BOTTOM + _CAPTION * any(mask.any() for mask in self.masks.values())
-        height = round(self.c_q * self.row_px) + _TOP + bottom
-        self.parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
+        self.masks = {"outside": convolved.window.outside.numpy(), "future": convolved.window.future.numpy()}
+        self.caption_px = _CAPTION * any(mask.any() for mask in self.masks.values())
+        height = round(self.c_q * self.row_px) + _TOP + _BOTTOM + self.caption_px
+        margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM + self.caption_px}
+        self.parts = Parts((width, height), margin)
 
     def figure(self) -> go.Figure:
         for index, tile in enumerate(self._tiles()):
@@ -73,7 +72,12 @@ class _Figure:
         for index, sign in enumerate("×=", start=1):
             x = (index * (self.tile_px + _GAP) - _GAP / 2) / self.plot_px
             self.parts.add_words(sign, 16, x=x, y=0.5, xanchor="center")
-        self._add_words()
+        self.parts.add_axis_titles("key offset", "query offset", above_px=self.caption_px)
+        n_outside, n_future = (int(mask.sum()) for mask in self.masks.values())
+        counts = [f"{n_outside} outside the prompt"] * bool(n_outside)
+        counts += [f"{n_future} future"] * bool(n_future)
+        if counts:
+            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(counts)}", below_px=_BOTTOM)
         self.parts.layout["dragmode"] = False
         return self.parts.figure()
 
@@ -97,76 +101,50 @@ class _Figure:
         left = index * (self.tile_px + _GAP) / self.plot_px
         domain = (left, left + self.tile_px / self.plot_px)
         self.parts.layout |= self._axes(suffix, domain, first=index == 0)
-        self.parts.traces.append(self._cells(tile, on))
+        z = tile.values
+        if tile.hatch:
+            z = np.where(self.masks["outside"] | self.masks["future"], np.nan, z)
+        look = {"colorscale": tile.scale, "showscale": False, "hoverinfo": "skip"}
+        place = {"x0": self.offsets.key[0], "dx": 1, "y0": self.offsets.query[0], "dy": 1, **on}
+        signed = tile.scale != theme.MASS_SCALE
+        self.parts.traces.append(cells.grid(z.astype(np.float32), tile.limit, signed=signed, **look, **place))
         if tile.hatch:
             for name, mask in self.masks.items():
                 self._add_hatched(name, mask, on)
-        self._add_crosses(tile, on)
-        self.parts.traces.append(self._targets(on))
-        own = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
-        where = {"xref": on["xaxis"], "yref": on["yaxis"], "line": {"color": theme.INK, "width": 2}}
-        self.parts.shapes.append(own | where)
+        rows, columns = np.nonzero(~np.isfinite(tile.values))
+        x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
+        self.parts.traces += [*cells.crosses(x, y, 8.0, **on), self._targets(on)]
+        refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"]}
+        self.parts.add_box((0, 0), color=theme.INK, width=2, **refs)
         corner = {"x": left, "y": 1, "xanchor": "left", "yanchor": "bottom"}
         self.parts.add_words(tile.heading, 11, align="left", **corner)
 
     def _axes(self, suffix: str, domain: tuple[float, float], *, first: bool) -> dict[str, object]:
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.row_px)
-        right, bottom = self.offsets.key[-1] + 0.5, 0.5
-        x = {"tickvals": list(keys), "ticktext": list(keys.values()), "ticklen": 2, "fixedrange": True}
-        y = {"tickvals": list(queries), "ticktext": list(queries.values()), "ticklen": 2, "fixedrange": True}
+        bare = {"ticklen": 2, "fixedrange": True}
+        x = {"domain": domain, "range": (self.offsets.key[0] - 0.5, self.offsets.key[-1] + 0.5)}
+        y = {"range": (0.5, self.offsets.query[0] - 0.5), "showticklabels": first}
         return {
-            f"xaxis{suffix}": theme.axis(
-                domain=domain, anchor=f"y{suffix}", range=(self.offsets.key[0] - 0.5, right), **x
-            ),
-            f"yaxis{suffix}": theme.axis(
-                anchor=f"x{suffix}", range=(bottom, self.offsets.query[0] - 0.5), showticklabels=first, **y
-            ),
+            f"xaxis{suffix}": theme.axis(anchor=f"y{suffix}", **x, **theme.ticks(keys), **bare),
+            f"yaxis{suffix}": theme.axis(anchor=f"x{suffix}", **y, **theme.ticks(queries), **bare),
         }
-
-    def _cells(self, tile: _Tile, on: dict[str, str]) -> go.Heatmap:
-        z = np.where(np.isfinite(tile.values), tile.values, np.nan)
-        if tile.hatch:
-            z = np.where(self.masks["outside"] | self.masks["future"], np.nan, z)
-        return go.Heatmap(
-            z=z.astype(np.float32),
-            x0=self.offsets.key[0],
-            dx=1,
-            y0=self.offsets.query[0],
-            dy=1,
-            zmin=0.0 if tile.scale == theme.MASS_SCALE else -tile.limit,
-            zmax=tile.limit,
-            colorscale=tile.scale,
-            showscale=False,
-            hoverinfo="skip",
-            **on,
-        )
 
     def _add_hatched(self, name: str, mask: Bool[np.ndarray, "c_q c_k"], on: dict[str, str]) -> None:
         if not mask.any():
             return
-        x, y = self._squares(mask)
-        hatch = cells.hatched(x, y, **on)
-        self.parts.traces.append(hatch.update(fillpattern={"shape": "\\" if name == "outside" else "/"}))
+        first_row, first_column = self.offsets.query[0], self.offsets.key[0]
+        squares = [
+            (row + first_row, column + first_column, 1, 1) for row, column in np.argwhere(mask).tolist()
+        ]
+        for hatch in cells.hatched_boxes(squares, **on):
+            self.parts.traces.append(hatch.update(fillpattern={"shape": "\\" if name == "outside" else "/"}))
         row, left, right = _widest_run(mask)
         if (right - left) * self.cell_px < len(_WORDS[name]) * _LABEL_CHAR_PX:
             return
-        where = {"x": self.offsets.key[0] + (left + right - 1) / 2, "y": self.offsets.query[row]}
-        refs = {"xref": on["xaxis"], "yref": on["yaxis"], "showarrow": False, "borderpad": 0}
+        where = {"x": first_column + (left + right - 1) / 2, "y": self.offsets.query[row]}
+        refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"], "showarrow": False, "borderpad": 0}
         font = {"font": {"size": _LABEL_PX, "color": theme.INK}, "bgcolor": theme.MASKED_FILL}
         self.parts.annotations.append({"text": _WORDS[name], **where, **refs, **font})
-
-    def _squares(self, mask: Bool[np.ndarray, "c_q c_k"]) -> tuple[list[float], list[float]]:
-        """One square a cell, with gaps between: a region may have any shape."""
-        rows, columns = np.nonzero(mask)
-        x = np.asarray(self.offsets.key, float)[columns, None] + [-0.5, 0.5, 0.5, -0.5, np.nan]
-        y = np.asarray(self.offsets.query, float)[rows, None] + [-0.5, -0.5, 0.5, 0.5, np.nan]
-        return x.ravel().tolist(), y.ravel().tolist()
-
-    def _add_crosses(self, tile: _Tile, on: dict[str, str]) -> None:
-        rows, columns = np.nonzero(~np.isfinite(tile.values))
-        if rows.size:
-            x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
-            self.parts.traces.append(cells.crosses(x, y, 8.0, **on))
 
     def _targets(self, on: dict[str, str]) -> go.Scatter:
         terms = sorted(self.convolved.terms, key=lambda term: (term.query, term.key))
@@ -175,15 +153,6 @@ class _Figure:
         return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
             hovertext=hovers, **on
         )
-
-    def _add_words(self) -> None:
-        captioned = _CAPTION if self.parts.margin["b"] > _BOTTOM else 0
-        self.parts.add_axis_titles("key offset", "query offset", above_px=captioned)
-        n_outside, n_future = (int(mask.sum()) for mask in self.masks.values())
-        counts = [f"{n_outside} outside the prompt"] * bool(n_outside)
-        counts += [f"{n_future} future"] * bool(n_future)
-        if counts:
-            self.parts.add_caption(f"Hatched, read as 0: {' · '.join(counts)}", below_px=_BOTTOM)
 
 
 def _limit(values: Float[np.ndarray, "c_q c_k"]) -> float:
@@ -223,49 +192,35 @@ def mixing_bars(mixed: Mixed, *, numbering_from: int = 0, width: int = 556) -> g
     A click's y is the source head, counted from 0. Raised is red, lowered blue, as in the maps.
     """
     terms = sorted(mixed.terms, key=lambda term: term.head)
-    labels = [_label(term, mixed.head, numbering_from) for term in terms]
-    size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
-    parts = Parts(
-        size,
-        {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _BARS_TOP, "b": _BOTTOM},
-    )
-    parts.traces.append(_bars(terms, numbering_from))
     heads = [term.head for term in terms]
-    parts.layout |= {
-        "xaxis": theme.axis(range=_range(terms), zeroline=True, zerolinecolor=theme.FRAME),
-        "yaxis": theme.axis(
-            range=(heads[-1] + 0.5, heads[0] - 0.5), tickvals=heads, ticktext=labels, fixedrange=True
-        ),
-    }
-    unit = mixed.stage.value.unit
-    parts.add_title(f"{_number(mixed.value)} = sum over {len(terms)} source heads")
-    parts.add_axis_titles(f"mixing weight × value = product ({unit})")
-    return parts.figure()
-
-
-def _bars(terms: list[Term], numbering_from: int) -> go.Bar:
-    products = [term.product if math.isfinite(term.product) else math.nan for term in terms]
-    hovers = [
-        f"source head {term.head + numbering_from}<br>"
-        f"{_number(term.weight)} × {_number(term.source)} = {_number(term.product)}"
-        for term in terms
-    ]
-    colors = [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
+    names = [f"H{term.head + numbering_from}{' own' * (term.head == mixed.head)}" for term in terms]
+    factors = [f"{_number(term.weight)} × {_number(term.source)}" for term in terms]
     texts = [_number(term.product) for term in terms]
-    return lying_bars(products, [term.head for term in terms], texts, hovers, colors)
-
-
-def _label(term: Term, target: int, numbering_from: int) -> str:
-    own = " own" if term.head == target else ""
-    return f"H{term.head + numbering_from}{own}  {_number(term.weight)} × {_number(term.source)}"
+    labels = [f"{name}  {factor}" for name, factor in zip(names, factors, strict=True)]
+    hovers = [
+        f"source head {head + numbering_from}<br>{factor} = {text}"
+        for head, factor, text in zip(heads, factors, texts, strict=True)
+    ]
+    size = (width, _ROW_PX * len(terms) + _BARS_TOP + _BOTTOM)
+    parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 10, "t": _BARS_TOP, "b": _BOTTOM})
+    products = [term.product if math.isfinite(term.product) else math.nan for term in terms]
+    colors = [theme.NEGATIVE_COLOR if term.product < 0 else theme.POSITIVE_COLOR for term in terms]
+    parts.traces.append(lying_bars(products, heads, texts, colors, **theme.hover(hovers)))
+    # From the lowest to the highest bar and 0, with room for the numbers at the ends.
+    finite = [0.0, *(product for product in products if math.isfinite(product))]
+    low, high = min(finite), max(finite)
+    room = _ROOM * ((high - low) or 1.0)
+    down = {"range": (heads[-1] + 0.5, heads[0] - 0.5), **theme.ticks(dict(zip(heads, labels, strict=True)))}
+    ends = (low - room * (low < 0), high + room)
+    parts.layout |= {
+        "xaxis": theme.axis(range=ends, zeroline=True, zerolinecolor=theme.FRAME),
+        "yaxis": theme.axis(**down, fixedrange=True),
+    }
+    return parts.figure(
+        f"{_number(mixed.value)} = sum over {len(terms)} source heads",
+        f"mixing weight × value = product ({mixed.stage.value.unit})",
+    )
 
 
 def _number(value: float) -> str:
     return theme.score_text(value).replace("-", "−")
-
-
-def _range(terms: list[Term]) -> tuple[float, float]:
-    """From the lowest to the highest bar and 0, with room for the numbers at the ends."""
-    ends = [0.0, *(term.product for term in terms if math.isfinite(term.product))]
-    room = _ROOM * ((max(ends) - min(ends)) or 1.0)
-    return min(ends) - room * (min(ends) < 0), max(ends) + room

@@ -6,6 +6,7 @@ maps: the earliest query on top, the current one at the bottom.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,8 +15,9 @@ from jaxtyping import Float
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.analysis.kernels.probes import ProbeResult
-from mta_viz.plots import theme
+from mta_viz.plots import cells, theme
 from mta_viz.plots.kernels.mosaic import (
+    DOTTED,
     LATER_KEYS,
     Mosaic,
     key_title,
@@ -23,13 +25,14 @@ from mta_viz.plots.kernels.mosaic import (
     offsets_reach_later,
     tap_limit,
 )
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Parts, lying_bars
 
 NUMBER_CELL_PX = 26
 _LEFT, _RIGHT, _TOP, _BOTTOM, _SUMS, _GAP = 64, 8, 62, 44, 44, 6
 _MIN_CELL_PX, _MAX_CELL_PX = 12.0, 40.0
 _CAPTION_PX = 18
 _BAR_PX = 22
+_NUMBERS = {"color": theme.INK, "size": 10}
 
 
 @dataclass(frozen=True)
@@ -60,26 +63,28 @@ def kernel_picture(
     height = round(c_q * row) + _SUMS + _GAP + _TOP + bottom
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
     share = (c_k * cell / plot_px, c_q * row / (height - _TOP - bottom))
-    parts.traces.append(tap_cells(drawn, offsets, numbers=cell >= NUMBER_CELL_PX))
-    add_crosses(parts, kernel, offsets)
+    add_taps(parts, kernel, drawn, offsets, numbers=cell >= NUMBER_CELL_PX)
     _add_sums(parts, drawn, offsets)
-    add_frames(parts, offsets)
     parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
     own = float(kernel[offsets.own])
-    parts.add_title(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
     parts.add_axis_titles(key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
     if bottom > _BOTTOM:
         parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
-    return parts.figure()
+    return parts.figure(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
 
 
-def tap_cells(drawn: Float[np.ndarray, "c_q c_k"], offsets: Offsets, *, numbers: bool) -> go.Heatmap:
-    """The taps by their offsets, on a scale from the taps other than the own one."""
+def add_taps(
+    parts: Parts, kernel: np.ndarray, drawn: np.ndarray, offsets: Offsets, *, numbers: bool, **bar: object
+) -> None:
+    """The taps of `drawn` by their offsets, on a scale from those other than the own one, which is framed.
+
+    Crossed: what is broken in `kernel`; dotted: the border to the later keys.
+    """
     limit = tap_limit(drawn[None], offsets.own)
     finite = np.where(np.isfinite(drawn), drawn, 0.0)
     energy = np.square(finite)
     share = energy / (energy.sum() or 1.0)
-    hover = [
+    hovers = [
         [
             f"tap {drawn[a, b]:+.4g}<br>reads the score of {_place(query, 'query')} and {_place(key, 'key')}"
             f"<br>{share[a, b]:.0%} of the energy drawn"
@@ -87,27 +92,28 @@ def tap_cells(drawn: Float[np.ndarray, "c_q c_k"], offsets: Offsets, *, numbers:
         ]
         for a, query in enumerate(offsets.query)
     ]
-    return go.Heatmap(
-        z=np.where(np.isfinite(drawn), drawn, np.nan),
+    colored = cells.grid(
+        drawn,
+        limit,
         x=list(offsets.key),
         y=list(offsets.query),
-        zmin=-limit,
-        zmax=limit,
-        colorscale=theme.SIGNED_SCALE,
-        colorbar=theme.color_bar(
-            limit, signed=True, above=bool(finite.max() > limit), below=bool(finite.min() < -limit)
-        ),
-        text=[[_short(value) for value in line] for line in drawn] if numbers else None,
-        texttemplate="%{text}" if numbers else None,
-        textfont={"size": 9},
-        hovertext=hover,
-        hovertemplate="%{hovertext}<extra></extra>",
+        colorbar=theme.color_bar(limit, signed=True, values=finite) | bar,
         hoverongaps=False,
+        **theme.hover(hovers),
     )
+    if numbers:
+        words = [[_short(value) for value in line] for line in drawn]
+        colored.update(text=words, texttemplate="%{text}", textfont={"size": 9})
+    rows, columns = np.nonzero(~np.isfinite(kernel))
+    x, y = np.array(offsets.key)[columns], np.array(offsets.query)[rows]
+    parts.traces += [colored, *cells.crosses(x, y, 9, **cells.BAD_TAP)]
+    parts.add_box((0, 0), color=theme.INK, width=2)
+    if offsets_reach_later(offsets):
+        parts.add_line((0.5, 0.5), (offsets.query[0] - 0.5, 0.5), DOTTED)
 
 
-def _colour(value: float) -> str:
-    return theme.NEGATIVE_COLOR if value < 0 else theme.POSITIVE_COLOR
+def _colors(values: Sequence[float] | np.ndarray) -> list[str]:
+    return [theme.NEGATIVE_COLOR if value < 0 else theme.POSITIVE_COLOR for value in values]
 
 
 def _short(value: float) -> str:
@@ -126,16 +132,6 @@ def _place(offset: int, what: str) -> str:
     return f"the {what} {abs(offset)} {'before' if offset < 0 else 'after'}"
 
 
-def add_crosses(parts: Parts, kernel: Float[np.ndarray, "c_q c_k"], offsets: Offsets) -> None:
-    """A cross on every tap that is NaN or infinite."""
-    rows, columns = np.nonzero(~np.isfinite(kernel))
-    if rows.size:
-        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 9}
-        x, y = np.array(offsets.key)[columns], np.array(offsets.query)[rows]
-        words = "this tap is NaN or infinite<extra></extra>"
-        parts.traces.append(go.Scatter(x=x, y=y, mode="markers", marker=cross, hovertemplate=words))
-
-
 def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
     """Sums of a column and of a row: NaN where a tap is."""
     drawn = np.where(np.isfinite(drawn), drawn, np.nan)
@@ -145,37 +141,25 @@ def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
     ):
         sums = drawn.sum(axis)
         places = {"x": list(at), "y": sums} if axis == 0 else {"x": sums, "y": list(at)}
-        color = [_colour(value) for value in sums]
         texts = [
             f"sum of the taps at {what} offset {offset:+d}: {value:+.4g}"
             for offset, value in zip(at, sums, strict=True)
         ]
-        hover = {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}
-        parts.traces.append(go.Bar(**places, **on, marker={"color": color}, **hover))
-
-
-def add_frames(parts: Parts, offsets: Offsets) -> None:
-    """The own tap's frame, and the dotted border to the later keys."""
-    corners = {"type": "rect", "x0": -0.5, "x1": 0.5, "y0": -0.5, "y1": 0.5}
-    parts.shapes.append(corners | {"line": {"color": theme.INK, "width": 2}})
-    if offsets_reach_later(offsets):
-        line = {"color": theme.INK, "width": 1, "dash": "dot"}
-        ends = {"x0": 0.5, "x1": 0.5, "y0": offsets.query[0] - 0.5, "y1": 0.5}
-        parts.shapes.append({"type": "line", "line": line, **ends})
+        parts.traces.append(go.Bar(**places, **on, marker={"color": _colors(sums)}, **theme.hover(texts)))
 
 
 def _axes(
     offsets: Offsets, cell: float, row: float, share: tuple[float, float], px: tuple[int, int]
 ) -> dict[str, object]:
     keys, queries = offset_ticks(offsets, cell, row)
-    names = {query: "0 (now)" if query == 0 else name for query, name in queries.items()}
+    names = queries | {0: "0 (now)"}
     x = {"range": (offsets.key[0] - 0.5, offsets.key[-1] + 0.5), "domain": (0, share[0])}
     y = {"range": (0.5, offsets.query[0] - 0.5), "domain": (0, share[1])}
     bare = {"showticklabels": False, "ticks": "", "zeroline": True, "zerolinecolor": theme.FRAME}
     right = share[0] + _GAP / px[0]
     return {
-        "xaxis": theme.axis(**x, tickvals=list(keys), ticktext=list(keys.values()), fixedrange=True),
-        "yaxis": theme.axis(**y, tickvals=list(names), ticktext=list(names.values()), fixedrange=True),
+        "xaxis": theme.axis(**x, **theme.ticks(keys), fixedrange=True),
+        "yaxis": theme.axis(**y, **theme.ticks(names), fixedrange=True),
         "xaxis2": theme.axis(domain=(right, min(1.0, right + _SUMS / px[0])), anchor="y", **bare),
         "yaxis2": theme.axis(domain=(share[1] + _GAP / px[1], 1), anchor="x", **bare),
         "bargap": 0.2,
@@ -187,38 +171,25 @@ def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
     labels = [bar.label for bar in bars]
     size = (width, _BAR_PX * len(bars) + 74)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 46, "t": 30, "b": 44})
-    places = list(range(len(bars)))
-    parts.traces.append(
-        go.Bar(
-            x=[bar.value for bar in bars],
-            y=places,
-            orientation="h",
-            marker={"color": [_colour(bar.value) for bar in bars]},
-            hovertext=[_score_hover(bar) for bar in bars],
-            hovertemplate="%{hovertext}<extra></extra>",
-            text=[f"{bar.value:+.2f}".replace("-", "−") for bar in bars],
-            textposition="outside",
-            cliponaxis=False,
-            textfont={"color": theme.INK, "size": 10},
-        )
-    )
+    values, places = [bar.value for bar in bars], list(range(len(bars)))
+    hovers = [
+        f"{bar.label} {bar.value:+.3f}"
+        + ("" if bar.chance is None else f"<br>99 of 100 random kernels stay within ±{bar.chance:.2f}")
+        for bar in bars
+    ]
+    texts = [f"{value:+.2f}".replace("-", "−") for value in values]
+    look = {"textfont": _NUMBERS, **theme.hover(hovers)}
+    parts.traces.append(lying_bars(values, places, texts, _colors(values), **look))
     for place, bar in zip(places, bars, strict=True):
         for mark in () if bar.chance is None else {bar.chance, -bar.chance}:
-            ends = {"x0": mark, "x1": mark, "y0": place - 0.42, "y1": place + 0.42}
-            parts.shapes.append({"type": "line", "line": {"color": theme.INK, "width": 1.5}, **ends})
+            tick = {"color": theme.INK, "width": 1.5}
+            parts.add_line((mark, mark), (place - 0.42, place + 0.42), tick)
     across = {"range": (-1.2, 1.2), "zeroline": True, "zerolinecolor": theme.FRAME}
     parts.layout |= {
         "xaxis": theme.axis(**across, tickvals=[-1, -0.5, 0, 0.5, 1]),
-        "yaxis": theme.axis(range=(len(bars) - 0.5, -0.5), tickvals=places, ticktext=labels, fixedrange=True),
+        "yaxis": theme.listed(labels, down=True, fixedrange=True),
     }
-    parts.add_title("Shape scores")
-    parts.add_axis_titles("score · ticks: 99 % of random kernels lie inside")
-    return parts.figure()
-
-
-def _score_hover(bar: ScoreBar) -> str:
-    chance = "" if bar.chance is None else f"<br>99 of 100 random kernels stay within ±{bar.chance:.2f}"
-    return f"{bar.label} {bar.value:+.3f}{chance}"
+    return parts.figure("Shape scores", "score · ticks: 99 % of random kernels lie inside")
 
 
 def frequency_picture(
@@ -230,23 +201,19 @@ def frequency_picture(
     """The size of a kernel's answer to waves over queries (down) and keys (across)."""
     parts = Parts((width, width - 40), {"l": 56, "r": 12, "t": 56, "b": 44})
     limit = round_up(float(response.max()))
-    parts.traces.append(
-        go.Heatmap(
-            z=response,
-            x=frequencies,
-            y=frequencies,
-            zmin=0,
-            zmax=limit,
-            colorscale=theme.MASS_SCALE,
-            colorbar=theme.color_bar(limit, signed=False),
-            hovertemplate="%{x:+.2f} cycles a key, %{y:+.2f} a query<br>answer %{z:.3g}<extra></extra>",
-        )
+    colored = cells.grid(
+        response,
+        limit,
+        signed=False,
+        x=frequencies,
+        y=frequencies,
+        colorbar=theme.color_bar(limit, signed=False),
+        hovertemplate="%{x:+.2f} cycles a key, %{y:+.2f} a query<br>answer %{z:.3g}<extra></extra>",
     )
-    ticks = {"tickvals": [-0.5, -0.25, 0, 0.25], "ticktext": ["−0.5", "−0.25", "0", "0.25"]}
-    parts.layout |= {"xaxis": theme.axis(**ticks), "yaxis": theme.axis(**ticks)}
-    parts.add_title("Frequency response")
-    parts.add_axis_titles("cycles per token over keys", "cycles per token over queries")
-    return parts.figure()
+    parts.traces.append(colored)
+    ticks = theme.axis(**theme.ticks({-0.5: "−0.5", -0.25: "−0.25", 0: "0", 0.25: "0.25"}))
+    parts.layout |= {"xaxis": ticks, "yaxis": ticks}
+    return parts.figure("Frequency response", "cycles per token over keys", "cycles per token over queries")
 
 
 _PROBE_LEFT, _PROBE_RIGHT, _PROBE_TOP, _PROBE_BOTTOM, _PROBE_GAP = 46, 8, 36, 40, 30
@@ -254,58 +221,34 @@ _PROBE_LEFT, _PROBE_RIGHT, _PROBE_TOP, _PROBE_BOTTOM, _PROBE_GAP = 46, 8, 36, 40
 
 def probe_picture(result: ProbeResult, *, width: int = 900) -> go.Figure:
     """Synthetic scores, and what the kernel makes of them; the cells the number is read off are framed."""
-    shown = _shown_keys(result)
+    # The keys at which something is to be seen, and one more at either side.
+    seen = np.flatnonzero((result.before != 0).any(0) | (result.after != 0).any(0))
+    shown = slice(max(int(seen[0]) - 1, 0), int(seen[-1]) + 2)
     rows, columns = len(result.before), shown.stop - shown.start
     plot_px = width - _PROBE_LEFT - _PROBE_RIGHT
     cell = (plot_px - _PROBE_GAP) / 2 / columns
     height = round(max(rows * cell, 90)) + _PROBE_TOP + _PROBE_BOTTOM
-    parts = Parts(
-        (width, height),
-        {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM},
-    )
+    parts = Parts((width, height), {"l": _PROBE_LEFT, "r": _PROBE_RIGHT, "t": _PROBE_TOP, "b": _PROBE_BOTTOM})
     half = (plot_px - _PROBE_GAP) / 2 / plot_px
     for suffix, values, name, left in (
         ("", result.before, "<b>before</b>: the probe's scores", 0.0),
         ("2", result.after, "<b>after</b> the kernel's convolution", 1 - half),
     ):
         limit = round_up(float(np.abs(values).max()) or 1.0)
-        parts.traces.append(_scores(values[:, shown], limit, suffix))
+        on: dict[str, Any] = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+        hover = "row %{y}, column %{x}<br>score %{z:+.3g}<extra></extra>"
+        parts.traces.append(cells.grid(values[:, shown], limit, showscale=False, hovertemplate=hover, **on))
         bare = {"showticklabels": False, "ticks": "", "fixedrange": True}
+        across = {"domain": (left, left + half), "anchor": on["yaxis"], "range": (-0.5, columns - 0.5)}
         parts.layout |= {
-            f"xaxis{suffix}": theme.axis(
-                domain=(left, left + half), anchor=f"y{suffix}", range=(-0.5, columns - 0.5), **bare
-            ),
-            f"yaxis{suffix}": theme.axis(anchor=f"x{suffix}", range=(rows - 0.5, -0.5), **bare),
+            f"xaxis{suffix}": theme.axis(**across, **bare),
+            f"yaxis{suffix}": theme.axis(anchor=on["xaxis"], range=(rows - 0.5, -0.5), **bare),
         }
-        corner = {"x": left, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-        font = {"font": {"size": 11}, "showarrow": False, "text": f"{name}, ±{limit:g}"}
-        parts.annotations.append(corner | font)
+        parts.add_words(f"{name}, ±{limit:g}", 11, x=left, y=1, xanchor="left", yanchor="bottom")
         for row, column in result.read_at:
-            left_edge = column - shown.start - 0.5
-            ends = {"x0": left_edge, "x1": left_edge + 1, "y0": row - 0.5, "y1": row + 0.5}
-            refs = {"xref": f"x{suffix}", "yref": f"y{suffix}", "line": {"color": theme.INK, "width": 2}}
-            parts.shapes.append({"type": "rect", **ends, **refs})
-    parts.add_axis_titles("key →", "query ↓")
-    return parts.figure()
-
-
-def _shown_keys(result: ProbeResult) -> slice:
-    """The keys at which something is to be seen, and one more at either side."""
-    keys = np.flatnonzero((result.before != 0).any(0) | (result.after != 0).any(0))
-    return slice(max(int(keys[0]) - 1, 0), int(keys[-1]) + 2)
-
-
-def _scores(values: Float[np.ndarray, "query key"], limit: float, suffix: str) -> go.Heatmap:
-    return go.Heatmap(
-        z=values,
-        zmin=-limit,
-        zmax=limit,
-        colorscale=theme.SIGNED_SCALE,
-        showscale=False,
-        xaxis=f"x{suffix}",
-        yaxis=f"y{suffix}",
-        hovertemplate="row %{y}, column %{x}<br>score %{z:+.3g}<extra></extra>",
-    )
+            refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"]}
+            parts.add_box((row, column - shown.start), color=theme.INK, width=2, **refs)
+    return parts.figure("", "key →", "query ↓")
 
 
 def neighbour_tiles(
@@ -332,35 +275,19 @@ def mixing_row(
         "" if place == own or value * finite[own] >= 0 else f" ({-value / finite[own]:.2f} subtracted)"
         for place, value in enumerate(finite)
     ]
-    parts.traces.append(
-        go.Bar(
-            x=finite,
-            y=list(range(len(weights))),
-            orientation="h",
-            marker={
-                "color": [theme.NEGATIVE_COLOR if value < 0 else theme.POSITIVE_COLOR for value in finite],
-                "line": {"color": theme.INK, "width": [2 * (place == own) for place in range(len(finite))]},
-            },
-            text=[
-                f"{value:+.2f}{subtracted}".replace("-", "−") if np.isfinite(value) else "NaN"
-                for value, subtracted in zip(weights, fractions, strict=True)
-            ],
-            textposition="outside",
-            cliponaxis=False,
-            textfont={"color": theme.INK, "size": 10},
-            hoverinfo="skip",
-        )
-    )
+    texts = [
+        f"{value:+.2f}{subtracted}".replace("-", "−") if np.isfinite(value) else "NaN"
+        for value, subtracted in zip(weights, fractions, strict=True)
+    ]
+    places = list(range(len(weights)))
+    rims = {"color": theme.INK, "width": [2 * (place == own) for place in places]}
+    bars = lying_bars(finite, places, texts, _colors(finite), textfont=_NUMBERS, hoverinfo="skip")
+    parts.traces.append(bars.update(marker={"line": rims}))
     low, high = min(finite.min(), 0.0), max(finite.max(), 0.0)
     room = 0.45 * ((high - low) or 1.0)
+    ends = (low - 1.6 * room * (low < 0), high + room)
     parts.layout |= {
-        "xaxis": theme.axis(
-            range=(low - 1.6 * room * (low < 0), high + room), zeroline=True, zerolinecolor=theme.FRAME
-        ),
-        "yaxis": theme.axis(
-            range=(len(weights) - 0.5, -0.5), tickvals=list(range(len(weights))), ticktext=list(labels)
-        ),
+        "xaxis": theme.axis(range=ends, zeroline=True, zerolinecolor=theme.FRAME),
+        "yaxis": theme.listed(labels, down=True),
     }
-    parts.add_title("What this head takes from each head")
-    parts.add_axis_titles(unit)
-    return parts.figure()
+    return parts.figure("What this head takes from each head", unit)

@@ -7,6 +7,7 @@ are is the figure's business. Tiles of different sizes share one grid: the small
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -48,22 +49,19 @@ class Tile:
         rest[tuple(np.array(self.own, int).T)] = np.nan
         return rest
 
-    def limit(self) -> float:
-        """Colour limit from the values other than the own ones, at least 1 % of the largest."""
-        return common_limit([self])
-
 
 def common_limit(tiles: Iterable[Tile]) -> float:
     """One round colour limit for all tiles, from what is not an own tap."""
-    others = own = 0.0
-    for tile in tiles:
-        others = max(others, _largest(tile.others()))
-        own = max(own, _largest(tile.values))
+    tiles = list(tiles)
+    others, own = (
+        max((_largest(values) for values in kind), default=0.0)
+        for kind in ((tile.others() for tile in tiles), (tile.values for tile in tiles))
+    )
     return round_up(max(others, LIMIT_FLOOR * own))
 
 
 def _largest(values: Float[np.ndarray, "row column"]) -> float:
-    return float(np.abs(np.where(np.isfinite(values), values, 0.0)).max(initial=0.0))
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 NUMBERS_FROM_PX = 26
@@ -166,8 +164,23 @@ def gallery(sheet: Sheet, look: Look, limit: float) -> go.Figure:
     top = _TOP + 16 * bool(sheet.column_names)
     height = round(sheet.size[0] * sheet.cell_px) + top + _BOTTOM
     parts = Parts((sheet.width, height), {"l": left, "r": right, "t": top, "b": _BOTTOM})
-    parts.traces.append(_cells(sheet, look, limit, spare))
-    parts.traces += [*_outlines(sheet, look), *_crosses(sheet), *_words(sheet), _targets(sheet)]
+    placed = list(sheet.placed())
+    own = [(row + a, column + b, 1, 1) for tile, row, column in placed for a, b in tile.own]
+    bad = [
+        (row + a, column + b)
+        for tile, row, column in placed
+        for a, b in np.argwhere(~np.isfinite(tile.values)).tolist()
+    ]
+    cross_px = max(6, min(10, round(sheet.cell_px)))
+    parts.traces += [
+        _cells(sheet, look, limit, spare),
+        *(cells.hatched_boxes(own) if look.hide_own else ()),
+        *([cells.frames(own, theme.INK)] if sheet.cell_px >= _FRAMES_FROM_PX else ()),
+        cells.frames([(row, column, *tile.values.shape) for tile, row, column in placed], theme.FRAME),
+        *cells.crosses([column for _, column in bad], [row for row, _ in bad], cross_px),
+        *_words(sheet),
+        _targets(sheet),
+    ]
     _add_axes(parts, sheet)
     return parts.figure()
 
@@ -186,24 +199,22 @@ def with_frame(figure: go.Figure, box: Box | None) -> go.Figure:
 def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
     z = np.full(sheet.size, np.nan, np.float32)
     text = np.full(sheet.size, "", object) if look.numbers and numbers_fit(sheet) else None
-    above = below = False
     for tile, row, column in sheet.placed():
         block = np.s_[row : row + tile.values.shape[0], column : column + tile.values.shape[1]]
         shown = tile.others() if look.hide_own else np.array(tile.values, np.float32)
-        end = tile.limit() if look.own_scale else limit
-        z[block] = np.where(np.isfinite(shown), shown, np.nan) / (end if look.own_scale else 1)
-        above, below = above or bool((shown > end).any()), below or bool((shown < -end).any())
+        z[block] = shown / (common_limit([tile]) if look.own_scale else 1)
         if text is not None:
             text[block] = [[theme.score_text(float(value)) for value in line] for line in tile.values]
     end = 1.0 if look.own_scale else limit
-    bar = theme.color_bar(end, signed=True, above=above, below=below) | {"len": 240, "lenmode": "pixels"}
+    right = 1 + max(spare, 0) / max(sheet.size[1] * sheet.cell_px, 1)
+    place = {"x": right, "xanchor": "right", "xpad": 40, "ypad": 8 + 16 * bool(sheet.column_names)}
+    bar = theme.color_bar(end, signed=True, values=z, **theme.PIXELS, **place)
     if look.own_scale:
-        bar["ticktext"] = ["− own limit", "0", "+ own limit"]
-    bar |= {"x": 1 + max(spare, 0) / max(sheet.size[1] * sheet.cell_px, 1), "xanchor": "right", "xpad": 40}
-    numbers = {} if text is None else {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
-    bar["y"], bar["yanchor"], bar["ypad"] = 1.0, "bottom", 8 + 16 * bool(sheet.column_names)
-    limits = {"zmin": -end, "zmax": end, "colorscale": theme.SIGNED_SCALE, "colorbar": bar}
-    return go.Heatmap(z=z, hoverinfo="skip", hoverongaps=False, **limits, **numbers)
+        bar["ticktext"] = theme.OWN_LIMIT
+    numbers: dict[str, Any] = (
+        {} if text is None else {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
+    )
+    return cells.grid(z, end, colorbar=bar, hoverinfo="skip", **({} if text is None else numbers))
 
 
 def numbers_fit(sheet: Sheet) -> bool:
@@ -211,96 +222,48 @@ def numbers_fit(sheet: Sheet) -> bool:
     return sheet.cell_px >= NUMBERS_FROM_PX
 
 
-def _outlines(sheet: Sheet, look: Look) -> Iterable[go.Scatter]:
-    """Borders of tiles, and of own taps where they can be seen: one trace each, shapes are slow."""
-    own = [(row + a, column + b, 1, 1) for tile, row, column in sheet.placed() for a, b in tile.own]
-    if look.hide_own:
-        x, y = _lines(own, close=False)
-        yield cells.hatched(x, y)
-    if sheet.cell_px >= _FRAMES_FROM_PX:
-        yield _border(own, theme.INK, 1)
-    yield _border([(r, c, *tile.values.shape) for tile, r, c in sheet.placed()], theme.FRAME, 1)
-
-
-def _lines(boxes: Sequence[Box], *, close: bool = True) -> tuple[list[float], list[float]]:
-    """x and y through the corners of the boxes, gaps between them."""
-    x: list[float] = []
-    y: list[float] = []
-    for row, column, rows, columns in boxes:
-        left, right, top, bottom = column - 0.5, column + columns - 0.5, row - 0.5, row + rows - 0.5
-        x += [left, right, right, left, *([left] if close else []), math.nan]
-        y += [top, top, bottom, bottom, *([top] if close else []), math.nan]
-    return x, y
-
-
-def _border(boxes: Sequence[Box], color: str, width: int) -> go.Scatter:
-    x, y = _lines(boxes)
-    line = {"color": color, "width": width}
-    return go.Scatter(
-        x=np.array(x, np.float32), y=np.array(y, np.float32), mode="lines", line=line, hoverinfo="skip"
-    )
-
-
-def _crosses(sheet: Sheet) -> Iterable[go.Scatter]:
-    """A cross on every tap that is NaN or infinite."""
-    bad = [
-        (row + a, column + b)
-        for tile, row, column in sheet.placed()
-        for a, b in np.argwhere(~np.isfinite(tile.values)).tolist()
-    ]
-    if bad:
-        y, x = zip(*bad, strict=True)
-        marker = {"symbol": "x", "color": theme.BAD_COLOR, "size": max(6, min(10, round(sheet.cell_px)))}
-        yield go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
-
-
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
     """Marks under the tiles, notes on them, and names above them where rows have none."""
-    placed = list(sheet.placed())
-    middle = [column + (tile.values.shape[1] - 1) / 2 for tile, _, column in placed]
-    under = [row + tile.values.shape[0] - 0.2 for tile, row, _ in placed]
-    yield _text(middle, under, [tile.mark for tile, _, _ in placed], "bottom center", 11, theme.INK)
-    noted = [(x, row + (tile.values.shape[0] - 1) / 2, tile.note)
-             for x, (tile, row, _) in zip(middle, placed, strict=True) if tile.note]  # fmt: skip
-    if noted:
-        x, y, notes = zip(*noted, strict=True)
-        yield _text(x, y, notes, "middle center", 9, theme.BAD_COLOR)
-    if not sheet.row_names:
-        left, top = [column - 0.5 for _, _, column in placed], [row - 0.5 for _, row, _ in placed]
-        yield _text(left, top, [tile.name for tile, _, _ in placed], "top right", 10, theme.INK)
-
-
-def _text(
-    x: Sequence[float], y: Sequence[float], texts: Sequence[str], where: str, size: int, color: str
-) -> go.Scatter:
-    font = {"size": size, "color": color, "family": theme.MONO}
-    return go.Scatter(
-        x=x, y=y, text=texts, mode="text", textposition=where, textfont=font, hoverinfo="skip",
-        cliponaxis=False,
-    )  # fmt: skip
+    placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
+    kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
+        ("bottom center", 11, theme.INK): [
+            (column + (wide - 1) / 2, row + height - 0.2, tile.mark)
+            for tile, row, column, height, wide in placed
+        ],
+        ("middle center", 9, theme.BAD_COLOR): [
+            (column + (wide - 1) / 2, row + (height - 1) / 2, tile.note)
+            for tile, row, column, height, wide in placed
+            if tile.note
+        ],
+        ("top right", 10, theme.INK): [
+            (column - 0.5, row - 0.5, tile.name) for tile, row, column, *_ in placed if not sheet.row_names
+        ],
+    }
+    for (where, size, color), words in kinds.items():
+        if words:
+            x, y, texts = zip(*words, strict=True)
+            font = {"size": size, "color": color, "family": theme.MONO}
+            look = {"textposition": where, "textfont": font, "hoverinfo": "skip", "cliponaxis": False}
+            yield go.Scatter(x=x, y=y, text=texts, mode="text", **look)
 
 
 def _targets(sheet: Sheet) -> go.Scatter:
     targets = [(tile, row, column, target) for tile, row, column in sheet.placed() for target in tile.targets]
     x = np.array([column + (tile.values.shape[1] - 1) / 2 for tile, _, column, _ in targets], np.float32)
     y = np.array([row + (target.first + target.last) / 2 for _, row, _, target in targets], np.float32)
-    ids = np.array([[target.id] for *_, target in targets])
-    return cells.targets(x, y, 9.0, "%{text}<br>click to open", ids).update(
-        text=[target.hover for *_, target in targets]
-    )
+    ids, hovers = np.array([[target.id] for *_, target in targets]), [target.hover for *_, target in targets]
+    return cells.targets(x, y, 9.0, "%{text}<br>click to open", ids).update(text=hovers)
 
 
 def _add_axes(parts: Parts, sheet: Sheet) -> None:
     bare = {"showline": False, "mirror": False, "ticks": "", "fixedrange": True}
     middle = (sheet.shape[1] - 1) / 2
-    across = [column * sheet.pitch[1] + middle for column in range(len(sheet.column_names))]
-    down = [row * sheet.pitch[0] + (sheet.shape[0] - 1) / 2 for row in range(len(sheet.row_names))]
-    x = {"tickvals": across, "ticktext": list(sheet.column_names), "side": "top"}
-    y = {"tickvals": down, "ticktext": list(sheet.row_names)}
+    columns = {at * sheet.pitch[1] + middle: name for at, name in enumerate(sheet.column_names)}
+    rows = {at * sheet.pitch[0] + (sheet.shape[0] - 1) / 2: name for at, name in enumerate(sheet.row_names)}
     tile_px = max(sheet.pitch[1], sheet.pitch[0]) * sheet.cell_px
     parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, sheet.size[1] - 0.5), **x, **bare),
-        "yaxis": theme.axis(range=(sheet.size[0] - 0.5, -0.5), **y, **bare),
+        "xaxis": theme.axis(range=(-0.5, sheet.size[1] - 0.5), side="top", **theme.ticks(columns), **bare),
+        "yaxis": theme.axis(range=(sheet.size[0] - 0.5, -0.5), **theme.ticks(rows), **bare),
         "hoverdistance": round(0.6 * tile_px),
         "dragmode": False,
     }

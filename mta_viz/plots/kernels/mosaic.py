@@ -8,7 +8,7 @@ training: one line a head, the chosen head thick.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -25,7 +25,7 @@ Scale = Literal["shared", "own"]
 LIMIT_FLOOR = 0.01
 _GAP = 2
 LATER_KEYS = "Later keys are used only if they are not after the query they are read for."
-_DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
+DOTTED = {"color": theme.INK, "width": 1, "dash": "dot"}
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,16 @@ class Mosaic:
         self.limits = [limit or tap_limit(taps, offsets.own)] * self.n_heads
         if own_scale:
             self.limits = [tap_limit(kernel[None], offsets.own) for kernel in taps]
-        self._place(width - room.left - room.right)
-
-    def _place(self, room_px: int) -> None:
-        """As many columns as leave cells of the smallest size, rows filled evenly."""
-        tile, (smallest, largest) = self.c_k + _GAP, self.room.cell
-        columns = max(1, min(self.n_heads, self.room.columns, int(room_px / (tile * smallest))))
+        # As many columns as leave cells of the smallest size, rows filled evenly.
+        room_px, tile, (smallest, largest) = width - room.left - room.right, self.c_k + _GAP, room.cell
+        columns = max(1, min(self.n_heads, room.columns, int(room_px / (tile * smallest))))
         self.rows = math.ceil(self.n_heads / columns)
         self.columns = math.ceil(self.n_heads / self.rows)
         self.cell_px = min(room_px / (self.columns * tile), largest)
-        self.heading = math.ceil(self.room.heading / self.cell_px)
+        self.heading = math.ceil(room.heading / self.cell_px)
         self.pitch = self.c_q + self.heading
         self.shape = (self.rows * self.pitch, self.columns * tile)
         self.spare_px = room_px - self.shape[1] * self.cell_px
-        self.caption_px = 22 if self.room.later_words and offsets_reach_later(self.offsets) else 0
-        borders = self.room.top + self.room.bottom + self.caption_px
-        self.height = round(self.shape[0] * self.cell_px) + borders
 
     def origin(self, head: int) -> tuple[int, int]:
         """Coordinates (row, column) of a tile's top left cell."""
@@ -107,16 +101,27 @@ class Mosaic:
 
     def figure(self, title: str) -> go.Figure:
         """Everything: cells, crosses, frames, headings, axes."""
-        room, right = self.room, self.room.right + round(max(self.spare_px, 0))
-        margin = {"l": room.left, "r": right, "t": room.top, "b": room.bottom + self.caption_px}
-        parts = Parts((self.width, self.height), margin)
-        parts.traces.append(self._cells())
-        self._add_crosses(parts)
+        room, later = self.room, offsets_reach_later(self.offsets)
+        caption_px = 22 if room.later_words and later else 0
+        margin = {"l": room.left, "r": room.right + round(max(self.spare_px, 0)), "t": room.top}
+        margin["b"] = room.bottom + caption_px
+        height = round(self.shape[0] * self.cell_px) + room.top + margin["b"]
+        parts = Parts((self.width, height), margin)
+        places = [(*self.origin(head), a, b) for head, a, b in np.argwhere(~np.isfinite(self.taps)).tolist()]
+        x, y = [column + b for _, column, _, b in places], [row + a for row, _, a, _ in places]
+        parts.traces += [self._cells(), *cells.crosses(x, y, 8.0, **cells.BAD_TAP)]
         for head in range(self.n_heads):
             self._frame_tile(parts, head)
-        self._add_axes(parts)
-        parts.add_title(title)
-        return parts.figure()
+        bare = {"showline": False, "mirror": False, "ticklen": 2}
+        down, across = self._ticks()
+        parts.layout |= {
+            "xaxis": theme.axis(range=(-0.5, self.shape[1] - 0.5), **theme.ticks(across), **bare),
+            "yaxis": theme.axis(range=(self.shape[0] - 0.5, -0.5), **theme.ticks(down), **bare),
+        }
+        parts.add_axis_titles(key_title(self.offsets), "query offset", above_px=caption_px)
+        if caption_px:
+            parts.add_caption(LATER_KEYS, below_px=room.bottom)
+        return parts.figure(title)
 
     def _cells(self) -> go.Heatmap:
         z, hover = np.full(self.shape, np.nan, np.float32), np.full(self.shape, "", object)
@@ -127,16 +132,12 @@ class Mosaic:
             z[block] = np.where(np.isfinite(taps), taps, np.nan) / unit
             hover[block] = self._hovers(taps)
         limit = 1.0 if self.own_scale else self.limits[0]
-        return go.Heatmap(
-            z=z,
-            zmin=-limit,
-            zmax=limit,
-            colorscale=theme.SIGNED_SCALE,
-            colorbar=self._bar(limit),
-            hovertext=hover,
-            hovertemplate="%{hovertext}<extra></extra>",
-            hoverongaps=False,
-        )
+        right = 1.0 + max(self.spare_px, 0.0) / max(self.shape[1] * self.cell_px, 1.0)
+        place = {"len": self.room.bar, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
+        bar = theme.color_bar(limit, signed=True, values=z, **place)
+        if self.own_scale:
+            bar["ticktext"] = theme.OWN_LIMIT
+        return cells.grid(z, limit, colorbar=bar, hoverongaps=False, **theme.hover(hover))
 
     def _hovers(self, taps: np.ndarray) -> list[list[str]]:
         energy = np.square(taps, dtype=np.float64)
@@ -150,39 +151,15 @@ class Mosaic:
             for a, query in enumerate(self.offsets.query)
         ]
 
-    def _bar(self, limit: float) -> dict[str, object]:
-        finite = np.where(np.isfinite(self.taps), self.taps, 0.0)
-        above = any(taps.max() > own for taps, own in zip(finite, self.limits, strict=True))
-        below = any(taps.min() < -own for taps, own in zip(finite, self.limits, strict=True))
-        bar = theme.color_bar(limit, signed=True, above=above, below=below)
-        if self.own_scale:
-            bar["ticktext"] = ["− own limit", "0", "+ own limit"]
-        right = 1.0 + max(self.spare_px, 0.0) / max(self.shape[1] * self.cell_px, 1.0)
-        return bar | {"len": self.room.bar, "lenmode": "pixels", "x": right, "xanchor": "right", "xpad": 40}
-
-    def _add_crosses(self, parts: Parts) -> None:
-        bad = np.argwhere(~np.isfinite(self.taps)).tolist()
-        places = [(*self.origin(head), a, b) for head, a, b in bad]
-        if places:
-            parts.traces.append(
-                go.Scatter(
-                    x=[column + b for _, column, _, b in places],
-                    y=[row + a for row, _, a, _ in places],
-                    mode="markers",
-                    marker={"symbol": "x", "color": theme.BAD_COLOR, "size": 8},
-                    hovertemplate="this tap is NaN or infinite<extra></extra>",
-                )
-            )
-
     def _frame_tile(self, parts: Parts, head: int) -> None:
         """Outline, framed own tap, dotted border to the later keys, heading."""
         row, column = self.origin(head)
         own_row, own_column = row + self.offsets.own[0], column + self.offsets.own[1]
         parts.add_box((row, column), (self.c_q, self.c_k), color=theme.FRAME, width=1)
-        parts.add_box((own_row, own_column), (1, 1), color=theme.INK, width=2)
+        parts.add_box((own_row, own_column), color=theme.INK, width=2)
         if offsets_reach_later(self.offsets):
-            border = {"x0": own_column + 0.5, "x1": own_column + 0.5, "line": _DOTTED}
-            parts.shapes.append({"type": "line", "y0": row - 0.5, "y1": row + self.c_q - 0.5, **border})
+            x, bottom = own_column + 0.5, row + self.c_q - 0.5
+            parts.add_line((x, x), (row - 0.5, bottom), DOTTED)
         corner = {"x": column - 0.5, "y": row - 0.5, "xanchor": "left", "yanchor": "bottom", "yshift": 1}
         words = {"align": "left", "showarrow": False, "font": {"size": 11, "color": theme.INK}}
         parts.annotations.append({"text": self._tile_heading(head), **corner, **words})
@@ -199,32 +176,14 @@ class Mosaic:
         limit = f" · ±{self.limits[head]:g}" if self.own_scale else ""
         return f"{name}{limit}<br>own tap {theme.score_text(float(taps[self.offsets.own]))}"
 
-    def _add_axes(self, parts: Parts) -> None:
-        bare = {"showline": False, "mirror": False, "ticklen": 2}
-        x, y = self._ticks()
-        parts.layout |= {
-            "xaxis": theme.axis(range=(-0.5, self.shape[1] - 0.5), **_named(x), **bare),
-            "yaxis": theme.axis(range=(self.shape[0] - 0.5, -0.5), **_named(y), **bare),
-        }
-        parts.add_axis_titles(key_title(self.offsets), "query offset", above_px=self.caption_px)
-        if self.caption_px:
-            parts.add_caption(LATER_KEYS, below_px=self.room.bottom)
-
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
-        """Offsets across under every tile column, and down beside every tile row."""
+        """Offsets down beside every tile row, and across under every tile column."""
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.cell_px)
-        first_key, first_query = self.offsets.key[0], self.offsets.query[0]
-        x = {
-            self.origin(column)[1] + key - first_key: name
-            for column in range(self.columns)
-            for key, name in keys.items()
-        }
-        y = {
-            self.origin(row * self.columns)[0] + query - first_query: "0 (now)" if query == 0 else name
-            for row in range(self.rows)
-            for query, name in queries.items()
-        }
-        return x, y
+        tops = [self.origin(row * self.columns)[0] - self.offsets.query[0] for row in range(self.rows)]
+        lefts = [self.origin(column)[1] - self.offsets.key[0] for column in range(self.columns)]
+        names = queries | {0: "0 (now)"}
+        down = {top + query: names[query] for top in tops for query in queries}
+        return down, {left + key: name for left in lefts for key, name in keys.items()}
 
 
 def offsets_reach_later(offsets: Offsets) -> bool:
@@ -240,10 +199,6 @@ def offset_ticks(offsets: Offsets, key_px: float, query_px: float) -> tuple[dict
     if query_px < theme.TICK_SPACING:
         queries = (queries[0], 0)
     return {key: f"{key:+d}" if key else "0" for key in keys}, {query: str(query) for query in queries}
-
-
-def _named(ticks: dict[int, str]) -> dict[str, object]:
-    return {"tickvals": list(ticks), "ticktext": list(ticks.values())}
 
 
 def _ago(offset: int) -> str:
@@ -278,19 +233,15 @@ def kernel_grid(
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
         return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
-    mosaic = Mosaic(
-        taps.numpy(),
-        offsets,
-        own_scale=scale == "own",
-        width=width,
-        numbering_from=numbering_from,
-        limit=limit,
-    )
+    look: dict[str, Any] = {
+        "own_scale": scale == "own",
+        "width": width,
+        "numbering_from": numbering_from,
+        "limit": limit,
+    }
+    mosaic = Mosaic(taps.numpy(), offsets, **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
     return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
-
-
-_CURVES_LEFT, _CURVES_RIGHT, _CURVES_TOP, _CURVES_BOTTOM = 66, 14, 36, 48
 
 
 def training_curves(
@@ -308,44 +259,28 @@ def training_curves(
     Snapshots are taken at steps spaced as their logarithm, so they stand side by side evenly and the ticks
     name their steps. The invisible targets' customdata are head and snapshot.
     """
-    parts = Parts(size, {"l": _CURVES_LEFT, "r": _CURVES_RIGHT, "t": _CURVES_TOP, "b": _CURVES_BOTTOM})
-    others = [other for other in range(len(curves.values[score])) if other != head]
-    parts.traces += [_line(curves, score, line, chosen=line == head) for line in (*others, head)]
-    parts.traces.append(_targets(curves, score, numbering_from))
-    steps = np.linspace(0, len(curves.steps) - 1, min(12, len(curves.steps))).round().astype(int).tolist()
-    names = [f"{curves.steps[step]:,}" for step in steps]
-    parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, len(curves.steps) - 0.5), tickvals=steps, ticktext=names),
-        "yaxis": theme.axis(),
-    }
-    dotted = {"color": theme.INK, "width": 1, "dash": "dot"}
-    parts.shapes.append(
-        {"type": "line", "x0": snapshot, "x1": snapshot, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
-    )
-    parts.add_axis_titles("training step of the snapshot (evenly spaced, not to scale)", "score")
-    parts.add_title(title)
-    return parts.figure()
-
-
-def _line(curves: KernelCurves, score: str, head: int, *, chosen: bool) -> go.Scatter:
-    values = curves.values[score][head]
-    return go.Scatter(
-        x=np.arange(len(values)),
-        y=values,
-        mode="lines",
-        showlegend=False,
-        line={"color": theme.SELECTED_COLOR if chosen else theme.FRAME, "width": 3 if chosen else 1},
-        hoverinfo="skip",
-    )
-
-
-def _targets(curves: KernelCurves, score: str, numbering_from: int) -> go.Scatter:
-    """One for every point of every line; streamlit tells of clicks on markers only."""
-    values = curves.values[score]
+    parts, values = Parts(size, {"l": 66, "r": 14, "t": 36, "b": 48}), curves.values[score]
+    for line in (*(other for other in range(len(values)) if other != head), head):
+        look = (
+            {"color": theme.SELECTED_COLOR, "width": 3}
+            if line == head
+            else {"color": theme.FRAME, "width": 1}
+        )
+        x, y = np.arange(len(values[line])), values[line]
+        parts.traces.append(go.Scatter(x=x, y=y, mode="lines", line=look, showlegend=False, hoverinfo="skip"))
+    # A target for every point of every line: streamlit tells of clicks on markers only.
     points = np.argwhere(np.isfinite(values))
     text = [
-        f"H{head + numbering_from} · step {curves.steps[at]:,}<br>{values[head, at]:+.3g}<br>click to choose"
-        for head, at in points.tolist()
+        f"H{line + numbering_from} · step {curves.steps[at]:,}<br>{values[line, at]:+.3g}<br>click to choose"
+        for line, at in points.tolist()
     ]
-    heights = values[points[:, 0], points[:, 1]]
-    return cells.targets(points[:, 1], heights, 9.0, "%{text}", points).update(text=text, showlegend=False)
+    targets = cells.targets(points[:, 1], values[tuple(points.T)], 9.0, "%{text}", points)
+    parts.traces.append(targets.update(text=text, showlegend=False))
+    steps = np.linspace(0, len(curves.steps) - 1, min(12, len(curves.steps))).round().astype(int).tolist()
+    names = theme.ticks({step: f"{curves.steps[step]:,}" for step in steps})
+    parts.layout |= {
+        "xaxis": theme.axis(range=(-0.5, len(curves.steps) - 0.5), **names),
+        "yaxis": theme.axis(),
+    }
+    parts.add_line((snapshot, snapshot), (0, 1), DOTTED, yref="paper")
+    return parts.figure(title, "training step of the snapshot (evenly spaced, not to scale)", "score")

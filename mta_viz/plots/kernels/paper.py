@@ -4,7 +4,7 @@ Beside them the mixing matrix of one layer as the screen shows it.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,7 +16,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.kernels.kernels import WHERE, LayerKernelSet, LayerPicture, MixPlace
 from mta_viz.analysis.kernels.mixing import MixingByLayer, MixingMeans, MixingOverLayers
 from mta_viz.plots import cells, theme
-from mta_viz.plots.kernels.card import add_crosses, add_frames, tap_cells
+from mta_viz.plots.kernels.card import add_taps
 from mta_viz.plots.kernels.gallery import Look, Sheet, Tile, common_limit, gallery
 from mta_viz.plots.kernels.mosaic import LIMIT_FLOOR, Mosaic, Room, key_title, offset_ticks
 from mta_viz.plots.parts import Parts
@@ -71,19 +71,16 @@ def width_px(width: Width) -> int:
 def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from: int = 0) -> go.Figure:
     """The kernels of one layer, a panel a head, on one colour scale."""
     headings = [
-        f"L{picture.layer + numbering_from} H{head + numbering_from}{_broken(taps)}"
+        theme.head_name(picture.layer, head, numbering_from) + _broken(taps)
         for head, taps in enumerate(picture.taps)
     ]
-    mosaic = Mosaic(
-        picture.taps,
-        picture.offsets,
-        own_scale=False,
-        width=width_px(width),
-        numbering_from=numbering_from,
-        headings=headings,
-        room=_PRINT,
-    )
-    return _for_print(mosaic.figure(""))
+    look: dict[str, Any] = {
+        "width": width_px(width),
+        "numbering_from": numbering_from,
+        "headings": headings,
+        "room": _PRINT,
+    }
+    return _for_print(Mosaic(picture.taps, picture.offsets, own_scale=False, **look).figure(""))
 
 
 def kernel_map_figure(
@@ -95,7 +92,7 @@ def kernel_map_figure(
     parts = Parts(size, {"l": 0, "r": 0, "t": 0, "b": 0})
     _add_kernel(parts, result, kernel)
     _add_map(parts, result, attention)
-    head = f"L{result.kernel.layer + numbering_from} H{result.kernel.head + numbering_from}"
+    head = theme.head_name(result.kernel.layer, result.kernel.head, numbering_from)
     stage = result.attention.stage.value
     _add_text(parts, f"<b>{head}</b> kernel", kernel.left, kernel.top - _BAR_TOP)
     _add_text(parts, f"<b>{head}</b> {stage.long} ({stage.unit})", attention.left, attention.top - _BAR_TOP)
@@ -140,7 +137,12 @@ def bars_figure(
         box = _Box(50 + column * wide / across, 42.0 + row * (high + 62), plot, float(high))
         suffix = str(place + 1) if place else ""
         _add_bars(parts, result, means, what, suffix, numbering_from)
-        _add_bar_axes(parts, box, suffix, len(result.key_query), numbering_from)
+        n_layers = len(result.key_query)
+        shown = theme.tick_positions(0, n_layers, round(plot / 2))
+        names = theme.ticks({layer: f"L{layer + numbering_from}" for layer in shown})
+        box.add_to(
+            parts, suffix, {"range": (-0.6, n_layers - 0.4)} | names, {"rangemode": "tozero", "nticks": 6}
+        )
         _add_text(parts, f"<b>{WHERE[means.where]}</b>", box.left, box.top - 18)
         title = "mean |diagonal|" if what == "diagonal" else "|off-diagonal| / |diagonal|"
         _add_text(parts, title, box.left - 48, box.top + high / 2, textangle=-90, yanchor="middle")
@@ -161,11 +163,12 @@ def _broken(values: np.ndarray) -> str:
     return "" if values.any() else " all 0"
 
 
-def _add_text(parts: Parts, text: str, left: float, top: float, **more: object) -> None:
+def _add_text(
+    parts: Parts, text: str, left: float, top: float, *, size: int = _TITLE_PX, **more: object
+) -> None:
     """Words whose top left corner is that many pixels from the figure's."""
     corner = {"x": left / parts.size[0], "y": 1 - top / parts.size[1], "xanchor": "left", "yanchor": "top"}
-    paper = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": _TITLE_PX}}
-    parts.annotations.append({"text": text, **paper, **corner, **more})
+    parts.add_words(text, size, **(corner | more))
 
 
 def _placed(result: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, _Box, tuple[int, int]]:
@@ -185,38 +188,35 @@ def _placed(result: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box,
 
 def _add_kernel(parts: Parts, result: KernelBesideMap, box: _Box) -> None:
     offsets, (c_q, c_k) = result.offsets, result.taps.shape
-    trace = tap_cells(result.taps, offsets, numbers=False)
-    parts.traces.append(trace.update(colorbar=box.bar(parts.size), textfont=None))
-    add_crosses(parts, result.taps, offsets)
-    add_frames(parts, offsets)
+    add_taps(parts, result.taps, result.taps, offsets, numbers=False, **box.bar(parts.size))
     keys, queries = offset_ticks(offsets, box.width / c_k, box.height / c_q)
-    names = {query: "0" if query == 0 else name for query, name in queries.items()}
     x = {"range": (offsets.key[0] - 0.5, offsets.key[-1] + 0.5)}
     y = {"range": (0.5, offsets.query[0] - 0.5)}
-    box.add_to(parts, "", x | _ticks(keys), y | _ticks(names))
-    below = {"font": {"size": _AXIS_PX}}
-    _add_text(parts, key_title(offsets), box.left, box.top + box.height + 20, **below)
-    middle = box.top + box.height / 2
-    _add_text(parts, "query offset", 2.0, middle, textangle=-90, yanchor="middle", **below)
+    box.add_to(parts, "", x | theme.ticks(keys), y | theme.ticks(queries))
+    _add_text(parts, key_title(offsets), box.left, box.top + box.height + 20, size=_AXIS_PX)
+    beside: dict[str, Any] = {"size": _AXIS_PX, "textangle": -90, "yanchor": "middle"}
+    _add_text(parts, "query offset", 2.0, box.top + box.height / 2, **beside)
 
 
 def _add_map(parts: Parts, result: KernelBesideMap, box: _Box) -> None:
     attention = result.attention
     limit = shared_limit([attention])
-    below, above = cells.beyond(attention, limit)
-    bar = theme.color_bar(limit, signed=not attention.distribution, above=above, below=below)
     axes, rows = {"xaxis": "x2", "yaxis": "y2"}, attention.values.shape[0]
-    where = "query %{y}, key %{x}<br>%{z:+.4g}<extra></extra>"
-    parts.traces.append(
-        cells.heatmap(attention, limit, colorbar=bar | box.bar(parts.size), hovertemplate=where, **axes)
+    colored = cells.heatmap(
+        attention,
+        limit,
+        colorbar=cells.color_bar(attention, limit) | box.bar(parts.size),
+        hovertemplate="query %{y}, key %{x}<br>%{z:+.4g}<extra></extra>",
     )
-    marks = (cells.future(attention, **axes), cells.bad_cells(attention, box.height / rows))
-    parts.traces += [mark.update(**axes) for mark in marks if mark is not None]
+    marks = [*cells.future(attention), *cells.bad_cells(attention, box.height / rows)]
+    parts.traces += [trace.update(**axes) for trace in (colored, *marks)]
     sides = []
     for span, px in ((result.keys, box.width), (result.rows, box.height)):
         shown = theme.tick_positions(span.start, span.stop, round(px))
         named = _labels(result, span)
-        sides.append({"range": (span.start - 0.5, span.stop - 0.5)} | _ticks({at: named[at] for at in shown}))
+        sides.append(
+            {"range": (span.start - 0.5, span.stop - 0.5)} | theme.ticks({at: named[at] for at in shown})
+        )
     sides[0]["tickangle"] = -90
     sides[1]["range"] = (result.rows.stop - 0.5, result.rows.start - 0.5)
     box.add_to(parts, "2", *sides)
@@ -224,10 +224,6 @@ def _add_map(parts: Parts, result: KernelBesideMap, box: _Box) -> None:
 
 def _labels(result: KernelBesideMap, span: Span) -> dict[int, str]:
     return {at: theme.tick_label(at, result.tokens.pieces[at]) for at in span.positions}
-
-
-def _ticks(names: dict[int, str]) -> dict[str, object]:
-    return {"tickvals": list(names), "ticktext": list(names.values())}
 
 
 def matrix_tile(name: str, matrix: np.ndarray) -> Tile:
@@ -255,24 +251,11 @@ def _add_bars(
         if layers:
             marker = {"color": color, "line": {"color": theme.INK, "width": 0.75}}
             hover = [f"L{layer + numbering_from}: {values[layer]:.4g}" for layer in layers]
-            parts.traces.append(
-                go.Bar(
-                    x=layers, y=values[layers], name=name, showlegend=not suffix, marker=marker,
-                    hovertext=hover, hovertemplate="%{hovertext}<extra></extra>", **on,
-                )
-            )  # fmt: skip
+            look = {"name": name, "showlegend": not suffix, "marker": marker, **theme.hover(hover)}
+            parts.traces.append(go.Bar(x=layers, y=values[layers], **look, **on))
     bad = np.flatnonzero(~np.isfinite(values)).tolist()
-    if bad:
-        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
-        shown = {"name": "not a number", "showlegend": not suffix, "hoverinfo": "skip", "cliponaxis": False}
-        parts.traces.append(go.Scatter(x=bad, y=[0] * len(bad), mode="markers", marker=cross, **shown, **on))
-
-
-def _add_bar_axes(parts: Parts, box: _Box, suffix: str, n_layers: int, numbering_from: int) -> None:
-    shown = theme.tick_positions(0, n_layers, round(box.width / 2))
-    names = {layer: f"L{layer + numbering_from}" for layer in shown}
-    x = {"range": (-0.6, n_layers - 0.4)} | _ticks(names)
-    box.add_to(parts, suffix, x, {"rangemode": "tozero", "nticks": 6})
+    shown = {"name": "not a number", "showlegend": not suffix, "cliponaxis": False}
+    parts.traces += cells.crosses(bad, [0] * len(bad), 8, **shown, **on)
 
 
 def head_mixing(
@@ -295,46 +278,39 @@ def head_mixing(
     cell_px = (size[0] - _MATRIX_LEFT - _MATRIX_RIGHT) / len(weights)
     parts.traces.append(_weights(weights, numbering_from, numbers=cell_px >= _NUMBER_PX))
     _add_groups(parts, weights, n_groups)
-    _add_head_axes(parts, len(weights), numbering_from)
-    parts.add_title(f"{name} head mixing {WHERE[where]}")
-    return parts.figure()
+    names = [f"H{head + numbering_from}" for head in range(len(weights))]
+    parts.layout |= {"xaxis": theme.listed(names), "yaxis": theme.listed(names, down=True)}
+    return parts.figure(f"{name} head mixing {WHERE[where]}", "source head", "target head (what it receives)")
 
 
 def full_matrix(mixing: Float[np.ndarray, "group target source"]) -> Float[np.ndarray, "head head"]:
     """One matrix over all heads, 0 between groups."""
-    groups, size, _ = mixing.shape
-    full = np.zeros((groups * size, groups * size), np.float32)
-    for group in range(groups):
-        block = slice(group * size, (group + 1) * size)
-        full[block, block] = mixing[group]
-    return full
+    from scipy.linalg import block_diag  # slow to import, and few figures need it
+
+    return block_diag(*mixing).astype(np.float32)
 
 
 def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, numbers: bool) -> go.Heatmap:
-    heads = range(len(weights))
     finite = np.where(np.isfinite(weights), weights, 0.0)
     others = np.abs(finite * (1 - np.eye(len(weights)))).max()
     limit = round_up(max(float(others), LIMIT_FLOOR * float(np.abs(finite).max())))
-    above, below = bool((finite > limit).any()), bool((finite < -limit).any())
-    return go.Heatmap(
-        z=np.where(np.isfinite(weights), weights, np.nan),
-        zmin=-limit,
-        zmax=limit,
-        colorscale=theme.SIGNED_SCALE,
-        colorbar=theme.color_bar(limit, signed=True, above=above, below=below),
+    hovers = [
+        [
+            f"target head {target} keeps {own:+.4g} x itself"
+            if target == source
+            else f"target head {target} takes {weight:+.4g} x source head {source}<br>own weight {own:+.4g}"
+            for source, weight in enumerate(row.tolist(), numbering_from)
+        ]
+        for target, (row, own) in enumerate(zip(weights, weights.diagonal(), strict=True), numbering_from)
+    ]
+    return cells.grid(
+        weights,
+        limit,
+        colorbar=theme.color_bar(limit, signed=True, values=finite),
         texttemplate="%{z:+.2f}" if numbers else None,
         textfont={"size": 10},
-        hovertext=[[_mix_hover(weights, t, s, numbering_from) for s in heads] for t in heads],
-        hovertemplate="%{hovertext}<extra></extra>",
+        **theme.hover(hovers),
     )
-
-
-def _mix_hover(weights: np.ndarray, target: int, source: int, numbering_from: int) -> str:
-    own, weight = float(weights[target, target]), float(weights[target, source])
-    t, s = target + numbering_from, source + numbering_from
-    if target == source:
-        return f"target head {t} keeps {own:+.4g} x itself"
-    return f"target head {t} takes {weight:+.4g} x source head {s}<br>own weight {own:+.4g}"
 
 
 def _add_groups(parts: Parts, weights: np.ndarray, n_groups: int) -> None:
@@ -342,32 +318,10 @@ def _add_groups(parts: Parts, weights: np.ndarray, n_groups: int) -> None:
     heads, step = len(weights), len(weights) // n_groups
     starts = range(0, heads, step)
     sides = [(start, *side) for start in starts for side in ((0, start), (start + step, heads))]
-    x = [v - 0.5 for _, left, right in sides if left < right for v in (left, right, right, left, np.nan)]
-    y = [
-        v - 0.5
-        for start, left, right in sides
-        if left < right
-        for v in (start, start, start + step, start + step, np.nan)
-    ]
-    if x:
-        parts.traces.append(cells.hatched(x, y))
+    unmixed = [(start, left, step, right - left) for start, left, right in sides if left < right]
+    rows, columns = np.nonzero(~np.isfinite(weights))
+    parts.traces += [*cells.hatched_boxes(unmixed), *cells.crosses(columns, rows, 8)]
     for start in starts:
         parts.add_box((start, start), (step, step), color=theme.FRAME, width=1)
     for head in range(heads):
-        parts.add_box((head, head), (1, 1), color=theme.INK, width=2)
-    rows, columns = np.nonzero(~np.isfinite(weights))
-    if rows.size:
-        cross = {"symbol": "x", "color": theme.BAD_COLOR, "size": 8}
-        parts.traces.append(go.Scatter(x=columns, y=rows, mode="markers", marker=cross, hoverinfo="skip"))
-
-
-def _add_head_axes(parts: Parts, heads: int, numbering_from: int) -> None:
-    ticks = {
-        "tickvals": list(range(heads)),
-        "ticktext": [f"H{head + numbering_from}" for head in range(heads)],
-    }
-    parts.layout |= {
-        "xaxis": theme.axis(range=(-0.5, heads - 0.5), **ticks),
-        "yaxis": theme.axis(range=(heads - 0.5, -0.5), **ticks),
-    }
-    parts.add_axis_titles("source head", "target head (what it receives)")
+        parts.add_box((head, head), color=theme.INK, width=2)

@@ -1,37 +1,44 @@
 """One head as the Attention page shows it: its strip, its large map, the selected cell and its sum.
 
-Beyond 256 tokens the map is an overview with an exact part beside it.
+Beyond 256 tokens the map is an overview with an exact part beside it. Tokens found by text are gone to, and
+named as spans, which are outlined on every map.
 """
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.attention.decomposition import chain
-from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.attention.terms import Convolved, Decomposition, Mixed, Term
+from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
+from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
+from mta_viz.errors import PromptError
 from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip
 from mta_viz.figures.attention.tokens import Why, residual, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
-from mta_viz.ui.shell import pickers, state
+from mta_viz.ui.fields import bar, menu, row_table
+from mta_viz.ui.shell import link, pickers, state
+from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, Part, Selected, around, go_to, pick_position
+from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, save_line, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, picked, plain
+from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, plain
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
 MAP_PX, PAIR_PX = 600, 460  # overview and exact part side by side
 MAP_FIRST_SECONDS = 0.15
+NO_SPAN = "none"
+SPAN = Setting("span", NO_SPAN)
+SEARCH, PATTERN = Setting("search", ""), Setting("search pattern", False)
+HIT = Setting[tuple[int, int] | None]("hit", None)
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,14 @@ class Head:
         if n_tokens <= WHOLE_UP_TO:
             return None
         chosen = state.part(Part).crop
-        if chosen is None or chosen.query_stop > n_tokens or chosen.key_stop > n_tokens:
-            return around(self.selected.query, self.selected.key, n_tokens)
+        if chosen is None or max(chosen.queries[1], chosen.keys[1]) > n_tokens:
+            return pickers.around(self.selected.query, self.selected.key, n_tokens)
         return chosen
 
     @property
     def ranges(self) -> dict[str, Any]:
         """The parameters queries and keys of an exact figure: those of the part."""
-        return {} if self.part is None else dict(zip(("queries", "keys"), self.part.ranges, strict=True))
+        return {} if self.part is None else asdict(self.part)
 
     def widget(self, name: str, *parts: Hashable) -> str:
         """A widget's key on this run: a choice on what another key shows is never taken for one on this."""
@@ -111,24 +118,23 @@ def draw_map(head: Head) -> None:
     with st.container(key="exact"):
         _draw_exact(head, PAIR_PX)
     with left:
-        _draw_overview(head, head.part)
-
-
-def _draw_overview(head: Head, part: Crop) -> None:
-    """Pooled, with a box to choose from."""
-    spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=part.ranges)
-    figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
-    chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
-    save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+        outlined = (head.part.queries, head.part.keys)
+        spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=outlined)
+        figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
+        chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
+        save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
 
 
 def _draw_exact(head: Head, size: int) -> None:
-    """The exact map of the selected stage; a click selects a cell."""
+    """Of the selected stage; a click selects a cell."""
     spec = HeadMap(**head.stage, **head.cell, **head.ranges, **head.looks, scale=SCALE.value, size=size)
     figure = draw(head.source, spec)
-    widget = head.widget("map", *(() if head.part is None else head.part.ranges))
+    widget = head.widget("map", *head.ranges.values())
     chart(figure.figure, widget, pickers.on_cell, alt=figure.caption)
-    _let_it_be_drawn(head.widget("", *head.stage.values(), head.part))
+    sent, shown = state.part(_Sent), head.widget("", *head.stage.values(), head.part)
+    if sent.map != shown:
+        sent.map = shown
+        time.sleep(MAP_FIRST_SECONDS)  # else the browser takes in the rest before it draws the new map
     save_line(figure)
 
 
@@ -139,28 +145,16 @@ class _Sent:
     map: str = ""
 
 
-def _let_it_be_drawn(shown: str) -> None:
-    """Wait a moment after sending a new map: the browser would take in the rest before it draws the map."""
-    sent = state.part(_Sent)
-    if sent.map != shown:
-        sent.map = shown
-        time.sleep(MAP_FIRST_SECONDS)
-
-
 def draw_cell(head: Head) -> None:
     """The selected query and key, and the cell's value at every stage of this head."""
     (query, key), pieces = head.cell.values(), head.tokens.pieces
     with st.container(gap="xsmall"):
-        pick_position("query", query, len(pieces), ("n", "m"))
-        pick_position("key", key, len(pieces), ("j", "k"))
+        pickers.pick_position("query", query, len(pieces), ("n", "m"))
+        pickers.pick_position("key", key, len(pieces), ("j", "k"))
     st.text(f'query {query} "{pieces[query]}"\nkey {key} "{pieces[key]}"')
     if key > query:
         caption(f"Key {key} comes after query {query}. The model never sees it: its weight is 0 by the mask.")
         return
-    lines("\n".join(_cell_lines(head)), "cell")
-
-
-def _cell_lines(head: Head) -> list[str]:
     place = (*head.place.values(), *head.cell.values())
     values: dict[Stage, float] = head.source.remember(lambda: chain(head.page.trace, *place), "cell", *place)
     kernels = head.page.trace.model.config.kernels(head.selected.layer)
@@ -170,7 +164,7 @@ def _cell_lines(head: Head) -> list[str]:
         mark = "▸" if stage is head.selected.stage else "·"
         kind = "probability" if is_distribution(stage, kernels) else stage.value.unit
         rows.append(f"{mark} {stage.value.short:<6}{text:>9} {kind}")
-    return rows
+    lines("\n".join(rows), "cell")
 
 
 def draw_why(head: Head) -> None:
@@ -188,25 +182,23 @@ def draw_why(head: Head) -> None:
         chart(figure.figure, name, then, alt="The sum that makes this value")
         save_line(figure, residual(why))
     if why.terms:
-        _draw_terms(head, why, f"terms.{name}")
+        _draw_terms(head, why, name)
     if isinstance(why, Convolved | Mixed):
         where = next(where for where, stage in MADE_BY.items() if stage is why.stage)
         draw_test_button(KernelId(why.layer, why.head, where), "why.test")
 
 
-def _draw_terms(head: Head, why: Decomposition, key: str) -> None:
+def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
     """All terms, largest product first; a row leads to its source, one stage earlier."""
     terms = [term for term in why.terms if term.state == "inside"]
-    hidden = len(why.terms) - len(terms)
-    st.dataframe(
-        [_row(head, why, term) for term in terms],
-        height=38 + 35 * min(len(terms), 6),
-        hide_index=True,
-        column_config={name: st.column_config.Column(width=70) for name in ("query", "key")},
-        key=key,
-        on_select=lambda: _follow(picked(key), terms, why),
-        selection_mode="single-row",
-    )
+    hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
+
+    def follow(term: Term) -> None:
+        pickers.go_to(head=term.head, query=term.query, key=term.key, stage=before.value.key)
+
+    widths = {name: st.column_config.Column(width=70) for name in ("query", "key")}
+    height, rows = 38 + 35 * min(len(terms), 6), [_row(head, why, term) for term in terms]
+    row_table(f"terms.{name}", rows, terms, follow, height=height, column_config=widths)
     left_out = f" {hidden} taps fall on masked or missing cells and add 0." if hidden else ""
     caption(f"Choose a row to go to its source, one stage earlier.{left_out}")
 
@@ -222,8 +214,90 @@ def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:
     return place | {name: float(f"{value:.5g}") for name, value in numbers.items()}
 
 
-def _follow(row: int | None, terms: list[Term], why: Decomposition) -> None:
-    if row is None or not 0 <= row < len(terms):
+def spans_of(page: Page) -> tuple[Span, ...]:
+    """The spans of this run: the visitor's own, at first the needles the prompt holds."""
+    named, own = state.part(NamedSpans), needle_spans(page.trace.tokens)
+    if named.run != page.key:
+        address = state.part(link.PromptLink)
+        linked = link.read_spans(address.places, len(page.trace.tokens))
+        address.places = {}  # they are of the first run
+        named.run, named.spans = page.key, own if linked is None else linked
+    visitors = None if named.spans == own else named.spans
+    state.session().link.places = link.place_parameters(state.part(Part).crop, visitors)
+    return named.spans
+
+
+def chosen_span(head: Head) -> Span | None:
+    """The span that scores of heads are about; None without one."""
+    names = {span_name(span): span for span in head.spans}
+    return names.get(SPAN.value)
+
+
+def draw_spans(head: Head) -> None:
+    """One row to search with, one that lists the spans."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _draw_search(head)
+    if not head.spans:
         return
-    term, before = terms[row], why.stage_before or Stage.RAW
-    go_to(head=term.head, query=term.query, key=term.key, stage=before.value.key)
+    names = [NO_SPAN, *map(span_name, head.spans)]
+    asked = next((name for name in names if name.endswith("(asked)")), names[0])
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = "Outlined on the maps by their letters. The chosen one is what scores of heads are about."
+        bar("Spans", {name: plain(name) for name in names}, SPAN, default=asked, help=words)
+        gone = chosen_span(head)
+        rest = tuple(span for span in head.spans if span != gone)
+        if gone is not None:
+            taken = (head.page.key, rest, NO_SPAN)
+            st.button("Remove", key="span.remove", on_click=name_spans, args=taken)
+
+
+def _draw_search(head: Head) -> None:
+    text = st.text_input("Find text", placeholder="a word of the prompt", width=240, **SEARCH.widget())
+    pattern = st.toggle("regex", **PATTERN.widget())
+
+    def search() -> tuple[tuple[range, ...], str]:  # the error is kept too: a slow pattern is tried once
+        try:
+            return find(head.tokens, text, pattern=pattern), ""
+        except PromptError as error:
+            return (), str(error)
+
+    hits, problem = remember(search, "hits", head.page.key, text, pattern)
+    if problem:
+        caption(problem)
+        return
+    if not hits:
+        caption("No such text in the prompt." if text else "")
+        return
+    places = {
+        (hit.start, hit.stop): f"{hit.start} {''.join(head.tokens.pieces[hit.start : hit.stop])}"
+        for hit in hits
+    }
+    count = "1 place" if len(hits) == 1 else f"{len(hits)} places"
+    start, stop = menu(count, places, HIT, default=[*places][-1], width=200)
+    st.button("Show as key", key="show.key", on_click=_show, args=(head.selected.query, start))
+    st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
+    st.button("Name it", key="span.add", on_click=_add, args=(head.page.key, head.spans, start, stop, text))
+
+
+def span_name(span: Span) -> str:
+    """Letter and name, as pickers list it."""
+    place = f" {span.start}" if span.letter == "#" else ""  # no letters are left to tell them apart
+    return f"{span.letter} {span.name}{place}"
+
+
+def _show(query: int, key: int | None) -> None:
+    state.select(query=query, key=key)
+    state.part(Part).crop = None  # the exact part follows the cell
+
+
+def _add(run: str, spans: tuple[Span, ...], start: int, stop: int, text: str) -> None:
+    if any((span.name, span.start, span.stop) == (text, start, stop) for span in spans):
+        return
+    span = Span(text, next_letter(spans), start, stop)
+    name_spans(run, (*spans, span), span_name(span))
+
+
+def name_spans(run: str, spans: tuple[Span, ...], chosen: str) -> None:
+    """These are the spans of a run from now on, and the chosen one's name in the list."""
+    state.session().parts[NamedSpans] = NamedSpans(run, spans)
+    SPAN.put(chosen)

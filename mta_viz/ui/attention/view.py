@@ -1,43 +1,49 @@
 """What the Attention page draws, in which order: pickers, strip, map, the selected cell, and the open tab.
 
-The tabs about one head are here: predictions, differences, row and column, text, cells.
+The tabs are here: predictions, differences, row and column, text, cells, and all heads at a glance.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from mta_viz.analysis.attention.cells import TopCell, stage_before
-from mta_viz.errors import MtaVizError
+from mta_viz.analysis.attention.heads import HeadScores, Score, ranking
+from mta_viz.figures.attention import heads as figures
+from mta_viz.figures.attention.heads import HeadScatter, HeadTiles, ScoreMap
 from mta_viz.figures.attention.maps import RowStatistics, StepChange, changed_stages
 from mta_viz.figures.attention.tokens import AttentionText, Column, Gate, Lens, NextToken, Row, Side, TopCells
+from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
-from mta_viz.ui.attention.head import SCALE, SCALES, Head, draw_cell, draw_map, draw_strip, draw_why
-from mta_viz.ui.attention.heads import draw_heads
-from mta_viz.ui.attention.spans import draw_spans, spans_of
-from mta_viz.ui.shell import state
+from mta_viz.plots.attention.heads import value_text
+from mta_viz.ui.attention import head as heads
+from mta_viz.ui.attention.head import SCALE, SCALES, Head, chosen_span
+from mta_viz.ui.fields import bar, menu, pick_place, row_table
+from mta_viz.ui.shell import pickers, state, work
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
-from mta_viz.ui.shell.pickers import (
-    Selected,
-    go_to,
-    on_cell,
-    on_position,
-    on_token,
-    pick_head,
-    pick_layer,
-    pick_stage,
-    resolve,
-)
+from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.show import begin, draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, picked, plain
+from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label
 
 ORDERS = {"value": "by |value|", "change": "by |change|", "contribution": "by |value| x value norm"}
 SIDES: tuple[Side, ...] = ("from the query", "to the key")
 BY, SIDE = Setting("cells by", "value"), Setting[Side]("text side", SIDES[0])
 LENS, GATE = Setting("lens", False), Setting("gate", False)
-WIDTH = 460  # of a difference, and of each side of the predictions
+WIDTH = 460  # of a difference, of each side of the predictions, and of what is drawn of all heads
+ASK_FROM = 1024  # tokens: one pass over all layers takes long enough to be asked for
+ALL, _ = GRIDS = ("all layers", "this layer")
+AXES = {
+    "Score": (Setting("score", ""), "Of the map, the table and the colour of the points."),
+    "Across": (Setting("scatter x", "distance"), "The horizontal axis of the points."),
+    "Up": (Setting("scatter y", ""), "The vertical axis of the points."),
+}
+GRID, OWN = Setting("tiles of", ALL), Setting("tiles own", True)
 
 
 def draw_cells(head: Head) -> None:
@@ -46,19 +52,12 @@ def draw_cells(head: Head) -> None:
     before = stage_before(head.page.trace, head.selected.layer, stage)
     there = {"value": True, "change": before is not None, "contribution": stage is Stage.PATTERN}
     orders = [name for name in ORDERS if there[name]]
-    by = st.segmented_control(
-        "Largest", orders, required=True, format_func=ORDERS.__getitem__, **BY.widget(orders)
-    )
+    by = bar("Largest", {name: ORDERS[name] for name in orders}, BY)
     figure = draw(head.source, TopCells(**head.stage, by=by, first_token=head.page.first_token))
     cells: tuple[TopCell, ...] = figure.result
     key = head.widget("cells", *head.stage.values(), by, head.page.first_token)
-    st.dataframe(
-        [_cell_row(head, cell) for cell in cells],
-        hide_index=True,
-        key=key,
-        on_select=lambda: _select(picked(key), cells),
-        selection_mode="single-row",
-    )
+    rows = [_cell_row(head, cell) for cell in cells]
+    row_table(key, rows, cells, lambda cell: pickers.go_to(query=cell.query, key=cell.key))
     save_line(figure, f"{figure.caption} Choose a row to select the cell.")
 
 
@@ -67,11 +66,6 @@ def _cell_row(head: Head, cell: TopCell) -> dict[str, object]:
     numbers = {"value": cell.value, "change": cell.change, "contribution": cell.contribution}
     shown = {name: float(f"{value:.5g}") for name, value in numbers.items() if value is not None}
     return {"query": f"{cell.query} {pieces[cell.query]}", "key": f"{cell.key} {pieces[cell.key]}", **shown}
-
-
-def _select(row: int | None, cells: tuple[TopCell, ...]) -> None:
-    if row is not None and 0 <= row < len(cells):
-        go_to(query=cells[row].query, key=cells[row].key)
 
 
 def draw_difference(head: Head) -> None:
@@ -86,7 +80,12 @@ def draw_difference(head: Head) -> None:
                 **head.place, **head.cell, **head.ranges, **head.looks, stage=stage.value.key, size=WIDTH
             )
             with st.container(width=WIDTH):
-                show(source, spec, on_cell, widget=head.widget("difference", stage.value.key, head.part))
+                show(
+                    source,
+                    spec,
+                    pickers.on_cell,
+                    widget=head.widget("difference", stage.value.key, head.part),
+                )
     caption("The softmax changes the unit from score to weight, so there is no difference across it.")
     figure = draw(source, RowStatistics(**head.place))
     st.dataframe(figure.result.summary().frame(), hide_index=True)
@@ -104,20 +103,19 @@ def draw_rows(head: Head) -> None:
 def _draw_bars(head: Head, spec: Row | Column, field: str, **whose: int) -> None:
     figure = draw(head.source, spec)
     widget = head.widget(spec.name, *whose.values())
-    chart(figure.figure, widget, on_position(field, **whose), alt="Bars over the tokens, one row a stage")
+    chosen = pickers.on_position(field, **whose)
+    chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
     save_line(figure, f"{figure.caption} Click a bar to select that {field}.")
 
 
 def draw_text(head: Head) -> None:
     """One picture of the whole prompt; a click makes a token the query, or the key."""
-    side = st.segmented_control(
-        "Attention", SIDES, required=True, label_visibility="collapsed", **SIDE.widget(SIDES)
-    )
+    side = bar("Attention", SIDES, SIDE, label_visibility="collapsed")
     field = "query" if side == SIDES[0] else "key"
     position = head.cell[field]
     figure = draw(head.source, AttentionText(**head.stage, **head.looks, position=position, side=side))
     widget = head.widget("text", side, head.stage["stage"], position)
-    chart(figure.figure, widget, on_token(field), alt="The prompt coloured by attention")
+    chart(figure.figure, widget, pickers.on_token(field), alt="The prompt coloured by attention")
     unit = head.selected.stage.value.unit
     save_line(
         figure,
@@ -137,15 +135,110 @@ def draw_next_token(head: Head) -> None:
                 lines = draw(source, Lens(query, "lines"))
                 chart(lines.figure, "lens.lines", alt="How probable the last layer's tokens become")
                 show(source, Lens(query), widget="lens")
-            if st.toggle("Gate of this layer", **GATE.widget()):
-                _draw_gate(head)
+            if not st.toggle("Gate of this layer", **GATE.widget()):
+                return
+            if head.page.model.config.mta.gate:
+                show(source, Gate(**head.place, position=query), widget="gate")
+            else:
+                caption("This model has no gate: every head's output passes as it is.")
 
 
-def _draw_gate(head: Head) -> None:
-    if not head.page.model.config.mta.gate:
-        caption("This model has no gate: every head's output passes as it is.")
+@dataclass
+class _Asked:
+    """Which pass over all layers was asked for."""
+
+    key: Hashable = None
+
+
+def draw_heads(head: Head) -> None:
+    """A score of all heads as map, scatter and table, then every head's map as a thumbnail."""
+    if not _wanted(head):
         return
-    show(head.source, Gate(**head.place, position=head.selected.query), widget="gate")
+    about: dict[str, Any] = {"query": head.selected.query, "span": chosen_span(head)}
+    key = figures.scores_key(head.source, **about)
+    scores = _measured(head, "Scoring all heads", key, partial(figures.scores_of, **about))
+    if scores is not None:
+        _draw_scores(head, scores, about | {"selected": tuple(head.place.values())})
+    _draw_tiles(head)
+
+
+def _wanted(head: Head) -> bool:
+    """Whether to work: always for short prompts, after a button for long ones, once for each pass."""
+    asked = state.part(_Asked)
+    key = (head.page.key, chosen_span(head), head.selected.query, head.selected.stage)
+    if len(head.tokens) <= ASK_FROM or asked.key == key:
+        return True
+    caption(f"Scoring all heads passes over every layer of {len(head.tokens):,} tokens once.")
+    st.button("Score all heads", on_click=lambda: setattr(asked, "key", key))
+    return False
+
+
+def _measured(head: Head, words: str, key: tuple[Hashable, ...], make: Callable[[Source], Any]) -> Any | None:
+    """What a pass over all layers gives, kept under the key its figures look under. None after Stop."""
+
+    def do(beside: work.Work) -> Any:
+        beside.begin(words)
+        return make(replace(head.source, progress=beside.report))
+
+    return work.finished(words, (head.page.key, *key), do)
+
+
+def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
+    """One score as map and table, three as points."""
+    names = {score.key: f"{score.name} ({score.unit})" for score in scores.scores}
+    usual = {"Score": next(iter(scores.values)), "Across": "distance", "Up": figures.informative(scores)}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        score, across, up = (
+            menu(label, names, setting, default=usual[label], width=290, help=words)
+            for label, (setting, words) in AXES.items()
+        )
+    axes: dict[str, Any] = {"across": across, "up": up, "colour": score}
+    with st.container(horizontal=True):
+        with st.container(width=WIDTH):
+            words = "Click a head to open it. Hatched: no such value."
+            _show(head, ScoreMap(**about, score=score), words)
+        with st.container(width=WIDTH):
+            _show(head, HeadScatter(**about, **axes), "{} Point at one for its numbers, click to open it.")
+        with st.container(width=WIDTH):
+            _draw_table(head, scores, next(each for each in scores.scores if each.key == score))
+        with st.container(width=WIDTH):
+            for key in dict.fromkeys(axes.values()):
+                caption(figures.definition(scores, key))
+
+
+def _show(head: Head, spec: ScoreMap | HeadScatter | HeadTiles, words: str) -> None:
+    """A figure of all heads, of which a click opens one; {} in the words is its caption."""
+    figure, widget = draw(head.source, spec), head.widget(spec.name, *spec.file_parts(), spec.selected)
+    chart(figure.figure, widget, pickers.on_head, alt=figure.caption)
+    save_line(figure, words.format(figure.caption))
+
+
+def _draw_table(head: Head, scores: HeadScores, score: Score) -> None:
+    """The heads by this score; a row opens its head."""
+    ranked = [place for place in ranking(scores, score.key) if not math.isnan(place.value)]
+    key, numbering = head.widget("ranking", score.key, scores.query, scores.span), head.page.numbering
+    rows = [
+        {
+            "layer": layer_label(place.layer, numbering),
+            "head": head_label(place.head, numbering),
+            score.name: value_text(score, place.value),
+        }
+        for place in ranked
+    ]
+    row_table(key, rows, ranked, lambda at: state.select(layer=at.layer, head=at.head), height=360)
+
+
+def _draw_tiles(head: Head) -> None:
+    """Every head's map in small."""
+    stage, layer = head.selected.stage, head.selected.layer
+    with st.container(horizontal=True, vertical_alignment="center"):
+        grid = bar("Maps of", GRIDS, GRID, label_visibility="collapsed")
+        own = st.toggle("Own colour scale for each head", **OWN.widget())
+    of = None if grid == ALL else layer
+    make = partial(figures.tiles_of, stage=stage, layer=of)
+    if _measured(head, "Pooling all maps", figures.tiles_key(stage, of), make) is not None:
+        selected, first = (layer, head.selected.head), head.page.first_token
+        _show(head, HeadTiles(stage.value.key, of, own, first, selected), "{} Click one to open it.")
 
 
 TABS = {
@@ -167,18 +260,6 @@ class _Opened:
     why: str = ""
 
 
-def draw_tabs(head: Head) -> None:
-    """The bar, and the chosen tab under it; only that one is computed."""
-    names = list(TABS)
-    chosen = st.segmented_control(
-        "Look at", names, required=True, label_visibility="collapsed", **TAB.widget(names)
-    )
-    try:
-        TABS[chosen](head)
-    except MtaVizError as error:  # here, so that the maps of a broken model are still drawn
-        st.error(plain(str(error)))
-
-
 @st.fragment
 def draw_attention(page: Page) -> None:
     """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
@@ -190,62 +271,47 @@ def draw_attention(page: Page) -> None:
 
 def _draw(page: Page) -> None:
     """Top to bottom in places made first; the map a visitor waits for is filled in, and sent, first."""
-    selected = resolve(state.selection(), page.trace)
+    selected = pickers.resolve(state.selection(), page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    head = Head(page, selected, spans_of(page))
+    head = Head(page, selected, heads.spans_of(page))
     top = st.container()
     with st.container(key="stale" if page.stale else "fresh"):
         strip, search = st.container(), st.container()
         with st.container(key="single" if head.part is None else "pair"):
-            draw_map(head)
+            heads.draw_map(head)
             cell, why = st.container(), st.container()
         below = st.container()
     with top:
         _draw_top(page, selected)
     with cell:
-        draw_cell(head)
+        heads.draw_cell(head)
     with strip:
-        draw_strip(head)
+        heads.draw_strip(head)
     with search:
-        draw_spans(head)
+        heads.draw_spans(head)
     with why:
-        draw_why(head)
+        heads.draw_why(head)
     with below:
-        draw_tabs(head)
+        chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
+        with errors_as_messages():  # here, so that the maps of a broken model are still drawn
+            TABS[chosen](head)  # only this tab is computed
 
 
 def _draw_top(page: Page, selected: Selected) -> None:
-    draw_address(_place(page, selected))
-    _draw_pickers(page, selected)
-    if page.stale:
-        st.warning("Prompt changed. These maps are of the previous run.")
-    if len(page.trace.tokens) == 1:
-        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
-
-
-def _place(page: Page, selected: Selected) -> str:
     pieces, (query, key) = page.trace.tokens.pieces, (selected.query, selected.key)
-    head = (layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering))
+    place = (layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering))
     cell = (f'query {query} "{pieces[query]}"', f'key {key} "{pieces[key]}"')
-    return " · ".join([str(state.selection().checkpoint), *head, selected.stage.value.long, *cell])
-
-
-def _draw_pickers(page: Page, selected: Selected) -> None:
-    """Layer, head, stage, scale."""
-    config = page.trace.model.config
+    draw_address(" · ".join([str(state.selection().checkpoint), *place, selected.stage.value.long, *cell]))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        pick_layer(config, selected.layer, page.numbering)
-        pick_head(config, selected.head, page.numbering)
-        pick_stage(config, selected.layer, selected.stage)
-        st.selectbox(
-            "Scale",
-            SCALES,
-            width=110,
-            help="Colour limits of the large map: its own, or those all stages of the strip share.",
-            **SCALE.widget(SCALES),
-        )
+        pick_place(page, selected)
+        words = "Colour limits of the large map: its own, or those all stages of the strip share."
+        menu("Scale", SCALES, SCALE, width=110, help=words)
     opened, here = state.part(_Opened), (page.key, selected.layer, selected.head)
     if selected.why:
         opened.at, opened.why = here, selected.why
     if opened.at == here:
         caption(f"Opened at this head: {opened.why}.")
+    if page.stale:
+        st.warning("Prompt changed. These maps are of the previous run.")
+    if len(page.trace.tokens) == 1:
+        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")

@@ -20,11 +20,12 @@ from mta_viz.figures.compare import ComparedAnswers, side_names
 from mta_viz.model.plans import Plan
 from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokens
+from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.shell import cache, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
-from mta_viz.ui.shell.loading import model_of
+from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.show import source_of
@@ -60,15 +61,15 @@ class Side:
 
 def pick_side(page: Page) -> Side | None:
     """Draw the header's row and say what B is; None: it was said what to do first."""
-    mode = st.segmented_control("What differs", MODES, required=True, **MODE.widget(MODES))
+    mode = bar("What differs", MODES, MODE)
     if mode == TWO_PROMPTS:
         return _two_prompts(page)
     return _edits(page) if mode == EDITS else _two_models(page)
 
 
 def _two_models(page: Page) -> Side | None:
-    models, of = _models(), state.part(BesideOf)
-    here = _here(page, models)
+    models, of, own = _models(), state.part(BesideOf), _model_key(page)
+    here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
     options, default = [IDENTITY, *others], registry.twin_of(here, others) or IDENTITY
     if of.model not in ("", here):
@@ -77,26 +78,22 @@ def _two_models(page: Page) -> Side | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _pick_a(here, models)
         words = "The model beside it, on the same prompt."
-        name = st.selectbox("B", options, width=300, help=words, **MODEL_B.widget(options, default=default))
-        step = _pick_step(models[name]) if name in models else None
+        name = menu("B", options, MODEL_B, default=default, width=300, help=words)
+        steps = _steps(models[name]) if name in models else ()
+        step = menu("B's step", steps, STEP_B, default=steps[0], width=120) if len(steps) > 1 else None
         _draw_swap(name in models and name != here, lambda: _swap_models(here, name))
     if name == IDENTITY:
         return Side(plan=identity_plan(page.model))
     tokens = page.trace.tokens
-    key = registry.beside(_model_key(page), str(models[name].path), step)
+    key = registry.beside(own, str(models[name].path), step)
     return Side(RunKey(key, tokens.ids if tokens.text is None else tokens.text))
 
 
 def _pick_a(here: str, models: Mapping[str, Found]) -> None:
     """The page's own model: the same choice as in the sidebar."""
     names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
-    st.selectbox(
-        "A", names, width=300, key=key, on_change=_take_a, args=(key,), help="The sidebar's checkpoint."
-    )
-
-
-def _take_a(widget: str) -> None:
-    _choose(state.shown_by(widget))
+    look: Any = {"width": 300, "key": key, "help": "The sidebar's checkpoint."}
+    st.selectbox("A", names, on_change=lambda: _choose(st.session_state[key]), **look)
 
 
 def _choose(name: str) -> None:
@@ -112,14 +109,8 @@ def _swap_models(a: str, b: str) -> None:
 
 
 def _draw_swap(possible: bool, swap: Callable[[], None]) -> None:
-    st.button(
-        "Swap",
-        key="compare.swap",
-        icon=":material/swap_horiz:",
-        disabled=not possible,
-        on_click=swap,
-        help="A becomes B and B becomes A.",
-    )
+    look: Any = {"icon": ":material/swap_horiz:", "help": "A becomes B and B becomes A."}
+    st.button("Swap", key="compare.swap", disabled=not possible, on_click=swap, **look)
 
 
 def _two_prompts(page: Page) -> Side | None:
@@ -132,7 +123,12 @@ def _two_prompts(page: Page) -> Side | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = "Prompt A with one thing changed"
         text = st.text_area("Prompt B", height=80, placeholder=words, **PROMPT_B.widget(default=minimal))
-        _draw_swap(bool(text) and text != own, lambda: _swap_prompts(own, text))
+
+        def swap() -> None:
+            PROMPT_B.put(own)
+            use_prompt(text)
+
+        _draw_swap(bool(text) and text != own, swap)
     if not text:
         st.info("Type a second prompt: the first, in the sidebar, with one thing changed shows most.")
         return None
@@ -144,11 +140,6 @@ def _two_prompts(page: Page) -> Side | None:
     if text == own:
         caption("Both prompts are the same: change one of them.")
     return Side(RunKey(_model_key(page), text))
-
-
-def _swap_prompts(a: str, b: str) -> None:
-    PROMPT_B.put(a)
-    use_prompt(b)
 
 
 def _edits(page: Page) -> Side | None:
@@ -169,20 +160,8 @@ def _models() -> dict[str, Found]:
     return {registry.identity(model, names): model for model in there if registry.can_run(model)}
 
 
-def _here(page: Page, models: Mapping[str, Found]) -> str:
-    own = page.model_key
-    return next((name for name, model in models.items() if own and str(model.path) == own.path), "this model")
-
-
 def _steps(model: Found) -> tuple[int, ...]:
     return model.summary.steps if model.summary else ()
-
-
-def _pick_step(model: Found) -> int | None:
-    steps = _steps(model)
-    if len(steps) < 2:
-        return None
-    return st.selectbox("B's step", steps, width=120, **STEP_B.widget(steps, default=steps[0]))
 
 
 def _model_key(page: Page) -> ModelKey:
@@ -231,14 +210,14 @@ def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | Non
 
         result = work.finished(NUMBERS, (key, *spec.key), measure)
     if result is None:
-        st.button("Compare", key="compare.again", icon=":material/play_arrow:", on_click=_again)
+
+        def again() -> None:
+            work.forget(RUN)
+            work.forget(NUMBERS)
+
+        st.button("Compare", key="compare.again", icon=":material/play_arrow:", on_click=again)
         return None
     return Compared(source, side_names(source), result, question, plans.key_of(key, spec))
-
-
-def _again() -> None:
-    for name in (RUN, NUMBERS):
-        work.forget(name)
 
 
 def _run(page: Page, side: Side, work: Work) -> Trace:

@@ -13,35 +13,20 @@ from mta_viz.analysis.compare.maps import stage_beside
 from mta_viz.analysis.compare.pairs import NO_KERNEL, KernelPair
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE
 from mta_viz.errors import MtaVizError
+from mta_viz.figures import compare as figures
 from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
-from mta_viz.figures.compare import (
-    ComparedAnswers,
-    ComparedKernel,
-    ComparedKernels,
-    ComparedShareMap,
-    ComparedShares,
-)
 from mta_viz.plots.theme import probability_text, score_text
-from mta_viz.ui.attention.spans import span_name, spans_of
+from mta_viz.ui.attention.head import span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
+from mta_viz.ui.fields import bar, menu, pick_place, row_table
 from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import (
-    WHOLE_UP_TO,
-    Selected,
-    on_cell,
-    on_head,
-    pair_of,
-    pick_head,
-    pick_layer,
-    pick_stage,
-    resolve,
-)
+from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Selected, on_cell, on_head, pair_of, resolve
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_name, picked, plain, side_by_side
-from mta_viz.ui.surgery.board import draw_probabilities
+from mta_viz.ui.shell.widgets import caption, chart, head_name, plain, side_by_side
+from mta_viz.ui.surgery.answer import draw_probabilities
 
 AUTOMATIC, BY_NEEDLE = RULES = ("automatic", "needle share")
 PAIR_BY, SPAN = Setting("pair by", AUTOMATIC), Setting[str | None]("compared span", None)
@@ -55,6 +40,11 @@ DISTANCES = (
     "differences of taps. A head without a kernel convolves with the identity, which is what its partner is "
     "compared with. Hatched: neither has one."
 )
+WHY = {
+    "given": ", as typed.",
+    "needle": ": the number {of}'s prompt asks for.",
+    "likeliest": ": {of}'s most probable next token.",
+}
 Which = Literal["a", "b", "difference"]
 SIDES: dict[Which, str] = {"a": "A", "b": "B", "difference": "A-B"}
 
@@ -65,8 +55,11 @@ def draw_compare(page: Page) -> None:
     if page.stale:
         st.warning("Prompt changed. What is shown is of the previous run; press Run.")
     both = _compared(page)
-    opened = None if chosen or both is None else _opened_at(page, both)
-    selected = opened or resolve(state.selection(), page.trace)
+    view, needle = state.selection(), None if chosen or both is None else both.result.needle
+    if needle is not None and np.isfinite(needle.a).any():  # opened at A's head that gives the needle most
+        layer, head = map(int, np.unravel_index(int(np.nanargmax(needle.a)), needle.a.shape))
+        view = replace(view, layer=layer, head=head)
+    selected = resolve(view, page.trace)
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     with address:
         name = head_name(selected.layer, selected.head, page.numbering)
@@ -82,22 +75,12 @@ def _compared(page: Page) -> Compared | None:
         if side is None:
             return None
         if MODE.value != EDITS and plan.current_plan(page.model.config):
-            caption(
-                f"A plan is active. Here A is the original model; choose “{EDITS}” to see the edited one."
-            )
+            words = f"choose “{EDITS}” to see the edited one"
+            caption(f"A plan is active. Here A is the original model; {words}.")
         return compared(page, side, _draw_options(page, side))
     except MtaVizError as error:
         st.error(plain(str(error)))
         return None
-
-
-def _opened_at(page: Page, both: Compared) -> Selected | None:
-    """Where the page opens: at A's head that gives the needle most; None without a needle."""
-    needle = both.result.needle
-    if needle is None or not np.isfinite(needle.a).any():
-        return None
-    layer, head = np.unravel_index(int(np.nanargmax(needle.a)), needle.a.shape)
-    return resolve(replace(state.selection(), layer=int(layer), head=int(head)), page.trace)
 
 
 def _draw_options(page: Page, side: Side) -> dict[str, Any]:
@@ -110,10 +93,7 @@ def _draw_options(page: Page, side: Side) -> dict[str, Any]:
                 "Automatic: by index where one model comes from the other, else by likeness of maps. "
                 "Needle share: A's best finder beside B's best."
             )
-            rule = st.segmented_control(
-                "Pair heads by", RULES, required=True, help=words, **PAIR_BY.widget(RULES)
-            )
-            by_needle = rule == BY_NEEDLE
+            by_needle = bar("Pair heads by", RULES, PAIR_BY, help=words) == BY_NEEDLE
     answer = plan.ANSWER.value or None
     return {"answer": answer, "span": span, "pair_by": "needle" if by_needle else None}
 
@@ -124,16 +104,14 @@ def _pick_span(page: Page) -> Span | None:
     if len(spans) < 2:
         return next(iter(spans.values()), None)
     asked = next((name for name in spans if name.endswith("(asked)")), next(iter(spans)))
-    return spans[st.selectbox("Share of", list(spans), width=220, **SPAN.widget(list(spans), default=asked))]
+    return spans[menu("Share of", [*spans], SPAN, default=asked, width=220)]
 
 
 def _draw_rows(page: Page, selected: Selected, both: Compared) -> None:
     _draw_answers(both)
     st.subheader("One head in A and in B", divider="gray")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        pick_layer(page.model.config, selected.layer, page.numbering)
-        pick_head(page.model.config, selected.head, page.numbering)
-        pick_stage(page.model.config, selected.layer, selected.stage)
+        pick_place(page, selected)
     _draw_maps(page, selected, both)
     st.subheader("What every head gives the needle", divider="gray")
     _draw_needle(selected, both)
@@ -147,13 +125,21 @@ def _draw_answers(both: Compared) -> None:
     st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
     left, right = st.columns([2, 3], gap="medium")
     with left:
-        st.dataframe([_answer_row(answer) for answer in answers], hide_index=True)
+        rows = [
+            {
+                "answer": answer.text,
+                **{"p in A": _p(answer.a), "p in B": _p(answer.b)},
+                "A − B, log p": f"{score_text(answer.difference)} nats",
+            }
+            for answer in answers
+        ]
+        st.dataframe(rows, hide_index=True)
         for answer in answers:
-            caption(_answer_words(answer))
+            caption(f"Answer “{answer.text}”{WHY[answer.source].format(of=answer.of)}")
     with right:
-        rows = [(token.piece, token.a, token.b, token.difference) for token in both.result.top]
-        draw_probabilities(rows, ("A", "B", "A − B"))
-        save_line(draw(both.source, ComparedAnswers(**both.question)))
+        top = [(token.piece, token.a, token.b, token.difference) for token in both.result.top]
+        draw_probabilities(top, ("A", "B", "A − B"))
+        save_line(draw(both.source, figures.ComparedAnswers(**both.question)))
 
 
 def verdict(answer: AnswerPair, name_a: str, name_b: str) -> str:
@@ -164,35 +150,14 @@ def verdict(answer: AnswerPair, name_a: str, name_b: str) -> str:
         return f"{words}."
     if abs(answer.difference) < AS_SURE:
         return f"{words}: they are about equally sure of it."
-    surer = "A" if answer.difference > 0 else "B"
-    return f"{words}: {surer} finds it {_factor(abs(answer.difference))} times as probable."
+    times = math.exp(min(abs(answer.difference), 20))
+    factor = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+    factor = "over a million" if times > 1e6 else factor
+    return f"{words}: {'A' if answer.difference > 0 else 'B'} finds it {factor} times as probable."
 
 
 def _p(log_probability: float) -> str:
     return "NaN" if math.isnan(log_probability) else probability_text(math.exp(log_probability))
-
-
-def _factor(nats: float) -> str:
-    """`4.7`, `276`, `over a million`."""
-    if nats > math.log(1e6):
-        return "over a million"
-    times = math.exp(nats)
-    return f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
-
-
-def _answer_row(answer: AnswerPair) -> dict[str, str]:
-    difference = f"{score_text(answer.difference)} nats"
-    return {"answer": answer.text, "p in A": _p(answer.a), "p in B": _p(answer.b), "A − B, log p": difference}
-
-
-def _answer_words(answer: AnswerPair) -> str:
-    """Which answer it is, and why this one."""
-    why = {
-        "given": ", as typed.",
-        "needle": f": the number {answer.of}'s prompt asks for.",
-        "likeliest": f": {answer.of}'s most probable next token.",
-    }
-    return f"Answer “{answer.text}”{why[answer.source]}"
 
 
 def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
@@ -242,10 +207,10 @@ def _draw_needle(selected: Selected, both: Compared) -> None:
         st.info("B's prompt has no such part, so there is no share to compare." if has_span else ABSENT)
         return
     place = selected.layer, selected.head
-    specs = {
-        name: ComparedShareMap(side=side, selected=place, **both.question) for side, name in SIDES.items()
+    maps = {
+        name: draw(both.source, figures.ComparedShareMap(side=side, selected=place, **both.question))
+        for side, name in SIDES.items()
     }
-    maps = {name: draw(both.source, spec) for name, spec in specs.items()}
     caption(f"{maps['A'].caption} Click a head to choose it.")
     with st.container(horizontal=True, gap="xsmall"):
         for name, figure in maps.items():
@@ -253,15 +218,14 @@ def _draw_needle(selected: Selected, both: Compared) -> None:
                 then = on_head if name != "B" else lambda widget: _choose_partner(both, widget)
                 key = plan.key_of(both.key, figure.spec, both.source.numbering)
                 chart(figure.figure, f"compare.share.{name}.{key}", then, alt=f"Share of every head, {name}")
-    show(both.source, ComparedShares(**both.question), widget=f"compare.lines.{both.key}")
+    show(both.source, figures.ComparedShares(**both.question), widget=f"compare.lines.{both.key}")
 
 
 def _choose_partner(both: Compared, widget: str) -> None:
     """A click on B's head chooses the head of A it stands beside."""
     clicked = pair_of(widget)
-    if clicked is None:
-        return
-    beside = np.argwhere((both.result.pairs.partner == clicked).all(-1)).tolist()
+    pairs = both.result.pairs.partner
+    beside = [] if clicked is None else np.argwhere((pairs == clicked).all(-1)).tolist()
     if beside:
         state.select(layer=beside[0][0], head=beside[0][1])
 
@@ -277,7 +241,7 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
     with st.container(horizontal=True, gap="xsmall"):
         for where in dict.fromkeys(row.where for row in rows if row.distance > 0):
             with st.container(width=MAP_PX):
-                spec = ComparedKernels(where=where, selected=place, **both.question)
+                spec = figures.ComparedKernels(where=where, selected=place, **both.question)
                 widget = f"compare.kernels.{where}.{plan.key_of(both.key, place, page.numbering)}"
                 show(both.source, spec, on_head, widget=widget)
     own = {row.where: row for row in rows if (row.layer, row.head) == place}
@@ -285,7 +249,7 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
         if kind in own and own[kind].distance == 0:
             caption(f"This head's kernel {WHERE[kind]} is the same in A and B: {own[kind].shape_a}.")
         elif kind in own:
-            kernel = ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
+            kernel = figures.ComparedKernel(where=kind, layer=place[0], head=place[1], **both.question)
             widget = f"compare.trio.{kind}.{plan.key_of(both.key, place, page.numbering)}"
             show(both.source, kernel, widget=widget)
     _draw_table(page, both)
@@ -304,14 +268,11 @@ def _draw_table(page: Page, both: Compared) -> None:
     ranked = sorted(both.result.kernels, key=lambda row: -row.distance)
     with st.expander(f"All {len(ranked)} pairs of kernels as a table"):
         name = f"compare.table.{plan.key_of(both.key, page.numbering)}"
-        st.dataframe(
-            [_line(page, row) for row in ranked],
-            hide_index=True,
-            height=300,
-            key=name,
-            on_select=lambda: _take(picked(name), ranked),
-            selection_mode="single-row",
-        )
+
+        def choose(row: KernelPair) -> None:
+            state.select(layer=row.layer, head=row.head, place=row.where)
+
+        row_table(name, [_line(page, row) for row in ranked], ranked, choose, height=300)
         if NO_KERNEL in {shape for row in ranked for shape in (row.shape_a, row.shape_b)}:
             caption("Where one side has no kernel, its convolution leaves scores or weights as they are.")
 
@@ -325,8 +286,3 @@ def _line(page: Page, row: KernelPair) -> dict[str, object]:
         "shape in A": row.shape_a,
         "shape in B": row.shape_b,
     }
-
-
-def _take(at: int | None, ranked: list[KernelPair]) -> None:
-    if at is not None and at < len(ranked):
-        state.select(layer=ranked[at].layer, head=ranked[at].head, place=ranked[at].where)

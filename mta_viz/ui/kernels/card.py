@@ -3,34 +3,28 @@
 Owns the order of the card, its widgets, and its words: the title, and the verbs looks and acts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, probe_of
 from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source
-from mta_viz.figures.kernels.card import (
-    CardKernel,
-    KernelFrequencies,
-    KernelProbe,
-    KernelScores,
-    KernelTaps,
-    MixingRow,
-    NearestKernels,
-    card_kernel,
-    mixing_group,
-)
+from mta_viz.figures.kernels import card as figures
+from mta_viz.figures.kernels.card import CardKernel, KernelProbe
 from mta_viz.figures.kernels.gallery import kernel_rows, measured_effects, model_layers
 from mta_viz.figures.kernels.layer import LayerMixing
-from mta_viz.ui.kernels.matters import draw_matters, matters_sentence
-from mta_viz.ui.kernels.model import open_definitions, open_in_attention, select_kernel, weights_source
+from mta_viz.ui.kernels import parts
+from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.plan import draw_test_button
 from mta_viz.ui.shell.show import draw, show
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, plain
@@ -57,24 +51,27 @@ DOUBT = "Looks like {shape}, but the probe shows no such effect: treat the name 
 
 def draw_card(page: Page, kernel: KernelId) -> None:
     """The card of one kernel of the page's model; says so when the model has no such kernel."""
-    source = weights_source(page)
+    source = parts.weights_source(page)
     row = next((row for row in kernel_rows(source) if kernel_of(row) == kernel), None)
     if row is None:
         name = kernel_name(kernel, page.numbering)
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
         return
     if kernel.where in KEY_QUERY:
-        _draw_kernel(source, card_kernel(source, kernel), "pre" if kernel.where == "pre" else "post")
+        _draw_kernel(source, figures.card_kernel(source, kernel), "pre" if kernel.where == "pre" else "post")
     else:
         _draw_mixing(source, kernel, row, "head_pre" if kernel.where == "head_pre" else "head_post")
-    draw_matters(page, kernel)
-    open_in_attention(kernel)
-    open_definitions("card.definitions")
+    parts.draw_matters(page, kernel)
+    draw_test_button(kernel, "card.test")
+    if st.button("Open in Attention", icon=":material/grid_on:", key="card.attention"):
+        state.select(layer=kernel.layer, head=kernel.head, stage=MADE_BY[kernel.where].value.key)
+        st.switch_page("pages/attention.py")
+    parts.open_definitions("card.definitions")
 
 
 def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) -> None:
     """The row as bars, its scores, and the whole matrix of the layer."""
-    group = mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
+    group = figures.mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
     trouble = broken(row, group).replace("this head's map", "what this head receives")
     st.markdown(f"#### {plain(title(kernel, row, None, source.numbering))}")
     if trouble:
@@ -83,11 +80,11 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
         pair = "" if len(group) > 2 else "Two heads a group: an angle of two numbers carries no significance."
         st.markdown(plain(f"Looks like: {row['verdict']}. {pair}"))
         st.markdown(plain(ACTS))
-    st.markdown(plain(matters_sentence(measured_effects(source), kernel)))
+    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     name = f"{kernel.where}.{kernel.layer}.{kernel.head}"
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):
-            show(source, MixingRow(kernel.layer, kernel.head, where), widget=f"card.row.{name}")
+            show(source, figures.MixingRow(kernel.layer, kernel.head, where), widget=f"card.row.{name}")
         with st.container(width=WIDTH):
             show(source, LayerMixing(kernel.layer, where), widget=f"card.matrix.{name}")
     if not trouble:
@@ -106,31 +103,28 @@ def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
     if trouble:
         st.warning(plain(trouble))
     else:
-        _draw_verdict(source, card, result)
-    st.markdown(plain(matters_sentence(measured_effects(source), kernel)))
+        st.markdown(plain(looks(card.row, acts, card.offsets)))
+        rank = 0.0 if result is None else _rank(source, card, result.probe)
+        st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
+    st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):
-            hide = st.toggle(
-                "Hide own tap",
-                help="The own tap is the weight of the cell itself; without it the small structure shows.",
-                **HIDE_OWN.widget(),
-            )
-            show(source, KernelTaps(*place, hide), widget=f"card.{name}")
+            words = "The own tap is the weight of the cell itself; without it the small structure shows."
+            hide = st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
+            show(source, figures.KernelTaps(*place, hide), widget=f"card.{name}")
         if trouble:
             return
-        with st.container(width=WIDTH):
-            _show_if_any(source, KernelScores(*place), f"card.scores.{name}")
+        with st.container(width=WIDTH), _missing_as_caption():
+            show(source, figures.KernelScores(*place), widget=f"card.scores.{name}")
     _draw_probe(source, card, place, result)
-    _draw_near(source, place, name)
+    with _missing_as_caption():
+        near = show(source, figures.NearestKernels(*place), widget=f"card.nearest.{name}").result.near
+        with st.container(horizontal=True):
+            for at, (other, cosine) in enumerate(near):
+                label = plain(f"{other.name(source.numbering)} · cosine {cosine:+.2f}")
+                st.button(label, key=f"card.open.{at}", on_click=parts.select_kernel, args=(other,))
     if st.toggle("Frequency response", **FREQUENCIES.widget()):
-        show(source, KernelFrequencies(*place), widget=f"card.frequency.{name}")
-
-
-def _draw_verdict(source: Source, card: CardKernel, result: ProbeResult | None) -> None:
-    acts = None if result is None else result.acts
-    st.markdown(plain(looks(card.row, acts, card.offsets)))
-    rank = 0.0 if result is None else _rank(source, card, result.probe)
-    st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
+        show(source, figures.KernelFrequencies(*place), widget=f"card.frequency.{name}")
 
 
 def _rank(source: Source, card: CardKernel, probe: str) -> float:
@@ -139,14 +133,13 @@ def _rank(source: Source, card: CardKernel, probe: str) -> float:
     )
 
 
-def _show_if_any(source: Source, spec: KernelScores | NearestKernels, widget: str) -> bool:
-    """Show a figure that some kernels have not; whether it is there."""
+@contextmanager
+def _missing_as_caption() -> Iterator[None]:
+    """For figures that some kernels have not."""
     try:
-        show(source, spec, widget=widget)
+        yield
     except MtaVizError as error:
         caption(str(error))
-        return False
-    return True
 
 
 def _draw_probe(
@@ -154,30 +147,15 @@ def _draw_probe(
 ) -> None:
     own = PROBES[0] if result is None else result.probe
     name = ".".join(map(str, place))
-    chosen = st.selectbox(
-        "Probe",
-        PROBES,
-        index=PROBES.index(own),
-        key=f"card.probe.{name}",
-        width=WIDTH,
-        help="A synthetic score map run through this kernel's convolution.",
-    )
+    words = "A synthetic score map run through this kernel's convolution."
+    look: Any = {"index": PROBES.index(own), "key": f"card.probe.{name}", "width": WIDTH, "help": words}
+    chosen = st.selectbox("Probe", PROBES, **look)
     spec = KernelProbe(*place, chosen)
     if result is None or chosen != own:
         answer = draw(source, spec).result
         rank = ranked(answer, _rank(source, card, chosen), int(card.stack.usable().sum()))
         st.markdown(plain(f"{answer.sentence} {threshold(answer)} {rank}"))
     show(source, spec, widget=f"card.probe picture.{name}")
-
-
-def _draw_near(source: Source, place: tuple[int, int, Place], name: str) -> None:
-    spec = NearestKernels(*place)
-    if not _show_if_any(source, spec, f"card.nearest.{name}"):
-        return
-    with st.container(horizontal=True):
-        for at, (kernel, cosine) in enumerate(draw(source, spec).result.near):
-            label = f"{kernel.name(source.numbering)} · cosine {cosine:+.2f}"
-            st.button(plain(label), key=f"card.open.{at}", on_click=select_kernel, args=(kernel,))
 
 
 def kernel_name(kernel: KernelId, numbering: int) -> str:
@@ -188,13 +166,11 @@ def kernel_name(kernel: KernelId, numbering: int) -> str:
 
 def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:
     """`L2 H1 · before the softmax · 6x11 · diagonal (sequence match)`; an edge without a probe has a "?"."""
-    parts = [kernel_name(kernel, numbering)]
-    if row["c_q"]:
-        parts.append(f"{row['c_q']}x{row['c_k']}")
+    size = [f"{row['c_q']}x{row['c_k']}"] if row["c_q"] else []
     shape = row["shape"] + "?" * (row["evidence"] == "edge" and not acts)
     meaning = MEANING.get(row["shape"].removeprefix("negative "))
-    parts.append(f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning})' if meaning else ''}")
-    return " · ".join(parts)
+    name = f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning})' if meaning else ''}"
+    return " · ".join([kernel_name(kernel, numbering), *size, name])
 
 
 def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
@@ -207,15 +183,11 @@ def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
     if known and row["shape"] not in (NOT_FINITE, ALL_ZERO):
         name = max(known, key=lambda template: abs(known[template]))
         words += f"; next template: {name} {known[name]:+.2f}"
-    return f"Looks like: {words}.{_no_room(offsets)}"
-
-
-def _no_room(offsets: Offsets) -> str:
     missing = [name for name in ("diagonal", "priming") if name in cannot_show(offsets)]
     if not missing:
-        return ""
-    rows = size_words(len(offsets.query), len(offsets.key))
-    return f" A {rows} kernel cannot show a {' or '.join(missing)}: too few taps lie on its line."
+        return f"Looks like: {words}."
+    size, them = size_words(len(offsets.query), len(offsets.key)), " or ".join(missing)
+    return f"Looks like: {words}. A {size} kernel cannot show a {them}: too few taps lie on its line."
 
 
 def broken(row: Row, kernel_taps: np.ndarray) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, KernelId, MixPlace, Offsets, Place
@@ -17,22 +18,17 @@ from mta_viz.analysis.kernels.table import Row, ShapeCounts, kernel_frame, kerne
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import SHOWN
 from mta_viz.figures.kernels.gallery import KernelGallery, KernelTable, kernel_rows
+from mta_viz.ui.fields import menu, row_table
+from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import draw_card
-from mta_viz.ui.kernels.model import (
-    draw_scale,
-    has_kernels,
-    no_kernels_text,
-    open_definitions,
-    select_kernel,
-    weights_source,
-)
+from mta_viz.ui.kernels.parts import select_kernel
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import arrow, on_kernel
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, layer_list, picked, plain
+from mta_viz.ui.shell.widgets import caption, layer_list, plain
 
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 PLACES = Setting[Any]("kernel_places", list(SHOWN))
@@ -63,23 +59,20 @@ def verdict_line(counts: ShapeCounts) -> str:
     faint = sum(number for name, number in shapes.items() if name.startswith("faint "))
     clear = {name: number for name, number in shapes.items() if not name.startswith("faint ")}
     named = sum(number for name, number in clear.items() if name not in UNNAMED)
-    parts = [
+    kinds = [
         f"{clear.get(IDENTITY, 0) + faint} near identity"
         + (f" ({faint} with a faint name)" if faint else ""),
         f"{named} with a named shape",
         f"{clear.get(NONE, 0)} changed without a name",
         *(f"{clear[name]} {name}" for name in (ALL_ZERO, NOT_FINITE) if name in clear),
     ]
-    return f"{counts.kernels} kernels: {', '.join(parts)}. {_chance(counts)}"
-
-
-def _chance(counts: ShapeCounts) -> str:
     templates = (
         f"Names from templates (diagonal, priming, blur ...): {counts.templates}, expected by chance: "
         f"at most {counts.expected_templates:.2g}"
     )
     edge = f"edge-like, largest tap on the previous key with the opposite sign: {counts.edge_like}"
-    return f"{templates}; {edge}, expected by chance: {counts.expected_edge_like:.2g}."
+    chance = f"{templates}; {edge}, expected by chance: {counts.expected_edge_like:.2g}."
+    return f"{counts.kernels} kernels: {', '.join(kinds)}. {chance}"
 
 
 def limits_line(rows: Sequence[Row]) -> str:
@@ -98,17 +91,18 @@ def limits_line(rows: Sequence[Row]) -> str:
 
 def draw_gallery(page: Page) -> None:
     """Filter line, verdict, mosaics with the selected kernel's card, and the table."""
-    if not has_kernels(page.model.config):
-        st.info(plain(no_kernels_text(page.model.config)))
+    if not parts.has_kernels(page.model.config):
         return
-    source, table = weights_source(page), _draw_choice()
+    source, table = parts.weights_source(page), _draw_choice()
     rows = draw(source, table).result
     selected = _selected(rows, kernel_rows(source))
     name = selected.name(page.numbering) if selected else "all kernels"
     draw_address(f"{state.selection().checkpoint} · {name}")
     _draw_verdict(page, source)
     if not rows:
-        st.info(plain(f"No kernel satisfies {table.query or 'no place'}; {_way_out(table)}."))
+        way_out = "clear the box" + ("" if len(table.places) == 4 else ", or show more places")
+        way_out = way_out if table.places else "choose pre, post or head mixing"
+        st.info(plain(f"No kernel satisfies {table.query or 'no place'}; {way_out}."))
         return
     reordered = bool(table.query) or table.sort != NO_SORT
     with st.container(horizontal=True, gap="medium", key="gallery"):
@@ -127,23 +121,17 @@ def draw_gallery(page: Page) -> None:
 def _draw_choice() -> KernelTable:
     """What the visitor wants to see."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        query = st.text_input(
-            "Query", placeholder="diagonal > 0.5, layer >= 3, pre", width=340, **QUERY.widget()
-        )
-        _draw_help()
-        sort = st.selectbox("Sort", SORTS, width=190, **SORT.widget(SORTS))
+        words = "diagonal > 0.5, layer >= 3, pre"
+        query = st.text_input("Query", placeholder=words, width=340, **QUERY.widget())
+        with st.popover("Query help", icon=":material/help:"):
+            st.text(SYNTAX)
+            for example in EXAMPLES:
+                look: Any = {"key": f"query.{example}", "width": "stretch"}
+                st.button(f"`{example}`", on_click=QUERY.put, args=(example,), **look)
+        sort = menu("Sort", SORTS, SORT, width=190)
         shown = st.pills("Show", list(SHOWN), selection_mode="multi", **PLACES.widget(list(SHOWN)))
     places = tuple(place for name in SHOWN if name in shown for place in SHOWN[name])
     return KernelTable(query.strip(), sort, places)
-
-
-def _draw_help() -> None:
-    """The query's syntax, with examples that are put in the box by a click."""
-    with st.popover("Query help", icon=":material/help:"):
-        st.text(SYNTAX)
-        for example in EXAMPLES:
-            key = f"query.{example}"
-            st.button(f"`{example}`", key=key, on_click=QUERY.put, args=(example,), width="stretch")
 
 
 def _selected(shown: Sequence[Row], rows: Sequence[Row]) -> KernelId | None:
@@ -161,19 +149,13 @@ def _selected(shown: Sequence[Row], rows: Sequence[Row]) -> KernelId | None:
     return None
 
 
-def _way_out(table: KernelTable) -> str:
-    if not table.places:
-        return "choose pre, post or head mixing"
-    return "clear the box" + ("" if len(table.places) == 4 else ", or show more places")
-
-
 def _draw_verdict(page: Page, source: Source) -> None:
     rows, config = kernel_rows(source), page.model.config
     counts = source.remember(lambda: shape_counts(rows), "shape counts")
     if counts.kernels:
         with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
             st.text(verdict_line(counts), width="stretch")
-            open_definitions("to_definitions")
+            parts.open_definitions("to_definitions")
     without = [at for at in range(config.n_layers) if not (config.kernels(at).pre or config.kernels(at).post)]
     if without:
         caption(f"No key-query kernel in L{layer_list(without, page.numbering)}.")
@@ -186,12 +168,9 @@ def _draw_mosaics(
 ) -> None:
     """Key-query kernels and head mixing, each kind as one figure."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        hide = st.toggle(
-            "Hide own tap",
-            help="The own tap or own weight is near 1 almost everywhere: without it small structure shows.",
-            **HIDE_OWN.widget(),
-        )
-        scale = draw_scale(labelled=False)
+        words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
+        hide = st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
+        scale = parts.pick_scale(labelled=False)
         numbers = st.toggle("Numbers", **NUMBERS.widget())
     kinds: tuple[tuple[Place | MixPlace, ...], ...] = (KEY_QUERY, MIXING)
     for kind in kinds:
@@ -220,19 +199,11 @@ def _draw_walk(rows: Sequence[Row], selected: KernelId | None, stride: int) -> N
 def _draw_table(page: Page, source: Source, table: KernelTable) -> None:
     figure = draw(source, table)
     rows: Sequence[Row] = figure.result
-    frame = source.remember(
-        lambda: kernel_frame(rows).dropna(axis="columns", how="all"), "kernel frame", table
-    )
-    key = f"kernels.{page.key}.{table}"
-    st.dataframe(
-        frame, hide_index=True, height=360, key=key, selection_mode="single-row",
-        on_select=lambda: _open_row(picked(key), rows),
-    )  # fmt: skip
-    save_line(
-        figure, f"{len(rows)} kernels, one a row; layers, heads from 0 as in files. Click one to open it."
-    )
 
+    def frame() -> pd.DataFrame:
+        return kernel_frame(rows).dropna(axis="columns", how="all")
 
-def _open_row(index: int | None, rows: Sequence[Row]) -> None:
-    if index is not None and 0 <= index < len(rows):
-        select_kernel(kernel_of(rows[index]))
+    shown, key = source.remember(frame, "kernel frame", table), f"kernels.{page.key}.{table}"
+    row_table(key, shown, rows, lambda row: select_kernel(kernel_of(row)), height=360)
+    words = f"{len(rows)} kernels, one a row; layers, heads from 0 as in files. Click one to open it."
+    save_line(figure, words)

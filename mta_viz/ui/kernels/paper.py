@@ -8,40 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.kernel_map import asked_span, needle_sample, question_span, strongest_head
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.kernels.kernels import (
-    SHORT,
-    KernelId,
-    MixPlace,
-    Place,
-    kernel_places,
-    layers_having,
-    mixing_places,
-)
+from mta_viz.analysis.kernels import kernels
+from mta_viz.analysis.kernels.kernels import SHORT, KernelId, MixPlace, Place
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.saved import Form, file_name, saved, together
-from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
-from mta_viz.figures.kernels.paper import (
-    HeadDiagonal,
-    HeadKernels,
-    HeadRatio,
-    KernelMap,
-    Kernels,
-    every_kernel,
-)
+from mta_viz.figures.base import NamedFigure, Source, drawn
+from mta_viz.figures.kernels import paper as figures
 from mta_viz.plots.kernels.paper import PX_PER_MM, WIDTH_MM, Width
-from mta_viz.ui.attention.spans import spans_of
-from mta_viz.ui.kernels.model import missing_text, select_kernel, weights_source
+from mta_viz.ui.attention.head import spans_of
+from mta_viz.ui.fields import bar, menu
+from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.cache import remember
-from mta_viz.ui.shell.export import digest_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
-from mta_viz.ui.shell.show import draw, save_button, source_of
+from mta_viz.ui.shell.show import digest_of, draw, save_button, source_of
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, head_name, layer_label, plain
@@ -57,10 +42,8 @@ FIGURES: dict[str, str] = {
 FORMS: dict[Form, str] = {"pdf": "one PDF, a page a layer", "zip": "ZIP: PDF, numbers and caption of each"}
 FIGURE = Setting("figure", "kernels")
 WIDTH = Setting[Width]("figure_width", "page")
-WHERE_DRAWN, MIXING_DRAWN = (
-    Setting[Place]("figure_where", "pre"),
-    Setting[MixPlace]("figure_mixing", "head_pre"),
-)
+WHERE_DRAWN = Setting[Place]("figure_where", "pre")
+MIXING_DRAWN = Setting[MixPlace]("figure_mixing", "head_pre")
 LAYERS = Setting[Any]("figure_layers", [])
 ROWS, KEYS = Setting("figure_rows", ""), Setting("figure_keys", "")
 FORM = Setting[Form]("all kernels", "pdf")
@@ -79,31 +62,22 @@ class MapHead:
 
 def draw_figures(page: Page) -> None:
     """The bar of figures, this figure's pickers, the figure, its caption and its files."""
+    widths = {name: f"{name}, {mm} mm" for name, mm in WIDTH_MM.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.segmented_control(
-            "Figure",
-            list(FIGURES),
-            required=True,
-            format_func=FIGURES.__getitem__,
-            **FIGURE.widget(list(FIGURES)),
-        )
-        width: Width = st.segmented_control(
-            "Width",
-            list(WIDTH_MM),
-            required=True,
-            format_func=lambda name: f"{name}, {WIDTH_MM[name]} mm",
-            help="One column of a paper in two, or the whole page.",
-            **WIDTH.widget(list(WIDTH_MM)),
-        )
+        name = bar("Figure", FIGURES, FIGURE)
+        width: Width = bar("Width", widths, WIDTH, help="One column of a paper in two, or the whole page.")
     draw_address(f"{state.selection().checkpoint} · paper figure: {FIGURES[name].lower()}")
     try:
         spec = PICKERS[name](page, width)
         if spec is not None:
-            _draw(source_of(page) if isinstance(spec, KernelMap) else weights_source(page), spec)
+            _draw(source_of(page) if isinstance(spec, figures.KernelMap) else weights_source(page), spec)
     except MtaVizError as error:
         st.info(plain(f"{FIGURES[name]}: {str(error).rstrip('.')}."))
         return
-    _draw_all_kernels(page, width)
+    with st.expander("All kernels in one file", icon=":material/folder_zip:"):
+        form: Form = st.radio("As", list(FORMS), format_func=FORMS.__getitem__, **FORM.widget(list(FORMS)))
+        if st.button("Make the file", key="all_kernels.make"):
+            _make(page, width, form)
 
 
 def _draw(source: Source, spec: Spec) -> None:
@@ -112,61 +86,47 @@ def _draw(source: Source, spec: Spec) -> None:
         # Another figure is another widget: plotly would keep the axes of the one before.
         chart(figure.figure, f"paper.{hash((spec.name, spec, source.name))}", alt=FIGURES[spec.name])
     with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-        caption(_size(figure))
+        layout: Any = figure.figure and figure.figure.layout
+        wide, high = (round(px / PX_PER_MM) for px in (layout.width, layout.height))
+        caption(f"{wide} x {high} mm, shown at its true size. Its caption, with a button to copy it:")
         save_button(figure)
     st.code(figure.caption, language=None, wrap_lines=True)
 
 
-def _size(figure: Drawn) -> str:
-    layout: Any = figure.figure and figure.figure.layout
-    wide, high = (round(px / PX_PER_MM) for px in (layout.width, layout.height))
-    return f"{wide} x {high} mm, shown at its true size. Its caption, with a button to copy it:"
-
-
-def _pick_place(setting: Setting[Any], places: Sequence[str]) -> Any:
+def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPlace]) -> Any:
     """Before or after the softmax, as far as the model has it."""
-    return st.segmented_control(
-        "Softmax",
-        places,
-        required=True,
-        format_func=SHORT.__getitem__,
-        **setting.widget(places, default=places[0]),
-    )
+    return bar("Softmax", {place: SHORT[place] for place in places}, setting, default=places[0])
 
 
 def _kernels(page: Page, width: Width) -> Spec | None:
     config = page.model.config
-    places, layer = kernel_places(config), state.selection().layer
+    places, layer = kernels.kernel_places(config), state.selection().layer
     if layer is None or layer >= config.n_layers:
-        layer = layers_having(config, places[0])[0]
+        layer = kernels.layers_having(config, places[0])[0]
         state.select(layer=layer)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_layer(config, layer, page.numbering)
         where: Place = _pick_place(WHERE_DRAWN, places)
-    if layer not in layers_having(config, where):
+    if layer not in kernels.layers_having(config, where):
         st.info(plain(missing_text(page, layer, where)))
         return None
-    return Kernels(layer, where, width)
+    return figures.Kernels(layer, where, width)
 
 
 def _mixing(page: Page, width: Width) -> Spec:
-    places = mixing_places(page.model.config)
+    places = kernels.mixing_places(page.model.config)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         where: MixPlace = _pick_place(MIXING_DRAWN, places)
-        layers = st.multiselect(
-            "Layers",
-            range(page.model.config.n_layers),
-            placeholder="all layers",
-            format_func=lambda at: layer_label(at, page.numbering),
-            width=420,
-            **LAYERS.widget(range(page.model.config.n_layers)),
-        )
-    return HeadKernels(where, tuple(sorted(layers)), width)
+        every = range(page.model.config.n_layers)
+        look: Any = {"placeholder": "all layers", "width": 420, **LAYERS.widget(every)}
+        names = [layer_label(at, page.numbering) for at in every]
+        layers = st.multiselect("Layers", every, format_func=names.__getitem__, **look)
+    return figures.HeadKernels(where, tuple(sorted(layers)), width)
 
 
 def _kernel_map(page: Page, width: Width) -> Spec | None:
     """The chosen kernel with its map on the prompt that was run; None: it was said what is missing."""
-    places = kernel_places(page.model.config)
+    places = kernels.kernel_places(page.model.config)
     spans = () if page.trace is None else spans_of(page)
     if not spans:
         st.info(plain(page.empty if page.trace is None else NAME_A_SPAN))
@@ -176,10 +136,10 @@ def _kernel_map(page: Page, width: Width) -> Spec | None:
         where: Place = _pick_place(WHERE_DRAWN, places)
         rows, keys = _pick_spans(page, spans, where)
     layer, head = _pick_head(page, where, rows, keys)
-    if layer not in layers_having(page.model.config, where):
+    if layer not in kernels.layers_having(page.model.config, where):
         st.info(plain(missing_text(page, layer, where)))
         return None
-    return KernelMap(layer, head, where, (rows.start, rows.stop), (keys.start, keys.stop), width)
+    return figures.KernelMap(layer, head, where, (rows.start, rows.stop), (keys.start, keys.stop), width)
 
 
 def span_words(span: Span) -> str:
@@ -195,12 +155,8 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
     rows = {span_words(span): span for span in (question, *spans)}
     keys = {span_words(span): span for span in spans}
     asked = span_words(asked_span(spans) or spans[0])
-    chosen_rows = st.selectbox(
-        "Rows (queries)", list(rows), width=280, **ROWS.widget(list(rows), default=span_words(question))
-    )
-    chosen_keys = st.selectbox(
-        "Columns (keys)", list(keys), width=280, **KEYS.widget(list(keys), default=asked)
-    )
+    chosen_rows = menu("Rows (queries)", [*rows], ROWS, default=span_words(question), width=280)
+    chosen_keys = menu("Columns (keys)", [*keys], KEYS, default=asked, width=280)
     return rows[chosen_rows], keys[chosen_keys]
 
 
@@ -210,7 +166,9 @@ def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, i
     strongest = source_of(page).remember(
         lambda: strongest_head(page.trace, rows, keys, where), "strongest head", rows, keys, where
     )
-    chosen = shown.of == (page.key, where) or (shown.of is None and _opened_with_head())
+    opened = state.session().link.opened_with  # the address that may name the head of this figure
+    linked = opened.get("figure") == "kernel-map" and {"l", "h"} <= set(opened)
+    chosen = shown.of == (page.key, where) or (shown.of is None and linked)
     layer, head = (view.layer, view.head or 0) if chosen and view.layer is not None else strongest
     layer, head = min(layer, config.n_layers - 1), min(head, config.n_heads - 1)
     shown.of = (page.key, where)
@@ -222,16 +180,9 @@ def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, i
         if (layer, head) != strongest:
             target = KernelId(strongest[0], strongest[1], where)
             st.button(f"Go to {name}", key="figure.strongest", on_click=select_kernel, args=(target,))
-    caption(
-        f"Of all heads with such a kernel {name} attends most to “{keys.name}” from the last of the rows."
-    )
+    words = f"Of all heads with such a kernel {name} attends most to “{keys.name}”"
+    caption(f"{words} from the last of the rows.")
     return layer, head
-
-
-def _opened_with_head() -> bool:
-    """Whether the address this session was opened with names the head of this figure."""
-    opened = state.session().link.opened_with
-    return opened.get("figure") == "kernel-map" and {"l", "h"} <= set(opened)
 
 
 def _offer_needles(page: Page) -> None:
@@ -243,47 +194,40 @@ def _offer_needles(page: Page) -> None:
     except MtaVizError as error:
         caption(f"The needle task does not fit this model: {str(error).rstrip('.')}.")
         return
-    st.button(
-        f"Run a needle prompt, {len(sample.tokens)} tokens",
-        key="figure.needles",
-        on_click=use_prompt,
-        args=(sample.tokens.text,),
-        help="Four needles and a question about one of them; it takes the place of the prompt at the left.",
-    )
+    words = "Four needles and a question about one of them; it takes the place of the prompt at the left."
+    label, args = f"Run a needle prompt, {len(sample.tokens)} tokens", (sample.tokens.text,)
+    st.button(label, key="figure.needles", on_click=use_prompt, args=args, help=words)
 
 
 PICKERS: dict[str, Callable[[Page, Width], Spec | None]] = {
     "kernels": _kernels,
     "kernel-map": _kernel_map,
     "head-kernels": _mixing,
-    "head-diagonal": lambda page, width: HeadDiagonal(width),
-    "head-ratio": lambda page, width: HeadRatio(width),
+    "head-diagonal": lambda page, width: figures.HeadDiagonal(width),
+    "head-ratio": lambda page, width: figures.HeadRatio(width),
 }
 
 
-def _draw_all_kernels(page: Page, width: Width) -> None:
-    """Which form, a button that makes the file, and the file."""
-    with st.expander("All kernels in one file", icon=":material/folder_zip:"):
-        form: Form = st.radio("As", list(FORMS), format_func=FORMS.__getitem__, **FORM.widget(list(FORMS)))
-        if st.button("Make the file", key="all_kernels.make"):
-            _make(page, width, form)
-
-
 def _make(page: Page, width: Width, form: Form) -> None:
-    bar = st.progress(0.0, text="Drawing")
+    progress = st.progress(0.0, text="Drawing")
     source = replace(weights_source(page), remember=lambda make, *key: make())  # each is drawn only here
-    figures = [saved(drawn(spec, source), digest_of) for spec in every_kernel(page.model.config, width)]
-    if not figures:
-        bar.empty()
+    specs = figures.every_kernel(page.model.config, width)
+    files = [saved(drawn(spec, source), digest_of) for spec in specs]
+    if not files:
+        progress.empty()
         st.error("This model has neither key-query kernels nor head mixing: nothing to draw.")
         return
+
+    def tell(done: float) -> None:
+        progress.progress(done, text="Drawing")
+
     try:
-        content = together(figures, form, progress=lambda done: _tell(bar, done))
+        content = together(files, form, progress=tell)
     except MtaVizError as error:
         st.error(plain(str(error)))
         return
-    bar.empty()
-    caption(f"{len(figures)} figures: one for each layer and place with kernels, and head mixing.")
+    progress.empty()
+    caption(f"{len(files)} figures: one for each layer and place with kernels, and head mixing.")
     st.download_button(
         f"Save ({len(content) / 1e6:.1f} MB)",
         content,
@@ -292,7 +236,3 @@ def _make(page: Page, width: Width, form: Form) -> None:
         key="all_kernels.save",
         on_click="ignore",
     )
-
-
-def _tell(bar: DeltaGenerator, done: float) -> None:
-    bar.progress(done, text="Drawing")

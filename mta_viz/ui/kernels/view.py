@@ -1,23 +1,36 @@
-"""What the Kernels page draws: a bar of its parts, and the chosen one; here, what names and scores mean."""
+"""What the Kernels page draws: a bar of its parts, and the chosen one under it.
 
-from collections.abc import Callable, Sequence
+Here: one layer's kernels of all heads with its head mixing; the same over training, at any snapshot and as
+curves; and what names and scores mean.
+"""
+
+from collections.abc import Sequence
 
 import streamlit as st
 
 from mta_viz.analysis.kernels.definitions import MeasuredRate, measured_rates, sections
-from mta_viz.analysis.kernels.table import ShapeCounts, shape_counts
-from mta_viz.errors import MtaVizError
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Place, layers_having
+from mta_viz.analysis.kernels.table import shape_counts
+from mta_viz.config import ModelConfig
+from mta_viz.figures.kernels import layer as figures
 from mta_viz.figures.kernels.gallery import kernel_rows
 from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.ui.fields import bar, menu
+from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
-from mta_viz.ui.kernels.layer import draw_layer, draw_training
-from mta_viz.ui.kernels.model import PART, PARTS, weights_source
 from mta_viz.ui.kernels.paper import draw_figures
+from mta_viz.ui.kernels.parts import PART, PARTS, weights_source
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
-from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.pickers import pair_of, pick_head, pick_layer
+from mta_viz.ui.shell.show import show
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain
 
+WHERE_TRAINED = Setting[Place]("training_where", "pre")
+SCORE = Setting("training_score", figures.TRAINING_SCORES[0])
+STEP = Setting("training_step", 0)
 FALSE_NAMES = (
     "Kernels that learned nothing, and the share of them that got any name. Template names are solid; heavy "
     "tails (Laplace, t3) hold real single taps, and noise that is smooth is smooth: there an edge, a single "
@@ -32,22 +45,89 @@ PROBES = (
     "Kernels that learned nothing, and the share of them that pass the probe of a name. The thresholds are "
     "set for 1 %; over all lines below it is {share}, at most {most}."
 )
-COUNTED = "Made by python -m benchmarks.shape_rates. Intervals: 95 %, Wilson."
 
 
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
-    draw: tuple[Callable[[Page], None], ...] = (
-        *(draw_gallery, draw_layer, draw_training),
-        *(draw_figures, draw_definitions),
-    )
-    part = st.segmented_control(
-        "Part", PARTS, required=True, label_visibility="collapsed", **PART.widget(PARTS)
-    )
+    part = bar("Part", PARTS, PART, label_visibility="collapsed")
+    draws = (draw_gallery, draw_layer, draw_training, draw_figures, draw_definitions)
+    with errors_as_messages():
+        dict(zip(PARTS, draws, strict=True))[part](page)
+
+
+def draw_layer(page: Page) -> None:
+    """The layer's pickers, kernels and matrices."""
+    config = page.model.config
+    if not parts.has_kernels(config):
+        return
+    layer = state.selection().layer  # without a choice the first that has kernels
+    if layer is None or layer >= config.n_layers:
+        layer = next(iter(layers_with_kernels(config)), 0)
+    state.select(layer=layer)
+    name = layer_label(layer, page.numbering)
+    draw_address(f"{state.selection().checkpoint} · {name} · kernels of all heads")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        pick_layer(config, layer, page.numbering)
+        scale = parts.pick_scale(labelled=True)
+    for where, mix in zip(KEY_QUERY, MIXING, strict=True):
+        if layer in layers_having(config, where):
+            show(weights_source(page), figures.LayerKernels(layer, where, scale), widget=f"kernels.{where}")
+        else:
+            caption(parts.missing_text(page, layer, where))
+        if layer in layers_having(config, mix):
+            show(weights_source(page), figures.LayerMixing(layer, mix), widget=f"mixing.{mix}")
+        else:
+            caption(f"Heads are not mixed {WHERE[mix]} in this model.")
+
+
+def layers_with_kernels(config: ModelConfig) -> list[int]:
+    """Layers with a key-query kernel before or after the softmax."""
+    return sorted({layer for place in KEY_QUERY for layer in layers_having(config, place)})
+
+
+def draw_training(page: Page) -> None:
+    """Pickers and slider, the kernels at that step, the curves."""
+    layers, source = layers_with_kernels(page.model.config), weights_source(page)
+    if not layers:
+        parts.say_no_kernels(page.model.config)
+        return
     try:
-        draw[PARTS.index(part)](page)
-    except MtaVizError as error:
-        st.error(plain(str(error)))
+        with st.spinner("Reading the kernels of every step of this run"):  # slow for a run's folder
+            steps = figures.training_history(source).steps
+    except figures.NoHistory as reason:
+        st.info(plain(str(reason)))
+        return
+    view = state.selection()
+    layer = view.layer if view.layer in layers else layers[0]
+    head = min(view.head or 0, page.model.config.n_heads - 1)
+    state.select(layer=layer, head=head)
+    draw_address(f"{view.checkpoint} · {head_name(layer, head, page.numbering)} · kernels over training")
+    where, score, step = _pick(page, steps, layer, head)
+    show(source, figures.TrainingKernels(layer, where, step), widget=f"training.{where}")
+    curves = figures.TrainingCurves(layer, where, score, head, step)
+    name = f"training.curves.{view.checkpoint}.{layer}.{score}.{head}.{step}"  # an old click stays old
+
+    def choose(widget: str) -> None:
+        """A click on a curve selects its head and moves the slider to its step."""
+        place = pair_of(widget)
+        if place is not None and 0 <= place[1] < len(steps):
+            state.select(head=place[0])
+            STEP.put(steps[place[1]])
+
+    show(source, curves, choose, widget=name)
+
+
+def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Place, str, int]:
+    config = page.model.config
+    places = [place for place in KEY_QUERY if layer in layers_having(config, place)]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        pick_layer(config, layer, page.numbering)
+        pick_head(config, head, page.numbering)
+        where: Place = bar("Softmax", places, WHERE_TRAINED, default=places[0])
+        scores = {name: name.replace("_", " ") for name in figures.TRAINING_SCORES}
+        score = menu("Score", scores, SCORE, width=220)
+    look = STEP.widget(steps, default=steps[-1]) | {"help": "Drag it, or move it with the arrow keys."}
+    return where, score, st.select_slider("Training step", steps, format_func=lambda at: f"{at:,}", **look)
 
 
 def draw_definitions(page: Page) -> None:
@@ -57,26 +137,23 @@ def draw_definitions(page: Page) -> None:
     if limits := limits_line(rows):
         st.info(plain(limits))
     if (counts := shape_counts(rows)).kernels:
-        st.text(f"{verdict_line(counts)} {_survivors(counts)}")
+        st.text(
+            f"{verdict_line(counts)} Names from templates that survive Benjamini-Hochberg over all kernels: "
+            f"{counts.survive} of {counts.templates}; edges and single taps are not among the tests."
+        )
     for section in sections():
         st.subheader(section.title)
         st.markdown(plain(section.intro))
-        st.table(
-            [{"name": f"**{plain(name)}**", "definition": plain(text)} for name, text in section.entries]
-        )
+        entries = [(f"**{plain(name)}**", plain(text)) for name, text in section.entries]
+        st.table([{"name": name, "definition": text} for name, text in entries])
     rates = measured_rates()
-    _draw_rates("How often noise gets a name", FALSE_NAMES, [_false_name(rate) for rate in rates.false_names])
+    false = [_counted(rate, "with a name") | {"of which": _names(rate)} for rate in rates.false_names]
+    _draw_rates("How often noise gets a name", FALSE_NAMES, false)
     _draw_rates("How often a shape is found", POWER, [_power(rate) for rate in rates.power])
-    probes = [_counted(rate, "pass") for rate in rates.probes]
-    _draw_rates("How often noise passes a probe", _passed(rates.probes), probes)
-    caption(COUNTED)
-
-
-def _survivors(counts: ShapeCounts) -> str:
-    return (
-        "Names from templates that survive Benjamini-Hochberg over all kernels: "
-        f"{counts.survive} of {counts.templates}; edges and single taps are not among the tests."
-    )
+    share = sum(rate.hits for rate in rates.probes) / sum(rate.n for rate in rates.probes)
+    words = PROBES.format(share=_percent(share), most=_percent(max(rate.share for rate in rates.probes)))
+    _draw_rates("How often noise passes a probe", words, [_counted(rate, "pass") for rate in rates.probes])
+    caption("Made by python -m benchmarks.shape_rates. Intervals: 95 %, Wilson.")
 
 
 def _draw_rates(title: str, words: str, rows: Sequence[dict[str, object]]) -> None:
@@ -85,18 +162,9 @@ def _draw_rates(title: str, words: str, rows: Sequence[dict[str, object]]) -> No
     st.dataframe(list(rows), hide_index=True, height=min(36 * len(rows) + 38, 460))
 
 
-def _false_name(rate: MeasuredRate) -> dict[str, object]:
-    return {**_counted(rate, "with a name"), "of which": _names(rate)}
-
-
 def _power(rate: MeasuredRate) -> dict[str, object]:
     wrong = sum(rate.of_which.values()) / rate.n
     return {**_counted(rate, "rightly named"), "wrongly": _percent(wrong), "of which": _names(rate)}
-
-
-def _passed(rates: Sequence[MeasuredRate]) -> str:
-    share = sum(rate.hits for rate in rates) / sum(rate.n for rate in rates)
-    return PROBES.format(share=_percent(share), most=_percent(max(rate.share for rate in rates)))
 
 
 def _counted(rate: MeasuredRate, hits: str) -> dict[str, object]:

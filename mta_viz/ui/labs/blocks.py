@@ -4,17 +4,8 @@ from functools import partial
 
 import streamlit as st
 
-from mta_viz.analysis.labs.blocks import (
-    BlockAnswer,
-    BlockSample,
-    BlocksEvaluation,
-    answer_block,
-    block_parts,
-    block_sample,
-    chance_error,
-    check_characters,
-    evaluate_blocks,
-)
+from mta_viz.analysis.labs import blocks
+from mta_viz.analysis.labs.blocks import BlockAnswer, BlockSample, BlocksEvaluation
 from mta_viz.analysis.labs.finder import Finder, find
 from mta_viz.analysis.labs.needle import at_once
 from mta_viz.errors import PromptError
@@ -22,33 +13,25 @@ from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, Blocks
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import capture, estimate_seconds
-from mta_viz.tasks.blocks import OUTPUTS, VOCAB_SIZE, BlockTask
-from mta_viz.ui.labs.finder import Prompt, draw_crops, draw_finder
+from mta_viz.tasks.blocks import OUTPUTS, BlockTask
+from mta_viz.ui.fields import menu, number
+from mta_viz.ui.labs.parts import Prompt, draw_crops, draw_finder, draw_verdict
 from mta_viz.ui.shell import work
-from mta_viz.ui.shell.measuring import Measurement, draw_measured
+from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, plain
 from mta_viz.ui.shell.work import Work, time_text
 
 LETTERS, QUERY, COUNT = Setting("block letters", 5), Setting("block query", 2), Setting("block count", 52)
-OUTPUT, NUMBER, MANY = (
-    Setting("block output", OUTPUTS[0]),
-    Setting("block sample", 0),
-    Setting("block n", 200),
-)
-NUMBERS, SEQUENCES = (0, 10**6), (1, 100_000)
-
-
-def writes_blocks(page: Page) -> bool:
-    """Whether this model has the block task's characters as its vocabulary."""
-    return page.model.config.vocab_size == VOCAB_SIZE
+OUTPUT, NUMBER = Setting("block output", OUTPUTS[0]), Setting("block sample", 0)
+MANY = Setting("block n", 200)
 
 
 def draw_blocks(page: Page) -> None:
     """The form, one sequence, the error over many."""
     try:
-        check_characters(page.model)
+        blocks.check_characters(page.model)
     except PromptError as error:
         st.info(plain(f"{error} blocks-n5-mta is one; a language model belongs to the tab Needle."))
         return
@@ -60,41 +43,28 @@ def draw_blocks(page: Page) -> None:
 
 
 def _draw_form() -> Blocks:
+    asked_help = "Fewer than N: the model sees these and answers with their block."
+    answers = {output: "all letters" if output == "all" else f"the {output} letter" for output in OUTPUTS}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        letters = st.number_input("Letters a block, N", 2, 25, width=150, **LETTERS.widget(within=(2, 25)))
-        query = st.number_input(
-            "Letters asked, L",
-            1,
-            24,
-            width=150,
-            help="Fewer than N: the model sees these and answers with their block.",
-            **QUERY.widget(within=(1, 24)),
+        return Blocks(
+            number("Letters a block, N", LETTERS, (2, 25), width=150),
+            number("Letters asked, L", QUERY, (1, 24), width=150, help=asked_help),
+            number("Blocks", COUNT, (1, 10_000), width=120),
+            menu("Answer", answers, OUTPUT, width=150),
+            number("Sample", NUMBER, (0, 10**6), width=120),
         )
-        count = st.number_input("Blocks", 1, 10_000, width=120, **COUNT.widget(within=(1, 10_000)))
-        output = st.selectbox(
-            "Answer",
-            OUTPUTS,
-            format_func=lambda output: "all letters" if output == "all" else f"the {output} letter",
-            width=150,
-            **OUTPUT.widget(OUTPUTS),
-        )
-        number = st.number_input("Sample", *NUMBERS, width=120, **NUMBER.widget(within=NUMBERS))
-    return Blocks(int(letters), int(query), int(count), output, int(number))
 
 
 def _draw_sample(page: Page, form: Blocks) -> None:
-    sample = block_sample(form.task, form.number)
+    sample = blocks.block_sample(form.task, form.number)
     st.button("New sequence", key="blocks.new", on_click=NUMBER.put, args=(form.number + 1,))
     run = work.finished("blocks", ("blocks", page.model_key, form), partial(_run, page.model, sample))
     if run is None:
         return
     answer, finder = run
     words = f"Model: {answer.letters}. Gold: {sample.answer} {'✓' if answer.all_right else '✗'}"
-    verdict = (
-        f"Asked: the block with {' and '.join(sample.query)}. {words}  "
-        f"p(gold) {probability_text(answer.probability)}."
-    )
-    (st.success if answer.all_right else st.warning)(plain(verdict))
+    asked = f"Asked: the block with {' and '.join(sample.query)}."
+    draw_verdict(answer.all_right, f"{asked} {words}  p(gold) {probability_text(answer.probability)}.")
     st.html(sequence_html(sample, answer))
     caption(
         f"{len(sample.tokens)} tokens, {len(sample.blocks)} blocks; the target block is outlined. Under the "
@@ -109,7 +79,8 @@ def _run(model: HookedMTA, sample: BlockSample, running: Work) -> tuple[BlockAns
     running.begin("Running the sequence")
     trace = capture(model, sample.tokens, progress=running.report)
     running.begin("Looking where every head looks")
-    return answer_block(model, sample), find(trace, block_parts(sample), progress=running.report)
+    parts = blocks.block_parts(sample)
+    return blocks.answer_block(model, sample), find(trace, parts, progress=running.report)
 
 
 def sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:
@@ -133,23 +104,20 @@ def _chip(block: str, marked: str = "", kind: str = "") -> str:
 
 
 def _draw_error(page: Page, task: BlockTask) -> None:
-    n = int(st.number_input("Sequences", *SEQUENCES, step=100, width=140, **MANY.widget(within=SEQUENCES)))
-    options = {"n": n, "batch": at_once(page.model, task.n_tokens)}
+    n = number("Sequences", MANY, (1, 100_000), step=100, width=140)
+    batch = at_once(page.model, task.n_tokens)
     seconds = n * estimate_seconds(page.model, task.n_tokens)
-    draw_measured(
-        Measurement(
-            "error",
-            ("blocks error", page.model_key, task, n),
-            "Measure the error",
-            lambda work, keep: evaluate_blocks(page.model, task, **options, keep=keep, progress=work.report),
-            f"About {time_text(seconds)} here. {chance_words(task)}",
-        ),
-        partial(_draw_measured, task),
-    )
+
+    def measure(work: Work, keep: Keep) -> BlocksEvaluation:
+        return blocks.evaluate_blocks(page.model, task, n=n, batch=batch, keep=keep, progress=work.report)
+
+    key = ("blocks error", page.model_key, task, n)
+    words = f"About {time_text(seconds)} here. {_chance(task)}"
+    measurement = Measurement("error", key, "Measure the error", measure, words)
+    draw_measured(measurement, partial(_draw_measured, task))
 
 
 def _draw_measured(task: BlockTask, result: BlocksEvaluation | None, running: bool) -> None:
-    """The error so far."""
     if result is not None:
         st.markdown(plain(error_words(result, task)))
     else:
@@ -164,10 +132,9 @@ def error_words(result: BlocksEvaluation, task: BlockTask) -> str:
     return (
         f"{result.wrong:,} of {result.n:,} wrong: error {result.error:.1%}, "
         f"95 % interval {low:.1%} to {high:.1%}. "
-        f"Right answers of the {names}, each after the right ones before it: {letters}. {chance_words(task)}"
+        f"Right answers of the {names}, each after the right ones before it: {letters}. {_chance(task)}"
     )
 
 
-def chance_words(task: BlockTask) -> str:
-    """What guessing gives."""
-    return f"A random block: {chance_error(task):.1%} wrong."
+def _chance(task: BlockTask) -> str:
+    return f"A random block: {blocks.chance_error(task):.1%} wrong."

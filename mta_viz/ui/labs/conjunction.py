@@ -3,37 +3,27 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.labs.conjunction import (
-    Conjunction,
-    Measure,
-    Strongest,
-    measure_there,
-    ranked,
-    score_of,
-    strongest,
-    tested,
-)
+from mta_viz.analysis.labs import conjunction as conjunctions
+from mta_viz.analysis.labs.conjunction import Conjunction, Measure, Strongest, ranked, score_of
 from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, example
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
 from mta_viz.figures.labs.measured import ITSELF, BlockConjunction, OfConjunction, TextConjunction
 from mta_viz.model.plans import everything_to_identity
-from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.run.tracing import KERNELS_ONLY, estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
+from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
-from mta_viz.ui.shell import show, state, work
-from mta_viz.ui.shell.cache import ModelKey, Stores, stores
-from mta_viz.ui.shell.loading import model_of
+from mta_viz.ui.shell import cache, show, state, work
+from mta_viz.ui.shell.cache import ModelKey, Stores
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
-from mta_viz.ui.shell.models import twin_beside
+from mta_viz.ui.shell.models import model_of, twin_beside
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.state import Setting
@@ -77,35 +67,25 @@ def draw_conjunction(page: Page) -> None:
         "f(neither), f what the last token gives the span."
     )
     figure = _draw_form(page.model)
-    blocks = isinstance(figure, BlockConjunction)
     first = replace(figure, samples=1) if isinstance(figure, BlockConjunction) else figure
     sample = first.samples_of(page.model)[0]
-    _draw_prompts(sample, blocks)
+    _draw_prompts(sample, isinstance(figure, BlockConjunction))
     _draw_test(page, figure, len(sample.prompts[0]))
 
 
 def _draw_form(model: HookedMTA) -> OfConjunction:
     """Blocks are offered where the model has the block task's letters."""
-    letters = model.config.vocab_size == VOCAB_SIZE
-    if not letters:
+    if model.config.vocab_size != VOCAB_SIZE:
         return _draw_text(model, "text")
-    kind = st.segmented_control("Prompts", KINDS, required=True, **KIND.widget(KINDS))
-    return _draw_blocks() if kind == KINDS[0] else _draw_text(model, "letters")
-
-
-def _draw_blocks() -> BlockConjunction:
-    fields: dict[str, tuple[str, int, int, Setting[int]]] = {
-        "letters": ("Letters a block, N", 3, 25, LETTERS),
-        "blocks": ("Blocks", 1, 10_000, BLOCKS),
-        "samples": ("Samples", 1, 500, SAMPLES),
-        "seed": ("Seed", 0, 10**6, SEED),
-    }
+    if bar("Prompts", KINDS, KIND) != KINDS[0]:
+        return _draw_text(model, "letters")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        values: dict[str, Any] = {
-            name: int(st.number_input(label, low, high, width=150, **setting.widget(within=(low, high))))
-            for name, (label, low, high, setting) in fields.items()
-        }
-    return BlockConjunction(**values)
+        return BlockConjunction(
+            letters=number("Letters a block, N", LETTERS, (3, 25), width=150),
+            blocks=number("Blocks", BLOCKS, (1, 10_000), width=150),
+            samples=number("Samples", SAMPLES, (1, 500), width=150),
+            seed=number("Seed", SEED, (0, 10**6), width=150),
+        )
 
 
 def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
@@ -113,33 +93,26 @@ def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
     text, span, lines = (
         setting.widget(default=default) for setting, default in zip(TEXTS[which], usual, strict=True)
     )
+    text_label = "Text: {A} and {B} are the two words, {A?} and {B?} where they are asked for"
+    text_help = (
+        "{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the span. "
+        "The last token's row is measured."
+    )
+    lines_label = "A line a sample: A, B, what stands for A, what stands for B"
+    words = "What stands for a word needs as many tokens as the word. With one line there is no interval."
     return TextConjunction(
-        text=st.text_area(
-            "Text: {A} and {B} are the two words, {A?} and {B?} where they are asked for",
-            height=96,
-            help="{A} and {B} stay in all four prompts; {A?} and {B?} are exchanged, so they stand after the "
-            "span. The last token's row is measured.",
-            **text,
-        ),
+        text=st.text_area(text_label, height=96, help=text_help, **text),
         span=st.text_input("Span: the part of the text whose attention is measured", **span),
-        lines=st.text_area(
-            "A line a sample: A, B, what stands for A, what stands for B",
-            height=120,
-            help="What stands for a word needs as many tokens as the word. With one line there is no "
-            "interval.",
-            **lines,
-        ),
+        lines=st.text_area(lines_label, height=120, help=words, **lines),
     )
 
 
 def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     texts = [prompt.text or "" for prompt in sample.prompts]
     ends = [text if len(text) <= SHOWN_END else f"… {text[-SHOWN_END:]}" for text in texts]
-    st.dataframe(
-        [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)],
-        hide_index=True,
-        column_config={"prompt": st.column_config.TextColumn(width="small")},
-    )
+    rows = [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)]
+    narrow = {"prompt": st.column_config.TextColumn(width="small")}
+    st.dataframe(rows, hide_index=True, column_config=narrow)
     words = f"{len(sample.prompts[0])} tokens each; the span is “{sample.span.name}”."
     if blocks:
         words += (
@@ -154,26 +127,19 @@ def _draw_test(page: Page, figure: OfConjunction, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
     runs = figure.n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
     seconds = runs * estimate_seconds(page.model, n_tokens)
-    draw_measured(
-        Measurement(
-            NAME,
-            (NAME, page.model_key, figure, twin),
-            "Run the test",
-            partial(_test, source_of(page), figure, twin, stores()),
-            f"{runs:,} runs of a prompt, about {time_text(seconds)} here. Results so far are kept.",
-        ),
-        partial(_draw_results, page, figure, twin),
-    )
+    key = (NAME, page.model_key, figure, twin)
+    words = f"{runs:,} runs of a prompt, about {time_text(seconds)}"
+    test = partial(_test, source_of(page), figure, twin, cache.stores())
+    measurement = Measurement(NAME, key, "Run the test", test, f"{words} here. Results so far are kept.")
+    draw_measured(measurement, partial(_draw_results, page, figure, twin))
 
 
 def _pick_beside(page: Page, figure: OfConjunction) -> tuple[OfConjunction, ModelKey | None]:
     """What runs on the same samples: the twin, this model at identity, or nothing."""
     twin = twin_beside(page.model_key) if page.model_key is not None else None
-    names = [twin[0]] if twin else []
-    if everything_to_identity(page.model.config):
-        names.append(ITSELF)
-    names.append(ALONE)
-    name = st.selectbox("Beside", names, width=330, **BESIDE.widget(names, default=names[0]))
+    itself = [ITSELF] if everything_to_identity(page.model.config) else []
+    names = [*(twin[:1] if twin else ()), *itself, ALONE]
+    name = menu("Beside", names, BESIDE, default=names[0], width=330)
     if twin and name == twin[0]:
         return replace(figure, twin="other"), twin[1]
     return replace(figure, twin="identity" if name == ITSELF else "none"), None
@@ -182,24 +148,20 @@ def _pick_beside(page: Page, figure: OfConjunction) -> tuple[OfConjunction, Mode
 def _test(
     source: Source, figure: OfConjunction, twin: ModelKey | None, kept: Stores, running: Work, keep: Keep
 ) -> Results:
-    """The model, then what stands beside it, on the same samples."""
     if twin is not None:
         source = replace(source, beside=Source(model_of(twin, kept, running)))
     running.begin("Making the prompts")
-    samples = figure.samples_of(source.model)
-    return tested(
-        figure.models(source),
-        samples,
-        begin=lambda name: running.begin(f"Running {name}"),
-        keep=keep,
-        progress=running.report,
-    )
+    samples, models = figure.samples_of(source.model), figure.models(source)
+
+    def begin(name: str) -> None:
+        running.begin(f"Running {name}")
+
+    return conjunctions.tested(models, samples, begin=begin, keep=keep, progress=running.report)
 
 
 def _draw_results(
     page: Page, figure: OfConjunction, twin: ModelKey | None, results: Results | None, running: bool
 ) -> None:
-    """The verdicts, then one measure at one stage of each model, side by side."""
     if not results:
         st.info("The first sample is on its way." if running else "Not run yet. Press Run the test.")
         return
@@ -210,7 +172,11 @@ def _draw_results(
     own = next(iter(results))
     heads = [(head.layer, head.head) for head in ranked(results[own], measure)]
     select_first(NAME, (figure, page.model_key, results[own].n), heads)
-    source = _beside(page, twin)
+    other = None  # the twin, where it is still there: files say which it was
+    if twin is not None:
+        kept = cache.stores()
+        other = work.finished("twin", twin, lambda work: model_of(twin, kept, work), kept.models)
+    source = source_of(page, None if other is None else Source(other))
     with st.container(horizontal=True):
         for place, name in enumerate(results):
             with st.container(width=MAP_PX):
@@ -221,37 +187,17 @@ def _draw_results(
     caption(f"{_sure_words(results)} Click a head to choose it.")
 
 
-def _beside(page: Page, twin: ModelKey | None) -> Source:
-    """The page's model, and the twin where it is still there: files say which it was."""
-    other = None if twin is None else work.finished("twin", twin, partial(_twin, twin), stores().models)
-    return source_of(page, None if other is None else Source(other))
-
-
-def _twin(key: ModelKey, running: Work) -> HookedMTA:
-    return model_of(key, stores(), running)
-
-
 def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
     """What f is, and the stage; at first the share of the final weights."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.segmented_control(
-            "f", list(MEASURES), format_func=MEASURES.__getitem__, required=True,
-            **MEASURE.widget(list(MEASURES)),
-        )  # fmt: skip
-        stages = [stage.value.key for measure, stage in own.values if measure == name]
-        stage = st.segmented_control(
-            "Stage",
-            stages,
-            format_func=lambda key: Stage.from_key(key).value.short,
-            required=True,
-            **STAGE.widget(stages, default=stages[-1]),
-        )
-    return replace(figure, measure=name, stage=stage)
+        name = bar("f", MEASURES, MEASURE)
+        stages = {stage.value.key: stage.value.short for measure, stage in own.values if measure == name}
+        return replace(figure, measure=name, stage=bar("Stage", stages, STAGE, default=[*stages][-1]))
 
 
 def _draw_model(source: Source, figure: OfConjunction, results: Results, name: str) -> None:
     test, measure = results[name], figure.what(results)
-    there = measure_there(test, measure)
+    there = conjunctions.measure_there(test, measure)
     lacks = f" (it has no {measure[1].value.short}: {there[1].value.short})" if there != measure else ""
     st.markdown(plain(f"{name}, {test.n:,} sample{'s' if test.n > 1 else ''}{lacks}"))
     own, selected = figure.of == "model", state.selection()
@@ -282,16 +228,17 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
 
 def verdict(name: str, test: Conjunction, numbering: int) -> str:
     """The head and stage where a model's share shows the surest conjunction."""
-    best = strongest(test, "share")
+    best = conjunctions.strongest(test, "share")
     if best is None:
         return f"{name}: no head has a share that is a number."
     shares = test.effects(best.measure).means[:, best.layer, best.head].tolist()
-    words = "the span's share is {:.3f} with both words, {:.3f} with A only, {:.3f} with B only, {:.3f} with "
     where = f"{head_name(best.layer, best.head, numbering)} at {best.measure[1].value.short}"
     if test.n > 1 and best.low < LEAST:
         no = f"no head's I is surely above 0 (lower end {LEAST} or more)"
         return f"{name}: {no}; first in rank is {where}, I = {_interval(best)}."
-    return f"{name}: {where}, I = {_interval(best)}: {words.format(*shares)}neither."
+    named = zip(shares, ("both words", "A only", "B only", "neither"), strict=True)
+    words = ", ".join(f"{share:.3f} with {what}" for share, what in named)
+    return f"{name}: {where}, I = {_interval(best)}: the span's share is {words}."
 
 
 def head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:

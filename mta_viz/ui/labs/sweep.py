@@ -1,30 +1,16 @@
 """The needle lab's sweep: models one after another, no sample run twice; and the results of a file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.labs import sweep_file
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.sweep import Sweep, check_sweep
-from mta_viz.analysis.labs.sweep_file import (
-    Difference,
-    Misses,
-    ModelResults,
-    SweepResults,
-    axes_of,
-    by_place,
-    by_setting,
-    empty_results,
-    measure_missing,
-    misses,
-    paired_difference,
-    parse_sweep,
-    results_of,
-    sweep_text,
-)
+from mta_viz.analysis.labs.sweep_file import Difference, Misses, ModelResults, SweepResults
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Source
 from mta_viz.figures.labs.measured import MOST_MODELS, OfSweep, SweepLines, SweepMap, named_apart
@@ -33,16 +19,16 @@ from mta_viz.plots.labs import score_words
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
 from mta_viz.ui.shell import models as registry
-from mta_viz.ui.shell.cache import ModelKey, Stores, remember
-from mta_viz.ui.shell.loading import model_of
+from mta_viz.ui.shell.cache import ModelKey, Stores
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
-from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.models import model_of
+from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.uploads import text_file
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import caption, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
 COUNTS, PERCENTS, SAMPLES = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
@@ -75,23 +61,17 @@ def draw_sweep(page: Page, form: Needles) -> None:
     kept = state.part(Sweeps)
     check_sweep(page.model, figure)
     if kept.results is None or kept.results.wording != figure.wording:
-        kept.results = empty_results(figure)
+        kept.results = sweep_file.empty_results(figure)
     done = sum(len(model.samples) for model in _measured(figure, keys, kept.results).values())
     draw = partial(_draw_sweep, page, figure, keys, kept)
     if done >= len(figure.keys) * len(keys):
         draw(None, False)
         return
-    draw_measured(
-        Measurement(
-            "sweep",
-            ("sweep", figure, tuple(keys.items())),
-            "Go on" if done else "Run the sweep",
-            partial(_measure, keys, figure, kept, cache.stores()),
-            _expectation(page, figure, len(keys), done),
-            owner="model",  # it goes on while other pages are looked at
-        ),
-        draw,
-    )
+    key, label = ("sweep", figure, tuple(keys.items())), "Go on" if done else "Run the sweep"
+    measure = partial(_measure, keys, figure, kept, cache.stores())
+    words = _expectation(page, figure, len(keys), done)
+    # It goes on while other pages are looked at.
+    draw_measured(Measurement("sweep", key, label, measure, words, owner="model"), draw)
 
 
 def _measured(sweep: Sweep, names: Iterable[str], results: SweepResults) -> dict[str, ModelResults]:
@@ -108,13 +88,12 @@ def _draw_fields(page: Page, form: Needles) -> tuple[OfSweep | None, dict[str, M
         usual = [min(256, n_ctx)]
         chosen = st.multiselect("Lengths", lengths, width=200, **LENGTHS.widget(lengths, default=usual))
         depths = st.multiselect("Depths in %", PERCENTS, width=250, **DEPTHS.widget(PERCENTS))
-        samples = st.number_input("Samples of each", *SAMPLES, width=140, **MANY.widget(within=SAMPLES))
+        samples = number("Samples of each", MANY, SAMPLES, width=140)
         keys = _pick_models(page)
     if not (needles and chosen and depths and keys):
         return None, keys
     values = (tuple(sorted(needles)), tuple(sorted(chosen)), tuple(sorted(depths)))
-    wording = (form.needle, form.question, form.haystack)
-    return OfSweep(*values, int(samples), form.seed, *wording), keys
+    return OfSweep(*values, samples, form.seed, form.needle, form.question, form.haystack), keys
 
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
@@ -122,7 +101,13 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     own, kept = page.model_key, state.part(Sweeps)
     if own is None:
         raise RuntimeError("this page was opened without its model's key")
-    paths = _paths()
+    models = [  # those that may read English
+        model
+        for model in cache.discovery(tuple(map(str, registry.roots()))).found
+        if registry.can_run(model) and model.summary and model.summary.config.vocab_size != VOCAB_SIZE
+    ]
+    names = [model.name for model in models]  # where two are alike, by path
+    paths = {registry.identity(model, names): str(model.path) for model in models}
     here = next((name for name, path in paths.items() if path == own.path), None)
     if here is None:
         here, paths = "this model", {"this model": own.path, **paths}
@@ -134,19 +119,6 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
     widget = MODELS.widget(list(paths), default=usual)
     chosen = st.multiselect("Models", list(paths), max_selections=MOST_MODELS, width=330, **widget)
     return {name: own if paths[name] == own.path else registry.beside(own, paths[name]) for name in chosen}
-
-
-def _paths() -> dict[str, str]:
-    """The models that may read English, by name; where two are alike, by path."""
-    found = [
-        model
-        for model in cache.discovery(tuple(map(str, registry.roots()))).found
-        if registry.can_run(model)
-        and model.summary is not None
-        and model.summary.config.vocab_size != VOCAB_SIZE
-    ]
-    names = [model.name for model in found]
-    return {registry.identity(model, names): str(model.path) for model in found}
 
 
 def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
@@ -164,7 +136,7 @@ def _measure(
     keys: Mapping[str, ModelKey], sweep: Sweep, kept: Sweeps, stores: Stores, running: Work, keep: Keep
 ) -> SweepResults:
     """Every model's missing samples; those of other sweeps stay."""
-    results = kept.results or empty_results(sweep)
+    results = kept.results or sweep_file.empty_results(sweep)
 
     def take(model: ModelResults) -> None:
         nonlocal results
@@ -174,11 +146,8 @@ def _measure(
     for at, (name, key) in enumerate(keys.items()):
         model = model_of(key, stores, running)
         running.begin(f"{name}, model {at + 1} of {len(keys)}" if len(keys) > 1 else name)
-        take(
-            measure_missing(
-                model, sweep, results_of(model, name, results), keep=take, progress=running.report
-            )
-        )
+        there = sweep_file.results_of(model, name, results)
+        take(sweep_file.measure_missing(model, sweep, there, keep=take, progress=running.report))
     return results
 
 
@@ -190,33 +159,21 @@ def _draw_sweep(
     results: SweepResults | None,
     running: bool,
 ) -> None:
-    """What there is so far: of this measurement, or of those before it."""
-    results = results or kept.results
+    results = results or kept.results  # of this measurement, or of those before it
     models = {} if results is None else _measured(figure, keys, results)
     if results is None or not models:
         if not running:
             st.info("No sample of this sweep yet. Press Run the sweep; Stop keeps what is measured.")
         return
     if not running:
-        st.download_button(
-            "Results (JSON)",
-            data=partial(sweep_text, results),
-            file_name=FILE,
-            mime="application/json",
-            key="sweep.save",
-            on_click="ignore",
-        )
-    source, remade = _beside(page, keys)
-    draw_results(source, figure if remade else replace(figure, file=FILE), models, "sweep")
-
-
-def _beside(page: Page, keys: Mapping[str, ModelKey]) -> tuple[Source, bool]:
-    """The page's model, with the other one where it is still there; whether these are all of the sweep's."""
+        look: dict[str, Any] = {"mime": "application/json", "key": "sweep.save", "on_click": "ignore"}
+        st.download_button("Results (JSON)", partial(sweep_file.sweep_text, results), FILE, **look)
     own, *others = keys.values()
     there = [cache.stores().models.get(key) for key in others]
-    if own != page.model_key or len(others) > 1 or None in there:
-        return source_of(page), False
-    return source_of(page, *map(Source, filter(None, there))), True
+    if own != page.model_key or len(others) > 1 or None in there:  # more than a figure can be drawn from
+        draw_results(source_of(page), replace(figure, file=FILE), models, "sweep")
+    else:
+        draw_results(source_of(page, *map(Source, filter(None, there))), figure, models, "sweep")
 
 
 def draw_opened(page: Page) -> None:
@@ -227,10 +184,9 @@ def draw_opened(page: Page) -> None:
         caption("The charts of a file appear here from the file alone; nothing is run.")
         return
     name, text = file
-    try:
-        _draw_file(page, remember(lambda: parse_sweep(text, name), "sweep file", text), name)
-    except MtaVizError as error:
-        st.error(plain(str(error)))
+    with errors_as_messages():
+        results = cache.remember(lambda: sweep_file.parse_sweep(text, name), "sweep file", text)
+        _draw_file(page, results, name)
 
 
 def _draw_file(page: Page, results: SweepResults, name: str) -> None:
@@ -238,32 +194,23 @@ def _draw_file(page: Page, results: SweepResults, name: str) -> None:
     if not named:
         st.info(plain(f"{name} holds no sample yet: the sweep that writes it has only begun."))
         return
-    chosen = _pick_opened(list(named))
+    chosen = list(named)
+    if len(chosen) > MOST_MODELS:  # than a chart has lines for
+        widget = OPENED.widget(chosen, default=chosen[:MOST_MODELS])
+        chosen = st.multiselect("Models of the file", chosen, max_selections=MOST_MODELS, **widget)
     if not chosen:
         st.info("Choose at least one model of the file.")
         return
     figure = OfSweep(file=name, models=tuple(list(named).index(model) for model in chosen))
-    _check_room([named[model] for model in chosen], name)
-    draw_results(source_of(page), figure, named, "opened")
-    _draw_origin(results, named)
-
-
-def _pick_opened(names: list[str]) -> list[str]:
-    """At most as many as a chart has lines for."""
-    if len(names) <= MOST_MODELS:
-        return names
-    widget = OPENED.widget(names, default=names[:MOST_MODELS])
-    return st.multiselect("Models of the file", names, max_selections=MOST_MODELS, **widget)
-
-
-def _check_room(chosen: Sequence[ModelResults], name: str) -> None:
-    _, lengths, depths = axes_of(sample for model in chosen for sample in model.samples)
+    _, lengths, depths = sweep_file.axes_of(sample for model in chosen for sample in named[model].samples)
     for words, values in {"lengths": lengths, "depths": depths}.items():
         if len(values) > MOST_VALUES:
             raise MtaVizError(
                 f"{name} has samples of {len(values):,} {words}; at most {MOST_VALUES} can be drawn. "
                 "Measure fewer into one file"
             )
+    draw_results(source_of(page), figure, named, "opened")
+    _draw_origin(results, named)
 
 
 def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> None:
@@ -289,28 +236,22 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
 def draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
     shown = figure.shown(models)
-    needles = _pick_needles(figure.axes(models)[0], key)
+    counts = figure.axes(models)[0]
+    options = [ALL, *counts] if len(counts) > 1 else []
+    needles = menu("Maps of needles", options, MAP_OF[key], width=160) if options else counts[0]
     parameters = asdict(figure)
     with st.container(horizontal=True):
         with st.container(width=CHART_PX):
             show.show(source, SweepLines(**parameters), result=models, widget=f"{key}.lines")
         for place, name in enumerate(shown):
             with st.container(width=CHART_PX):
-                chart = SweepMap(**parameters, of_needles=needles, model=place)
+                chart = SweepMap(**parameters, of_needles=None if needles == ALL else needles, model=place)
                 show.show(source, chart, result=models, widget=f"{key}.map.{name}")
     _draw_pairs(shown)
     _draw_table(shown, key)
     for name, model in shown.items():
-        caption(f"{name}: {bias_words(by_place(model.samples))} {misses_words(misses(model.samples))}")
-
-
-def _pick_needles(counts: tuple[int, ...], key: str) -> int | None:
-    """Which number of needles the maps are of."""
-    if len(counts) == 1:
-        return counts[0]
-    options: list[Any] = [ALL, *counts]
-    chosen = st.selectbox("Maps of needles", options, width=160, **MAP_OF[key].widget(options))
-    return chosen if isinstance(chosen, int) else None
+        bias, wrong = sweep_file.by_place(model.samples), sweep_file.misses(model.samples)
+        caption(f"{name}: {bias_words(bias)} {misses_words(wrong)}")
 
 
 def _draw_pairs(models: Models) -> None:
@@ -321,7 +262,7 @@ def _draw_pairs(models: Models) -> None:
             caption(f"{first} and {name} have different tokenizers, so their samples differ: no pairs.")
             continue
         try:
-            difference = paired_difference(models[first].samples, models[name].samples)
+            difference = sweep_file.paired_difference(models[first].samples, models[name].samples)
         except PromptError as error:
             caption(str(error))
             continue
@@ -339,7 +280,7 @@ def difference_words(difference: Difference) -> str:
 
 def _draw_table(models: Models, key: str) -> None:
     """One line a setting, a column a model."""
-    scores = {name: by_setting(model.samples) for name, model in models.items()}
+    scores = {name: sweep_file.by_setting(model.samples) for name, model in models.items()}
     settings = sorted({setting for own in scores.values() for setting in own})
     rows = [
         dict(zip(("needles", "tokens", "depth in %"), setting, strict=True))

@@ -15,19 +15,36 @@ from mta_viz.figures.labs.measured import LastWords, LossText
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.passages import FORMAT_WORDS, parse_passages
-from mta_viz.ui.labs.parts import source_of
+from mta_viz.ui.fields import bar
+from mta_viz.ui.labs.parts import draw_verdict, source_of
 from mta_viz.ui.shell import show, state
 from mta_viz.ui.shell.link import Box
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.uploads import text_file
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import caption, plain, text_file
 from mta_viz.ui.shell.work import Work
 
 NAME = "text"
 LAST_WORD, EVERY_TOKEN = MEASURES = ("the last word", "every token")
 MEGABYTES = {LAST_WORD: 50, EVERY_TOKEN: 5}
+MEASURED = {
+    LAST_WORD: (
+        "The last word is the last run of letters and digits, with apostrophes, hyphens and decimal points "
+        "inside it; punctuation, quotes and symbols after it are neither read nor asked for. All before it "
+        "is read. Where it is several tokens, the rank is that of the first, the probability the product "
+        "over all, each after the right ones before it, and it is right when each is the likeliest. What "
+        "would come after the word is not asked. A passage of more than {n_ctx:,} tokens, the length this "
+        "model was trained on, is read from its end. A single word has nothing before it and cannot be asked."
+    ),
+    EVERY_TOKEN: (
+        "Every token after the first is predicted from all before it; perplexity is exp of the mean loss, "
+        "the loss −log p(token) in nats. At most {n_ctx:,} tokens are read at once, the length this model "
+        "was trained on. A longer text is read in windows of that length, each {half:,} tokens after the one "
+        "before, begun with the token that begins texts where there is one; a token counts in the first "
+        "window that holds it, with at least half a window before it."
+    ),
+}
 SHOWN_WORDS, SHOWN_RUNNING = 5_000, 100  # rows
 MEASURE, TYPED, PART = Setting("text measure", LAST_WORD), Setting("text typed", ""), Setting("text part", 1)
 SHOWN = Setting("text shown", "")  # the digest of the text whose result is shown
@@ -65,63 +82,44 @@ def draw_text(page: Page) -> None:
     given = _draw_form()
     n_ctx = page.model.config.n_ctx
     with st.expander("What is measured"):
-        caption(word_words(n_ctx) if given.measure == LAST_WORD else window_words(n_ctx))
+        caption(MEASURED[given.measure].format(n_ctx=n_ctx, half=n_ctx // 2))
     if not given.text.strip():
         st.info("There is no text yet. Type or paste one above, or open a file, then press Measure.")
         return
-    draw_measured(
-        Measurement(
-            NAME,
-            (NAME, page.model_key, given.digest),
-            "Measure",
-            partial(_measure, page.model, given),
-            "What is measured so far stays when it is stopped.",
-            by_itself=_asked_by_link(given),
-            large=True,
-        ),
-        partial(_draw_result, page, given),
-    )
+    key, measure = (NAME, page.model_key, given.digest), partial(_measure, page.model, given)
+    words, linked = "What is measured so far stays when it is stopped.", state.part(Linked)
+    # A link of a page that showed this text's result measures it, once; no file has such a link.
+    by_link = SHOWN.declare() == given.digest and not linked.done and not all_results(NAME)
+    linked.done = True
+    measurement = Measurement(NAME, key, "Measure", measure, words, by_itself=by_link, large=True)
+    draw_measured(measurement, partial(_draw_result, page, given))
 
 
 def _draw_form() -> Given:
-    measure = st.segmented_control("Measure", MEASURES, required=True, **MEASURE.widget(MEASURES))
+    measure = bar("Measure", MEASURES, MEASURE)
     last = measure == LAST_WORD
     left, right = st.columns((3, 2))
     with right:
-        file = text_file(
-            f"text file {measure}",
-            "A file of passages" if last else "A text file",
-            ["txt", "md", "jsonl", "json"] if last else ["txt", "md"],
-            MEGABYTES[measure],
-            "Use the typed text again",
-        )
+        label, kinds = "A file of passages" if last else "A text file", ["txt", "md", "jsonl", "json"]
+        kinds = kinds if last else kinds[:2]
+        close = "Use the typed text again"
+        file = text_file(f"text file {measure}", label, kinds, MEGABYTES[measure], close)
         caption(FORMAT_WORDS if last else "Plain text in UTF-8.")
     with left:
-        typed = st.text_area(
-            "A passage" if last else "A text",
-            height=170,
-            disabled=file is not None,
-            **TYPED.widget(default=state.part(Box).text or ""),
-        )
+        look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(Box).text or "")}
+        typed = st.text_area("A passage" if last else "A text", height=170, **look)
     return Given(measure, typed, None) if file is None else Given(measure, file[1], file[0])
 
 
-def _asked_by_link(given: Given) -> bool:
-    """Whether this is the text of a link of a page that showed a result; said once, and of no file."""
-    linked, asked = state.part(Linked), SHOWN.declare() == given.digest
-    first, linked.done = not linked.done, True
-    return asked and first and not all_results(NAME)
-
-
 def _measure(model: HookedMTA, given: Given, running: Work, keep: Keep) -> Result:
-    running.begin("Reading the passages" if given.measure == LAST_WORD else "Reading the text")
     if given.measure == EVERY_TOKEN:
+        running.begin("Reading the text")
         return text_losses(model, given.text, keep=keep, progress=running.report)
+    running.begin("Reading the passages")
     return score_passages(model, given.passages(), keep=keep, progress=running.report)
 
 
 def _draw_result(page: Page, given: Given, result: Result | None, running: bool) -> None:
-    """What is known so far."""
     if result is None:
         if not running:
             st.info("Not measured yet. Press Measure; long files can be stopped, and keep what is measured.")
@@ -133,49 +131,24 @@ def _draw_result(page: Page, given: Given, result: Result | None, running: bool)
         _draw_losses(page, given, result, running)
 
 
-def word_words(n_ctx: int) -> str:
-    """What is measured of last words, and how."""
-    return (
-        "The last word is the last run of letters and digits, with apostrophes, hyphens and decimal points "
-        "inside it; punctuation, quotes and symbols after it are neither read nor asked for. All before it "
-        "is read. Where it is several tokens, the rank is that of the first, the probability the product "
-        "over all, each after the right ones before it, and it is right when each is the likeliest. What "
-        f"would come after the word is not asked. A passage of more than {n_ctx:,} tokens, the length this "
-        "model was trained on, is read from its end. A single word has nothing before it and cannot be asked."
-    )
-
-
-def window_words(n_ctx: int) -> str:
-    """What is measured of whole texts, and how."""
-    return (
-        "Every token after the first is predicted from all before it; perplexity is exp of the mean loss, "
-        f"the loss −log p(token) in nats. At most {n_ctx:,} tokens are read at once, the length this model "
-        "was trained on. A longer text is read in windows of that length, each "
-        f"{n_ctx // 2:,} tokens after the one before, begun with the token that begins texts where there is "
-        "one; a token counts in the first window that holds it, with at least half a window before it."
-    )
-
-
 def _draw_words(page: Page, given: Given, scores: PassageScores, running: bool) -> None:
-    """One passage's verdict, or the sums and the table."""
     if scores.n == 1 and not scores.words:
         st.error(plain(f"This passage cannot be asked: {scores.left_out[0].reason}."))
         return
     if scores.n == 1:
         (word,) = scores.words
-        (st.success if word.greedy else st.warning)(plain(verdict(word, page.model.config.vocab_size)))
+        draw_verdict(word.greedy, verdict(word, page.model.config.vocab_size))
     elif scores.words:
         st.markdown(plain(sum_words(scores)))
     if scores.n > 1 and scores.left_out:
-        st.warning(plain(left_out_words(scores)))
+        st.warning(plain(_left_out_words(scores)))
     if scores.n > 1 and scores.words:
         _draw_table(scores, running)
     if scores.words and not running:
         show.show(source_of(page), LastWords(given.passages()), result=scores)
 
 
-def left_out_words(scores: PassageScores) -> str:
-    """How many passages were not asked, and why the first ones."""
+def _left_out_words(scores: PassageScores) -> str:
     reasons = "; ".join(f"{passage.number}: {passage.reason}" for passage in scores.left_out[:3])
     more = f"; and {len(scores.left_out) - 3:,} more, in the CSV" if len(scores.left_out) > 3 else ""
     return f"Left out: {len(scores.left_out):,}. Passage {reasons}{more}."
@@ -236,11 +209,15 @@ def _word_row(word: WordScore) -> dict[str, Any]:
 
 
 def _draw_losses(page: Page, given: Given, losses: TextLosses, running: bool) -> None:
-    """The numbers; when nothing runs any more, the text and its table as well."""
     st.markdown(plain(loss_words(losses)))
     if running:
         return
-    figure = LossText(given.text, _pick_part(len(losses.tokens)))
+    parts, part = math.ceil(len(losses.tokens) / figures.PART), 1
+    if parts > 1:
+        widget = PART.widget(range(1, parts + 1))
+        part = int(st.number_input(f"Part, 1 to {parts}", 1, parts, width=150, **widget))
+        caption(f"Each part is {figures.PART:,} tokens.")
+    figure = LossText(given.text, part)
     show.show(source_of(page), figure, result=losses, widget=f"losses.{hash((figure, losses.n))}")
     with st.expander("All numbers"):
         rows = [_loss_row(losses, place) for place in figure.tokens(len(losses.tokens))]
@@ -258,16 +235,6 @@ def loss_words(losses: TextLosses) -> str:
         f"Perplexity {number_text(losses.perplexity)}: exp of {losses.loss:.4f} nats, the mean over "
         f"{losses.n:,} predicted tokens{windows}.{so_far}"
     )
-
-
-def _pick_part(n_tokens: int) -> int:
-    """Which part of a long text is drawn."""
-    parts = math.ceil(n_tokens / figures.PART)
-    if parts == 1:
-        return 1
-    part = st.number_input(f"Part, 1 to {parts}", 1, parts, width=150, **PART.widget(range(1, parts + 1)))
-    caption(f"Each part is {figures.PART:,} tokens.")
-    return int(part)
 
 
 def _loss_row(losses: TextLosses, place: int) -> dict[str, Any]:

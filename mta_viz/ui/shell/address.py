@@ -1,4 +1,7 @@
-"""The address line under the header of every page: where you are, the link to it, the help."""
+"""The line under the header of every page: where you are, the link to it, everything in one file, the help.
+
+Everything is all figures of a page: one PDF or ZIP, or a session that can be opened again.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,34 +10,35 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import streamlit as st
 
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.kept_prompts import is_address
-from mta_viz.ui.shell.link import MAX_CHARACTERS, Box
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting.pictures import Format
+from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
+from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
+from mta_viz.ui.shell import cache, kept_prompts, state, work
+from mta_viz.ui.shell.link import MAX_CHARACTERS, Box, PromptLink
+from mta_viz.ui.shell.page import ASSETS, PAGES
+from mta_viz.ui.shell.preparing import PageRun
+from mta_viz.ui.shell.saved_runs import Opened
+from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import (
+    MIME_TYPES,
+    TextFiles,
+    TokenizerFiles,
+    bring,
+    caption,
+    files_of_page,
+    plain,
+)
 
-HELP = """
-**Rows are queries, columns are keys.** A cell is what a query token gives a key token at the chosen stage.
-
-| | |
-|---|---|
-| raw | q·k/√d, before anything |
-| kq | after the key-query convolution: each cell mixes scores of nearby queries and keys |
-| mix | after heads are mixed |
-| sm | softmax: rows sum to 1 |
-| kq' | after the second key-query convolution, on the probabilities |
-| final | the weights that multiply v; they may be negative and need not sum to 1 |
-
-Hatched: masked, a key after its query. Red: positive, blue: negative, white: zero.
-Magenta x: NaN or infinite.
-
-**Keys** (outside text fields): ← → head, ↑ ↓ layer, Q W stage, N M query, J K key; Ctrl+Enter run.
-Click a cell to select its query and key: beside the map stands the sum that makes its value, and a click on
-a tap or a row of the table goes to its source, one stage earlier. The tabs under the map show the same head
-in other ways. Find text to name a part of the prompt; named spans have a letter and bars along both axes.
-Above 256 tokens the map at the left is an overview: draw a box in it to see the cells there exactly.
-"""
-
-
-EVERYTHING = "Save all figures of this page in one file, or the whole session; open a saved session."
+SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
+KIND = Setting("export kind", SESSION, private=True)
+EXPLAINED = {
+    SESSION: "Prompt, selection, settings, plan, and the texts and files given to this page, with every "
+    "figure as an HTML page that works offline, its numbers and caption. It can be opened again here.",
+    PDF: "Every figure of this page on a page of its own, in lines; an outline names them.",
+    ZIP: "Every figure of this page as a picture, with its numbers, caption and sidecar.",
+}
 
 
 @dataclass
@@ -46,37 +50,35 @@ class Slots:
 
 
 def draw_address(text: str) -> None:
-    """One line: the place in words, a copyable link, help."""
+    """One line: the place in words, a copyable link, everything, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
             st.text(text)
         with st.popover("Link", icon=":material/link:"):
             slots = state.part(Slots)
             slots.words, slots.line = st.empty(), st.empty()
-            _fill(slots.words, slots.line)  # a rerun of a part of the page ends here
-        if st.button("Everything", icon=":material/folder_zip:", key="everything", help=EVERYTHING):
-            from mta_viz.ui.shell.session import everything
-
-            everything()
+            _fill(slots)  # a rerun of a part of the page ends here
+        help = "Save all figures of this page in one file, or the whole session; open a saved session."
+        if st.button("Everything", icon=":material/folder_zip:", key="everything", help=help):
+            _everything()
         with st.popover("?", width="content"):
-            st.markdown(HELP)
+            st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
 
 
 def fill_link() -> None:
     """The link again, once the whole page is drawn: only then are all of its settings known."""
     slots = state.part(Slots)
     if slots.words is not None:
-        _fill(slots.words, slots.line)
+        _fill(slots)
         slots.words = slots.line = None
 
 
-def _fill(words: Any, line: Any) -> None:
-    words.caption(_what_is_in_it())
-    line.code(link(), language=None)
+def _fill(slots: Slots) -> None:
+    slots.words.caption(_what_is_in_it())
+    slots.line.code(with_parameters(st.context.url or "", state.parameters()), language=None)
 
 
 def _what_is_in_it() -> str:
-    """Whether the link holds the prompt, in words."""
     words = (
         "Copy with the button at the right of the line. It opens this page with its selection and settings"
     )
@@ -90,14 +92,9 @@ def _what_is_in_it() -> str:
             f"{words}. The prompt has more than {MAX_CHARACTERS:,} characters: this machine keeps it for its "
             "own links; to open the link elsewhere, send the prompt along."
         )
-    if any(is_address(text) for text in state.parameters().values()):
+    if any(kept_prompts.is_address(text) for text in state.parameters().values()):
         return f"{words} on this prompt. A long text in a field of this page is kept on this machine only."
     return f"{words} on this prompt."
-
-
-def link() -> str:
-    """The address of this page: prompt, selection, plan and settings."""
-    return with_parameters(st.context.url or "", state.parameters())
 
 
 def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
@@ -105,3 +102,114 @@ def with_parameters(url: str, parameters: Mapping[str, str]) -> str:
     parts = urlsplit(url)
     path = parts.path or ("/" if parts.netloc else "")
     return urlunsplit(parts._replace(path=path, query=urlencode(parameters), fragment=""))
+
+
+@st.dialog("Save or open everything", width="large")
+def _everything() -> None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("Save")
+        _draw_save()
+    with right:
+        st.subheader("Open a session")
+        _draw_open()
+
+
+def _draw_save() -> None:
+    kind = st.radio("As", KINDS, **KIND.widget(KINDS))
+    caption(EXPLAINED[kind])
+    format: Format = pick_format() if kind == ZIP else "pdf"
+    choices = Choices()
+    if kind != SESSION:
+        choices = Choices(pick_size(), pick_colours())
+    elif words := _not_carried():
+        st.info(plain(words))
+    if st.button("Make the file", type="primary", key="everything.make"):
+        try:
+            _make(kind, format, choices)
+        except MtaVizError as error:
+            st.error(plain(str(error)))
+
+
+def _make(kind: str, format: Format, choices: Choices) -> None:
+    """The file and its button. Half of the bar is for the numbers, half for the pictures."""
+    bar = st.progress(0.0, text="Collecting the numbers")
+
+    def drawing(done: float) -> None:
+        bar.progress((1 + done) / 2, text="Drawing")
+
+    suffix: Form = "pdf" if kind == PDF else "zip"
+    shown, figures = list(state.part(OnPage).drawn.values()), []
+    for place, figure in enumerate(shown):
+        if figure.figure is not None:
+            figures.append(saved(figure, digest_of))
+        bar.progress((place + 1) / len(shown) / 2, text="Collecting the numbers")
+    if kind == SESSION:
+        content = session_bytes(_session(), figures)
+    elif figures:
+        content = together(figures, suffix, format, choices, drawing)
+    else:
+        raise MtaVizError("This page shows no figure yet. Run a prompt, or choose a tab with a figure.")
+    bar.empty()
+    names = ", ".join(figure.provenance.figure for figure in figures)
+    caption(f"{len(figures)} figures: {names}." if figures else "")
+    name = file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix)
+    label, key = f"Save ({len(content) / 1e6:.1f} MB)", "everything.save"
+    st.download_button(label, content, name, MIME_TYPES[suffix], key=key, on_click="ignore")
+
+
+def _session() -> Session:
+    shown = state.part(PageRun)
+    prompt = None if shown.run is None else shown.run.prompt
+    weights = "" if shown.model is None else cache.digest(shown.model)
+    typed = list(prompt) if isinstance(prompt, tuple) else prompt
+    return Session(state.session().page, state.parameters(), typed, weights, fitting(_given()))
+
+
+def _given() -> list[Carried]:
+    texts = [text for text in state.parameters().values() if kept_prompts.is_address(text)]
+    files = [Carried(text, place, name) for place, (name, text) in files_of_page().items()]
+    return [*(Carried(kept_prompts.text_at(text)) for text in texts), *files]
+
+
+def _not_carried() -> str:
+    given, model = _given(), state.part(PageRun).model
+    there = fitting(given)
+    lacking = [carried.name or "a long text" for carried in given if carried not in there]
+    if model is not None and model.path in state.part(TokenizerFiles).of:
+        lacking.append("the tokenizer's file")
+    if state.part(Opened).run is not None:
+        lacking.append("the run opened from a file (save it with Save run)")
+    return f"Not in the session: {', '.join(lacking)}." if lacking else ""
+
+
+def _draw_open() -> None:
+    caption("A ZIP saved as a session. It takes the place of what is shown now; nothing in it is run.")
+    upload = st.file_uploader("Session", type="zip", key="everything.open", max_upload_size=200)  # MB
+    if upload is None:
+        return
+    try:
+        session = read_session(upload.getvalue())
+        script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
+        if script is None:
+            raise MtaVizError(f"The session is of a page {session.page!r}, which this version does not have.")
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+    else:
+        open_session(session, script)
+
+
+def open_session(session: Session, script: str) -> None:
+    """Forget what this visitor chose and go to the session's page by its address."""
+    places = list(state.part(TextFiles).at)
+    work.stop_all("page", "model")
+    state.begin_anew(session.view)
+    if session.prompt is not None:
+        state.part(Box).ask(session.prompt if isinstance(session.prompt, str) else tuple(session.prompt))
+    for carried in session.carried:
+        if not carried.place:
+            kept_prompts.address_of(carried.text)  # where the view's address finds it
+    files = {carried.place: (carried.name, carried.text) for carried in session.carried if carried.place}
+    bring(files, places)
+    state.part(PromptLink).weights = session.sha256
+    st.switch_page(script, query_params=session.view)

@@ -1,6 +1,6 @@
 """What is kept between reruns and sessions: summaries, tokenizers, models and traces, all bounded.
 
-Models and traces live in one process-wide `Stores`, filled by the job threads of `running`, and
+Models and traces live in one process-wide `Stores`, filled by the threads of `work`, and
 shared by all sessions (a model serialises its own runs). What is drawn from them is kept
 with `remember`, so a click that changes nothing recomputes nothing.
 """
@@ -80,22 +80,14 @@ class BoundedStore:
                 value = self.get(key)
                 if value is None:
                     value = make()
-                    self._put(key, value)
+                    with self._lock:
+                        self._values[key] = value
+                        while len(self._values) > self._size:
+                            self._values.popitem(last=False)
                 return value
         finally:
             with self._lock:
                 self._making.pop(key, None)
-
-    def _put(self, key: Hashable, value: Any) -> None:
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > self._size:
-                self._values.popitem(last=False)
-
-    def values(self) -> list[Any]:
-        """All values, the one used longest ago first."""
-        with self._lock:
-            return list(self._values.values())
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ def keep(prompt: str) -> str | None:
             _forget_oldest()
         else:
             place.touch()
+        return name
     except (OSError, RuntimeError, UnicodeEncodeError):
         return None
-    return name
 
 
 def find(name: str) -> str | None:
@@ -79,14 +79,11 @@ def text_at(address: str) -> str:
 
 
 def _forget_oldest() -> None:
-    kept = sorted((file for file in folder().iterdir() if _ID.fullmatch(file.name)), key=_used, reverse=True)
-    for file in kept[MAX_KEPT:]:
+    used = {}
+    for file in folder().iterdir():
         with suppress(OSError):  # another session was first
+            if _ID.fullmatch(file.name):
+                used[file] = file.stat().st_mtime
+    for file in sorted(used, key=used.__getitem__, reverse=True)[MAX_KEPT:]:
+        with suppress(OSError):
             file.unlink()
-
-
-def _used(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0

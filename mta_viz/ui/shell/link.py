@@ -2,13 +2,13 @@
 
 `ex=NAME` is an example of `examples.json`, `p=TEXT` a prompt, `ids=1,2,3` token ids; `kept=ID` is a prompt
 too long for an address, which this machine keeps. The selection in the address is `state`'s.
-
-What of a run's places an address holds: the exact part of a long map, and spans a visitor named.
+Of a run's places it holds the exact part of a long map, and spans a visitor named.
 The example prompts of `assets/examples.json`, and which of them a tokenizer can encode.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,46 +19,49 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.pasted import ids_from_text
 from mta_viz.ui.shell import kept_prompts, state
+from mta_viz.ui.shell.page import ASSETS
 from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, Part
 from mta_viz.ui.shell.plan import NAME as PLAN
-from mta_viz.ui.shell.site import ASSETS
 
 NAMES = ("crop", "spans")
+PROMPTS = ("ex", "p", "ids", "kept")
 MAX_PLACES_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 MAX_NAME = 200  # characters of a span's name
+QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
+Prompt = str | tuple[int, ...]
 
 
 def place_parameters(crop: Crop | None, spans: Sequence[Span] | None) -> dict[str, str]:
     """`crop=q0,q1,k0,k1` and `spans=[["Oslo","A",3,9]]`; what is None or too long is left out."""
-    found = {}
+    texts = {}
     if crop is not None:
-        found["crop"] = f"{crop.query_start},{crop.query_stop},{crop.key_start},{crop.key_stop}"
+        texts["crop"] = ",".join(map(str, (*crop.queries, *crop.keys)))
     if spans is not None:
         rows = [[span.name, span.letter, span.start, span.stop] for span in spans]
-        found["spans"] = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
-    return {name: text for name, text in found.items() if len(text) <= MAX_PLACES_CHARACTERS}
+        texts["spans"] = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    return {name: text for name, text in texts.items() if len(text) <= MAX_PLACES_CHARACTERS}
 
 
-def read_crop(found: Mapping[str, str]) -> Crop | None:
+def read_crop(parameters: Mapping[str, str]) -> Crop | None:
     """The crop an address names; None for none, or for what is none."""
-    parts = found.get("crop", "").split(",")
+    parts = parameters.get("crop", "").split(",")
     if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         return None
-    crop = Crop(*map(int, parts))
-    sizes = (crop.query_stop - crop.query_start, crop.key_stop - crop.key_start)
-    return crop if all(0 < size <= CROP_SIZE for size in sizes) else None
+    q0, q1, k0, k1 = map(int, parts)
+    fits = 0 < q1 - q0 <= CROP_SIZE and 0 < k1 - k0 <= CROP_SIZE
+    return Crop((q0, q1), (k0, k1)) if fits else None
 
 
-def read_spans(found: Mapping[str, str], n_tokens: int) -> tuple[Span, ...] | None:
+def read_spans(parameters: Mapping[str, str], n_tokens: int) -> tuple[Span, ...] | None:
     """The spans an address names, all within the prompt; None for none, or for what are none."""
-    text = found.get("spans", "")
+    text = parameters.get("spans", "")
     if not text or len(text) > MAX_PLACES_CHARACTERS:
         return None
     try:
-        spans = tuple(_span(row, n_tokens) for row in json.loads(text))
+        return tuple(_span(row, n_tokens) for row in json.loads(text))
     except (ValueError, TypeError, RecursionError, PromptError):
         return None
-    return spans
 
 
 def _span(row: object, n_tokens: int) -> Span:
@@ -91,16 +94,13 @@ def examples() -> tuple[Example, ...]:
 
 def fitting(tokenizer: Tokenizer) -> tuple[Example, ...]:
     """The examples meant for this kind of tokenizer that it can encode."""
-    meant = [example for example in examples() if tokenizer.kind in example.tokenizers]
-    return tuple(example for example in meant if _encodes(tokenizer, example.text))
-
-
-def _encodes(tokenizer: Tokenizer, text: str) -> bool:
-    try:
-        tokenizer.encode(text)
-    except MtaVizError:
-        return False
-    return True
+    offered = []
+    for example in examples():
+        if tokenizer.kind in example.tokenizers:
+            with suppress(MtaVizError):
+                tokenizer.encode(example.text)
+                offered.append(example)
+    return tuple(offered)
 
 
 def prompt_for(tokenizer: Tokenizer, current: str | None, n_ctx: int) -> str:
@@ -114,19 +114,6 @@ def prompt_for(tokenizer: Tokenizer, current: str | None, n_ctx: int) -> str:
         return current
     short = [text for text in offered if len(tokenizer.encode(text)) <= n_ctx]
     return next(iter([*short, *offered]), "")
-
-
-MAX_CHARACTERS = 1000
-QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
-Prompt = str | tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Linked:
-    """The prompt an address holds, None without a usable one; `problem` says what is wrong with it."""
-
-    prompt: Prompt | None = None
-    problem: str = ""
 
 
 def parameters(prompt: Prompt | None) -> dict[str, str]:
@@ -145,53 +132,39 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
     return {} if link.kept_as is None else {"kept": link.kept_as}
 
 
-def read(found: Mapping[str, str]) -> Linked:
-    """The prompt in an address's parameters; an example before a text before ids before a kept one."""
-    for name, make in READERS.items():
-        if found.get(name):
-            return make(found[name])
-    return Linked()
+def read(parameters: Mapping[str, str]) -> tuple[Prompt | None, str]:
+    """The prompt in an address, None without a usable one, and what is wrong with it.
 
-
-def _example(name: str) -> Linked:
-    text = next((example.text for example in examples() if example.name == name), None)
-    shown = name if len(name) <= 60 else f"{name[:60]}..."
-    problem = f"The link names the example {shown!r}, which is not here. Choose another or type a prompt."
-    return Linked(text, "" if text else problem)
-
-
-def _text(text: str) -> Linked:
-    return Linked(text) if len(text) <= MAX_CHARACTERS else Linked(problem=_too_long(text))
-
-
-def _ids(text: str) -> Linked:
+    An example goes before a text before ids before a kept one.
+    """
+    name = next((name for name in PROMPTS if parameters.get(name)), "")
+    text = parameters.get(name, "")
+    if name == "ex":
+        prompt = next((example.text for example in examples() if example.name == text), None)
+        shown = text if len(text) <= 60 else f"{text[:60]}..."
+        problem = f"The link names the example {shown!r}, which is not here. Choose another or type a prompt."
+        return prompt, "" if prompt else problem
+    if name == "kept":
+        return _kept(text)
     if len(text) > MAX_CHARACTERS:
-        return Linked(problem=_too_long(text))
-    try:
-        return Linked(ids_from_text(text))
-    except MtaVizError as error:
-        return Linked(problem=f"The link's token ids could not be read: {error}")
-
-
-def _kept(name: str) -> Linked:
-    prompt = kept_prompts.find(name)
-    if prompt is None:
-        return Linked(
-            problem="The link's prompt is too long to be in it and is kept on the machine the link was made "
-            "on, not here, or no longer. Ask for the prompt and paste it into the box."
+        return None, (
+            f"The link's prompt has {len(text):,} characters and was left out: at most {MAX_CHARACTERS:,} "
+            "are taken from a link. Paste the prompt into the box."
         )
-    found = json.loads(prompt)
-    return Linked(found if isinstance(found, str) else tuple(found))
+    try:
+        return ids_from_text(text) if name == "ids" else text or None, ""
+    except MtaVizError as error:
+        return None, f"The link's token ids could not be read: {error}"
 
 
-def _too_long(text: str) -> str:
-    return (
-        f"The link's prompt has {len(text):,} characters and was left out: at most {MAX_CHARACTERS:,} "
-        "are taken from a link. Paste the prompt into the box."
-    )
-
-
-READERS = {"ex": _example, "p": _text, "ids": _ids, "kept": _kept}
+def _kept(name: str) -> tuple[Prompt | None, str]:
+    if (kept := kept_prompts.find(name)) is None:
+        return None, (
+            "The link's prompt is too long to be in it and is kept on the machine the link was made on, not "
+            "here, or no longer. Ask for the prompt and paste it into the box."
+        )
+    prompt = json.loads(kept)
+    return prompt if isinstance(prompt, str) else tuple(prompt), ""
 
 
 @dataclass
@@ -238,16 +211,14 @@ def restore() -> None:
     if link.read:
         return
     link.read = True
-    state.read_settings({*READERS, *NAMES, PLAN})
+    state.read_settings({*PROMPTS, *NAMES, PLAN})
     link.places = {name: st.query_params.get(name, "") for name in NAMES}
     state.part(Part).crop = read_crop(link.places)
-    linked = read(dict(st.query_params))
-    link.problem = linked.problem
-    if linked.prompt is None:
-        return
-    link.prompt, run = linked.prompt, box.run
-    box.ask(linked.prompt)
-    box.run = run  # it is run by `take`
+    link.prompt, link.problem = read(dict(st.query_params))
+    if link.prompt is not None:
+        run = box.run
+        box.ask(link.prompt)
+        box.run = run  # it is run by `take`
 
 
 def problem(prompt: Prompt) -> str:
@@ -277,4 +248,4 @@ def forget() -> None:
     """Say no more of what the link asked for: something else is run."""
     link, settings = state.part(PromptLink), state.session().link
     link.problem = link.weights = ""
-    settings.settings, settings.refused = {}, ()
+    settings.settings, settings.refused = {}, []

@@ -56,10 +56,12 @@ class Results:
 
     by_name: dict[str, dict[Hashable, Kept]] = field(default_factory=dict)
 
-    def keep(self, name: str, key: Hashable, most: int, kept: Kept) -> None:
-        """The newest result of a key; of too many the oldest go."""
-        others = {old: value for old, value in self.by_name.get(name, {}).items() if old != key}
-        self.by_name[name] = dict([*others.items(), (key, kept)][-most:])
+    def keep(self, measurement: Measurement, kept: Kept) -> None:
+        """The newest result of a measurement; of too many the oldest go."""
+        values = dict(self.by_name.get(measurement.name, {}))
+        values.pop(measurement.key, None)
+        most = 1 if measurement.large else MOST_KEPT
+        self.by_name[measurement.name] = dict([*values.items(), (measurement.key, kept)][-most:])
 
     def of(self, measurement: Measurement) -> Kept | None:
         """What there is of this measurement, here or in the process."""
@@ -76,7 +78,7 @@ def all_results(name: str) -> dict[Hashable, Any]:
 
 def measured(measurement: Measurement) -> Any | None:
     """The result, or what there was when it was stopped; None before that. Draws the controls and the bar."""
-    draw_controls(measurement)
+    _draw_controls(measurement)
     running = work.running(measurement.name, measurement.key)
     if running is not None:
         st.fragment(work.watch, run_every=0.5)(running)
@@ -90,7 +92,7 @@ def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], N
 
     A click on what is drawn may change the page: when nothing runs it is no fragment.
     """
-    draw_controls(measurement)
+    _draw_controls(measurement)
     running, results = work.running(measurement.name, measurement.key), state.part(Results)
 
     def live() -> None:
@@ -102,56 +104,44 @@ def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], N
     (st.fragment(live, run_every=1.0) if running else live)()
 
 
-def draw_controls(measurement: Measurement) -> None:
+def _draw_controls(measurement: Measurement) -> None:
     """The button that starts it, or Stop while it runs, and the words; nothing when it is through.
 
     Says what went wrong where that is meant for the visitor, and raises what is not.
     """
-    kept = state.part(Results).of(measurement)
-    if measurement.by_itself and kept is None and work.current(measurement.name, measurement.key) is None:
+    name, results = measurement.name, state.part(Results)
+    if measurement.by_itself and not results.of(measurement) and not work.current(name, measurement.key):
         _start(measurement)
-        kept = state.part(Results).of(measurement)
+    kept, last = results.of(measurement), work.current(name, measurement.key)
     if kept is not None and kept.whole:
         return
-    last = work.current(measurement.name, measurement.key)
     with st.container(horizontal=True, vertical_alignment="center"):
         if last is not None and last.running:
-            work.draw_stop(measurement.name, last)
+            work.draw_stop(name, last)
         else:
-            _draw_start(measurement)
-        words = _words(measurement, last, kept)
+            start = partial(_start, measurement)
+            st.button(measurement.label, key=f"start.{name}", type="primary", on_click=start)
+        words = measurement.words
+        if last is not None and last.stopped:
+            words = f"Stopped. {'This is what it had so far.' if kept else 'Nothing was kept of it.'}"
         if words:
             caption(words)
-    _say_failure(last)
-
-
-def _draw_start(measurement: Measurement) -> None:
-    st.button(
-        measurement.label,
-        key=f"start.{measurement.name}",
-        type="primary",
-        on_click=_start,
-        args=(measurement,),
-    )
-
-
-def _words(measurement: Measurement, last: Work | None, kept: Kept | None) -> str:
-    if last is None or not last.stopped:
-        return measurement.words
-    return "Stopped. " + ("Nothing was kept of it." if kept is None else "This is what it had so far.")
+    failure = None if last is None else last.failure
+    if isinstance(failure, MtaVizError):
+        st.error(plain(f"It stopped: {failure}"))
+    elif failure is not None:
+        raise failure
 
 
 def _start(measurement: Measurement) -> None:
     """Begin, and wait a moment: short work shows no bar."""
-    most = 1 if measurement.large else MOST_KEPT
-    keep = partial(state.part(Results).keep, measurement.name, measurement.key, most)
-    store = None if measurement.large else stores().drawn
-    do = partial(_measure, measurement, keep, store)
+    keep = partial(state.part(Results).keep, measurement)
+    do = partial(_measure, measurement, keep, stores().drawn)
     work.start(measurement.name, measurement.key, do, measurement.owner).wait(QUIET_SECONDS)
 
 
 def _measure(
-    measurement: Measurement, keep: Callable[[Kept], None], store: BoundedStore | None, running: Work
+    measurement: Measurement, keep: Callable[[Kept], None], store: BoundedStore, running: Work
 ) -> None:
     running.begin("Measuring")
     last: list[Any] = []
@@ -163,13 +153,5 @@ def _measure(
     result = measurement.do(running, keep_so_far)
     whole = last[0] if result is None else result
     keep(Kept(whole, whole=True))
-    if store is not None:
+    if not measurement.large:
         store.get_or_make(measurement.key, lambda: whole)
-
-
-def _say_failure(last: Work | None) -> None:
-    failure = None if last is None else last.failure
-    if isinstance(failure, MtaVizError):
-        st.error(plain(f"It stopped: {failure}"))
-    elif failure is not None:
-        raise failure

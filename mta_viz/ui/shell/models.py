@@ -1,50 +1,51 @@
-"""Where the app looks for checkpoints: `assets/`, `--models DIR` after `--`, `MTA_VIZ_MODELS`.
+"""The app's models: where they are looked for, their words in the sidebar, and how they are loaded and run.
 
-Owns the list of roots and the words for a checkpoint in the picker; what a checkpoint is belongs
-to `mta_viz.checkpoint.reading`.
-
-Other models to run beside the page's: on the same device, in the same precision.
+They are looked for in `assets/`, `--models DIR` after `--`, and `MTA_VIZ_MODELS`. Work beside the page loads
+and runs them; results go to the stores of `cache`.
 """
 
 import dataclasses
+import functools
+import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from mta_viz.checkpoint.reading import Found
+import torch
+
+from mta_viz.checkpoint.reading import Found, read_checkpoint
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
+from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
+from mta_viz.run import tracing
+from mta_viz.run.cost import multiply_adds
+from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
-from mta_viz.ui.shell.cache import ModelKey
-from mta_viz.ui.shell.site import ASSETS
-from mta_viz.ui.shell.uploads import TokenizerFiles
+from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
+from mta_viz.ui.shell.page import ASSETS
+from mta_viz.ui.shell.widgets import TokenizerFiles
+from mta_viz.ui.shell.work import Work
 
+SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
 VARIANTS = {
-    "transformer": "Transformer",
-    "talking_heads": "Talking heads",
-    "mta": "MTA",
-    "differential": "DIFF Transformer",
+    **{"transformer": "Transformer", "talking_heads": "Talking heads"},
+    **{"mta": "MTA", "differential": "DIFF Transformer"},
 }
 
 
-def roots(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+def roots() -> tuple[Path, ...]:
     """The folders to search, shipped models first, each once.
 
-    `argv` (default: the process's) may hold `--models DIR` or `--models=DIR` any number of times;
-    `environ["MTA_VIZ_MODELS"]` a list separated like PATH.
+    `--models DIR` or `--models=DIR` may be given any number of times; MTA_VIZ_MODELS is a list like PATH.
     """
-    given = _option_values(sys.argv[1:] if argv is None else argv, "--models")
-    listed = (os.environ if environ is None else environ).get("MTA_VIZ_MODELS", "")
+    words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
+    given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
+    given += [value for name, value in pairwise(words) if name == "--models"]
     given += [part for part in listed.split(os.pathsep) if part]
     return tuple(dict.fromkeys([ASSETS, *(Path(part).expanduser().absolute() for part in given)]))
-
-
-def _option_values(argv: Sequence[str], option: str) -> list[str]:
-    values = [argument.removeprefix(f"{option}=") for argument in argv if argument.startswith(f"{option}=")]
-    return values + [value for name, value in pairwise(argv) if name == option]
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:
@@ -52,12 +53,9 @@ def label(found: Found, names: Sequence[str] = ()) -> str:
 
     `names` are the names of all models on offer; where two are alike the parent folder is added.
     """
-    name = found.name
-    if list(names).count(name) > 1:
-        name = f"{name} ({found.path.parent.name})"
-    if found.summary is None:
-        return f"{name} · cannot be read"
-    return f"{name} · {VARIANTS[found.summary.config.variant]}"
+    parent = f" ({found.path.parent.name})" if list(names).count(found.name) > 1 else ""
+    kind = "cannot be read" if found.summary is None else VARIANTS[found.summary.config.variant]
+    return f"{found.name}{parent} · {kind}"
 
 
 def identity(found: Found, names: Sequence[str]) -> str:
@@ -74,9 +72,10 @@ def twin_of(name: str, others: Sequence[str]) -> str | None:
 
 def grey_line(found: Found, run_dtype: str) -> str:
     """The rest: size, kernels, mixing, dtype in the file and of the run, format."""
-    if found.summary is None:
+    summary = found.summary
+    if summary is None:
         return ""
-    config, summary = found.summary.config, found.summary
+    config = summary.config
     kernels = [config.kernels(layer) for layer in range(config.n_layers)]
     parts = [
         f"{config.n_layers} layers x {config.n_heads} heads, {size_text(summary.n_bytes)}",
@@ -102,23 +101,18 @@ def shape_lines(config: ModelConfig) -> list[str]:
     lines = [f"parameters: {parameter_count(config):,}"]
     for layer in range(config.n_layers):
         kernels = config.kernels(layer)
-        places = {
-            "kernels before softmax": kernels.pre,
-            "after": kernels.post,
-            "mixing before": kernels.head_pre,
-            "mixing after": kernels.head_post,
-        }
-        told = [f"{place} {'x'.join(map(str, shape))}" for place, shape in places.items() if shape]
-        lines.append(f"L{layer}: {', '.join(told) or 'no kernels, no mixing'}")
+        there = (kernels.pre, kernels.post, kernels.head_pre, kernels.head_post)
+        places = zip(("kernels before softmax", "after", "mixing before", "mixing after"), there, strict=True)
+        shapes = [f"{place} {'x'.join(map(str, shape))}" for place, shape in places if shape]
+        lines.append(f"L{layer}: {', '.join(shapes) or 'no kernels, no mixing'}")
     return lines
 
 
 def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
     """What to say when no root holds a checkpoint: where the app looked, and what to do."""
-    places = ", ".join(str(root) for root in searched)
     text = (
-        f"No model found. Looked in: {places}. A model is a folder with params.json and "
-        "model.safetensors, consolidated.pth or .metadata. Start with `make app MODELS=/your/runs` "
+        f"No model found. Looked in: {', '.join(map(str, searched))}. A model is a folder with params.json "
+        "and model.safetensors, consolidated.pth or .metadata. Start with `make app MODELS=/your/runs` "
         "or `streamlit run app.py -- --models /your/runs`."
     )
     return "\n".join([text, *problems])
@@ -126,24 +120,64 @@ def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
 
 def beside(own: ModelKey, path: str, step: int | None = None) -> ModelKey:
     """The model at `path`, of a run folder its `step`, to be run as `own` is."""
-    return dataclasses.replace(
-        own,
-        path=path,
-        changed=cache.changed(Path(path), step),
-        tokenizer=state.part(TokenizerFiles).of.get(path),
-        step=step,
-    )
+    given, newest = state.part(TokenizerFiles).of.get(path), cache.changed(Path(path), step)
+    return dataclasses.replace(own, path=path, changed=newest, tokenizer=given, step=step)
 
 
 def twin_beside(own: ModelKey) -> tuple[str, ModelKey] | None:
     """The name and key of the model beside `own` in its folder that is named as its twin, if it can run."""
     folder = Path(own.path).parent
     found = cache.discovery(tuple(map(str, roots()))).found
-    there = {one.path.name: one for one in found if one.path.parent == folder and can_run(one)}
+    there = {model.path.name: model for model in found if model.path.parent == folder and can_run(model)}
     name = twin_of(Path(own.path).name, list(there))
     return None if name is None else (there[name].name, beside(own, str(there[name].path)))
 
 
-def can_run(one: Found) -> bool:
+def can_run(model: Found) -> bool:
     """Whether it has weights for a prompt; kernels alone, or a params.json alone, have not."""
-    return one.problem is None and one.summary is not None and one.summary.format not in ("kernels", "params")
+    if model.problem is not None or model.summary is None:
+        return False
+    return model.summary.format not in ("kernels", "params")
+
+
+def trace_of(key: RunKey, stores: Stores, work: Work) -> Trace:
+    """The run of a prompt from `stores.traces`, made by this work if it is not there."""
+
+    def run() -> Trace:
+        model = model_of(key.model, stores, work)
+        work.begin("Running the prompt", expected_seconds(model, key.prompt))
+        return tracing.capture(model, key.prompt, progress=work.report)
+
+    return stores.traces.get_or_make(key, run)
+
+
+def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
+    """The model from `stores.models`, read by this work if it is not there."""
+
+    def read() -> HookedMTA:
+        _set_libraries_apart()
+        work.begin(f"Reading {Path(key.path).name}")
+        override = Path(key.tokenizer) if key.tokenizer else None
+        checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=work.report)
+        return build_model(checkpoint, device=key.device, dtype=getattr(torch, key.dtype))
+
+    return stores.models.get_or_make(key, read)
+
+
+@functools.cache
+def _set_libraries_apart() -> None:
+    """Leave what the libraries made out of the search for garbage.
+
+    Streamlit searches after every run of a page, which took 0.3 s with them. Once only: garbage
+    that is there at the moment stays for good.
+    """
+    gc.freeze()
+
+
+def expected_seconds(model: HookedMTA, prompt: str | tuple[int, ...]) -> float | None:
+    """How long a run should take, if it is long enough to be worth the measuring."""
+    n_tokens = len(tracing.tokenize(model, prompt))
+    if multiply_adds(model.config, n_tokens) < 4 * tracing.CALIBRATION:
+        return None
+    seconds = tracing.estimate_seconds(model, n_tokens)
+    return seconds if seconds > SHOW_SECONDS_FROM else None

@@ -8,14 +8,13 @@ without app.py. Importing this imports nothing heavy: the first visitor sees the
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
 from mta_viz.plots.parts import nothing_yet
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.page import Page, errors_as_messages
-from mta_viz.ui.shell.site import ASSETS, ICON, draw_links
+from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, Page, errors_as_messages
 from mta_viz.ui.shell.widgets import plain
 
 if TYPE_CHECKING:
@@ -32,11 +31,8 @@ def open_page(
     whether an active plan of interventions changes what is `shown`, is only `named` over the page, or
     is the page's `own` business.
     """
-    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
-    st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
-    draw_links()
-    changed = state.enter(title)
-    request, page = None, None
+    _draw_frame(title)
+    changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():
             from mta_viz.ui.shell import plan as plans
@@ -46,17 +42,30 @@ def open_page(
         show.begin()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
-    if page is None:
-        _close_without_model(request)
-    if needs_run and page.trace is None:
-        _close_without_run(request, page)
+    has_body = page is not None and not (needs_run and page.trace is None)
     shown = page
     with errors_as_messages():
-        if plan != "own":
+        if page is not None and not has_body:
+            from mta_viz.ui.shell.address import draw_address
+
+            draw_address(f"{state.selection().checkpoint} · no run")
+            st.info(plain(page.empty))
+        elif page is not None and plan != "own":
             shown = plans.apply_plan(page, follows=plan == "shown")
+    if shown is None or not has_body:
+        _close(request, page)
+        st.stop()
     with errors_as_messages():
         yield shown
     _close(request, page)
+
+
+def _draw_frame(title: str) -> None:
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
+    st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
+    with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
+        for path, (name, icon) in PAGES.items():
+            st.page_link(path, label=name, icon=icon)
 
 
 @contextmanager
@@ -74,32 +83,13 @@ def _first_paint() -> Iterator[None]:
     place.empty()
 
 
-def _close_without_model(request: "Request | None") -> NoReturn:
-    from mta_viz.ui.shell.sidebar import draw_settings
-
-    with errors_as_messages():
-        if request is not None:
-            draw_settings(request, ["cpu"])
-    state.mirror()
-    st.stop()
-
-
-def _close_without_run(request: "Request", page: Page) -> NoReturn:
-    from mta_viz.ui.shell.address import draw_address
-
-    with errors_as_messages():
-        draw_address(f"{state.selection().checkpoint} · no run")
-        st.info(plain(page.empty))
-    _close(request, page)
-    st.stop()
-
-
-def _close(request: "Request", page: Page) -> None:
-    from mta_viz.ui.shell.address import fill_link
-    from mta_viz.ui.shell.preparing import finish, say_left_out
+def _close(request: "Request | None", page: Page | None) -> None:
+    from mta_viz.ui.shell import address, preparing, sidebar
 
     state.mirror()
     with errors_as_messages():
-        fill_link()
-        say_left_out(request)
-        finish(request, page)
+        if request is not None and page is not None:
+            address.fill_link()
+            preparing.finish(request, page)
+        elif request is not None:
+            sidebar.draw_settings(request, ["cpu"])

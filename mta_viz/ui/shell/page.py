@@ -1,9 +1,10 @@
-"""What a page may draw from, and how every error on it becomes a message. Imports nothing heavy."""
+"""The site's pages, what each may draw from, and how errors become messages. Imports nothing heavy."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -13,6 +14,16 @@ from mta_viz.ui.shell.widgets import plain
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.cache import ModelKey
+
+ASSETS = Path(__file__).parents[3] / "assets"
+ICON = ASSETS / "icon.svg"
+PAGES = {
+    "pages/attention.py": ("Attention", ":material/grid_on:"),
+    "pages/kernels.py": ("Kernels", ":material/apps:"),
+    "pages/surgery.py": ("Surgery", ":material/healing:"),
+    "pages/compare.py": ("Compare", ":material/compare:"),
+    "pages/labs.py": ("Labs", ":material/science:"),
+}
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
-"""Which part of a long map is shown exactly: chosen by a box, by a search or by the selection.
+"""From what a visitor chose (or did not) to a layer, head, stage, query and key that exist.
 
-From what a visitor chose (or did not) to a layer, head, stage, query and key that exist.
+Which part of a long map is shown exactly: chosen by a box, by a search or by the selection.
 Pickers for layer, head, stage, query and key, each with a pair of keys that step along it.
 What a click or a box on a figure means. A click on nothing (a deselection) changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -20,7 +21,7 @@ from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.state import Selection
-from mta_viz.ui.shell.widgets import head_label, layer_label
+from mta_viz.ui.shell.widgets import head_label, layer_label, selection_on
 
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
 CROP_SIZE = 256  # tokens a side of the largest box
@@ -30,30 +31,12 @@ CROP_SIZE = 256  # tokens a side of the largest box
 class Crop:
     """Token ranges of an exact map, ends excluded, at most `CROP_SIZE` long."""
 
-    query_start: int
-    query_stop: int
-    key_start: int
-    key_stop: int
-
-    @property
-    def queries(self) -> slice:
-        """Rows."""
-        return slice(self.query_start, self.query_stop)
-
-    @property
-    def keys(self) -> slice:
-        """Columns."""
-        return slice(self.key_start, self.key_stop)
-
-    @property
-    def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Rows and columns, as figures take them."""
-        return (self.query_start, self.query_stop), (self.key_start, self.key_stop)
+    queries: tuple[int, int]
+    keys: tuple[int, int]
 
     def holds(self, query: int, key: int) -> bool:
         """Whether the cell is inside."""
-        rows, columns = self.ranges
-        return rows[0] <= query < rows[1] and columns[0] <= key < columns[1]
+        return query in range(*self.queries) and key in range(*self.keys)
 
 
 @dataclass
@@ -73,12 +56,12 @@ class NamedSpans:
 
 def around(query: int, key: int, n_tokens: int) -> Crop:
     """The crop with this cell in its middle, moved inside the prompt."""
-    return Crop(*centred(query, n_tokens, AROUND_SIZE), *centred(key, n_tokens, AROUND_SIZE))
+    return Crop(centred(query, n_tokens, AROUND_SIZE), centred(key, n_tokens, AROUND_SIZE))
 
 
 def from_box(rows: tuple[float, float], columns: tuple[float, float], n_tokens: int) -> Crop:
     """The crop of a box drawn in token positions (any order); too large ones keep their middle."""
-    return Crop(*_range(rows, n_tokens), *_range(columns, n_tokens))
+    return Crop(_range(rows, n_tokens), _range(columns, n_tokens))
 
 
 def _range(ends: tuple[float, float], n_tokens: int) -> tuple[int, int]:
@@ -107,12 +90,13 @@ def resolve(view: Selection, trace: Trace) -> Selected:
     Head: the one changed most by the key-query convolution. Stage: after that convolution where
     the layer has one, else the final weights. Query: the last token. Key: the largest cell.
     """
-    config = trace.model.config
     layer, head, why = _head(view, trace)
-    stage = stage_or_default(view.stage, config, layer)
-    query = view.query if view.query is not None and view.query < len(trace.tokens) else len(trace.tokens) - 1
-    key = view.key if view.key is not None and view.key < len(trace.tokens) else None
-    if key is None:
+    present, n_tokens = layer_stages(trace.model.config.kernels(layer)), len(trace.tokens)
+    usual = Stage.KQ if Stage.KQ in present else Stage.PATTERN
+    stage = next((stage for stage in present if stage.value.key == view.stage), usual)
+    query = view.query if view.query is not None and view.query < n_tokens else n_tokens - 1
+    key = view.key
+    if key is None or key >= n_tokens:
         key = largest_key(trace, layer, head, stage, query)
     return Selected(layer, head, stage, query, key, why)
 
@@ -120,9 +104,9 @@ def resolve(view: Selection, trace: Trace) -> Selected:
 def _head(view: Selection, trace: Trace) -> tuple[int, int, str]:
     config = trace.model.config
     if view.layer is None or view.layer >= config.n_layers:
-        found = most_changed_head(trace)
-        layer, head = found or (0, 0)
-        why = "largest change by the key-query conv at the last query" if found else ""
+        changed = most_changed_head(trace)
+        layer, head = changed or (0, 0)
+        why = "largest change by the key-query conv at the last query" if changed else ""
     else:
         layer, head, why = view.layer, 0, ""
     if view.head is not None and view.head < config.n_heads:
@@ -130,19 +114,12 @@ def _head(view: Selection, trace: Trace) -> tuple[int, int, str]:
     return layer, head, why
 
 
-def stage_or_default(key: str | None, config: ModelConfig, layer: int) -> Stage:
-    """The stage with this URL word if the layer has it, else `kq`, else the pattern."""
-    present = layer_stages(config.kernels(layer))
-    chosen = next((stage for stage in present if stage.value.key == key), None)
-    return chosen or (Stage.KQ if Stage.KQ in present else Stage.PATTERN)
-
-
 def go_to(**changes: object) -> None:
     """Select parts of the view from elsewhere than the map; the exact part follows the cell."""
     now, part = state.select(**changes), state.part(Part)
-    if part.crop is not None and (
-        now.query is None or now.key is None or not part.crop.holds(now.query, now.key)
-    ):
+    if part.crop is None:
+        return
+    if now.query is None or now.key is None or not part.crop.holds(now.query, now.key):
         part.crop = None
 
 
@@ -153,74 +130,33 @@ def pick_layer(config: ModelConfig, layer: int, numbering: int) -> None:
         kernels = config.kernels(index)
         return layer_label(index, numbering) + (" · kernel" if kernels.pre or kernels.post else "")
 
-    _step("layer", layer, config.n_layers, label=label, shortcuts=("Up", "Down"), width=222)
+    _pick_index("layer", layer, config.n_layers, label, ("Up", "Down"), 222)
 
 
 def pick_head(config: ModelConfig, head: int, numbering: int) -> None:
     """Heads."""
-
-    def label(index: int) -> str:
-        return head_label(index, numbering)
-
-    _step("head", head, config.n_heads, label=label, shortcuts=("Left", "Right"), width=182)
+    label = partial(head_label, numbering=numbering)
+    _pick_index("head", head, config.n_heads, label, ("Left", "Right"), 182)
 
 
-def _step(
-    field: str, value: int, count: int, *, label: Callable[[int], str], shortcuts: tuple[str, str], width: int
+def _pick_index(
+    field: str, value: int, count: int, label: Callable[[int], str], shortcuts: tuple[str, str], width: int
 ) -> None:
-    """A list between two arrows for the view's `field`, over 0..count-1; arrows stop at the ends."""
-
     def move(target: int) -> None:
         state.select(**{field: target})
 
-    row = st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom")
-    with row:
-        _arrow(field, value - 1, count, ":material/chevron_left:", shortcuts[0], move)
-        st.selectbox(
-            field.capitalize(),
-            range(count),
-            format_func=label,
-            **_selecting(field, value, move),
-        )
-        _arrow(field, value + 1, count, ":material/chevron_right:", shortcuts[1], move)
-
-
-def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) -> None:
-    """A button with a key of the keyboard that calls `go`; None: there is nothing that way."""
-    st.button(
-        icon, key=f"step.{name}.{shortcut}", shortcut=shortcut, disabled=go is None, on_click=go or _stay
-    )
-
-
-def _stay() -> None:
-    """What a disabled arrow would do."""
-
-
-def _arrow(
-    field: str, target: int, count: int, icon: str, shortcut: str, move: Callable[[int], None]
-) -> None:
-    arrow(field, icon, shortcut, partial(move, target) if 0 <= target < count else None)
-
-
-def _selecting(field: str, value: Any, choose: Callable[[Any], object]) -> dict[str, Any]:
-    """Arguments of a widget that shows a part of the selection and calls `choose` with another."""
-    key = state.borrow(field, value)
-    return {"key": key, "on_change": lambda: choose(st.session_state[key])}
+    with _arrows(field, value, count, shortcuts, move, width):
+        st.selectbox(field.capitalize(), range(count), format_func=label, **_selecting(field, value, move))
 
 
 def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
     """The stages this layer computes, by their short names."""
-    stages = layer_stages(config.kernels(layer))
-    options = [one.value.key for one in stages]
-    place = options.index(stage.value.key)
+    options = [present.value.key for present in layer_stages(config.kernels(layer))]
 
     def move(target: int) -> None:
         state.select(stage=options[target])
 
-    with st.container(
-        horizontal=True, wrap=False, width="content", gap="xsmall", vertical_alignment="bottom"
-    ):
-        _arrow("stage", place - 1, len(options), ":material/chevron_left:", "q", move)
+    with _arrows("stage", options.index(stage.value.key), len(options), ("q", "w"), move, "content"):
         st.segmented_control(
             "Stage",
             options,
@@ -228,7 +164,6 @@ def pick_stage(config: ModelConfig, layer: int, stage: Stage) -> None:
             format_func=lambda key: Stage.from_key(key).value.short,
             **_selecting("stage", stage.value.key, lambda chosen: state.select(stage=chosen)),
         )
-        _arrow("stage", place + 1, len(options), ":material/chevron_right:", "w", move)
 
 
 def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, str]) -> None:
@@ -237,41 +172,59 @@ def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, s
     def move(target: int) -> None:
         go_to(**{field: target}, **({"key": None} if field == "query" else {}))
 
-    row = st.container(horizontal=True, wrap=False, width=220, gap="xsmall", vertical_alignment="bottom")
-    with row:
-        _arrow(field, position - 1, count, ":material/chevron_left:", shortcuts[0], move)
-        st.number_input(
-            field.capitalize(),
-            min_value=0,
-            max_value=count - 1,
-            step=1,
-            **_selecting(field, position, move),
-        )
-        _arrow(field, position + 1, count, ":material/chevron_right:", shortcuts[1], move)
+    with _arrows(field, position, count, shortcuts, move, 220):
+        choosing = _selecting(field, position, move)
+        st.number_input(field.capitalize(), min_value=0, max_value=count - 1, step=1, **choosing)
+
+
+@contextmanager
+def _arrows(
+    field: str,
+    place: int,
+    count: int,
+    shortcuts: tuple[str, str],
+    move: Callable[[int], None],
+    width: int | Literal["content"],
+) -> Iterator[None]:
+    """What is drawn inside stands between two arrows over 0..count-1 that stop at the ends."""
+    with st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom"):
+        back = partial(move, place - 1) if place > 0 else None
+        arrow(field, ":material/chevron_left:", shortcuts[0], back)
+        yield
+        forward = partial(move, place + 1) if place + 1 < count else None
+        arrow(field, ":material/chevron_right:", shortcuts[1], forward)
+
+
+def arrow(name: str, icon: str, shortcut: str, go: Callable[[], None] | None) -> None:
+    """A button with a key of the keyboard that calls `go`; None: there is nothing that way."""
+    key = f"step.{name}.{shortcut}"
+    st.button(icon, key=key, shortcut=shortcut, disabled=go is None, on_click=go or (lambda: None))
+
+
+def _selecting(field: str, value: Any, choose: Callable[[Any], object]) -> dict[str, Any]:
+    """Arguments of a widget that shows a part of the selection and calls `choose` with another."""
+    key = state.borrow(field, value)
+    return {"key": key, "on_change": lambda: choose(st.session_state[key])}
 
 
 def on_cell(widget: str) -> None:
     """A click on an exact map selects its query and key."""
-    point = _point(widget)
-    if point is not None:
+    if point := _point(widget):
         state.select(query=round(point["y"]), key=round(point["x"]))
 
 
 def on_stage(widget: str) -> None:
     """A click on a thumbnail of the strip selects its stage."""
-    point = _point(widget)
-    if point is not None:
-        name = _first(point.get("customdata"))
-        if name in [stage.value.key for stage in Stage]:
-            state.select(stage=name)
+    name = _customdata(widget)[0]
+    if name in [stage.value.key for stage in Stage]:
+        state.select(stage=name)
 
 
 def on_position(field: str, **other: int) -> Callable[[str], None]:
     """A click on a bar: its token is the new `field`, "query" or "key"; `other` is whose bars they are."""
 
     def chosen(widget: str) -> None:
-        point = _point(widget)
-        if point is not None:
+        if point := _point(widget):
             go_to(**{field: round(point["x"])}, **other)
 
     return chosen
@@ -281,8 +234,7 @@ def on_token(field: str) -> Callable[[str], None]:
     """A click on a letter of the prompt: its token is the new `field`, "query" or "key"."""
 
     def chosen(widget: str) -> None:
-        point = _point(widget)
-        position = _first(point.get("customdata")) if point is not None else None
+        position = _customdata(widget)[0]
         if isinstance(position, int | float):
             go_to(**{field: round(position)})
 
@@ -294,7 +246,7 @@ def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:
 
     def chosen(widget: str) -> None:
         point = _point(widget)
-        source = (query + round(point["y"]), key + round(point["x"])) if point is not None else (-1, -1)
+        source = (query + round(point["y"]), key + round(point["x"])) if point else (-1, -1)
         if 0 <= source[1] <= source[0]:
             go_to(query=source[0], key=source[1], stage=stage.value.key)
 
@@ -310,14 +262,15 @@ def on_head(widget: str) -> None:
 
 def pair_of(widget: str) -> tuple[int, int] | None:
     """Layer and head of the tile that was clicked."""
-    point = _point(widget)
-    return _pair(point.get("customdata")) if point is not None else None
+    layer, head = [*_customdata(widget), None][:2]
+    if isinstance(layer, int | float) and isinstance(head, int | float):
+        return round(layer), round(head)
+    return None
 
 
 def on_kernel(widget: str) -> None:
     """A click on a kernel's tile, or on a row of a mixing matrix, selects that kernel."""
-    point = _point(widget)
-    name = _first(point.get("customdata")) if point is not None else None
+    name = _customdata(widget)[0]
     if isinstance(name, str) and name.count(" ") == 2:
         where, layer, head = name.split(" ")
         state.select(layer=int(layer), head=int(head), place=where)
@@ -327,38 +280,24 @@ def on_overview(n_tokens: int) -> Callable[[str], None]:
     """A box on the overview chooses the exact crop; a click shows the surroundings of its block."""
 
     def chosen(widget: str) -> None:
-        boxes = _selection(widget).get("box") or []
-        point = _point(widget)
+        boxes = selection_on(widget).get("box")
         if boxes:
             state.part(Part).crop = from_box(tuple(boxes[-1]["y"]), tuple(boxes[-1]["x"]), n_tokens)
-        elif point is not None:
+        elif point := _point(widget):
             state.part(Part).crop = around(round(point["y"]), round(point["x"]), n_tokens)
 
     return chosen
 
 
-def _selection(widget: str) -> dict[str, Any]:
-    return dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
+def _point(widget: str) -> dict[str, Any]:
+    """The point that was clicked; empty for none."""
+    points = selection_on(widget).get("points")
+    return dict(points[0]) if points and "x" in points[0] and "y" in points[0] else {}
 
 
-def _point(widget: str) -> dict[str, Any] | None:
-    points: Sequence[dict[str, Any]] = _selection(widget).get("points") or []
-    return dict(points[0]) if points and "x" in points[0] and "y" in points[0] else None
-
-
-def _first(custom: Any) -> Any:
-    """Streamlit hands customdata back as a value, a list or a dict {"0": ...}."""
+def _customdata(widget: str) -> list[Any]:
+    """That of the clicked point. Streamlit hands it back as a value, a list or a dict {"0": ...}."""
+    custom = _point(widget).get("customdata")
     if isinstance(custom, dict):
-        return custom.get("0")
-    return custom[0] if isinstance(custom, list) and custom else custom
-
-
-def _pair(custom: Any) -> tuple[int, int] | None:
-    values = [custom.get("0"), custom.get("1")] if isinstance(custom, dict) else custom
-    if (
-        isinstance(values, list)
-        and len(values) >= 2
-        and all(isinstance(one, int | float) for one in values[:2])
-    ):
-        return round(values[0]), round(values[1])
-    return None
+        return [custom.get("0"), custom.get("1")]
+    return custom if isinstance(custom, list) and custom else [custom]

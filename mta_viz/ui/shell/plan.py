@@ -5,7 +5,6 @@ what it names. Every page says when one is active: in the sidebar, and in a stri
 """
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +25,10 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 
 NAME = "e"
+EDITED, ORIGINAL = RUNS = ("edited model", "original model")
+NAMED = 2  # interventions named in the strip
+PLAN_SHOWN = Setting("plan shown", EDITED)
+ANSWER = Setting("answer", "")
 Listing = tuple[Listed, ...]
 
 
@@ -52,8 +55,8 @@ def history() -> History:
     return state.part(Plans).of.get(state.selection().checkpoint, History())
 
 
-def _keep(changed: History) -> None:
-    state.part(Plans).of[state.selection().checkpoint] = changed
+def _keep(*changed: Any) -> None:
+    state.part(Plans).of[state.selection().checkpoint] = History(*changed)
 
 
 def plan_items() -> Listing:
@@ -70,21 +73,21 @@ def change(listing: Listing) -> None:
     """Another list; the old one can be got back."""
     old = history()
     if listing != old.now:
-        _keep(History(listing, (*old.past, old.now)))
+        _keep(listing, (*old.past, old.now))
 
 
 def undo() -> None:
     """The list as it was before the last change."""
     old = history()
     if old.past:
-        _keep(History(old.past[-1], old.past[:-1], (*old.future, old.now)))
+        _keep(old.past[-1], old.past[:-1], (*old.future, old.now))
 
 
 def redo() -> None:
     """The list as it was before the last undo."""
     old = history()
     if old.future:
-        _keep(History(old.future[-1], (*old.past, old.now), old.future[:-1]))
+        _keep(old.future[-1], (*old.past, old.now), old.future[:-1])
 
 
 def add(intervention: Intervention) -> None:
@@ -93,55 +96,21 @@ def add(intervention: Intervention) -> None:
     change((*rest, Listed(intervention)))
 
 
-def switch(index: int) -> None:
-    """On, off."""
-    _replace(index, lambda item: replace(item, on=not item.on))
+def splice(index: int, *items: Listed) -> None:
+    """Other interventions, or none, in the place of one."""
+    now = plan_items()
+    change((*now[:index], *items, *now[index + 1 :]))
 
 
-def put(index: int, intervention: Intervention) -> None:
-    """Another intervention in the place of one."""
-    _replace(index, lambda item: replace(item, intervention=intervention))
-
-
-def remove(index: int) -> None:
-    """Take one out."""
-    change(tuple(item for at, item in enumerate(plan_items()) if at != index))
-
-
-def clear() -> None:
-    """Take all out."""
-    change(())
-
-
-def _replace(index: int, make: Callable[[Listed], Listed]) -> None:
-    change(tuple(make(item) if at == index else item for at, item in enumerate(plan_items())))
-
-
-def parameters() -> dict[str, str]:
-    """The list as a parameter of the address; empty without one, and for one that is too long."""
-    text = to_address(plan_items())
-    return {NAME: text} if text and len(text) <= MAX_CHARACTERS else {}
-
-
-def restore() -> None:
+def _restore() -> None:
     """Take the list from the address, once a session; what is none is said by `problem`."""
-    plans = state.part(Plans)
-    if plans.read:
-        return
+    plans, text = state.part(Plans), st.query_params.get(NAME)
+    if text and not plans.read:
+        try:
+            _keep(from_address(text))
+        except ConfigError as error:
+            plans.problem = f"The link's plan was left out. {error}"
     plans.read = True
-    text = st.query_params.get(NAME)
-    if not text:
-        return
-    try:
-        _keep(History(from_address(text)))
-    except ConfigError as error:
-        plans.problem = f"The link's plan was left out. {error}"
-
-
-EDITED, ORIGINAL = RUNS = ("edited model", "original model")
-NAMED = 2  # interventions named in the strip
-PLAN_SHOWN = Setting("plan shown", EDITED)
-ANSWER = Setting("answer", "")
 
 
 def apply_plan(page: Page, *, follows: bool) -> Page:
@@ -152,10 +121,17 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
     can_show = follows and page.trace is not None
     with st.container(horizontal=True, vertical_alignment="center", key="plan-strip"):
         place = st.container()
-        shown = _choose() if can_show else ORIGINAL
-        st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=clear)
-    words = _words(plan, page.numbering)
-    if shown is ORIGINAL:
+        shown = ORIGINAL
+        if can_show:
+            choosing = PLAN_SHOWN.widget(RUNS)
+            shown = st.segmented_control(
+                "Show", RUNS, required=True, label_visibility="collapsed", **choosing
+            )
+        st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=change, args=((),))
+    words = ", ".join(part.text(page.numbering) for part in plan[:NAMED])
+    if len(plan) > NAMED:
+        words += f" and {len(plan) - NAMED} more"
+    if shown == ORIGINAL:
         where = "" if can_show else " The Surgery and Attention pages show the edited one."
         place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
         return page
@@ -179,22 +155,10 @@ def edited_page(page: Page, plan: Plan) -> Page:
 def edited_run(page: Page, plan: Plan) -> Trace:
     """The page's prompt through the edited model; run once."""
     key = ("edited", page.key, plan)
-    known = stores().traces.get(key)
-    if known is not None:
+    if (known := stores().traces.get(key)) is not None:
         return known
     with st.spinner("Running the prompt through the edited model ..."):
         return stores().traces.get_or_make(key, lambda: rerun(page.trace, plan))
-
-
-def _choose() -> str:
-    return st.segmented_control(
-        "Show", RUNS, required=True, label_visibility="collapsed", **PLAN_SHOWN.widget(RUNS)
-    )
-
-
-def _words(plan: Plan, numbering: int) -> str:
-    more = f" and {len(plan) - NAMED} more" if len(plan) > NAMED else ""
-    return ", ".join(part.text(numbering) for part in plan[:NAMED]) + more
 
 
 def draw_answer(**look: Any) -> None:
@@ -210,11 +174,12 @@ def draw_answer(**look: Any) -> None:
 
 def draw_interventions(numbering: int) -> None:
     """The sidebar's part: every intervention with its switch; and the plan's way to the link."""
-    restore()
-    state.session().link.plan = parameters()
+    _restore()
+    listed = plan_items()
+    text = to_address(listed)
+    state.session().link.plan = {NAME: text} if text and len(text) <= MAX_CHARACTERS else {}
     if state.part(Plans).problem:
         st.warning(plain(state.part(Plans).problem))
-    listed = plan_items()
     if not listed:
         return
     n_active = sum(item.on for item in listed)
@@ -227,7 +192,8 @@ def draw_switch(index: int, item: Listed, numbering: int, where: str) -> None:
     """An intervention's words with its switch; `where` tells equal ones on a page apart."""
     key = f"plan.{where}.{index}.{key_of(to_address((replace(item, on=True),)))}"
     st.session_state[key] = item.on
-    st.toggle(plain(item.intervention.text(numbering)), key=key, on_change=switch, args=(index,))
+    switched = replace(item, on=not item.on)
+    st.toggle(plain(item.intervention.text(numbering)), key=key, on_change=splice, args=(index, switched))
 
 
 def draw_test_button(kernel: KernelId, key: str) -> None:

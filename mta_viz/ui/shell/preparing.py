@@ -1,18 +1,17 @@
-"""What a page needs before it draws: the sidebar's request, a loaded model, a run; with progress and Stop.
+"""The model and run a page needs before it draws; after it, the sidebar's parts that need a loaded model.
 
 Importing this imports torch, which takes seconds; `open_page` does so when something is on screen.
-
-The parts of the sidebar that need a loaded model: health card, estimate, self-check.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
+import torch
 
 from mta_viz.analysis.attention.health import Health, SelfCheck, health
 from mta_viz.checkpoint import door
@@ -21,47 +20,45 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
 from mta_viz.run.cost import capture_bytes
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.ui.shell import cache, link, saved_runs, state
-from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores, stores
-from mta_viz.ui.shell.loading import SHOW_SECONDS_FROM, model_of, trace_of
+from mta_viz.ui.shell import cache, link, models, saved_runs, state
+from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import FIRST_TOKEN, NUMBERING, RUN, Request, draw_settings, request_run
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
-from mta_viz.ui.shell.work import (
-    QUIET_SECONDS,
-    Work,
-    current,
-    draw_stop,
-    known,
-    show_progress,
-    start,
-    stop_all,
-)
+from mta_viz.ui.shell.work import QUIET_SECONDS, current, draw_stop, show_progress, start, stop_all
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
+HASHED = Setting[tuple[ModelKey, ...]]("hashed", (), private=True)  # large models whose sha256 was asked for
 
 
-def draw_estimate(request: Request, model: HookedMTA) -> None:
-    """Tokens, time when it is long, memory; and whether the prompt is longer than the training."""
-    if not request.n_tokens or request.estimate is None:
+def _draw_estimate(request: Request, model: HookedMTA) -> None:
+    n_tokens, n_ctx = request.n_tokens, model.config.n_ctx
+    if not n_tokens or request.estimate is None:
         return
-    parts = [f"{request.n_tokens:,} tokens"]
-    seconds = estimate_seconds(model, request.n_tokens)
-    if seconds > SHOW_SECONDS_FROM:
+    parts, seconds = [f"{n_tokens:,} tokens"], estimate_seconds(model, n_tokens)
+    if seconds > models.SHOW_SECONDS_FROM:
         parts.append(f"about {seconds:.0f} s")
-    parts.append(size_text(capture_bytes(model.config, request.n_tokens, model.device.type)))
-    if request.n_tokens > model.config.n_ctx:
-        parts.append(f"beyond the trained length of {model.config.n_ctx:,}")
+    parts.append(size_text(capture_bytes(model.config, n_tokens, model.device.type)))
+    if n_tokens > n_ctx:
+        parts.append(f"beyond the trained length of {n_ctx:,}")
     request.estimate.caption(plain(" · ".join(parts)))
 
 
-def draw_details(request: Request, page: Page) -> Any:
-    """Where the weights come from; returns the place above it for the health card."""
+def _draw_details(request: Request, page: Page) -> Any:
+    """Where the weights come from, one fact a line; returns the place above it for the health card."""
+    facts = {
+        "parameters": f"{parameter_count(page.model.config):,}",
+        "trained length": f"{page.model.config.n_ctx:,} tokens",
+        "tokenizer": request.summary.tokenizer_name or "none named",
+    }
     with request.details:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
         card = st.empty()
-        st.code(provenance(request, page), language=None, wrap_lines=True)
+        facts |= {"sha256": _digest(request), "path": request.model_key.path}
+        text = "\n".join(f"{name}: {value}" for name, value in facts.items())
+        st.code(text, language=None, wrap_lines=True)
         for note in request.summary.notes:
             st.caption(plain(note))
         readme = door.own_file(Path(request.model_key.path), "README.md", door.SETTINGS)
@@ -70,93 +67,58 @@ def draw_details(request: Request, page: Page) -> Any:
     return card
 
 
-def provenance(request: Request, page: Page) -> str:
-    """Where the weights come from and how many they are, one fact a line."""
-    lines = {
-        "parameters": f"{parameter_count(page.model.config):,}",
-        "trained length": f"{page.model.config.n_ctx:,} tokens",
-        "tokenizer": request.summary.tokenizer_name or "none named",
-        "sha256": _digest(request),
-        "path": request.model_key.path,
-    }
-    return "\n".join(f"{name}: {value}" for name, value in lines.items())
-
-
-def health_lines(found: Health) -> list[str]:
-    """The health card: one line a fact, trouble marked."""
-    at_identity, kernels = found.kernels_at_identity
+def _health_lines(report: Health) -> list[str]:
+    at_identity, kernels = report.kernels_at_identity
     lines = [
-        f"{'! ' if found.n_nan or found.n_inf else ''}NaN {found.n_nan:,}, infinite {found.n_inf:,}",
+        f"{'! ' if report.n_nan or report.n_inf else ''}NaN {report.n_nan:,}, infinite {report.n_inf:,}",
         f"kernels at identity: {at_identity} of {kernels}",
     ]
-    if found.largest_tap is not None:
-        lines.append(f"{_mark(found.largest_tap)}largest |tap|: {_number(found.largest_tap, '.3g')}")
-    if found.gates_below_0_05 is not None:
-        gates = found.gates_below_0_05
-        lines.append(f"{_mark(gates)}gates below 0.05: {_number(gates, '.0%')}")
-    if found.row_sum_range is not None:
-        low, high = found.row_sum_range
-        ends = f"{_number(low, '.3g')} to {_number(high, '.3g')}"
-        lines.append(f"{_mark(low, high)}row sums of the final weights: {ends}")
+    numbers = (
+        ("largest |tap|", ".3g", (report.largest_tap,)),
+        ("gates below 0.05", ".0%", (report.gates_below_0_05,)),
+        ("row sums of the final weights", ".3g", report.row_sum_range or ()),
+    )
+    for name, form, values in numbers:
+        known_values = [value for value in values if value is not None]
+        if known_values:
+            mark = "" if all(map(isfinite, known_values)) else "! "
+            texts = ("NaN" if isnan(value) else format(value, form) for value in known_values)
+            lines.append(f"{mark}{name}: {' to '.join(texts)}")
     return lines
-
-
-def _mark(*values: float) -> str:
-    return "" if all(map(isfinite, values)) else "! "
-
-
-def _number(value: float, form: str) -> str:
-    return "NaN" if isnan(value) else format(value, form)
-
-
-@dataclass
-class Hashed:
-    """Large models whose sha256 was asked for."""
-
-    models: set[ModelKey] = field(default_factory=set)
 
 
 def _digest(request: Request) -> str:
     """The sha256 of the weights; large ones get a button, since reading them takes long."""
-    key = request.model_key
-    asked = state.part(Hashed)
-    if request.summary.n_bytes > HASH_UP_TO and key not in asked.models:
-        st.button("Compute sha256", key="sha256", on_click=asked.models.add, args=(key,))
-        return f"not computed ({size_text(request.summary.n_bytes)} to read)"
-    return cache.digest(key)
+    key, asked, n_bytes = request.model_key, HASHED.value, request.summary.n_bytes
+    if n_bytes <= HASH_UP_TO or key in asked:
+        return cache.digest(key)
+    st.button("Compute sha256", key="sha256", on_click=HASHED.put, args=((*asked, key),))
+    return f"not computed ({size_text(n_bytes)} to read)"
 
 
-def draw_health(request: Request, page: Page, card: Any) -> None:
+def _draw_health(request: Request, page: Page, card: Any) -> None:
     """The health card into `card`, and one line: a second run of the prompt against the first.
 
-    Both are worked out beside the page, once for each run; meanwhile the line says so.
+    Both are worked out beside the page, once for each run; meanwhile the line says so. Nothing is said where
+    another page of this session stopped it. Raises what the check raised.
     """
-    line, key = request.check.empty(), ("health", page.key)
-    report = known(key)
-    if report is None:
+    line, key, drawn = request.check.empty(), ("health", page.key), stores().drawn
+    if drawn.get(key) is None:
         line.caption("Checking this run ..." if page.trace else "Checking the weights ...")
-        report = _wait_for_health(page, key)
+        work = current("health", key)
+        if work is None or not work.running:
+            make = partial(health, page.model, page.trace)
+            work = start("health", key, lambda _: drawn.get_or_make(key, make), "model")
+        while not work.wait(0.2):
+            pass
+        if work.failure is not None:
+            raise work.failure
     line.empty()
-    if report is None:
-        return
-    card.code("\n".join(health_lines(report)), language=None, wrap_lines=True)
-    if report.self_check is not None:
-        line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
-
-
-def _wait_for_health(page: Page, key: Hashable) -> Health | None:
-    """None where another page of this session stopped it. Raises what the check raised."""
-    work = current("health", key)
-    if work is None or not work.running:
-        drawn = stores().drawn
-        work = start(
-            "health", key, lambda _: drawn.get_or_make(key, lambda: health(page.model, page.trace)), "model"
-        )
-    while not work.wait(0.2):
-        pass
-    if work.failure is not None:
-        raise work.failure
-    return known(key)
+    report = drawn.get(key)
+    if report is not None:
+        card.code("\n".join(_health_lines(report)), language=None, wrap_lines=True)
+        if report.self_check is not None:
+            line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
 
 
 def check_line(check: SelfCheck, exact: bool) -> str:
@@ -170,13 +132,6 @@ def check_line(check: SelfCheck, exact: bool) -> str:
     if worst <= STAGE_TOLERANCE:
         return f"Self-check {worst:.1e} ✓"
     return f"Self-check {worst:.1e}: the maps differ from the model's own run"
-
-
-def devices() -> list[str]:
-    """The CPU, and each CUDA device torch sees."""
-    import torch
-
-    return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
 
 
 @dataclass
@@ -197,9 +152,7 @@ def ready(request: Request) -> Page | None:
     state.session().parts[PageRun] = PageRun(request.model, request.run)
     wanted = request.run or request.model
     opened = saved_runs.find(wanted)
-    result = _result(wanted) if opened is None else opened.trace
-    if result is None:
-        result = _make(request, wanted)
+    result = _made(request, wanted) if opened is None else opened.trace
     _draw_run(request)
     if result is None:
         st.info("Stopped. Press Run to see this prompt.")
@@ -218,13 +171,14 @@ def ready(request: Request) -> Page | None:
     )
 
 
-def _result(wanted: RunKey | ModelKey) -> Any | None:
-    return (stores().traces if isinstance(wanted, RunKey) else stores().models).get(wanted)
-
-
-def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
-    """Wait for the work that makes `wanted`, showing it. None after Stop; raises what the work raised."""
-    work = current(RUN, wanted) or start(RUN, wanted, partial(_load_and_run, wanted, stores()), "model")
+def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
+    """The run or model. Shows the work that makes it. None after Stop; raises what the work raised."""
+    is_run = isinstance(wanted, RunKey)
+    store = stores().traces if is_run else stores().models
+    if (there := store.get(wanted)) is not None:
+        return there
+    make: Callable[..., Any] = models.trace_of if is_run else models.model_of
+    work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
     if not work.wait(QUIET_SECONDS):
         with request.button:
             draw_stop(RUN, work, width="stretch")
@@ -232,14 +186,7 @@ def _make(request: Request, wanted: RunKey | ModelKey) -> Any | None:
     if work.failure is not None:
         _draw_run(request)
         raise work.failure
-    return _result(wanted)
-
-
-def _load_and_run(wanted: RunKey | ModelKey, kept: Stores, work: Work) -> None:
-    if isinstance(wanted, RunKey):
-        kept.traces.get_or_make(wanted, lambda: trace_of(wanted, kept, work))
-    else:
-        model_of(wanted, kept, work)
+    return store.get(wanted)
 
 
 def _draw_run(request: Request) -> None:
@@ -260,24 +207,19 @@ def _draw_run(request: Request) -> None:
 
 
 def finish(request: Request, page: Page) -> None:
-    """The parts of the sidebar that need a loaded model; drawn after the page's own content.
+    """What could not be restored, and the parts of the sidebar that need a loaded model; after the page.
 
     The check comes last: it runs the prompt once more, and everything else is on screen by then.
     """
-    draw_estimate(request, page.model)
-    card = draw_details(request, page)
-    draw_settings(request, devices())
+    left_out, weights = state.left_out(), state.part(link.PromptLink).weights
+    if left_out:  # of what the link asked for, until another prompt is run
+        st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
+    if weights and cache.digest(request.model_key) != weights:
+        st.sidebar.warning("The opened session was made with other weights than this model's.")
+    _draw_estimate(request, page.model)
+    card = _draw_details(request, page)
+    draw_settings(request, ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)
-    draw_health(request, page, card)
-
-
-def say_left_out(request: Request) -> None:
-    """What the link asked for that this page could not give, until another prompt is run."""
-    left_out = state.left_out()
-    if left_out:
-        st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
-    weights = state.part(link.PromptLink).weights
-    if weights and request.model is not None and cache.digest(request.model) != weights:
-        st.sidebar.warning("The opened session was made with other weights than this model's.")
+    _draw_health(request, page, card)

@@ -1,23 +1,41 @@
-"""A named figure on a page: its chart, its caption, and the button that saves it.
+"""A named figure on a page: its chart, its caption, and the window that saves it.
 
 What a page shows is kept by its parameters, so that all of it can be saved at once, and every file says where
-it comes from.
+it comes from. The window has format, size, colours, part of the prompt; preview and files.
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
+from mta_viz.checkpoint.types import Source as Origin
+from mta_viz.errors import MtaVizError
+from mta_viz.exporting import saved as files
+from mta_viz.exporting.pictures import SIZES, Format, SizeName, has_scales
+from mta_viz.exporting.provenance import Range
+from mta_viz.exporting.saved import Choices, Colours, Saved
 from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.cache import remember, remember_with_run
-from mta_viz.ui.shell.export import export_drawn
+from mta_viz.ui.shell.cache import changed, remember, remember_with_run, weights_digest
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.widgets import caption, chart
+from mta_viz.ui.shell.pickers import NamedSpans
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, plain
 
-T = TypeVar("T")
+FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
+COLOURS: dict[Colours, str] = {"colour": "colour-blind safe colours", "greys": "greys"}
+DPI = (96, 150, 300, 600)
+FORMAT = Setting[Format]("export format", FORMATS[0], private=True)
+SIZE = Setting[SizeName]("export size", "screen", private=True)
+COLOUR = Setting[Colours]("export colours", "colour", private=True)
+RESOLUTION = Setting("export dpi", 300, private=True)
+SMALL_PT = 6.0  # print asks for no less
+WHOLE = "as shown"
+QUERIES = Setting("export queries", WHOLE, private=True)
+KEYS = Setting("export keys", WHOLE, private=True)
 
 
 @dataclass
@@ -29,14 +47,19 @@ class OnPage:
 
 def source_of(page: Page, beside: Source | None = None) -> Source:
     """What the page's figures are drawn from; results are kept by the page's run."""
+    return Source(
+        page.model,
+        page.trace,
+        beside,
+        page.numbering,
+        lambda make, *key: remember(make, page.key, *key),
+        lambda make, *key: remember_with_run(make, page.key, *key),
+    )
 
-    def keep(make: Callable[[], T], *key: Hashable) -> T:
-        return remember(make, page.key, *key)
 
-    def keep_with_run(make: Callable[[], T], *key: Hashable) -> T:
-        return remember_with_run(make, page.key, *key)
-
-    return Source(page.model, page.trace, beside, page.numbering, keep, keep_with_run)
+def begin() -> None:
+    """Before a page's figures are drawn anew."""
+    state.part(OnPage).drawn.clear()
 
 
 def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
@@ -85,9 +108,132 @@ def save_button(figure: Drawn) -> None:
     number = alike.index(figure.spec)
     key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
     if st.button("Save", icon=":material/download:", key=key):
-        export_drawn(figure)
+        (_export_table if figure.figure is None else _export_figure)(figure)
 
 
-def begin() -> None:
-    """Before a page's figures are drawn anew."""
-    state.part(OnPage).drawn.clear()
+@st.dialog("Export", width="large")
+def _export_figure(figure: Drawn) -> None:
+    left, right = st.columns([2, 3])
+    with left:
+        format, choices = pick_format(), Choices(pick_size())
+        if has_scales(figure.figure):
+            choices = replace(choices, colours=pick_colours())
+        if format == "png":
+            dpi = st.selectbox("Dots to the inch", DPI, **RESOLUTION.widget(DPI))
+            choices = replace(choices, dpi=dpi)
+        part = _pick_part(figure)
+    try:
+        made = files.saved(figure if part is None else figure.cropped(*part), digest_of)
+    except MtaVizError as error:
+        right.error(plain(str(error)))
+        return
+    with right:
+        _draw_preview(made, choices)
+        st.code(made.caption, language=None, wrap_lines=True)
+    with left:
+        _draw_files(made, format, choices)
+
+
+@st.dialog("Save the table")
+def _export_table(figure: Drawn) -> None:
+    saved = files.saved(figure, digest_of)
+    origin = partial(files.sidecar, saved, Choices())
+    _file_button(saved, "Numbers (CSV)", "csv", saved.csv.encode, type="primary")
+    _file_button(saved, "Sidecar (JSON)", "json", origin)
+    both = {saved.file("csv"): saved.csv.encode(), saved.file("json"): origin()}
+    _file_button(saved, "Both (ZIP)", "zip", partial(files.zipped, both.items()))
+    _say_command("the table", "the sidecar")
+
+
+def digest_of(origin: Origin) -> str:
+    """The sha256 of a model's weights, read once for each state of its files."""
+    return weights_digest(str(origin.path), changed(origin.path))
+
+
+def _pick_part(figure: Drawn) -> tuple[Range | None, Range | None] | None:
+    spans = state.part(NamedSpans).spans
+    if figure.spec.cropped(None, None) is None or not spans:
+        return None
+    names = {f"{span.letter} {span.name}": (span.start, span.stop) for span in spans}
+    options = [WHOLE, *names]
+    rows = st.selectbox("Rows (queries)", options, **QUERIES.widget(options))
+    columns = st.selectbox("Columns (keys)", options, **KEYS.widget(options))
+    return None if rows == columns == WHOLE else (names.get(rows), names.get(columns))
+
+
+def pick_format() -> Format:
+    """Of pictures."""
+    return st.segmented_control(
+        "Format",
+        FORMATS,
+        required=True,
+        format_func=str.upper,
+        help="SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and "
+        "works offline.",
+        **FORMAT.widget(FORMATS),
+    )
+
+
+def pick_size() -> SizeName:
+    """On paper or on a slide."""
+    names = list(SIZES)
+    return st.selectbox("Size", names, format_func=lambda name: SIZES[name].words, **SIZE.widget(names))
+
+
+def pick_colours() -> Colours:
+    """In colour, or in greys."""
+    help = "Greys print and photocopy: negative is dark, zero grey, positive light."
+    names = list(COLOURS)
+    return st.selectbox("Colours", names, format_func=COLOURS.__getitem__, help=help, **COLOUR.widget(names))
+
+
+def _draw_preview(saved: Saved, choices: Choices) -> None:
+    """The picture at its true size, drawn once for each figure, size and colours."""
+    made = files.laid_out(saved.figure, choices)
+    wide, high = (round(mm) for mm in made.mm)
+    key = ("preview", saved.provenance.text(), hash(saved.csv), choices.size, choices.colours)
+    try:
+        with st.spinner("Drawing ..."):
+            svg = remember(lambda: files.picture(saved, "svg", choices).decode(), *key)
+    except MtaVizError as error:
+        st.info(plain(f"No preview: {error}"))
+    else:
+        with st.container(height=460, key="preview"):
+            st.image(svg, width=round(wide * 96 / 25.4))
+    words = f"{wide} x {high} mm at true size, smallest letters {made.smallest_pt:.1f} pt."
+    if made.smallest_pt < SMALL_PT:
+        words += f" That is small for print, where {SMALL_PT:g} pt is little: choose a larger size."
+    if made.left_out:
+        words += f" {made.left_out} labels had no room and are left out."
+    caption(words)
+
+
+def _draw_files(saved: Saved, format: Format, choices: Choices) -> None:
+    button = partial(_file_button, saved)
+    button(f"Save {format.upper()}", format, lambda: files.picture(saved, format, choices), type="primary")
+    with st.container(horizontal=True):
+        button("Numbers (CSV)", "csv", saved.csv.encode)
+        button("Sidecar (JSON)", "json", lambda: files.sidecar(saved, choices))
+    everything = "All of these and the caption (ZIP)"
+    button(everything, "zip", lambda: files.zipped(files.all_files(saved, format, choices)))
+    _say_command("the picture", "the picture or its sidecar")
+
+
+def _file_button(saved: Saved, label: str, suffix: str, make: Callable[[], bytes], **look: Any) -> None:
+    st.download_button(
+        label,
+        data=make,
+        file_name=saved.file(suffix),
+        mime=MIME_TYPES[suffix],
+        key=f"export.{label}",
+        on_click="ignore",
+        width="stretch",
+        **look,
+    )
+
+
+def _say_command(what: str, source: str) -> None:
+    st.html(
+        f"<small>{source.capitalize()} says where {what} comes from: checkpoint, prompt, selection. "
+        f"<code>python -m mta_viz figure --from FILE</code> makes {what} again from it.</small>"
+    )

@@ -1,13 +1,11 @@
 """The sidebar, the same on every page: checkpoint, prompt, Run, settings.
 
-It decides WHAT is wanted (a `Request`); loading and running it is `open_page`'s business.
-
-The settings at the sidebar's end: device, dtype, numbering, scale; and the search for new models.
+It decides WHAT is wanted (a `Request`); loading and running it is the business of `preparing`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
@@ -19,14 +17,14 @@ from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.pasted import ids_from_text, tokens_from_ids
 from mta_viz.ui.shell import cache, link, models, state, work
 from mta_viz.ui.shell.cache import ModelKey, RunKey
-from mta_viz.ui.shell.link import Box, fitting, prompt_for
+from mta_viz.ui.shell.link import Box, Prompt, fitting, prompt_for
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.uploads import TokenizerFiles, keep_upload
-from mta_viz.ui.shell.widgets import caption, plain
+from mta_viz.ui.shell.widgets import TokenizerFiles, caption, keep_upload, plain
 
-CHECKPOINT = "checkpoint"
+P = TypeVar("P", str, tuple[int, ...])
+
 STEP = Setting[int | None]("step", None)
 DEVICE = Setting("device", "cpu", private=True)
 DTYPE = Setting("dtype", DTYPES[0])
@@ -88,8 +86,11 @@ def draw_sidebar() -> Request:
     FIRST_TOKEN.declare()
     with st.sidebar:
         _draw_checkpoint(request)
-        if request.model is not None:
-            (_draw_prompt if request.runs else _say_kernels_only)(request)
+        if request.model is not None and request.runs:
+            _draw_prompt(request)
+        elif request.model is not None:
+            caption(ONLY_KERNELS)
+            request.empty, request.button = ONLY_KERNELS, st.empty()
         draw_interventions(NUMBERING.value)
         state.session().link.prompt = link.parameters(request.run.prompt if request.run else None)
         request.settings = st.expander("Settings", icon=":material/tune:")
@@ -119,30 +120,23 @@ def _draw_checkpoint(request: Request) -> None:
 
 
 def _pick(found: tuple[Found, ...]) -> Found:
-    names = [one.name for one in found]
-    by_id = {models.identity(one, names): one for one in found}
+    names = [model.name for model in found]
+    by_id = {models.identity(model, names): model for model in found}
     wanted = state.selection().checkpoint
     if wanted is not None and wanted not in by_id:
         st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
-    usable = [name for name, one in by_id.items() if one.problem is None]
-    key = state.borrow(CHECKPOINT, wanted if wanted in by_id else next(iter([*usable, *by_id])))
-    chosen = st.selectbox(
-        "Checkpoint",
-        list(by_id),
-        format_func=lambda name: models.label(by_id[name], names),
-        key=key,
-        on_change=_choose_checkpoint,
-        args=(key,),
-    )
+    usable = [name for name, model in by_id.items() if model.problem is None]
+    key = state.borrow("checkpoint", wanted if wanted in by_id else next(iter([*usable, *by_id])))
+
+    def choose() -> None:  # another model's heads and positions are others, so the page picks again
+        state.session().selection = state.Selection(checkpoint=st.session_state[key])
+        state.part(Part).crop = None
+
+    words = {name: models.label(model, names) for name, model in by_id.items()}
+    chosen = st.selectbox("Checkpoint", list(by_id), format_func=words.__getitem__, key=key, on_change=choose)
     if chosen != state.selection().checkpoint:
         state.select(checkpoint=chosen)
     return by_id[chosen]
-
-
-def _choose_checkpoint(key: str) -> None:
-    """Another model: its heads and positions are others, so the page picks again."""
-    state.session().selection = state.Selection(checkpoint=st.session_state[key])
-    state.part(Part).crop = None
 
 
 def _model_key(found: Found) -> ModelKey:
@@ -160,15 +154,17 @@ def _model_key(found: Found) -> ModelKey:
     )
 
 
-def _say_kernels_only(request: Request) -> None:
-    caption(ONLY_KERNELS)
-    request.empty, request.button = ONLY_KERNELS, st.empty()
-
-
 def _draw_prompt(request: Request) -> None:
-    tokenizer, problem = _tokenizer(request)
+    model, summary = request.model_key, request.summary
+    name, path, tokenizer = summary.tokenizer_name, summary.tokenizer_path, None
+    problem = "params.json names no tokenizer. Paste token ids instead of text."
+    if name is not None:
+        try:
+            tokenizer = cache.tokenizer(name, path, model.path, model.tokenizer, model.changed)
+        except MtaVizError as error:
+            problem = str(error)
     if tokenizer is None:
-        _draw_missing_tokenizer(request, problem)
+        _draw_missing_tokenizer(model, problem)
         _draw_ids(request)
     else:
         _draw_text(request, tokenizer)
@@ -176,134 +172,98 @@ def _draw_prompt(request: Request) -> None:
     request.button = st.empty()
 
 
-def _tokenizer(request: Request) -> tuple[Tokenizer | None, str]:
-    """The tokenizer, or None and why."""
-    model, name, path = request.model_key, request.summary.tokenizer_name, request.summary.tokenizer_path
-    if name is None:
-        return None, "params.json names no tokenizer. Paste token ids instead of text."
-    try:
-        return cache.tokenizer(name, path, model.path, model.tokenizer, model.changed), ""
-    except MtaVizError as error:
-        return None, str(error)
-
-
-def _draw_missing_tokenizer(request: Request, problem: str) -> None:
+def _draw_missing_tokenizer(model: ModelKey, problem: str) -> None:
     st.warning(plain(problem))
     upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
     if upload is not None:
-        file = keep_upload(upload.name, upload.getvalue())
-        state.part(TokenizerFiles).of[request.model_key.path] = str(file)
+        state.part(TokenizerFiles).of[model.path] = str(keep_upload(upload.name, upload.getvalue()))
         st.rerun()
 
 
 def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
-    n_ctx = request.summary.config.n_ctx
-    box, text = state.part(Box), prompt_for(tokenizer, state.part(Box).text, n_ctx)
+    box, nothing = state.part(Box), "Type something, or choose an example."
+    text = prompt_for(tokenizer, box.text, request.summary.config.n_ctx)
     if box.text != text:  # first visit, or a model for which the example means nothing
         box.ask(text)
-    key, box.kind = state.borrow("prompt", text), "text"
-    text = st.text_area(
-        "Prompt",
-        height=120,
-        placeholder="Type something, or choose an example.",
-        key=key,
-        on_change=lambda: setattr(box, "text", st.session_state[key]),
-    )
-    _draw_examples(tokenizer)
-    _say(link.problem(text))
-    if not text:
-        request.empty = "Type something, or choose an example."
-        return
-    _count(request, lambda: tokenizer.encode(text))
-    _want(request, text, str)
-
-
-def _draw_examples(tokenizer: Tokenizer) -> None:
+    text = _draw_box("text", "prompt", "Prompt", nothing)
     with st.popover("Examples", icon=":material/lightbulb:", width="stretch"):
         for example in fitting(tokenizer):
-            st.button(
-                plain(example.name),
-                key=f"example.{example.name}",
-                width="stretch",
-                on_click=use_prompt,
-                args=(example.text,),
-            )
-
-
-def use_prompt(text: str) -> None:
-    """Put a text into the prompt's box and run it."""
-    state.part(Box).text = text
-    request_run(text)
+            name, key = plain(example.name), f"example.{example.name}"
+            st.button(name, key=key, width="stretch", on_click=use_prompt, args=(example.text,))
+    _want(request, text, nothing, str, tokenizer.encode)
 
 
 def _draw_ids(request: Request) -> None:
-    box = state.part(Box)
-    key, box.kind = state.borrow("ids", box.ids), "ids"
-    text = st.text_area(
-        "Token ids",
-        height=120,
-        placeholder="256, 72, 105",
-        key=key,
-        on_change=lambda: setattr(box, "ids", st.session_state[key]),
-    )
-    _say(link.problem(_boxed_prompt()))
-    if not text.strip():
-        request.empty = "Paste token ids, or choose the tokenizer file."
-        return
-    try:
-        ids = ids_from_text(text)
-    except MtaVizError as error:
-        _refuse(request, error)
-        return
     vocab_size = request.summary.config.vocab_size
-    _count(request, lambda: tokens_from_ids(ids, vocab_size=vocab_size))
-    _want(request, ids, tuple)
+
+    def tokens(ids: tuple[int, ...]) -> Tokens:
+        return tokens_from_ids(ids, vocab_size=vocab_size)
+
+    text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
+    _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
 
 
-def _say(problem: str) -> None:
+def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: str) -> str:
+    box = state.part(Box)
+    key, box.kind = state.borrow(name, getattr(box, kind)), kind
+
+    def keep() -> None:
+        setattr(box, kind, st.session_state[key])
+
+    return st.text_area(label, height=120, placeholder=placeholder, key=key, on_change=keep)
+
+
+def _want(
+    request: Request, text: str, nothing: str, read: Callable[[str], P], encode: Callable[[P], Tokens]
+) -> None:
+    """What is wrong with the text in the box is said beside it, and on the page only where to look."""
+    problem = link.problem(_boxed_prompt())
     if problem:
         st.warning(plain(problem))
-
-
-def _count(request: Request, encode: Callable[[], Tokens]) -> None:
+    if not text:
+        request.empty = nothing
+        return
+    prompt = None
     try:
-        request.n_tokens = len(encode())
+        prompt = read(text)
+        request.n_tokens = len(encode(prompt))
     except MtaVizError as error:
-        _refuse(request, error)
+        request.empty = "This prompt cannot be run. What is wrong with it stands under it, at the left."
+        st.error(plain(str(error)))
+    if prompt is not None:
+        _want_run(request, prompt)
 
 
-def _refuse(request: Request, error: MtaVizError) -> None:
-    """Say what is wrong with the prompt beside it, and on the page only where to look."""
-    request.empty = "This prompt cannot be run. What is wrong with it stands under it, at the left."
-    st.error(plain(str(error)))
-
-
-def _want(request: Request, prompt: str | tuple[int, ...], kind: type[str] | type[tuple]) -> None:
+def _want_run(request: Request, prompt: Prompt) -> None:
     """The run to show is the last one asked for; the text in the box may be newer."""
     if link.take(prompt, multiply_adds(request.summary.config, request.n_tokens)):
         state.part(Box).run = prompt
-    asked: Any = state.part(Box).run
+    asked = state.part(Box).run
     if asked == prompt and request.empty:  # it was refused, and running it would only say so again
         return
-    if isinstance(asked, kind) and asked:
+    if isinstance(asked, type(prompt)) and asked:
         request.run = RunKey(request.model_key, asked)
         request.stale = asked != prompt
     elif not request.empty:
         request.empty = "Press Run to see this prompt."
 
 
-def request_run(prompt: str | tuple[int, ...] | None = None) -> None:
+def use_prompt(prompt: Prompt) -> None:
+    """Put a prompt into its box and run it."""
+    state.part(Box).ask(prompt)
+    request_run(prompt)
+
+
+def request_run(prompt: Prompt | None = None) -> None:
     """Ask for a run of `prompt`; of what is in the box when None. A failed run is tried again."""
-    if prompt is None:
-        prompt = _boxed_prompt()
-    state.part(Box).run = prompt
+    state.part(Box).run = _boxed_prompt() if prompt is None else prompt
     work.forget(RUN)
     link.forget()
     state.select(query=None, key=None)
     state.part(Part).crop = None
 
 
-def _boxed_prompt() -> str | tuple[int, ...]:
+def _boxed_prompt() -> Prompt:
     """What is in the box that is on the page; a box of another model may still have its text."""
     box = state.part(Box)
     if box.kind == "text":

@@ -9,7 +9,7 @@ The selection is mirrored to the address, `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=2
 0, and so are the page's settings that are not at their defaults, under their own names: `&tab=Heads`.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -19,40 +19,33 @@ from mta_viz.ui.shell import kept_prompts
 
 T = TypeVar("T")
 P = TypeVar("P")
+Limits = tuple[int, int]
 _KEY = "session"
 _MAX_DIGITS = 9  # no prompt is longer; Python refuses to read thousands of digits
 _URL_NAMES = {
     **{"checkpoint": "ck", "layer": "l", "head": "h", "stage": "s", "query": "q", "key": "k"},
     "place": "w",
 }
-_NOT_OURS = {"embed", "embed_options"}
 PLACES = ("pre", "post", "head_pre", "head_post")  # as analysis.kernels has them, which imports torch
 MAX_CHARACTERS = 200
 LARGEST = 2**53 - 1  # whole numbers a browser keeps
-_WORDS = {True: "true", False: "false"}
 
 
 def to_text(value: Any) -> str | None:
     """None for what has no text: nothing chosen, objects, and what is too long for an address."""
-    text = _list_text(value) if isinstance(value, list | tuple) else _text(value)
-    return text if text is not None and len(text) <= MAX_CHARACTERS else None
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return _WORDS[value]
-    return str(value) if isinstance(value, int | float | str) else None
-
-
-def _list_text(values: Sequence[Any]) -> str | None:
-    parts = [_text(value) for value in values]
-    if None in parts or any("," in part for part in parts if part):
+    several = isinstance(value, list | tuple)
+    values = value if several else [value]
+    if not all(isinstance(part, int | float | str) for part in values):
         return None
-    return ",".join(part for part in parts if part is not None)
+    texts = [str(part).lower() if isinstance(part, bool) else str(part) for part in values]
+    if several and any("," in text for text in texts):
+        return None
+    text = ",".join(texts)
+    return text if len(text) <= MAX_CHARACTERS else None
 
 
 def from_text(
-    text: str, default: Any, options: Sequence[Any] | None = None, within: tuple[int, int] | None = None
+    text: str, default: Any, options: Sequence[Any] | None = None, within: Limits | None = None
 ) -> Any:
     """The value `text` stands for: one of `options` where there are some, else of the default's kind.
 
@@ -61,20 +54,20 @@ def from_text(
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"{text[:40]}... is too long")
     if isinstance(default, list):
-        return [_one(part, options, "", None) for part in text.split(",") if part]
-    return _one(text, options, default, within)
+        return [_single(part, options, "", None) for part in text.split(",") if part]
+    return _single(text, options, default, within)
 
 
-def _one(text: str, options: Sequence[Any] | None, default: Any, within: tuple[int, int] | None) -> Any:
+def _single(text: str, options: Sequence[Any] | None, default: Any, within: Limits | None) -> Any:
     if options is not None:
-        found = [option for option in options if to_text(option) == text]
-        if not found:
-            raise ValueError(f"{text} is not on offer here")
-        return found[0]
+        for option in options:
+            if to_text(option) == text:
+                return option
+        raise ValueError(f"{text} is not on offer here")
     if isinstance(default, bool):
-        if text not in _WORDS.values():
+        if text not in ("true", "false"):
             raise ValueError(f"{text} is neither true nor false")
-        return text == _WORDS[True]
+        return text == "true"
     if not isinstance(default, int | float):
         return text
     value = type(default)(text)
@@ -110,7 +103,7 @@ class Link:
 
     opened_with: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    refused: tuple[str, ...] = ()
+    refused: list[str] = field(default_factory=list)
     prompt: dict[str, str] = field(default_factory=dict)
     plan: dict[str, str] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -176,10 +169,11 @@ def selection_from_url(parameters: dict[str, str]) -> Selection:
 
 def url_from_selection(current: Selection) -> dict[str, str]:
     """The URL parameters of a selection, without what is not chosen."""
-    pairs = {name: getattr(current, field_name) for field_name, name in _URL_NAMES.items()}
-    return {name: str(value) for name, value in pairs.items() if value is not None}
+    texts = {name: getattr(current, field_name) for field_name, name in _URL_NAMES.items()}
+    return {name: str(value) for name, value in texts.items() if value is not None}
 
 
+@dataclass(frozen=True)
 class Setting(Generic[T]):
     """One setting of a page, declared once: `SCALE = Setting("scale", "this map")`.
 
@@ -187,8 +181,9 @@ class Setting(Generic[T]):
     way there, or something of one computer.
     """
 
-    def __init__(self, name: str, default: T, *, private: bool = False) -> None:
-        self.name, self.default, self.private = name, default, private
+    name: str
+    default: T
+    private: bool = False
 
     @property
     def value(self) -> T:
@@ -200,46 +195,33 @@ class Setting(Generic[T]):
         session().values[self.name] = value
 
     def declare(
-        self,
-        default: T | None = None,
-        options: Sequence[T] | None = None,
-        within: tuple[int, int] | None = None,
+        self, default: T | None = None, options: Sequence[T] | None = None, within: Limits | None = None
     ) -> T:
         """Say that the page has it: it goes into the address, and is taken from the one that was opened.
 
         `default` is that of this page, where it depends on what is shown. `within` are the least and largest
         number an address may ask for.
         """
-        usual = self.default if default is None else default
-        if not self.private:
-            session().drawn[self.name] = usual
-            self._take_linked(usual, options, within)
-        return session().values.get(self.name, usual)
-
-    def _take_linked(self, usual: T, options: Sequence[T] | None, within: tuple[int, int] | None) -> None:
-        link = session().link
-        text = link.settings.pop(self.name, None)
-        if text is None:
-            return
-        try:
-            long = isinstance(usual, str) and options is None and kept_prompts.is_address(text)
-            value = kept_prompts.text_at(text) if long else from_text(text, usual, options, within)
-            session().values[self.name] = value
-        except ValueError as error:
-            link.refused = (*link.refused, f"{self.name}: {str(error)[:100]}")
+        usual, current = self.default if default is None else default, session()
+        if self.private:
+            return current.values.get(self.name, usual)
+        current.drawn[self.name] = usual
+        text = current.link.settings.pop(self.name, None)
+        if text is not None:
+            try:
+                long = isinstance(usual, str) and options is None and kept_prompts.is_address(text)
+                value = kept_prompts.text_at(text) if long else from_text(text, usual, options, within)
+                current.values[self.name] = value
+            except ValueError as error:
+                current.link.refused.append(f"{self.name}: {str(error)[:100]}")
+        return current.values.get(self.name, usual)
 
     def widget(
-        self,
-        options: Sequence[T] | None = None,
-        *,
-        default: T | None = None,
-        within: tuple[int, int] | None = None,
-        then: Callable[[], None] | None = None,
+        self, options: Sequence[T] | None = None, *, default: T | None = None, within: Limits | None = None
     ) -> dict[str, Any]:
         """Arguments that tie a widget to it: `st.toggle("x", **HIDE.widget())`.
 
-        A value outside `options` falls back to the default; of a list those that are none go. `then` runs
-        after a change.
+        A value outside `options` falls back to the default; of a list those that are none go.
         """
         value: Any = self.declare(default, options, within)
         if options is not None and isinstance(value, list):
@@ -248,12 +230,7 @@ class Setting(Generic[T]):
             value = self.default if default is None else default
         self.put(value)
         key = borrow(self.name, value)
-        return {"key": key, "on_change": self._copy, "args": (then,)}
-
-    def _copy(self, then: Callable[[], None] | None) -> None:
-        self.put(st.session_state[f"widget.{self.name}"])
-        if then is not None:
-            then()
+        return {"key": key, "on_change": lambda: self.put(st.session_state[key])}
 
 
 def borrow(name: str, value: Any) -> str:
@@ -268,27 +245,16 @@ def borrow(name: str, value: Any) -> str:
     return key
 
 
-def shown_by(widget: str) -> Any:
-    """What the widget of this key shows now: for what runs after a change of it."""
-    return st.session_state[widget]
-
-
 def parameters() -> dict[str, str]:
     """What the address holds: selection, prompt, plan, crop and spans, and the settings of this page."""
-    link = session().link
-    taken = url_from_selection(selection()) | link.prompt | link.plan | link.places
-    return {name: text for name, text in _settings().items() if name not in taken} | taken
-
-
-def _settings() -> dict[str, str]:
-    """Those this page has drawn that are not at their defaults and have a text."""
-    texts = {}
-    for name, default in session().drawn.items():
-        value = session().values.get(name)
-        text = _setting_text(name, value)
-        if value != default and text is not None:
-            texts[name] = text
-    return texts
+    current, link = session(), session().link
+    settings = {
+        name: _setting_text(name, value)
+        for name, default in current.drawn.items()
+        if (value := current.values.get(name)) != default
+    }
+    texts = {name: text for name, text in settings.items() if text is not None}
+    return texts | url_from_selection(current.selection) | link.prompt | link.plan | link.places
 
 
 def _setting_text(name: str, value: Any) -> str | None:
@@ -306,7 +272,7 @@ def read_settings(known: Collection[str]) -> None:
 
     `known` are the names of parameters that are no settings.
     """
-    link, names = session().link, {*_URL_NAMES.values(), *_NOT_OURS, *known}
+    link, names = session().link, {*_URL_NAMES.values(), "embed", "embed_options", *known}
     link.opened_with = dict(st.query_params)
     link.settings = {name: text for name, text in st.query_params.items() if name not in names}
 

@@ -1,19 +1,34 @@
-"""Small widgets every page uses: text that is never markup, save buttons, charts.
+"""Small widgets every page uses: text that is never markup, labels, charts, files handed over in the browser.
 
 Tokens and messages may hold anything a user can type, so nothing reaches Streamlit's markdown
-without `plain`.
-
-Labels of layers and heads, counted from 0 or from 1 as the visitor chose. Labels only:
+without `plain`. Labels of layers and heads are counted from 0 or from 1 as the visitor chose. Files are
+kept in a temporary folder for readers, or as text in the session.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from mta_viz.errors import PromptError
 from mta_viz.plots.theme import Figure
+from mta_viz.ui.shell import state
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
+_CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
+MIME_TYPES = {
+    **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
+    **{"csv": "text/csv", "json": "application/json", "zip": "application/zip"},
+}
+CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
 def layer_label(layer: int, numbering: int) -> str:
@@ -34,15 +49,6 @@ def head_name(layer: int, head: int, numbering: int) -> str:
 def layer_list(layers: Sequence[int], numbering: int) -> str:
     """`1, 3, 5`."""
     return ", ".join(str(layer + numbering) for layer in layers)
-
-
-_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$^=&])")
-_CODES = re.compile(r":(?=\S)|@(?=\w)|www(?=\.)", re.IGNORECASE)  # emoji, icons, addresses
-MIME_TYPES = {
-    **{"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html"},
-    **{"csv": "text/csv", "json": "application/json", "zip": "application/zip"},
-}
-CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
 
 
 def plain(text: str) -> str:
@@ -74,15 +80,13 @@ def chart(
 ) -> None:
     """A figure at its own size or as wide as there is room; `then(widget key)` after a choice on it.
 
-    `square`: as wide as there is room, and as high: inside `side_by_side`.
-
-    `name` keys the widget. A chart that shows something else needs another name where an old
-    choice must not be taken for one on the new figure.
+    `square`: as wide as there is room, and as high: inside `side_by_side`. `name` keys the widget. A chart
+    that shows something else needs another where an old choice must not be taken for one on the new figure.
     """
     key = f"chart.{name}"
-    choosing: dict[str, Any] = (
-        {"selection_mode": modes, "on_select": lambda: then(key)} if then is not None else {}
-    )
+    choosing: dict[str, Any] = {}
+    if then is not None:
+        choosing = {"selection_mode": modes, "on_select": lambda: then(key)}
     st.plotly_chart(
         figure,
         key=key,
@@ -100,8 +104,102 @@ def side_by_side(name: str) -> DeltaGenerator:
     return st.container(key=f"beside-{name}")
 
 
+def selection_on(widget: str) -> dict[str, Any]:
+    """What is chosen on a chart or in a table, as Streamlit has it."""
+    return dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
+
+
 def picked(widget: str) -> int | None:
     """The row chosen in a table, None when the choice was taken back."""
-    selection = dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
-    rows = selection.get("rows") or []
+    rows = selection_on(widget).get("rows")
     return int(rows[0]) if rows else None
+
+
+@dataclass
+class TokenizerFiles:
+    """The tokenizer file given for each model, by the model's path."""
+
+    of: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class TextFile:
+    """One place for a text file: the page it is on, what is there, and how often its uploader began anew."""
+
+    page: str = ""
+    content: tuple[str, str] | None = None
+    turn: int = 0
+
+
+@dataclass
+class TextFiles:
+    """Those of a session by their places; `brought` came with an opened session and wait to be drawn."""
+
+    at: dict[str, TextFile] = field(default_factory=dict)
+    brought: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def keep_upload(name: str, content: bytes) -> Path:
+    """Where the uploaded bytes now lie, under their own file name; equal bytes share a place.
+
+    Nobody else on the machine can read or write there, and it is gone when the process ends.
+    """
+    file = Path(_own_folder().name) / hashlib.sha256(content).hexdigest() / Path(name).name
+    file.parent.mkdir(exist_ok=True)
+    if not file.exists():
+        file.write_bytes(content)
+    return file
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="mta-viz-")
+
+
+def text_file(name: str, label: str, types: list[str], megabytes: int, back: str) -> tuple[str, str] | None:
+    """A place for a file of UTF-8 text; its name and content, kept under `name` over page changes.
+
+    `back` is the button that lets go of it. Raises PromptError for a file that is no text; what was
+    there before stays.
+    """
+    file = state.part(TextFiles).at.setdefault(name, TextFile())
+    file.page = state.session().page
+    brought = state.part(TextFiles).brought.pop(name, None)
+    if brought is not None and len(brought[1].encode()) <= megabytes * 2**20:
+        file.content = brought
+    upload = st.file_uploader(label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{file.turn}")
+    if upload is not None:
+        file.content = upload.name, decoded(upload.name, upload.getvalue(), megabytes)
+    if file.content is not None:
+        st.text(f"{file.content[0]}: {len(file.content[1]):,} characters")
+        anew = TextFile(turn=file.turn + 1)  # a new uploader as well, since the old one still holds the file
+        st.button(
+            back, key=f"forget.{name}", on_click=state.part(TextFiles).at.__setitem__, args=(name, anew)
+        )
+    return file.content
+
+
+def bring(files: Mapping[str, tuple[str, str]], places: Iterable[str]) -> None:
+    """Have these files at their places when they are drawn; of all `places` the uploaders begin anew."""
+    here = state.part(TextFiles)
+    here.brought = dict(files)
+    for name in (*places, *files):  # the old uploader still holds its file
+        here.at[name] = TextFile(turn=time.monotonic_ns())
+
+
+def files_of_page() -> dict[str, tuple[str, str]]:
+    """Name and content of the files of this page, by their places."""
+    here = {
+        name: file for name, file in state.part(TextFiles).at.items() if file.page == state.session().page
+    }
+    return {name: file.content for name, file in here.items() if file.content is not None}
+
+
+def decoded(name: str, content: bytes, megabytes: int) -> str:
+    """The text of a file. Raises PromptError for one that is none, or too large: browsers need not look."""
+    if len(content) > megabytes * 2**20:
+        raise PromptError(f"{name} has {len(content) / 2**20:,.1f} MB; at most {megabytes} MB are taken")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{name} is not UTF-8 text; save it as UTF-8, or choose another") from error

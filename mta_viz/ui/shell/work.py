@@ -9,7 +9,7 @@ bar with Stop of `finished`.
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import streamlit as st
@@ -27,12 +27,11 @@ class Work:
     """Something done in a thread: `do(work)` reports through `work.report` and may raise."""
 
     def __init__(self, do: Callable[["Work"], Any]) -> None:
-        self.stage, self.fraction, self.error = "Starting", 0.0, None
+        self.stage, self.fraction = "Starting", 0.0
+        self.error: Exception | None = None
         self._expected: float | None = None
         self._started, self._stopped, self._done = time.monotonic(), threading.Event(), threading.Event()
         threading.Thread(target=self._run, args=(do,), daemon=True).start()
-
-    error: Exception | None
 
     def _run(self, do: Callable[["Work"], Any]) -> None:
         try:
@@ -95,24 +94,21 @@ class _Entry:
     work: Work
 
 
-@dataclass
-class _Desk:
+class _Desk(dict[str, _Entry]):
     """This session's work by name."""
-
-    entries: dict[str, _Entry] = field(default_factory=dict)
 
 
 def start(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "page") -> Work:
     """New work of this name, also where work for `key` was stopped; what it did before is stopped."""
     forget(name)
-    entry = _Entry(owner, key, Work(do))
-    state.part(_Desk).entries[name] = entry
-    return entry.work
+    work = Work(do)
+    state.part(_Desk)[name] = _Entry(owner, key, work)
+    return work
 
 
 def current(name: str, key: Hashable) -> Work | None:
     """This session's work of this name, running or through, if it is for `key`."""
-    entry = state.part(_Desk).entries.get(name)
+    entry = state.part(_Desk).get(name)
     return entry.work if entry is not None and entry.key == key else None
 
 
@@ -124,14 +120,14 @@ def running(name: str, key: Hashable) -> Work | None:
 
 def forget(name: str) -> None:
     """Stop the work of this name; `finished` starts anew."""
-    entry = state.part(_Desk).entries.pop(name, None)
+    entry = state.part(_Desk).pop(name, None)
     if entry is not None:
         entry.work.stop()
 
 
 def stop_all(*owners: Owner) -> None:
     """Stop everything of these owners: nobody will look at what it finds."""
-    entries = state.part(_Desk).entries
+    entries = state.part(_Desk)
     for name in [name for name, entry in entries.items() if entry.owner in owners]:
         entries.pop(name).work.stop()
 
@@ -159,23 +155,18 @@ def finished(
     work = current(name, key)
     if work is None or (not work.running and work.error is None):  # or its result went for newer ones
         work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)), owner)
-    _wait(name, work)
+    if not work.wait(QUIET_SECONDS):
+        place = st.empty()
+        with place.container():
+            draw_stop(name, work)
+            show_progress(work)
+        place.empty()
     if work.stopped:
         st.info("Stopped. Run it again, or choose something smaller.")
         return None
     if work.error is not None:
         raise work.error
     return kept.get(key)
-
-
-def _wait(name: str, work: Work) -> None:
-    if work.wait(QUIET_SECONDS):
-        return
-    place = st.empty()
-    with place.container():
-        draw_stop(name, work)
-        show_progress(work)
-    place.empty()
 
 
 def draw_stop(name: str, work: Work, **look: Any) -> None:

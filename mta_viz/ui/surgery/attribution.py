@@ -1,6 +1,6 @@
 """What an answer rests on: tokens and heads by gradients or by ablation, and softmax cells exactly."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,21 +13,13 @@ from mta_viz.analysis.cause.attribution_path import MOST_STEPS
 from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, largest_cells
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
-from mta_viz.figures.cause.attribution import (
-    CELL_KINDS,
-    MAP_PX,
-    HeadCells,
-    HeadSizes,
-    ResponsibleCells,
-    ResponsibleHeads,
-    TokenValues,
-    groups_of,
-    responsible,
-)
+from mta_viz.figures.cause import attribution as figures
+from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, TokenValues
 from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, probability_text, score_text
-from mta_viz.tasks.haystack import encode_piece
-from mta_viz.ui.attention.spans import spans_of
+from mta_viz.tasks.haystack import plain_ids
+from mta_viz.ui.attention.head import spans_of
+from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.shell import state, work
 from mta_viz.ui.shell.measuring import Keep
 from mta_viz.ui.shell.page import Page
@@ -36,7 +28,7 @@ from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
-from mta_viz.ui.surgery.board import Asked, measured_beside, pick_question
+from mta_viz.ui.surgery.answer import Asked, measured_beside, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
 BASELINES = {
@@ -45,8 +37,11 @@ BASELINES = {
     "bos": "embedding of BOS",
     "token": "embedding of a token ...",
 }
+COMPLETENESS = (
+    "|sum of values - difference| / |difference|. The way is cut into stretches, and what is wrong in one "
+    "does not make up for another."
+)
 SPANS, TOKENS = "named spans", "single tokens"
-LEAST, MOST = 5, 3600
 METHOD, SECONDS = Setting[Method]("attribution method", "gradients"), Setting("attribution seconds", 30)
 BASELINE, REPLACEMENT = Setting("attribution baseline", "mean"), Setting("attribution replacement", "own")
 GROUPS = Setting("attribution groups", TOKENS)
@@ -71,52 +66,26 @@ def draw_attribution(page: Page, selected: Selected) -> None:
 def _pick_method(page: Page, asked: Asked) -> TokenValues:
     """The method with its own fields. Raises PromptError for a token that is none."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        method: Method = st.segmented_control(
-            "Method",
-            list(METHODS),
-            format_func=METHODS.__getitem__,
-            required=True,
-            help="Gradients along the way from a baseline to the prompt, which sum to the difference; or "
-            "what is lost when tokens are replaced.",
-            **METHOD.widget(list(METHODS)),
+        words = (
+            "Gradients along the way from a baseline to the prompt, which sum to the difference; or what is "
+            "lost when tokens are replaced."
         )
-        own: dict[str, Any] = (
-            {"baseline": _pick_baseline(page)}
-            if method == "gradients"
-            else {
-                "groups": _pick_groups(page, asked.position),
-                "baseline": _pick_replacement(page),
-            }
-        )
-        seconds = st.number_input(
-            "At most (s)",
-            min_value=LEAST,
-            max_value=MOST,
-            step=5,
-            width=140,
-            help="Gradients stop when 1 % of completeness error is reached, or after this time.",
-            **SECONDS.widget(within=(LEAST, MOST)),
-        )
-    return TokenValues(
-        kind="bars",
-        method=method,
-        max_seconds=float(seconds),
-        spans=spans_of(page),
-        **own,
-        **asked.question(),
-    )
+        own: dict[str, Any] = {"method": bar("Method", METHODS, METHOD, help=words)}
+        if own["method"] == "gradients":
+            own["baseline"] = _pick_baseline(page)
+        else:
+            own |= {"groups": _pick_groups(page, asked.position), "baseline": _pick_replacement(page)}
+        words = "Gradients stop when 1 % of completeness error is reached, or after this time."
+        seconds = float(number("At most (s)", SECONDS, (5, 3600), step=5, width=140, help=words))
+    own |= asked.question()
+    return TokenValues(kind="bars", max_seconds=seconds, spans=spans_of(page), **own)
 
 
 def _pick_baseline(page: Page) -> Baseline:
-    names = [name for name in BASELINES if name != "bos" or bos_id(page.model) is not None]
-    chosen = st.selectbox(
-        "Baseline",
-        names,
-        format_func=BASELINES.__getitem__,
-        width=290,
-        help="What every token is at the start of the way; values say what the tokens bring beyond it.",
-        **BASELINE.widget(names),
-    )
+    has_bos = bos_id(page.model) is not None
+    names = {name: words for name, words in BASELINES.items() if has_bos or name != "bos"}
+    words = "What every token is at the start of the way; values say what the tokens bring beyond it."
+    chosen: Baseline = menu("Baseline", names, BASELINE, width=290, help=words)
     return _pick_token(page, "Baseline token") if chosen == "token" else chosen
 
 
@@ -124,40 +93,28 @@ def _pick_replacement(page: Page) -> int | None:
     own = bos_id(page.model)
     first = f"token 0{'' if own is None else ' (BOS)'}" if own in (None, 0) else f"BOS (token {own})"
     names = {"own": first, "token": "a token ..."}
-    chosen = st.selectbox(
-        "Replaced by",
-        list(names),
-        format_func=names.__getitem__,
-        width=190,
-        **REPLACEMENT.widget(list(names)),
-    )
+    chosen = menu("Replaced by", names, REPLACEMENT, width=190)
     return _pick_token(page, "Token") if chosen == "token" else None
 
 
 def _pick_groups(page: Page, last: int) -> tuple[tuple[int, ...], ...] | None:
     spans = spans_of(page)
     kinds = [SPANS, TOKENS] if spans else [TOKENS]
-    chosen = st.segmented_control(
-        "Replaced are",
-        kinds,
-        required=True,
-        help=f"Single tokens: all of them, or the {MOST_TOKENS} of largest integrated gradients. "
-        "Spans are named on the Attention page.",
-        **GROUPS.widget(kinds, default=kinds[0]),
+    words = (
+        f"Single tokens: all of them, or the {MOST_TOKENS} of largest integrated gradients. Spans are named "
+        "on the Attention page."
     )
-    return None if chosen == TOKENS else groups_of(spans, last)
+    chosen = bar("Replaced are", kinds, GROUPS, default=kinds[0], help=words)
+    return None if chosen == TOKENS else figures.groups_of(spans, last)
 
 
 def _pick_token(page: Page, label: str) -> int:
     """One token by its text, or by its id where there is no tokenizer."""
     tokenizer = page.model.tokenizer
     if tokenizer is None:
-        most = page.model.config.vocab_size - 1
-        return int(
-            st.number_input(f"{label}'s id", 0, most, width=150, **BASELINE_ID.widget(within=(0, most)))
-        )
+        return number(f"{label}'s id", BASELINE_ID, (0, page.model.config.vocab_size - 1), width=150)
     text = st.text_input(label, width=150, **BASELINE_TOKEN.widget())
-    ids = encode_piece(tokenizer, text).ids if text else ()
+    ids = plain_ids(tokenizer, text) if text else ()
     if len(ids) != 1:
         raise PromptError(f"{label}: {text!r} is {len(ids)} tokens of this model; type a text of one token")
     return ids[0]
@@ -214,16 +171,19 @@ def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> Non
     text = replace(spec, kind="text")
     show(source_of(page), text, on_token("query"), result=result, widget=f"attribution.text.{which}")
     with st.expander("The ten largest"):
-        rows = [{**_group_words(result, group), "nats": nats} for group, nats in result.largest()[:10]]
+        pieces = result.tokens.pieces
+        rows = [
+            {
+                "position": str(group[0]) if len(group) == 1 else f"{group[0]} to {group[-1]}",
+                "token": cut("".join(pieces[place] for place in group), 60),
+                "nats": nats,
+            }
+            for group, nats in result.largest()[:10]
+        ]
         shown = {"nats": st.column_config.NumberColumn(format="%+.3f")}
         st.dataframe(rows, hide_index=True, column_config=shown)
         if result.of == "tokens":
             caption(f"Sum of all: {score_text(float(result.found.values.sum()))} nats.")
-
-
-def _group_words(result: AttributedPrompt, group: Sequence[int]) -> dict[str, str]:
-    places = str(group[0]) if len(group) == 1 else f"{group[0]} to {group[-1]}"
-    return {"position": places, "token": cut("".join(result.tokens.pieces[place] for place in group), 60)}
 
 
 def _draw_facts(result: AttributedPrompt) -> None:
@@ -235,27 +195,20 @@ def _draw_facts(result: AttributedPrompt) -> None:
         numbers[1].metric("Replaced by", values.baseline)
         numbers[2].metric("Largest loss", f"{score_text(float(values.values.max()))} nats")
         return
-    numbers[1].metric(
-        "From the baseline",
-        f"{score_text(values.score - values.baseline_score)} nats",
-        help=f"log p(answer): {values.score:.4g} nats; of the baseline, {values.baseline}: "
-        f"{values.baseline_score:.4g} nats. The tokens' values sum to the difference, up to the error.",
+    words = (
+        f"log p(answer): {values.score:.4g} nats; of the baseline, {values.baseline}: "
+        f"{values.baseline_score:.4g} nats. The tokens' values sum to the difference, up to the error."
     )
-    numbers[2].metric(
-        "Completeness error",
-        f"{values.error:.2%}",
-        help="|sum of values - difference| / |difference|. The way is cut into stretches, and what is wrong "
-        "in one does not make up for another.",
-    )
+    difference = f"{score_text(values.score - values.baseline_score)} nats"
+    numbers[1].metric("From the baseline", difference, help=words)
+    numbers[2].metric("Completeness error", f"{values.error:.2%}", help=COMPLETENESS)
     numbers[3].metric("Steps", f"{values.steps:,}", help="Gradients computed on the way from the baseline.")
     if not values.reached:
         advice = "Go on with the button above: it keeps the gradients that are there."
         if not _goes_on(result):
             advice = "More steps would hardly help: try another baseline, or ablation."
-        rough = (
-            f"Not complete: the error is {values.error:.1%}, more than {ENOUGH:.0%}, when the time was over"
-        )
-        st.warning(plain(f"{rough} or the work was stopped. Values are rough. {advice}"))
+        rough = f"the error is {values.error:.1%}, more than {ENOUGH:.0%}, when the time was over"
+        st.warning(plain(f"Not complete: {rough} or the work was stopped. Values are rough. {advice}"))
 
 
 def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) -> None:
@@ -269,12 +222,14 @@ def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) ->
     )
     layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
     question = asked.question() | {"stage": stage.value.key, "max_seconds": seconds}
-    spec = HeadSizes(of="sizes", selected=(selected.layer, selected.head), **question)
+    spec = figures.HeadSizes(of="sizes", selected=(selected.layer, selected.head), **question)
     which = f"the heads of {len(there)} layers" if len(there) > 1 else "this layer's heads"
     label = f"Measure {which}, gradients for at most {seconds:g} s a layer"
-    heads: AttributedHeads | None = measured_beside(
-        page, "heads", spec, label, lambda source, keep: spec.heads(source, layers, keep)
-    )
+
+    def measure(source: Source, keep: Keep) -> AttributedHeads:
+        return spec.heads(source, layers, keep)
+
+    heads: AttributedHeads | None = measured_beside(page, "heads", spec, label, measure)
     if heads is None:
         return
     with st.container(horizontal=True):
@@ -283,18 +238,17 @@ def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) ->
                 widget = f"heads.{of}.{key_of(page.key, spec.key)}"
                 own = replace(spec, of=of)
                 show(source_of(page), own, on_head, result=heads, widget=widget)
-    _say_errors(page, heads)
-    _draw_head(page, selected, heads, question)
-
-
-def _say_errors(page: Page, heads: AttributedHeads) -> None:
     worst = max(layer.error or 0.0 for layer in heads.layers)
     steps = sum(layer.steps or 0 for layer in heads.layers)
     caption(f"Completeness error at most {worst:.2%}; {steps:,} steps in all.")
-    rough = [layer for layer in heads.layers if not layer.reached]
-    late = [f"{layer_label(layer.layer, page.numbering)} ({layer.error:.1%})" for layer in rough]
+    late = [
+        f"{layer_label(layer.layer, page.numbering)} ({layer.error:.1%})"
+        for layer in heads.layers
+        if not layer.reached
+    ]
     if late:
         st.warning(plain(f"Not complete within the time: {', '.join(late)}. Allow more seconds for these."))
+    _draw_head(page, selected, heads, question)
 
 
 def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question: dict[str, Any]) -> None:
@@ -306,14 +260,10 @@ def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question:
     with st.container(horizontal=True):
         for of in ("map", "attribution"):
             with st.container(width=MAP_PX):
-                place: dict[str, Any] = {"layer": selected.layer, "head": selected.head}
-                spec = HeadCells(of=of, first_token=page.first_token, **place, **question)
-                show(
-                    source,
-                    spec,
-                    result=spec.shown(source, heads),
-                    widget=f"heads.{of}.{key_of(page.key, spec)}",
-                )
+                place: dict[str, Any] = {"layer": selected.layer, "head": selected.head, **question}
+                spec = figures.HeadCells(of=of, first_token=page.first_token, **place)
+                widget = f"heads.{of}.{key_of(page.key, spec)}"
+                show(source, spec, result=spec.shown(source, heads), widget=widget)
     sums, sizes, lost = (float(part[selected.head]) for part in (layer.sums, layer.sizes, layer.ablated))
     caption(
         f"This head: sum of its cells {score_text(sums)} nats, of their sizes {sizes:.3g}; lost without its "
@@ -330,16 +280,17 @@ def draw_responsibility(page: Page, selected: Selected) -> None:
     )
     asked, source = pick_question(page), source_of(page)
     place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}
-    spec = ResponsibleHeads(selected=place, **which)
+    spec = figures.ResponsibleHeads(selected=place, **which)
     with st.spinner("Folding the maps back ..."):
-        result = responsible(source, spec, spec.token)
+        result = figures.responsible(source, spec, spec.token)
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=MAP_PX):
             show(source, spec, on_head, result=result, widget=f"responsible.{key_of(page.key, which)}")
         with st.container(width=MAP_PX):
             _draw_sums(page, selected, result)
     for of in CELL_KINDS:
-        cells = ResponsibleCells(of=of, layer=place[0], head=place[1], first_token=page.first_token, **which)
+        look: dict[str, Any] = {"layer": place[0], "head": place[1], "first_token": page.first_token}
+        cells = figures.ResponsibleCells(of=of, **look, **which)
         show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
     _draw_cells(page, result, result.layers[selected.layer])
 
@@ -350,14 +301,9 @@ def _pick_token_of(page: Page, asked: Asked) -> int:
     if len(ids) == 1:
         return 0
     pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
-    return st.segmented_control(
-        "Token of the answer",
-        range(len(ids)),
-        format_func=lambda place: plain(f"{place + 1}: {pieces[place]}"),
-        required=True,
-        help="A logit is one token's. Later tokens are asked for after the earlier ones.",
-        **TOKEN.widget(range(len(ids))),
-    )
+    names = {place: plain(f"{place + 1}: {piece}") for place, piece in enumerate(pieces)}
+    words = "A logit is one token's. Later tokens are asked for after the earlier ones."
+    return int(bar("Token of the answer", names, TOKEN, help=words))
 
 
 def _draw_sums(page: Page, selected: Selected, result: ResponsiblePrompt) -> None:
@@ -383,17 +329,15 @@ def _draw_cells(page: Page, result: ResponsiblePrompt, layer: Responsibility) ->
     pieces, name = result.tokens.pieces, layer_label(layer.layer, page.numbering)
     st.markdown(f"**{name}: the cells that add most, of all its heads**")
     formats = {"softmax": "%.3f", "logit": "%+.4f"}
-    st.dataframe(
-        [
-            {
-                "source head": head_label(cell.head, page.numbering),
-                "query": f"{cell.query} “{pieces[cell.query]}”",
-                "key": f"{cell.key} “{pieces[cell.key]}”",
-                "softmax": cell.softmax,
-                "logit": cell.value,
-            }
-            for cell in largest_cells(layer)
-        ],
-        hide_index=True,
-        column_config={name: st.column_config.NumberColumn(format=text) for name, text in formats.items()},
-    )
+    columns = {name: st.column_config.NumberColumn(format=text) for name, text in formats.items()}
+    rows = [
+        {
+            "source head": head_label(cell.head, page.numbering),
+            "query": f"{cell.query} “{pieces[cell.query]}”",
+            "key": f"{cell.key} “{pieces[cell.key]}”",
+            "softmax": cell.softmax,
+            "logit": cell.value,
+        }
+        for cell in largest_cells(layer)
+    ]
+    st.dataframe(rows, hide_index=True, column_config=columns)

@@ -3,27 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, kernel_offsets
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Offsets, Place, kernel_offsets
 from mta_viz.analysis.kernels.measures import round_to_template
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError
 from mta_viz.model import interventions
 from mta_viz.model.editing import edited
-from mta_viz.model.interventions import (
-    Intervention,
-    KernelPlace,
-    OfKernel,
-    ReplaceKernel,
-    ScaleTowardsIdentity,
-    Taps,
-)
+from mta_viz.model.interventions import Intervention, OfKernel
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
+from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.shell import plan, state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import Page
@@ -33,7 +28,7 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label, plain
 
 GRID_PX, COLUMN_PX, PICTURE_PX = 604, 46, 440
-PLACE, ACTION = Setting[KernelPlace]("edited place", "pre"), Setting("action", "")
+PLACE, ACTION = Setting[Place]("edited place", "pre"), Setting("action", "")
 Make = Callable[[], Intervention]
 
 
@@ -44,14 +39,14 @@ def draw_plan(page: Page, selected: Selected) -> None:
         st.markdown("**Plan**", width="content")
         _draw_icon("undo", "Undo", "plan.undo", plan.undo, disabled=not history.past)
         _draw_icon("redo", "Redo", "plan.redo", plan.redo, disabled=not history.future)
-        st.button("Remove all", key="plan.clear", disabled=not history.now, on_click=plan.clear)
+        st.button("Remove all", key="plan.clear", disabled=not history.now, on_click=plan.change, args=((),))
     for index, item in enumerate(plan.plan_items()):
         with st.container(horizontal=True, vertical_alignment="center", wrap=False):
             with st.container():
                 draw_switch(index, item, page.numbering, "list")
-            _draw_icon("close", "Remove", f"plan.x.{index}", partial(plan.remove, index))
-        if isinstance(item.intervention, ScaleTowardsIdentity):
-            _draw_strength(index, item.intervention)
+            _draw_icon("close", "Remove", f"plan.x.{index}", partial(plan.splice, index))
+        if isinstance(item.intervention, interventions.ScaleTowardsIdentity):
+            _draw_strength(index, item, item.intervention)
         for problem in item.intervention.problems(page.model.config):
             st.warning(plain(f"Not done: {problem}."))
     if len(to_address(plan.plan_items())) > MAX_CHARACTERS:
@@ -63,11 +58,12 @@ def _draw_icon(icon: str, words: str, key: str, act: Callable[[], None], disable
     st.button("", icon=f":material/{icon}:", key=key, help=words, disabled=disabled, on_click=act)
 
 
-def _draw_strength(index: int, intervention: ScaleTowardsIdentity) -> None:
+def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTowardsIdentity) -> None:
     key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
 
     def take() -> None:
-        plan.put(index, replace(intervention, strength=state.shown_by(key) / 100))
+        strength = st.session_state[key] / 100
+        plan.splice(index, replace(item, intervention=replace(intervention, strength=strength)))
 
     words = "Strength: 0 % as learned, 100 % identity"
     st.slider(words, 0, 100, step=5, format="%d %%", key=key, on_change=take)
@@ -78,9 +74,7 @@ def _draw_add(page: Page, selected: Selected) -> None:
     offered = actions(page, selected.layer, selected.head)
     names = list(offered)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox(
-            "Add, for the head chosen above", names, **ACTION.widget(names, default=names[0])
-        )
+        chosen = menu("Add, for the head chosen above", names, ACTION, default=names[0])
         icon = ":material/add:"
         st.button("Add", key="plan.add", icon=icon, on_click=lambda: plan.add(offered[chosen]()))
 
@@ -106,12 +100,12 @@ def actions(page: Page, layer: int, head: int) -> dict[str, Make]:
     return offered
 
 
-def _of_kernel(page: Page, layer: int, head: int, where: KernelPlace, words: str) -> dict[str, Make]:
+def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> dict[str, Make]:
     config: ModelConfig = page.model.config
     at = (layer, head, where)
     offered: dict[str, Make] = {
         f"{words}: to identity": partial(interventions.KernelToIdentity, *at),
-        f"{words}: part of the way to identity": partial(ScaleTowardsIdentity, *at, 0.5),
+        f"{words}: part of the way to identity": partial(interventions.ScaleTowardsIdentity, *at, 0.5),
         f"{words}: to zero": partial(interventions.KernelToZero, *at),
     }
     if not interventions.MirrorKernel(*at).problems(config):
@@ -120,7 +114,7 @@ def _of_kernel(page: Page, layer: int, head: int, where: KernelPlace, words: str
     template = nearest_template(_current(page, interventions.KernelToIdentity(*at)))
     if template is not None:
         rounded = f"{words}: to its nearest template, {template[0]}"
-        offered[rounded] = partial(ReplaceKernel, *at, template[1])
+        offered[rounded] = partial(interventions.ReplaceKernel, *at, template[1])
     for other in range(config.n_heads):
         if other != head:
             name = f"{words}: to that of {head_label(other, page.numbering)}"
@@ -152,22 +146,15 @@ def draw_taps(page: Page, selected: Selected) -> None:
         having = f" Layers with one: {', '.join(layers)}." if layers else ""
         st.info(plain(f"This layer has no key-query kernel.{having}"))
         return
-    where = st.segmented_control(
-        "Kernel",
-        places,
-        format_func=WHERE.__getitem__,
-        required=True,
-        **PLACE.widget(places, default=places[0]),
-    )
-    kernel = _current(page, ReplaceKernel(selected.layer, selected.head, where, ((0.0,),)))
+    where = bar("Kernel", {place: WHERE[place] for place in places}, PLACE, default=places[0])
+    kernel = _current(page, interventions.ReplaceKernel(selected.layer, selected.head, where, ((0.0,),)))
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=GRID_PX):
             _draw_grid(kernel)
             _draw_buttons(kernel)
         with st.container(width=PICTURE_PX):
-            figure = remember(
-                lambda: kernel_picture(kernel.taps, kernel.offsets, width=PICTURE_PX), "edited", kernel.key
-            )
+            draw = partial(kernel_picture, kernel.taps, kernel.offsets, width=PICTURE_PX)
+            figure = remember(draw, "edited", kernel.key)
             chart(figure, f"edited.{kernel.key}", alt="The kernel's taps as the plan leaves them")
     caption(
         "Rows: the query's offset (0 = now), columns: the key's. Change a number and the plan gets these "
@@ -176,7 +163,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
     )
 
 
-def nearest_template(kernel: _Kernel) -> tuple[str, Taps] | None:
+def nearest_template(kernel: _Kernel) -> tuple[str, interventions.Taps] | None:
     """(name, taps) of the kernel rounded; None where no template fits."""
     try:
         name, taps = round_to_template(kernel.taps, kernel.offsets)
@@ -199,7 +186,7 @@ def _current(page: Page, at: OfKernel) -> _Kernel:
     return _Kernel(at, taps, kernel_offsets(config, *taps.shape))
 
 
-def _as_taps(taps: np.ndarray) -> Taps:
+def _as_taps(taps: np.ndarray) -> interventions.Taps:
     return tuple(map(tuple, np.asarray(taps, np.float32).tolist()))
 
 
@@ -212,19 +199,15 @@ def _draw_grid(kernel: _Kernel) -> None:
 
     def take() -> None:
         changed = kernel.taps.copy()
-        for row, values in state.shown_by(key)["edited_rows"].items():
+        for row, values in st.session_state[key]["edited_rows"].items():
             for name, value in values.items():
                 if name in columns and value is not None and np.isfinite(value):
                     changed[int(row), columns.index(name)] = value
         _set_taps(kernel.at, changed)
 
-    st.data_editor(
-        pd.DataFrame(kernel.taps, index=pd.Index(rows, name="query"), columns=columns),
-        key=key,
-        on_change=take,
-        num_rows="fixed",
-        column_config={name: column(name) for name in columns},
-    )
+    shown = pd.DataFrame(kernel.taps, index=pd.Index(rows, name="query"), columns=columns)
+    look: dict[str, Any] = {"num_rows": "fixed", "column_config": {name: column(name) for name in columns}}
+    st.data_editor(shown, key=key, on_change=take, **look)
 
 
 def _draw_buttons(kernel: _Kernel) -> None:
@@ -233,22 +216,11 @@ def _draw_buttons(kernel: _Kernel) -> None:
     name, taps = ("", ((0.0,),)) if template is None else (f": {template[0]}", template[1])
     with st.container(horizontal=True):
         words = "Take out all that the plan does to this kernel"
-        st.button("Reset", key="taps.reset", help=words, on_click=_reset, args=(kernel.at,))
-        st.button(
-            "Mirror",
-            key="taps.mirror",
-            disabled=not mirrors,
-            help="Earlier and later keys swapped",
-            on_click=_set_taps,
-            args=(kernel.at, kernel.taps[:, ::-1]),
-        )
-        st.button(
-            f"Round to template{name}",
-            key="taps.round",
-            disabled=template is None,
-            on_click=_set_taps,
-            args=(kernel.at, np.array(taps)),
-        )
+        st.button("Reset", key="taps.reset", help=words, on_click=lambda: plan.change(_others(kernel.at)))
+        then, words = partial(_set_taps, kernel.at, kernel.taps[:, ::-1]), "Earlier and later keys swapped"
+        st.button("Mirror", key="taps.mirror", disabled=not mirrors, help=words, on_click=then)
+        then, words = partial(_set_taps, kernel.at, np.array(taps)), f"Round to template{name}"
+        st.button(words, key="taps.round", disabled=template is None, on_click=then)
 
 
 def _others(at: OfKernel) -> tuple[Listed, ...]:
@@ -264,9 +236,5 @@ def _others(at: OfKernel) -> tuple[Listed, ...]:
 
 def _set_taps(at: OfKernel, taps: np.ndarray) -> None:
     """In place of all that the plan did to this kernel: the grid showed its outcome."""
-    new = ReplaceKernel(at.layer, at.head, at.where, _as_taps(taps))
+    new = interventions.ReplaceKernel(at.layer, at.head, at.where, _as_taps(taps))
     plan.change((*_others(at), Listed(new)))
-
-
-def _reset(at: OfKernel) -> None:
-    plan.change(_others(at))

@@ -8,30 +8,21 @@ import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent, without
 from mta_viz.analysis.kernels.kernels import KernelId
-from mta_viz.errors import MtaVizError
 from mta_viz.figures.beside import EditedMaps
 from mta_viz.model.plans import Plan
-from mta_viz.ui.attention.spans import spans_of
-from mta_viz.ui.kernels.matters import effects_of
+from mta_viz.ui.attention.head import spans_of
+from mta_viz.ui.fields import bar, pick_place
+from mta_viz.ui.kernels.parts import effects_of, select_kernel
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
-from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import (
-    WHOLE_UP_TO,
-    Selected,
-    on_cell,
-    pick_head,
-    pick_layer,
-    pick_stage,
-    resolve,
-)
+from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Selected, on_cell, resolve
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import head_name, plain, side_by_side
+from mta_viz.ui.surgery.answer import draw_board, draw_greedy_set, draw_patch, draw_sweep
 from mta_viz.ui.surgery.attribution import draw_attribution, draw_responsibility
-from mta_viz.ui.surgery.board import draw_board
-from mta_viz.ui.surgery.many import draw_greedy_set, draw_patch, draw_sweep
 from mta_viz.ui.surgery.plan_list import draw_plan, draw_taps
 
 Draw = Callable[[Page, Selected], None]
@@ -45,11 +36,7 @@ TABS: dict[str, tuple[str, Draw]] = {  # in the address, and on the page
 }
 TAB = Setting("surgery tab", "One kernel")
 Side = Literal["original", "edited", "difference"]
-SIDES: dict[Side, str] = {
-    "original": "Original",
-    "edited": "Edited",
-    "difference": "Edited minus original",
-}
+SIDES: dict[Side, str] = {"original": "Original", "edited": "Edited", "difference": "Edited minus original"}
 
 
 def draw_surgery(page: Page) -> None:
@@ -63,41 +50,33 @@ def draw_surgery(page: Page) -> None:
         if not plans.plan_items():
             _draw_empty(page, selected)
         draw_plan(page, selected)
-    with right:
-        _guarded(lambda: draw_board(page, plan))
-    _guarded(lambda: _draw_maps(page, selected, plan))
-    tab = st.segmented_control(
-        "Surgery",
-        list(TABS),
-        format_func=lambda name: TABS[name][0],
-        required=True,
-        label_visibility="collapsed",
-        **TAB.widget(list(TABS)),
-    )
-    _guarded(lambda: TABS[tab][1](page, selected))
-
-
-def _guarded(draw: Callable[[], None]) -> None:
-    try:
-        draw()
-    except MtaVizError as error:
-        st.error(plain(str(error)))
+    with right, errors_as_messages():
+        draw_board(page, plan)
+    with errors_as_messages():
+        _draw_maps(page, selected, plan)
+    names = {name: words for name, (words, _) in TABS.items()}
+    tab = bar("Surgery", names, TAB, label_visibility="collapsed")
+    with errors_as_messages():
+        TABS[tab][1](page, selected)
 
 
 def _draw_top(page: Page, selected: Selected) -> None:
     name = head_name(selected.layer, selected.head, page.numbering)
     draw_address(f"{state.selection().checkpoint} · {name} · {selected.stage.value.long}")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        pick_layer(page.model.config, selected.layer, page.numbering)
-        pick_head(page.model.config, selected.head, page.numbering)
-        pick_stage(page.model.config, selected.layer, selected.stage)
+        pick_place(page, selected)
     if page.stale:
         st.warning("Prompt changed. What is shown is of the previous run; press Run.")
 
 
 def _draw_empty(page: Page, selected: Selected) -> None:
     """Where to start: the kernel whose loss costs most at the task, else the chosen head's."""
-    kernel = _strongest(page, selected)
+    effects, kernels = effects_of(page), page.model.config.kernels(selected.layer)
+    kernel = None
+    if not isinstance(effects, Absent):
+        kernel = next(iter(effects.of_each()), None)
+    elif kernels.pre or kernels.post:
+        kernel = KernelId(selected.layer, selected.head, "pre" if kernels.pre else "post")
     if kernel is None:
         st.info("Nothing is edited. This model has no kernels: add a head to switch off.")
         return
@@ -106,19 +85,9 @@ def _draw_empty(page: Page, selected: Selected) -> None:
     st.button(plain(f"Start: {name} to identity"), key="plan.start", on_click=_start, args=(kernel,))
 
 
-def _strongest(page: Page, selected: Selected) -> KernelId | None:
-    effects = effects_of(page)
-    if not isinstance(effects, Absent):
-        return next(iter(effects.of_each()), None)
-    kernels = page.model.config.kernels(selected.layer)
-    if kernels.pre or kernels.post:
-        return KernelId(selected.layer, selected.head, "pre" if kernels.pre else "post")
-    return None
-
-
 def _start(kernel: KernelId) -> None:
     plans.add(without(kernel))
-    state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
+    select_kernel(kernel)
 
 
 def _draw_maps(page: Page, selected: Selected, plan: Plan) -> None:

@@ -1,8 +1,15 @@
-"""Reads the word lists of this room: data files that ship with the package, read once. Owns no words."""
+"""What the generators draw from: random streams named by words and numbers, and words in data files."""
 
 import functools
+import hashlib
 import tomllib
 from importlib import resources
+
+
+def stream_seed(stream: str, *numbers: int) -> int:
+    """A 63-bit seed of (`stream`, *numbers): equal on every machine, unrelated between streams."""
+    text = "/".join([stream, *map(str, numbers)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 @functools.cache

@@ -1,35 +1,102 @@
-"""Matters: what is lost when one kernel is set to identity, at the model's task and on this prompt."""
+"""What the parts of the Kernels page share: source, choosing a kernel, what is missing, what one matters.
+
+Matters: what is lost when a kernel is set to identity, at the model's task and on this prompt.
+"""
 
 import math
 import shlex
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import streamlit as st
 
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
+from mta_viz.config import ModelConfig
+from mta_viz.figures.base import Source
 from mta_viz.figures.kernels.gallery import KernelEffects
+from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import probability_text, weight_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tokenizers.labels import label
-from mta_viz.ui.attention.spans import spans_of
-from mta_viz.ui.kernels.model import weights_source
+from mta_viz.ui.attention.head import spans_of
+from mta_viz.ui.fields import bar
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, stores
+from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
-from mta_viz.ui.shell.show import show
-from mta_viz.ui.shell.widgets import caption, head_name, lines, plain
+from mta_viz.ui.shell.show import show, source_of
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_name, layer_label, layer_list, lines, plain
 
+T = TypeVar("T")
+PARTS = ("Gallery", "One layer", "Over training", "Paper figures", "Definitions")
+PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
+
+
+def weights_source(page: Page) -> Source:
+    """What figures of the weights alone are drawn from: kept for the file and its time, not the prompt."""
+    origin = page.model.source
+    weights = (
+        (page.key,) if origin is None else (str(origin.path), changed(origin.path), str(page.model.dtype))
+    )
+
+    def keep(make: Callable[[], T], *key: Hashable) -> T:
+        return remember(make, *weights, *key)
+
+    return replace(source_of(page), run=None, remember=keep)
+
+
+def select_kernel(kernel: KernelId) -> None:
+    """Make a kernel the chosen one, here and on the other pages."""
+    state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
+
+
+def open_definitions(key: str) -> None:
+    """A button that goes to what the scores and names mean."""
+    words, icon = "What every score and name means, and how often each is wrong.", ":material/menu_book:"
+    then = partial(PART.put, "Definitions")
+    st.button("Definitions", key=key, type="tertiary", icon=icon, on_click=then, help=words)
+
+
+def has_kernels(config: ModelConfig) -> bool:
+    """Whether any layer has key-query kernels or mixes heads; says so where none does."""
+    there = any(config.kernels(layer).any for layer in range(config.n_layers))
+    if not there:
+        say_no_kernels(config)
+    return there
+
+
+def say_no_kernels(config: ModelConfig) -> None:
+    """What stands in the place of kernels."""
+    words = f"This checkpoint has no key-query kernels (plain {VARIANTS[config.variant]}). Head mixing: none."
+    st.info(plain(f"{words} Choose another checkpoint to see kernels."))
+
+
+def missing_text(page: Page, layer: int, where: Place | MixPlace) -> str:
+    """What to say of a layer without such kernels: which layers have some."""
+    config = page.model.config
+    having = [at for at in range(config.n_layers) if getattr(config.kernels(at), where)]
+    others = f"Layers that have one: {layer_list(having, page.numbering)}." if having else "No layer has one."
+    return f"{layer_label(layer, page.numbering)} has no key-query kernel {WHERE[where]}. {others}"
+
+
+def pick_scale(*, labelled: bool) -> Scale:
+    """One colour scale for all, or each its own."""
+    look = {"label_visibility": "visible" if labelled else "collapsed"}
+    words = "shared: one colour scale for all; own: each its own."
+    scale: Scale = bar("Scale", ("shared", "own"), SCALE, help=words, **look)
+    return scale
 
 
 @dataclass
@@ -40,11 +107,17 @@ class Asked:
 
 
 def draw_matters(page: Page, kernel: KernelId) -> None:
-    """The card's section: the measured table first, then this prompt."""
+    """The card's section: the measured table, or how to measure it; then this prompt."""
     st.markdown("**Matters**")
     effects = effects_of(page)
     if isinstance(effects, Absent) or effects.of(kernel) is None:
-        _draw_absent(page, effects)
+        why = (
+            effects.reason
+            if isinstance(effects, Absent)
+            else f"{len(effects.effects)} effects are measured so far, this kernel's is not among them."
+        )
+        st.info(plain(f"{why} This command measures every kernel, and goes on where it stopped:"))
+        lines(effects_command(page), "effects-command")
     else:
         caption(_setting(effects))
         spec = KernelEffects(kernel.layer, kernel.head, kernel.where)
@@ -67,7 +140,7 @@ def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:
     if isinstance(effects, Absent) or effect is None:
         return NOT_TESTED
     change, logs = effect.accuracy_change, effect.log_probability_change
-    what = "set to identity" if kernel.where in ("pre", "post") else "with its row at identity"
+    what = "set to identity" if kernel.where in KEY_QUERY else "with its row at identity"
     ends = f"{_signed(change.value)}, 95 % interval {_signed(change.low)} to {_signed(change.high)}"
     nats = f"{_signed(logs.value)} nats" if math.isfinite(logs.value) else "not a finite number"
     ranked = list(effects.of_each())
@@ -101,15 +174,6 @@ def _setting(effects: Effects) -> str:
     return words
 
 
-def _draw_absent(page: Page, effects: Effects | Absent) -> None:
-    if isinstance(effects, Absent):
-        why = effects.reason
-    else:
-        why = f"{len(effects.effects)} effects are measured so far, this kernel's is not among them."
-    st.info(plain(f"{why} This command measures every kernel, and goes on where it stopped:"))
-    lines(effects_command(page), "effects-command")
-
-
 def effects_command(page: Page) -> str:
     """What to type to measure this checkpoint."""
     task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
@@ -118,37 +182,23 @@ def effects_command(page: Page) -> str:
 
 
 def _draw_prompt(page: Page, kernel: KernelId) -> None:
+    """What is measured already or quick; the rest after its button."""
     if page.trace is None:
         caption("Press Run to measure it on a prompt.")
         return
     span = next((span for span in spans_of(page) if span.name.endswith("(asked)")), None)
-    key = ("kernel effect", page.key, kernel, span)
-    if not _wanted(page, key):
+    key, asked = ("kernel effect", page.key, kernel, span), state.part(Asked)
+    seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
+    if seconds > ASK_FROM and asked.key != key and stores().drawn.get(key) is None:
+        words = f"Measure it on this prompt, about {math.ceil(seconds)} s"
+        st.button(words, key="kernel-effect", on_click=lambda: setattr(asked, "key", key))
         return
     with st.spinner("Running the prompt with the kernel at identity ..."):
         effect = remember(lambda: kernel_effect(page.trace, kernel, span), *key)
-    st.markdown("\n".join(f"- {plain(sentence)}" for sentence in prompt_sentences(effect, page, span)))
+    st.markdown("\n".join(f"- {plain(sentence)}" for sentence in _prompt_sentences(effect, page, span)))
 
 
-def _wanted(page: Page, key: tuple[Hashable, ...]) -> bool:
-    """Whether to measure: what is measured already or quick, the rest after its button."""
-    seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
-    if seconds <= ASK_FROM or state.part(Asked).key == key or stores().drawn.get(key) is not None:
-        return True
-    st.button(
-        f"Measure it on this prompt, about {math.ceil(seconds)} s",
-        key="kernel-effect",
-        on_click=_ask,
-        args=(key,),
-    )
-    return False
-
-
-def _ask(key: tuple[Hashable, ...]) -> None:
-    state.part(Asked).key = key
-
-
-def prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> list[str]:
+def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> list[str]:
     """What the kernel does here: to its own map, to the attention, to the needle, to the next token."""
     kernel, change = effect.kernel, effect.change
     head = head_name(kernel.layer, kernel.head, page.numbering)
@@ -171,15 +221,15 @@ def prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> lis
 
 def _answer_sentence(effect: KernelEffect, page: Page) -> str:
     answer, tokenizer = effect.answer, page.model.tokenizer
-
-    def name(token: int) -> str:
-        return label(tokenizer.decode((token,))) if tokenizer else f"token {token}"
-
+    names = [
+        label(tokenizer.decode((token,))) if tokenizer else f"token {token}"
+        for token in (answer.token, answer.token_without)
+    ]
     now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
     words = (
-        f"The next token “{name(answer.token)}” has probability {now} with it and {then} without "
+        f"The next token “{names[0]}” has probability {now} with it and {then} without "
         f"({_signed(answer.change)} nats)"
     )
     if answer.token_without == answer.token:
         return f"{words}, and stays the most probable."
-    return f"{words}; the most probable is then “{name(answer.token_without)}”."
+    return f"{words}; the most probable is then “{names[1]}”."

@@ -1,0 +1,341 @@
+"""The answer: how probable it and the likeliest tokens are, originally and edited, and after many edits.
+
+Many edits: sweeps, a greedy set, and patching heads from another prompt's run. Also what attribution is asked
+about (the token after which an answer stands, and the answer), and how the page measures a figure beside
+itself.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.cause import sweeps
+from mta_viz.analysis.cause.answers import Answer, AnswerMeter, Board, answer_board, unchanged_without_a_plan
+from mta_viz.analysis.cause.attributed_prompt import ask
+from mta_viz.analysis.cause.effects import Absent
+from mta_viz.errors import MtaVizError
+from mta_viz.figures import cause as figures
+from mta_viz.figures.base import Measured, Source
+from mta_viz.figures.cause import MAP_PX, NeededKernels, PatchedHeads, Sweep, meter_of
+from mta_viz.model.interventions import HOOKS, PatchHead
+from mta_viz.model.plans import Listed, Plan
+from mta_viz.model.stages import Stage
+from mta_viz.plots.theme import cut, probability_text, score_text
+from mta_viz.run.tracing import tokenize
+from mta_viz.tokenizers.pasted import ids_from_text
+from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.kernels.parts import effects_command, effects_of
+from mta_viz.ui.shell import plan as plans
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Selected, on_head
+from mta_viz.ui.shell.plan import ANSWER
+from mta_viz.ui.shell.show import show, source_of
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_name, lines, plain
+from mta_viz.ui.shell.work import Work
+
+POSITION, OWN_ANSWER = Setting("asked position", 0), Setting("asked answer", "")
+SOURCES = {
+    "needle": "the number the prompt asks for",
+    "likeliest": "the original model's most probable next token",
+    "given": "as typed",
+}
+KINDS = {"kernels": "key-query kernels", "mixing": "rows of head mixing", "heads": "heads off"}
+KIND = Setting("sweep kind", "kernels")
+STAGE, OTHER_PROMPT = Setting("patch stage", "z"), Setting("other prompt", "")
+WORST = 8
+
+
+def draw_board(page: Page, plan: Plan) -> None:
+    """The answer's field, three numbers, the top tokens; without a plan that nothing is changed."""
+    plans.draw_answer()
+    meter, run = meter_of(source_of(page), ANSWER.value or None), plans.edited_page(page, plan).trace
+    board: Board = remember(lambda: answer_board(meter, run, plan), "board", page.key, meter.answer, plan)
+    count = len(board.answer.ids)
+    n_tokens = "1 token" if count == 1 else f"{count} tokens"
+    caption(f"Answer “{board.answer.text}”: {SOURCES[board.answer.source]}; {n_tokens}.")
+    _draw_numbers(board)
+    top = [(token.piece, token.before, token.after, token.after - token.before) for token in board.top]
+    draw_probabilities(top, ("original", "edited", "change"))
+    if plan:
+        return
+    with st.spinner("Running the prompt once more ..."):
+        same = remember(lambda: (unchanged_without_a_plan(page.trace),), "empty plan", page.key)[0]
+    if same:
+        st.success("Empty plan: output identical to the original ✓")
+    else:
+        st.error("Empty plan: the output differs from the original run; do not trust what this page shows.")
+
+
+def _draw_numbers(board: Board) -> None:
+    original, edited, change = st.columns(3)
+    original.metric("Original: p(answer)", probability_text(math.exp(board.before)))
+    edited.metric("Edited: p(answer)", probability_text(math.exp(board.after)))
+    odds = board.log_odds_change
+    value = f"{score_text(odds)} nats" if math.isfinite(odds) else "beyond float32"
+    words = f"Log-odds: log(p / (1 - p)). Log-probability: {score_text(board.change)} nats."
+    change.metric("Change of log-odds", value, help=words)
+
+
+def draw_probabilities(rows: Sequence[tuple[object, ...]], names: tuple[str, str, str]) -> None:
+    """Tokens with their probabilities in two runs as bars, and the difference."""
+    columns: dict[str, Any] = {
+        name: st.column_config.ProgressColumn(name, format="%.3f", min_value=0.0, max_value=1.0)
+        for name in names[:2]
+    }
+    columns[names[2]] = st.column_config.NumberColumn(names[2], format="%+.3f")
+    shown = [dict(zip(("token", *names), row, strict=True)) for row in rows]
+    st.dataframe(shown, hide_index=True, column_config=columns, height=38 + 35 * len(rows))
+
+
+def measured_beside(
+    page: Page,
+    name: str,
+    spec: Measured[Any],
+    label: str,
+    measure: Callable[[Source, Keep], Any] | None = None,
+    *more: Hashable,
+) -> Any | None:
+    """The figure's result; before it is there its button, or how far it is.
+
+    `measure(source, keep)` stands for the figure's own, which keeps nothing by the way; `more` of the key.
+    """
+    source = source_of(page)
+
+    def do(work: Work, keep: Keep) -> Any:
+        own = replace(source, progress=work.report)
+        return spec.measure(own) if measure is None else measure(own, keep)
+
+    return measured(Measurement(name, (page.key, *spec.key, *more), label, do))
+
+
+@dataclass
+class AskedOf:
+    """The run whose position and answer stand in the fields: of another one they mean nothing."""
+
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`text`: the answer as typed, None for the one the prompt suggests. `answer`: its tokens."""
+
+    position: int
+    text: str | None
+    answer: Answer
+
+    def question(self) -> dict[str, Any]:
+        """As parameters of figures."""
+        return {"answer": self.text, "position": self.position}
+
+
+def pick_question(page: Page) -> Asked:
+    """The token and the answer after it; at the prompt's end the answer of the board above.
+
+    Raises MtaVizError for an answer that is none.
+    """
+    last, of = len(page.trace.tokens) - 1, state.part(AskedOf)
+    if of.run not in ("", page.key):
+        POSITION.put(last)
+        OWN_ANSWER.put("")
+    of.run = page.key
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = "The answer is looked for after this token; the prompt's last one at first."
+        look: dict[str, Any] = {"step": 1, "width": 170, "help": words}
+        position = number("After token", POSITION, (0, last), default=last, **look)
+        text = (ANSWER.value if position == last else _own_answer()) or None
+    asked = Asked(position, text, _answer(page, position, text))
+    piece = cut(page.trace.tokens.pieces[asked.position], 24)
+    caption(
+        f"After token {asked.position} “{piece}”: the answer “{asked.answer.text}” "
+        f"({SOURCES[asked.answer.source]}). The original model: the plan above plays no part here."
+    )
+    return asked
+
+
+def _own_answer() -> str:
+    words = "Type a space first where a word would have one."
+    look: dict[str, Any] = {"placeholder": "empty: the likeliest token", "width": 280, "help": words}
+    return st.text_input("Token or answer there", **look, **OWN_ANSWER.widget())
+
+
+def _answer(page: Page, position: int, text: str | None) -> Answer:
+    tokens = page.trace.tokens
+    if position == len(tokens) - 1:
+        return meter_of(source_of(page), text).answer
+    return remember(lambda: ask(page.model, tokens, text, position).answer, "asked", page.key, position, text)
+
+
+def draw_sweep(page: Page, selected: Selected) -> None:
+    """A kind, its button or its result; then the same at the task. The plan plays no part."""
+    caption(
+        "One at a time, all else as in the original model: what it adds to the log-probability of the answer "
+        "on this prompt. Brown: the answer loses. The plan above plays no part here."
+    )
+    kind = bar("What", KINDS, KIND)
+    tried = sweeps.SWEEPS[kind](page.model.config)
+    if not tried:
+        st.info(plain(f"This model has no {KINDS[kind]}; sweep over heads off instead."))
+        return
+    place, answer = (selected.layer, selected.head), ANSWER.value or None
+    wheres = list(dict.fromkeys(map(sweeps.where_of, tried)))
+    specs = {where: Sweep(where=where, answer=answer, selected=place) for where in wheres}
+    first, label = specs[wheres[0]], f"Run the sweep: {len(tried)} {KINDS[kind]}"
+    rows = measured_beside(page, "sweep", first, label)
+    if rows is not None:
+        with st.container(horizontal=True):
+            for where, spec in specs.items():
+                with st.container(width=MAP_PX):
+                    widget = f"sweep.{page.key}.{kind}.{where}"
+                    show(source_of(page), spec, on_head, result=rows, widget=widget)
+        _draw_worst(page, rows)
+    _draw_task(page, selected, kind, wheres)
+
+
+def _draw_worst(page: Page, rows: tuple[sweeps.SweepRow, ...]) -> None:
+    worst = sorted(rows, key=lambda row: sweeps.harm(row.change))[:WORST]
+    shown = [{"alone": row.intervention.text(page.numbering), "change (nats)": row.change} for row in worst]
+    look: Any = {"column_config": {"change (nats)": st.column_config.NumberColumn(format="%+.3f")}}
+    st.dataframe(shown, hide_index=True, **look)
+    first = worst[0].intervention
+    words = plain(f"Add the worst to the plan: {first.text(page.numbering)}")
+    st.button(words, key="sweep.add", on_click=plans.add, args=(first,))
+
+
+def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Where]) -> None:
+    """The measured accuracies, where there are any; else how to get them."""
+    st.markdown("**Accuracy at the model's task**")
+    effects = effects_of(page)
+    why = (
+        effects.reason if isinstance(effects, Absent) else f"The effect of {KINDS[kind]} is not measured yet."
+    )
+    there = {} if isinstance(effects, Absent) else figures.effects_at(page.model.config, effects)
+    wheres = [where for where in wheres if there.get(where)]
+    if isinstance(effects, Absent) or not wheres:
+        st.info(plain(f"{why} This command measures it, on paired samples:"))
+        lines(effects_command(page) + " --heads" * (kind == "heads"), "sweep-effects-command")
+        return
+    with st.container(horizontal=True):
+        for where in wheres:
+            with st.container(width=MAP_PX):
+                spec = figures.TaskAccuracy(where=where, selected=(selected.layer, selected.head))
+                show(source_of(page), spec, on_head, result=effects, widget=f"task.{page.key}.{where}")
+    caption(
+        f"Change of accuracy on {figures.TASKS[effects.task]}, the same {effects.samples:,} samples with and "
+        f"without. Each sample: {effects.setting}. A dot: the 95 % interval covers 0. Hover for the interval."
+    )
+
+
+def draw_greedy_set(page: Page, selected: Selected) -> None:
+    """The criterion, the button or the result."""
+    if not sweeps.kernels_alone(page.model.config):
+        st.info("This model has no key-query kernels, so no answer of it needs one.")
+        return
+    caption(figures.CRITERION)
+    spec = NeededKernels(answer=ANSWER.value or None)
+    needed = measured_beside(page, "needed", spec, "Find a set")
+    if needed is not None:
+        _draw_set(page, spec, needed)
+
+
+def _draw_set(page: Page, spec: NeededKernels, needed: sweeps.GreedySet) -> None:
+    meter = meter_of(source_of(page), spec.answer)
+    if not needed.reached:
+        words = (
+            f"No set of up to {sweeps.MAX_SET} of the {needed.n_candidates} kernels takes this answer "
+            f"(probability {probability_text(math.exp(meter.before))}) down to a tenth. All kernels at "
+            f"identity change it by {score_text(needed.everything)} nats."
+        )
+        st.info(plain(words))
+        return
+    st.markdown(plain(_sentence(meter, needed)))
+    for kernel in needed.plan:
+        st.markdown(f"- {plain(kernel.text(page.numbering))}")
+    listing = (tuple(map(Listed, needed.plan)),)
+    st.button("Make it the plan", key="needed.plan", on_click=plans.change, args=listing)
+    if needed.random:
+        words = "The chosen set beside random sets of its size."
+        show(source_of(page), spec, result=needed, widget=f"needed.{page.key}", words=words)
+
+
+def _sentence(meter: AnswerMeter, needed: sweeps.GreedySet) -> str:
+    ends = meter.before, meter.before + needed.change
+    before, after = (probability_text(math.exp(value)) for value in ends)
+    size, n = len(needed.plan), len(needed.random)
+    worse = sum(change <= needed.change for change in needed.random)
+    kernels = "1 kernel" if size == 1 else f"{size} kernels"
+    random = ""
+    if n:
+        random = (
+            f" Of {n} random sets of that size {worse} do as much; the most harmful changes it by "
+            f"{score_text(min(needed.random))} nats, the mean is {score_text(sum(needed.random) / n)}."
+        )
+    fewer = "" if n == sweeps.RANDOM_SETS or not n else " There are no more sets of that size."
+    return (
+        f"{kernels} of {needed.n_candidates}: with them at identity the answer's probability falls from "
+        f"{before} to {after} ({score_text(needed.change)} nats).{random}{fewer} "
+        f"All kernels at once: {score_text(needed.everything)} nats."
+    )
+
+
+@dataclass
+class OtherOf:
+    """The run whose other prompt stands in the field."""
+
+    run: str = ""
+
+
+def draw_patch(page: Page, selected: Selected) -> None:
+    """The other prompt, the stage, Add; then the map of every head patched in turn."""
+    caption(
+        "Activation patching: the chosen head gets what it holds when the original model runs another "
+        "prompt, position by position. Change one word (another asked city, another number) and see "
+        "which heads carry it."
+    )
+    other = _other_prompt(page)
+    if other is None:
+        return
+    config, place = page.model.config, (selected.layer, selected.head)
+    words = {
+        key: "output (weighted values)" if key == "z" else Stage.from_key(key).value.long
+        for key in HOOKS
+        if not PatchHead(*place, key, other).problems(config)
+    }
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        stage = menu("Stage", words, STAGE, default="z", width=320)
+        label = f"Patch {head_name(*place, page.numbering)}"
+        st.button(label, key="patch.add", on_click=plans.add, args=(PatchHead(*place, stage, other),))
+    spec = PatchedHeads(prompt=other, answer=ANSWER.value or None, selected=place)
+    rows = measured_beside(page, "patched", spec, "Patch each head's output in turn")
+    if rows is not None:
+        show(source_of(page), spec, on_head, result=rows, widget=f"patch.{page.key}.{plans.key_of(other)}")
+
+
+def _other_prompt(page: Page) -> str | tuple[int, ...] | None:
+    """What is typed, if it can be patched from; else it is said why not."""
+    tokens, of = page.trace.tokens, state.part(OtherOf)
+    own = tokens.text if tokens.text is not None else ", ".join(map(str, tokens.ids))
+    if of.run not in ("", page.key):
+        OTHER_PROMPT.put(own)
+    of.run = page.key
+    typed = st.text_area("Other prompt", height=140, **OTHER_PROMPT.widget(default=own))
+    try:
+        other = typed if tokens.text is not None else ids_from_text(typed)
+        count = len(tokenize(page.model, other)) if other else 0
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+        return None
+    if count != len(tokens):
+        words = f"The other prompt has {count:,} tokens, this one {len(tokens):,}; they must be equally many."
+        st.warning(words)
+        return None
+    if typed == own:
+        st.info("This is the prompt itself: change a word of it, keeping the number of tokens.")
+        return None
+    return other

@@ -1,0 +1,26 @@
+"""Every figure that has a name is listed where it is drawn, and drawn again from JSON."""
+
+from mta_viz.figures import registry
+from tests.figures import (
+    test_figures_kernels,
+    test_named_attention,
+    test_named_cause,
+    test_named_compare,
+    test_named_labs,
+)
+
+LISTS = (
+    test_named_attention.FIGURES,
+    test_named_attention.TABLES,
+    test_named_cause.FIGURES,
+    test_named_compare.FIGURES,
+    test_named_labs.FIGURES,
+    test_named_labs.OF_LETTERS,
+    test_figures_kernels.FIGURES,
+    test_figures_kernels.SHIPPED,
+)
+
+
+def test_every_figure_stands_in_the_list_of_a_test() -> None:
+    listed = {entry if isinstance(entry, str) else entry[0] for figures in LISTS for entry in figures}
+    assert listed == registry().keys()

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from mta_viz.analysis.attention.decomposition import decompose
     from mta_viz.analysis.attention.heads import head_scores, ranking
     from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
+    from mta_viz.analysis.attention.taps import operator, tap_gains
     from mta_viz.analysis.cause.attributed_prompt import attribute, attribute_heads
+    from mta_viz.analysis.cause.paths import kernel_paths
     from mta_viz.analysis.cause.responsibility import responsibilities
+    from mta_viz.analysis.cause.shapley import shapley_values
     from mta_viz.analysis.cause.sweeps import ablate
     from mta_viz.analysis.compare.comparing import compare
+    from mta_viz.analysis.kernels.recurrence import recurrence
     from mta_viz.analysis.kernels.table import kernels
     from mta_viz.exporting.notebook import export
     from mta_viz.figures import figure
@@ -42,13 +46,18 @@ __all__ = [
     "export",
     "figure",
     "head_scores",
+    "kernel_paths",
     "kernels",
     "lens_over_layers",
     "load",
     "open_trace",
+    "operator",
     "ranking",
+    "recurrence",
     "responsibilities",
     "save_trace",
+    "shapley_values",
+    "tap_gains",
     "top_cells",
     "top_tokens",
 ]
@@ -58,10 +67,14 @@ _NAMES = {
     "analysis.attention.decomposition": "decompose",
     "analysis.attention.heads": "head_scores ranking",
     "analysis.attention.predictions": "lens_over_layers top_tokens",
+    "analysis.attention.taps": "operator tap_gains",
     "analysis.cause.attributed_prompt": "attribute attribute_heads",
+    "analysis.cause.paths": "kernel_paths",
     "analysis.cause.responsibility": "responsibilities",
+    "analysis.cause.shapley": "shapley_values",
     "analysis.cause.sweeps": "ablate",
     "analysis.compare.comparing": "compare",
+    "analysis.kernels.recurrence": "recurrence",
     "analysis.kernels.table": "kernels",
     "exporting.notebook": "export",
     "figures": "figure",

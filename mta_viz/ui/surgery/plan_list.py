@@ -90,7 +90,9 @@ def actions(page: Page, layer: int, head: int) -> dict[str, Make]:
         if getattr(kernels, mix):
             words = f"head mixing {WHERE[mix]}"
             to_identity = partial(interventions.MixingToIdentity, layer, mix)
+            own_weight = partial(interventions.MixingToOwnWeight, layer, mix)
             offered[f"{words}: this head's row to identity"] = partial(to_identity, head)
+            offered[f"{words}: this head's row to its own weight only"] = partial(own_weight, head)
             offered[f"{words}: the whole layer to identity"] = to_identity
     offered["head off"] = partial(interventions.AblateHead, layer, head)
     if config.mta.group_norm:
@@ -105,6 +107,7 @@ def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> d
     at = (layer, head, where)
     offered: dict[str, Make] = {
         f"{words}: to identity": partial(interventions.KernelToIdentity, *at),
+        f"{words}: to its own tap only (gain and sign stay)": partial(interventions.KernelToOwnTap, *at),
         f"{words}: part of the way to identity": partial(interventions.ScaleTowardsIdentity, *at, 0.5),
         f"{words}: to zero": partial(interventions.KernelToZero, *at),
     }

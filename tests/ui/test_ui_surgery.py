@@ -220,7 +220,7 @@ def test_gradients_are_stopped_with_what_they_had_and_go_on_from_there(surgery, 
             time.sleep(0.05)
         return result
 
-    monkeypatch.setattr(attribution, "attribute", in_parts)
+    monkeypatch.setattr(attribution.asking, "attribute", in_parts)
     prompt = "In pieces, one after the other"
     app = surgery(settings={"surgery tab": "Attribution"}, prompt=prompt)
     app.button(key="start.attribution").click().run()

@@ -42,7 +42,7 @@ FIGURES: dict[str, dict[str, Any]] = {
     "text-losses": {"text": "A 🙂 <b>two</b> words"},
 }
 OF_LETTERS: dict[str, dict[str, Any]] = {
-    "block-finder": {"blocks": 6, "number": 2, "score": "sink"},
+    "block-finder": {"blocks": 6, "number": 2, "score": "gain.kq"},
     "block-crop": {"blocks": 6, "layer": 1, "head": 2, "place": "post", "shown": "difference"},
     "block-conjunction": {"twin": "identity", "blocks": 6, "samples": 2},
 }

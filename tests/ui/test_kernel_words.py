@@ -7,7 +7,7 @@ import pytest
 
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate
 from mta_viz.analysis.kernels.kernels import KernelId, Offsets
-from mta_viz.analysis.kernels.naming import name_kernel
+from mta_viz.analysis.kernels.naming import name_kernels
 from mta_viz.analysis.kernels.probes import run_probe
 from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.ui.kernels import card as words
@@ -38,7 +38,7 @@ def diagonal() -> np.ndarray:
 
 
 def row_of(taps: np.ndarray, offsets: Offsets) -> dict:
-    shape = name_kernel(taps, offsets)
+    (shape,) = name_kernels(taps[None], offsets)
     scores = {name.replace("-", "_"): value for name, value in shape.scores.items()}
     facts = {"shape": shape.shape, "faint": shape.faint, "evidence": shape.evidence, "verdict": shape.verdict}
     return facts | {"c_q": taps.shape[0], "c_k": taps.shape[1]} | scores

@@ -209,18 +209,18 @@ def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
 
 def test_gradients_are_stopped_with_what_they_had_and_go_on_from_there(surgery, monkeypatch):
     """One press that is stopped, one of too little time, one of enough."""
-    asked = []
+    asked, attribute = [], mta_viz.attribute
 
     def in_parts(*prompt, after, keep, max_seconds, progress, **named):
         asked.append(after)
         seconds = 30.0 if len(asked) == 3 else 1e-9
-        result = mta_viz.attribute(*prompt, **named | {"after": after, "max_seconds": seconds, "keep": keep})
+        result = attribute(*prompt, **named | {"after": after, "max_seconds": seconds, "keep": keep})
         while len(asked) == 1:
             progress(0.5)
             time.sleep(0.05)
         return result
 
-    monkeypatch.setattr(attribution, "attribute", in_parts)
+    monkeypatch.setattr(attribution.asking, "attribute", in_parts)
     prompt = "In pieces, one after the other"
     app = surgery(settings={"surgery tab": "Attribution"}, prompt=prompt)
     app.button(key="start.attribution").click().run()

@@ -100,6 +100,11 @@ def tap_gains(trace: Trace, kernel: KernelId, keys: range, queries: Sequence[int
     """The gains of one key-query kernel's taps on cells (queries, keys); default: the last token's row.
 
     Raises MtaVizError for a kernel the model does not have, PromptError for a span no query sees.
+
+    >>> from mta_viz.analysis.kernels.kernels import KernelId
+    >>> gains = mta_viz.tap_gains(trace, KernelId(0, 0, "pre"), range(0, 5))
+    >>> gains.taps.shape == gains.match.shape
+    True
     """
     taps, offsets = _kernel(trace, kernel)
     queries = [len(trace.tokens) - 1] if queries is None else list(queries)
@@ -154,6 +159,10 @@ def operator(trace: Trace, kernel: KernelId) -> Operator:
     """The kernel's shape weighted by the covariance of the scores it reads, over all cells it writes.
 
     Raises MtaVizError for a kernel the model does not have, PromptError where the output is constant.
+
+    >>> from mta_viz.analysis.kernels.kernels import KernelId
+    >>> round(float(mta_viz.operator(trace, KernelId(0, 0, "pre")).shares.sum()), 3)
+    1.0
     """
     taps, offsets = _kernel(trace, kernel)
     flat, n_cells = taps.ravel(), 0

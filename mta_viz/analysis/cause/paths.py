@@ -93,7 +93,16 @@ class KernelPaths:
 def kernel_paths(
     meter: AnswerMeter, kernel: KernelId, edit: Edit = "own-tap", *, progress: Progress | None = None
 ) -> KernelPaths:
-    """The edges from `kernel` to every later head, MLP and the logits. Raises ConfigError without it."""
+    """The edges from `kernel` to every later head, MLP and the logits.
+
+    Raises ConfigError for a kernel the model does not have. Raise in `progress` to stop.
+
+    >>> from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
+    >>> from mta_viz.analysis.kernels.kernels import KernelId
+    >>> paths = mta_viz.kernel_paths(AnswerMeter(trace, answer_after(trace)), KernelId(0, 0, "pre"))
+    >>> paths.n_together
+    10
+    """
     plan, run = (without(kernel, edit),), meter.run
     model = edited(run.model, plan)
     moved = attention_output(model, run, kernel.layer) - attention_output(run.model, run, kernel.layer)

@@ -144,6 +144,13 @@ def shapley_values(
     Each pair of orders (one and its reverse: Castro et al. 2009 with antithetic pairs) is walked on one
     batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
     Raises ValueError for a model without kernels.
+
+    >>> from mta_viz.analysis.cause.measuring_effects import blocks_batches
+    >>> from mta_viz.tasks.blocks import BlockTask
+    >>> batches = blocks_batches(model, BlockTask(n_blocks=5), 2, seed=0)
+    >>> shared = mta_viz.shapley_values(model, batches, most=2)
+    >>> abs(sum(value.shapley for value in shared.values) - shared.effect) < 1e-3
+    True
     """
     coalitions = Coalitions(model, kernel_ids(model, edit), edit)
     n = len(coalitions.kernels)

@@ -95,6 +95,11 @@ def recurrence(
     """The names of `first` in `other`; each a state dict (names of `parameter_shapes`) and its config.
 
     Raises MtaVizError unless both have kernels of the same sizes in the same layers.
+
+    >>> itself = model.state_dict(), model.config
+    >>> again = mta_viz.recurrence(itself, itself)
+    >>> again.same == len(again.matches)
+    True
     """
     pairs = [
         (here, there)

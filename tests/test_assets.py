@@ -125,3 +125,15 @@ def test_models_md_tells_the_largest_effects_as_measured(name):
     ]
     assert rows[-2][0].startswith(f"head L{heads[0].plan[0].layer} H{heads[0].plan[0].head} off")
     assert rows[0][1] == f"{found.accuracy:.3f} of {found.samples}"
+
+
+@pytest.mark.parametrize("name", ["needle-mta", "blocks-n5-mta"])
+def test_models_md_tells_the_shapley_values_as_measured(name):
+    measured = json.loads((ASSETS / name / "shapley.json").read_text())
+    text = (ASSETS / "MODELS.md").read_text().replace("−", "-")
+    assert measured["largest_error"] <= 0.05
+    assert sum(row["shapley"] for row in measured["kernels"]) == pytest.approx(measured["effect"], rel=0.2)
+    for row in measured["kernels"][:5]:
+        words = {"head_pre": "mix pre", "head_post": "mix post"}.get(row["where"], row["where"])
+        numbers = f"{row['necessary']:.2f} | {row['sufficient']:.2f} | {row['shapley']:.2f} ± {row['standard_error']:.2f}"
+        assert f"| {name} | L{row['layer']} H{row['head']} {words} | {numbers} |" in text

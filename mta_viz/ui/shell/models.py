@@ -30,6 +30,9 @@ from mta_viz.ui.shell.widgets import TokenizerFiles
 from mta_viz.ui.shell.work import Work
 
 SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
+# What the libraries made is left out of the search for garbage: Streamlit searches after every run of a page,
+# which took 0.3 s with them. Once only: garbage that is there at the moment stays for good.
+_set_libraries_apart = functools.cache(gc.freeze)
 VARIANTS = {
     **{"transformer": "Transformer", "talking_heads": "Talking heads"},
     **{"mta": "MTA", "differential": "DIFF Transformer"},
@@ -120,7 +123,7 @@ def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
 
 def beside(own: ModelKey, path: str, step: int | None = None) -> ModelKey:
     """The model at `path`, of a run folder its `step`, to be run as `own` is."""
-    given, newest = state.part(TokenizerFiles).of.get(path), cache.changed(Path(path), step)
+    given, newest = state.part(TokenizerFiles).get(path), cache.changed(Path(path), step)
     return dataclasses.replace(own, path=path, changed=newest, tokenizer=given, step=step)
 
 
@@ -162,16 +165,6 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
         return build_model(checkpoint, device=key.device, dtype=getattr(torch, key.dtype))
 
     return stores.models.get_or_make(key, read)
-
-
-@functools.cache
-def _set_libraries_apart() -> None:
-    """Leave what the libraries made out of the search for garbage.
-
-    Streamlit searches after every run of a page, which took 0.3 s with them. Once only: garbage
-    that is there at the moment stays for good.
-    """
-    gc.freeze()
 
 
 def expected_seconds(model: HookedMTA, prompt: str | tuple[int, ...]) -> float | None:

@@ -102,13 +102,11 @@ def resolve(view: Selection, trace: Trace) -> Selected:
 
 
 def _head(view: Selection, trace: Trace) -> tuple[int, int, str]:
-    config = trace.model.config
-    if view.layer is None or view.layer >= config.n_layers:
+    config, layer, head, why = trace.model.config, view.layer, 0, ""
+    if layer is None or layer >= config.n_layers:
         changed = most_changed_head(trace)
         layer, head = changed or (0, 0)
         why = "largest change by the key-query conv at the last query" if changed else ""
-    else:
-        layer, head, why = view.layer, 0, ""
     if view.head is not None and view.head < config.n_heads:
         return layer, view.head, "" if view.head != head else why
     return layer, head, why

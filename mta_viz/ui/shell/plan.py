@@ -102,17 +102,6 @@ def splice(index: int, *items: Listed) -> None:
     change((*now[:index], *items, *now[index + 1 :]))
 
 
-def _restore() -> None:
-    """Take the list from the address, once a session; what is none is said by `problem`."""
-    plans, text = state.part(Plans), st.query_params.get(NAME)
-    if text and not plans.read:
-        try:
-            _keep(from_address(text))
-        except ConfigError as error:
-            plans.problem = f"The link's plan was left out. {error}"
-    plans.read = True
-
-
 def apply_plan(page: Page, *, follows: bool) -> Page:
     """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
     plan = current_plan(page.model.config)
@@ -173,13 +162,19 @@ def draw_answer(**look: Any) -> None:
 
 
 def draw_interventions(numbering: int) -> None:
-    """The sidebar's part: every intervention with its switch; and the plan's way to the link."""
-    _restore()
+    """The sidebar's part: every intervention with its switch; and the plan's way from and to the link."""
+    plans, linked = state.part(Plans), st.query_params.get(NAME)
+    if linked and not plans.read:
+        try:
+            _keep(from_address(linked))
+        except ConfigError as error:
+            plans.problem = f"The link's plan was left out. {error}"
+    plans.read = True
     listed = plan_items()
     text = to_address(listed)
     state.session().link.plan = {NAME: text} if text and len(text) <= MAX_CHARACTERS else {}
-    if state.part(Plans).problem:
-        st.warning(plain(state.part(Plans).problem))
+    if plans.problem:
+        st.warning(plain(plans.problem))
     if not listed:
         return
     n_active = sum(item.on for item in listed)

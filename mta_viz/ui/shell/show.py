@@ -5,7 +5,7 @@ it comes from. The window has format, size, colours, part of the prompt; preview
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,11 +38,8 @@ QUERIES = Setting("export queries", WHOLE, private=True)
 KEYS = Setting("export keys", WHOLE, private=True)
 
 
-@dataclass
-class OnPage:
+class OnPage(dict[NamedFigure[Any], Drawn]):
     """The figures and tables the page shows, in the order in which they were drawn."""
-
-    drawn: dict[NamedFigure[Any], Drawn] = field(default_factory=dict)
 
 
 def source_of(page: Page, beside: Source | None = None) -> Source:
@@ -59,7 +56,7 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
 
 def begin() -> None:
     """Before a page's figures are drawn anew."""
-    state.part(OnPage).drawn.clear()
+    state.part(OnPage).clear()
 
 
 def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
@@ -68,7 +65,7 @@ def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
     `result`: of a measurement of the page, through or as far as it came.
     """
     figure = drawn(spec, source, result)
-    state.part(OnPage).drawn[spec] = figure
+    state.part(OnPage)[spec] = figure
     return figure
 
 
@@ -104,7 +101,7 @@ def save_line(figure: Drawn, words: str | None = None) -> None:
 
 def save_button(figure: Drawn) -> None:
     """Opens the window in which a figure or a table is saved. Each file is made only when it is asked for."""
-    alike = [spec for spec in state.part(OnPage).drawn if spec.name == figure.spec.name]
+    alike = [spec for spec in state.part(OnPage) if spec.name == figure.spec.name]
     number = alike.index(figure.spec)
     key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
     if st.button("Save", icon=":material/download:", key=key):

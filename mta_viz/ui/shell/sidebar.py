@@ -5,6 +5,7 @@ It decides WHAT is wanted (a `Request`); loading and running it is the business 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
@@ -149,7 +150,7 @@ def _model_key(found: Found) -> ModelKey:
         changed=cache.changed(found.path, step),
         device=DEVICE.value,
         dtype=DTYPE.value,
-        tokenizer=state.part(TokenizerFiles).of.get(str(found.path)),
+        tokenizer=state.part(TokenizerFiles).get(str(found.path)),
         step=step,
     )
 
@@ -164,20 +165,16 @@ def _draw_prompt(request: Request) -> None:
         except MtaVizError as error:
             problem = str(error)
     if tokenizer is None:
-        _draw_missing_tokenizer(model, problem)
+        st.warning(plain(problem))
+        upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
+        if upload is not None:
+            state.part(TokenizerFiles)[model.path] = str(keep_upload(upload.name, upload.getvalue()))
+            st.rerun()
         _draw_ids(request)
     else:
         _draw_text(request, tokenizer)
     request.estimate = st.empty()
     request.button = st.empty()
-
-
-def _draw_missing_tokenizer(model: ModelKey, problem: str) -> None:
-    st.warning(plain(problem))
-    upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
-    if upload is not None:
-        state.part(TokenizerFiles).of[model.path] = str(keep_upload(upload.name, upload.getvalue()))
-        st.rerun()
 
 
 def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
@@ -194,11 +191,7 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
 
 
 def _draw_ids(request: Request) -> None:
-    vocab_size = request.summary.config.vocab_size
-
-    def tokens(ids: tuple[int, ...]) -> Tokens:
-        return tokens_from_ids(ids, vocab_size=vocab_size)
-
+    tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)
     text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
     _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
 

@@ -115,11 +115,8 @@ def picked(widget: str) -> int | None:
     return int(rows[0]) if rows else None
 
 
-@dataclass
-class TokenizerFiles:
+class TokenizerFiles(dict[str, str]):
     """The tokenizer file given for each model, by the model's path."""
-
-    of: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -189,10 +186,8 @@ def bring(files: Mapping[str, tuple[str, str]], places: Iterable[str]) -> None:
 
 def files_of_page() -> dict[str, tuple[str, str]]:
     """Name and content of the files of this page, by their places."""
-    here = {
-        name: file for name, file in state.part(TextFiles).at.items() if file.page == state.session().page
-    }
-    return {name: file.content for name, file in here.items() if file.content is not None}
+    page, at = state.session().page, state.part(TextFiles).at.items()
+    return {name: file.content for name, file in at if file.page == page and file.content is not None}
 
 
 def decoded(name: str, content: bytes, megabytes: int) -> str:

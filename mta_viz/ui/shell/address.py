@@ -1,7 +1,4 @@
-"""The line under the header of every page: where you are, the link to it, everything in one file, the help.
-
-Everything is all figures of a page: one PDF or ZIP, or a session that can be opened again.
-"""
+"""The line under the header of every page: where you are, its link, everything in one file, the help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

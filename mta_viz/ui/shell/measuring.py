@@ -1,8 +1,7 @@
 """A long measurement beside the page: its button, Stop, the bar with the time left, and the result so far.
 
 `result = measured(Measurement(...))` is all a page needs. A result stays when the work is stopped; a whole
-one is also kept by the process, under the measurement's key, so that a figure remembered under that key is
-not measured again.
+one is also kept by the process, so that a figure remembered under the same key is not measured again.
 """
 
 from collections.abc import Callable, Hashable
@@ -62,7 +61,7 @@ class Results(dict[str, dict[Hashable, Kept]]):
 
     def of(self, measurement: Measurement) -> Kept | None:
         """What there is of this measurement, here or in the process."""
-        whole = work.known(measurement.key)
+        whole = stores().drawn.get(measurement.key)
         if whole is not None:
             return Kept(whole, whole=True)
         return self.get(measurement.name, {}).get(measurement.key)
@@ -85,10 +84,7 @@ def measured(measurement: Measurement) -> Any | None:
 
 
 def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], None]) -> None:
-    """The same, with `draw(result so far or None, whether it runs)`, drawn alone while the result grows.
-
-    A click on what is drawn may change the page: when nothing runs it is no fragment.
-    """
+    """The same, with `draw(result so far or None, whether it runs)`, drawn alone while the result grows."""
     _draw_controls(measurement)
     running, results = work.running(measurement.name, measurement.key), state.part(Results)
 
@@ -98,14 +94,11 @@ def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], N
         kept = results.of(measurement)
         draw(None if kept is None else kept.result, running is not None)
 
-    (st.fragment(live, run_every=1.0) if running else live)()
+    (st.fragment(live, run_every=1.0) if running else live)()  # a click outside fragments may change the page
 
 
 def _draw_controls(measurement: Measurement) -> None:
-    """The button that starts it, or Stop while it runs, and the words; nothing when it is through.
-
-    Says what went wrong where that is meant for the visitor, and raises what is not.
-    """
+    """The button that starts it, or Stop while it runs, and the words; nothing when it is through."""
     name, results = measurement.name, state.part(Results)
     if measurement.by_itself and not results.of(measurement) and not work.current(name, measurement.key):
         _start(measurement)

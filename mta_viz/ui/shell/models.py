@@ -40,10 +40,7 @@ VARIANTS = {
 
 
 def roots() -> tuple[Path, ...]:
-    """The folders to search, shipped models first, each once.
-
-    `--models DIR` or `--models=DIR` may be given any number of times; MTA_VIZ_MODELS is a list like PATH.
-    """
+    """The folders to search, shipped models first, each once; MTA_VIZ_MODELS is a list like PATH."""
     words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
@@ -52,10 +49,7 @@ def roots() -> tuple[Path, ...]:
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:
-    """The picker's line, short enough for the sidebar: `blocks-n5-mta · MTA`.
-
-    `names` are the names of all models on offer; where two are alike the parent folder is added.
-    """
+    """The picker's line: `blocks-n5-mta · MTA`, with the parent folder where two of `names` are alike."""
     parent = f" ({found.path.parent.name})" if list(names).count(found.name) > 1 else ""
     kind = "cannot be read" if found.summary is None else VARIANTS[found.summary.config.variant]
     return f"{found.name}{parent} · {kind}"

@@ -1,7 +1,6 @@
 """The visitor's plan: a list of interventions for each checkpoint, with undo, and in the address as `e`.
 
-Owns where the list is kept, and the answer a plan is judged by. A plan acts where it is on and the model has
-what it names. Every page says when one is active: in the sidebar, and in a strip over the page.
+A plan acts where it is on and the model has what it names. Every page says when one is active.
 """
 
 import hashlib
@@ -112,10 +111,8 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
         place = st.container()
         shown = ORIGINAL
         if can_show:
-            choosing = PLAN_SHOWN.widget(RUNS)
-            shown = st.segmented_control(
-                "Show", RUNS, required=True, label_visibility="collapsed", **choosing
-            )
+            look = PLAN_SHOWN.widget(RUNS) | {"label_visibility": "collapsed"}
+            shown = st.segmented_control("Show", RUNS, required=True, **look)
         st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=change, args=((),))
     words = ", ".join(part.text(page.numbering) for part in plan[:NAMED])
     if len(plan) > NAMED:
@@ -152,13 +149,9 @@ def edited_run(page: Page, plan: Plan) -> Trace:
 
 def draw_answer(**look: Any) -> None:
     """The field for the answer that Surgery and Compare look at."""
-    st.text_input(
-        "Answer",
-        placeholder="empty: the number asked for, or the likeliest token",
-        help="What should follow the prompt. Type a space first where a word would have one.",
-        **ANSWER.widget(),
-        **look,
-    )
+    look |= ANSWER.widget() | {"placeholder": "empty: the number asked for, or the likeliest token"}
+    help = "What should follow the prompt. Type a space first where a word would have one."
+    st.text_input("Answer", help=help, **look)
 
 
 def draw_interventions(numbering: int) -> None:

@@ -1,7 +1,6 @@
 """The run this session opened from a file, in the place of the same run computed here.
 
 Kept in the session alone: what a file holds must not reach other visitors' pages, nor what is drawn of it.
-Two windows: one saves the page's run as a file, the other opens such a file.
 """
 
 import hashlib
@@ -31,6 +30,7 @@ from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.widgets import caption, chart, head_label, keep_upload, layer_label, plain
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
+_words_of = attrgetter("value.long")  # a stage
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,8 @@ def draw_save(page: Page) -> None:
             trace = plans.edited_run(page, plan)
     config = trace.model.config
     there = [stage for stage in Stage if any(stage in stages for stages in model_stages(config))]
-    words_of = attrgetter("value.long")
     stages = st.multiselect(
-        "Maps to store", there, format_func=words_of, key="run.stages", placeholder="none"
+        "Maps to store", there, format_func=_words_of, key="run.stages", placeholder="none"
     )
     layer_of = partial(layer_label, numbering=page.numbering)
     look: dict[str, Any] = {"format_func": layer_of, "placeholder": "all", "disabled": not stages}
@@ -171,7 +170,7 @@ def _draw_use(page: Page, name: str, run: SavedRun, trace: StoredTrace) -> None:
         caption("The page shows the original model's runs, so this one is shown here; every stage is there.")
     elif prompt is None:
         caption("This model's prompt box cannot hold these tokens, so the run is shown here.")
-    elif page.model_key is not None:
+    else:
         help = "Prompt and run, without computing it again."
         if st.button("Show it on the page", type="primary", key="run.show", help=help):
             maps = hashlib.sha256(run.about.to_text().encode())
@@ -197,8 +196,7 @@ def _draw_maps(page: Page, trace: StoredTrace) -> None:
         layer_of, head_of = (partial(label, numbering=numbering) for label in (layer_label, head_label))
         layer = st.selectbox("Layer", layers, format_func=layer_of, key="run.layer")
         head = st.selectbox("Head", range(config.n_heads), format_func=head_of, key="run.head")
-        words = attrgetter("value.long")
-        stage = st.selectbox("Stage", by_layer[layer], format_func=words, key=f"run.stage.{layer}")
+        stage = st.selectbox("Stage", by_layer[layer], format_func=_words_of, key=f"run.stage.{layer}")
     spec = HeadMap(layer, head, stage.value.key, first_token=page.first_token, size=560)
     figure = drawn(spec, Source(trace.model, trace, numbering=numbering))
     chart(figure.figure, "run.map", alt=f"The map of the opened run at {stage.value.long}")

@@ -1,7 +1,6 @@
 """A named figure on a page: its chart, its caption, and the window that saves it.
 
-What a page shows is kept by its parameters, so that all of it can be saved at once, and every file says where
-it comes from. The window has format, size, colours, part of the prompt; preview and files.
+What a page shows is kept by its parameters, so that all of it can be saved at once.
 """
 
 from collections.abc import Callable
@@ -60,10 +59,7 @@ def begin() -> None:
 
 
 def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
-    """The figure, which from now on counts as shown; its picture is put on the page by the caller.
-
-    `result`: of a measurement of the page, through or as far as it came.
-    """
+    """The figure, from now on counted as shown; `result`: of a measurement, as far as it came."""
     figure = drawn(spec, source, result)
     state.part(OnPage)[spec] = figure
     return figure
@@ -160,15 +156,12 @@ def _pick_part(figure: Drawn) -> tuple[Range | None, Range | None] | None:
 
 def pick_format() -> Format:
     """Of pictures."""
-    return st.segmented_control(
-        "Format",
-        FORMATS,
-        required=True,
-        format_func=str.upper,
-        help="SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and "
-        "works offline.",
-        **FORMAT.widget(FORMATS),
+    help = (
+        "SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and works "
+        "offline."
     )
+    look = FORMAT.widget(FORMATS) | {"format_func": str.upper, "help": help}
+    return st.segmented_control("Format", FORMATS, required=True, **look)
 
 
 def pick_size() -> SizeName:

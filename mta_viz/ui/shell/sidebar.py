@@ -70,13 +70,6 @@ class Request:
         """Whether a prompt can be run: not with a file that holds kernels only."""
         return self.summary.format != "kernels"
 
-    @property
-    def model_key(self) -> ModelKey:
-        """`model`, where it is known to be set."""
-        if self.model is None:
-            raise RuntimeError("no usable checkpoint is chosen")
-        return self.model
-
 
 def draw_sidebar() -> Request:
     """Draw the sidebar and say what is wanted."""
@@ -88,7 +81,7 @@ def draw_sidebar() -> Request:
     with st.sidebar:
         _draw_checkpoint(request)
         if request.model is not None and request.runs:
-            _draw_prompt(request)
+            _draw_prompt(request, request.model)
         elif request.model is not None:
             caption(ONLY_KERNELS)
             request.empty, request.button = ONLY_KERNELS, st.empty()
@@ -155,9 +148,8 @@ def _model_key(found: Found) -> ModelKey:
     )
 
 
-def _draw_prompt(request: Request) -> None:
-    model, summary = request.model_key, request.summary
-    name, path, tokenizer = summary.tokenizer_name, summary.tokenizer_path, None
+def _draw_prompt(request: Request, model: ModelKey) -> None:
+    name, path, tokenizer = request.summary.tokenizer_name, request.summary.tokenizer_path, None
     problem = "params.json names no tokenizer. Paste token ids instead of text."
     if name is not None:
         try:
@@ -170,7 +162,9 @@ def _draw_prompt(request: Request) -> None:
         if upload is not None:
             state.part(TokenizerFiles)[model.path] = str(keep_upload(upload.name, upload.getvalue()))
             st.rerun()
-        _draw_ids(request)
+        text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
+        tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)
+        _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
     else:
         _draw_text(request, tokenizer)
     request.estimate = st.empty()
@@ -188,12 +182,6 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
             name, key = plain(example.name), f"example.{example.name}"
             st.button(name, key=key, width="stretch", on_click=use_prompt, args=(example.text,))
     _want(request, text, nothing, str, tokenizer.encode)
-
-
-def _draw_ids(request: Request) -> None:
-    tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)
-    text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
-    _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
 
 
 def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: str) -> str:
@@ -234,8 +222,8 @@ def _want_run(request: Request, prompt: Prompt) -> None:
     asked = state.part(Box).run
     if asked == prompt and request.empty:  # it was refused, and running it would only say so again
         return
-    if isinstance(asked, type(prompt)) and asked:
-        request.run = RunKey(request.model_key, asked)
+    if request.model is not None and isinstance(asked, type(prompt)) and asked:
+        request.run = RunKey(request.model, asked)
         request.stale = asked != prompt
     elif not request.empty:
         request.empty = "Press Run to see this prompt."
@@ -272,17 +260,10 @@ def draw_settings(request: Request, devices: list[str]) -> None:
     with request.settings:
         st.selectbox("Device", devices, **DEVICE.widget(devices))
         st.selectbox("Compute in", DTYPES, **DTYPE.widget(DTYPES))
-        st.selectbox(
-            "Layers and heads",
-            (0, 1),
-            format_func=lambda first: "from 0" if first == 0 else "from 1 (as in the paper)",
-            **NUMBERING.widget((0, 1)),
-        )
-        st.toggle(
-            "First token sets the colour scale too",
-            help="The first token often draws most of the attention; it is left out of the automatic limits.",
-            **FIRST_TOKEN.widget(),
-        )
+        counted = ("from 0", "from 1 (as in the paper)").__getitem__
+        st.selectbox("Layers and heads", (0, 1), format_func=counted, **NUMBERING.widget((0, 1)))
+        help = "The first token often draws most of the attention; it is left out of the automatic limits."
+        st.toggle("First token sets the colour scale too", help=help, **FIRST_TOKEN.widget())
         if st.button("Look for new models", icon=":material/refresh:"):
             cache.discovery.clear()
             st.rerun()

@@ -122,7 +122,7 @@ def stop_all(*owners: Owner) -> None:
 def finished(
     name: str, key: Hashable, do: Callable[[Work], Any], store: BoundedStore | None = None
 ) -> Any | None:
-    """What `do(work)` gives for `key`, kept in `store` or with the figures; None after Stop. Raises its error."""
+    """What `do(work)` gives for `key`, kept in `store` or with the figures, or raises; None after Stop."""
     kept = store or stores().drawn
     result = kept.get(key)
     if result is not None:

@@ -126,7 +126,6 @@ def draw_map(head: Head) -> None:
 
 
 def _draw_exact(head: Head, size: int) -> None:
-    """Of the selected stage; a click selects a cell."""
     spec = HeadMap(**head.stage, **head.cell, **head.ranges, **head.looks, scale=SCALE.value, size=size)
     figure = draw(head.source, spec)
     widget = head.widget("map", *head.ranges.values())
@@ -140,9 +139,7 @@ def _draw_exact(head: Head, size: int) -> None:
 
 @dataclass
 class _Sent:
-    """Which map the browser was sent last."""
-
-    map: str = ""
+    map: str = ""  # the browser was sent last
 
 
 def draw_cell(head: Head) -> None:
@@ -189,7 +186,6 @@ def draw_why(head: Head) -> None:
 
 
 def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
-    """All terms, largest product first; a row leads to its source, one stage earlier."""
     terms = [term for term in why.terms if term.state == "inside"]
     hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
 

@@ -41,10 +41,8 @@ RUN, NUMBERS = "compare run", "compare numbers"  # names of work
 
 
 @dataclass
-class BesideOf:
-    """The model A for which B was chosen: another A has a twin of its own."""
-
-    model: str = ""
+class _BesideOf:
+    model: str = ""  # A for which B was chosen: another A has a twin of its own
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def pick_side(page: Page) -> Side | None:
 
 
 def _two_models(page: Page) -> Side | None:
-    models, of, own = _models(), state.part(BesideOf), _model_key(page)
+    models, of, own = _models(), state.part(_BesideOf), _model_key(page)
     here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
     options, default = [IDENTITY, *others], registry.twin_of(here, others) or IDENTITY
@@ -90,7 +88,6 @@ def _two_models(page: Page) -> Side | None:
 
 
 def _pick_a(here: str, models: Mapping[str, Found]) -> None:
-    """The page's own model: the same choice as in the sidebar."""
     names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
     look: Any = {"width": 300, "key": key, "help": "The sidebar's checkpoint."}
     st.selectbox("A", names, on_change=lambda: _choose(st.session_state[key]), **look)
@@ -104,7 +101,7 @@ def _choose(name: str) -> None:
 
 def _swap_models(a: str, b: str) -> None:
     MODEL_B.put(a)
-    state.part(BesideOf).model = b
+    state.part(_BesideOf).model = b
     _choose(b)
 
 
@@ -154,7 +151,6 @@ def _edits(page: Page) -> Side | None:
 
 
 def _models() -> dict[str, Found]:
-    """Those that can run, by the names the sidebar gives them."""
     there = cache.discovery(tuple(map(str, registry.roots()))).found
     names = [model.name for model in there]
     return {registry.identity(model, names): model for model in there if registry.can_run(model)}
@@ -165,7 +161,6 @@ def _steps(model: Found) -> tuple[int, ...]:
 
 
 def _model_key(page: Page) -> ModelKey:
-    """A's."""
     if page.model_key is None:
         raise MtaVizError("this page was opened without its model's key")
     return page.model_key
@@ -183,16 +178,6 @@ class Compared:
     result: Comparison
     question: dict[str, Any]
     key: str
-
-    @property
-    def a(self) -> Trace:
-        """Run A."""
-        return self.source.trace
-
-    @property
-    def b(self) -> Trace:
-        """Run B."""
-        return self.source.other.trace
 
 
 def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | None:

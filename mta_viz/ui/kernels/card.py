@@ -70,7 +70,6 @@ def draw_card(page: Page, kernel: KernelId) -> None:
 
 
 def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) -> None:
-    """The row as bars, its scores, and the whole matrix of the layer."""
     group = figures.mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
     trouble = broken(row, group).replace("this head's map", "what this head receives")
     st.markdown(f"#### {plain(title(kernel, row, None, source.numbering))}")
@@ -93,7 +92,6 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
 
 
 def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
-    """A key-query kernel's verdict, taps, scores, probe, nearest kernels and frequencies."""
     kernel, trouble = card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
     probe = None if trouble else probe_of(card.row["shape"])

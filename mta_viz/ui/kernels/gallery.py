@@ -119,7 +119,6 @@ def draw_gallery(page: Page) -> None:
 
 
 def _draw_choice() -> KernelTable:
-    """What the visitor wants to see."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = "diagonal > 0.5, layer >= 3, pre"
         query = st.text_input("Query", placeholder=words, width=340, **QUERY.widget())
@@ -166,7 +165,6 @@ def _draw_verdict(page: Page, source: Source) -> None:
 def _draw_mosaics(
     page: Page, source: Source, table: KernelTable, rows: Sequence[Row], selected: KernelId | None
 ) -> None:
-    """Key-query kernels and head mixing, each kind as one figure."""
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
         hide = st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
@@ -182,7 +180,6 @@ def _draw_mosaics(
 
 
 def _draw_walk(rows: Sequence[Row], selected: KernelId | None, stride: int) -> None:
-    """Arrows through the shown kernels: one by one, or a row of the mosaic up and down."""
     order = [kernel_of(row) for row in rows]
     at = order.index(selected) if selected in order else None
     steps = (("chevron_left", "Left", -1), ("chevron_right", "Right", 1),

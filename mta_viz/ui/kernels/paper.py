@@ -54,9 +54,8 @@ NAME_A_SPAN = (
 
 
 @dataclass
-class MapHead:
-    """The run and place whose head the visitor was shown; of another one the strongest is shown at first."""
-
+class _MapHead:
+    # The run and place whose head the visitor was shown; of another one the strongest is shown at first.
     of: tuple[str, Place] | None = None
 
 
@@ -94,7 +93,6 @@ def _draw(source: Source, spec: Spec) -> None:
 
 
 def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPlace]) -> Any:
-    """Before or after the softmax, as far as the model has it."""
     return bar("Softmax", {place: SHORT[place] for place in places}, setting, default=places[0])
 
 
@@ -125,7 +123,6 @@ def _mixing(page: Page, width: Width) -> Spec:
 
 
 def _kernel_map(page: Page, width: Width) -> Spec | None:
-    """The chosen kernel with its map on the prompt that was run; None: it was said what is missing."""
     places = kernels.kernel_places(page.model.config)
     spans = () if page.trace is None else spans_of(page)
     if not spans:
@@ -142,27 +139,25 @@ def _kernel_map(page: Page, width: Width) -> Spec | None:
     return figures.KernelMap(layer, head, where, (rows.start, rows.stop), (keys.start, keys.stop), width)
 
 
-def span_words(span: Span) -> str:
-    """A part of the prompt as the map's pickers list it: letter, name, first and last token."""
+def _span_words(span: Span) -> str:
     return f"{span.letter} {span.name}, {span.start}–{span.stop - 1}"
 
 
 def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, Span]:
-    """Rows and keys: at first the question and the asked needle, or what comes closest to them."""
     mta = page.model.config.mta
     n_queries, _ = (mta.pre_kernel if where == "pre" else mta.post_kernel) or (1, 1)
     question = question_span(spans, len(page.trace.tokens), n_queries)
-    rows = {span_words(span): span for span in (question, *spans)}
-    keys = {span_words(span): span for span in spans}
-    asked = span_words(asked_span(spans) or spans[0])
-    chosen_rows = menu("Rows (queries)", [*rows], ROWS, default=span_words(question), width=280)
+    rows = {_span_words(span): span for span in (question, *spans)}
+    keys = {_span_words(span): span for span in spans}
+    asked = _span_words(asked_span(spans) or spans[0])
+    chosen_rows = menu("Rows (queries)", [*rows], ROWS, default=_span_words(question), width=280)
     chosen_keys = menu("Columns (keys)", [*keys], KEYS, default=asked, width=280)
     return rows[chosen_rows], keys[chosen_keys]
 
 
 def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, int]:
     """The selected head, where this page was given one; else the one that attends most to the keys."""
-    config, view, shown = page.model.config, state.selection(), state.part(MapHead)
+    config, view, shown = page.model.config, state.selection(), state.part(_MapHead)
     strongest = source_of(page).remember(
         lambda: strongest_head(page.trace, rows, keys, where), "strongest head", rows, keys, where
     )
@@ -186,7 +181,6 @@ def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, i
 
 
 def _offer_needles(page: Page) -> None:
-    """A button that runs a prompt of the needle task, if the model can be given one."""
     if page.model.kernels_only:  # it was said that no prompt can be run
         return
     try:
@@ -228,11 +222,6 @@ def _make(page: Page, width: Width, form: Form) -> None:
         return
     progress.empty()
     caption(f"{len(files)} figures: one for each layer and place with kernels, and head mixing.")
-    st.download_button(
-        f"Save ({len(content) / 1e6:.1f} MB)",
-        content,
-        file_name(source.name, "kernels", suffix=form),
-        MIME_TYPES[form],
-        key="all_kernels.save",
-        on_click="ignore",
-    )
+    label, name = f"Save ({len(content) / 1e6:.1f} MB)", file_name(source.name, "kernels", suffix=form)
+    look: Any = {"key": "all_kernels.save", "on_click": "ignore"}
+    st.download_button(label, content, name, MIME_TYPES[form], **look)

@@ -70,7 +70,6 @@ def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTo
 
 
 def _draw_add(page: Page, selected: Selected) -> None:
-    """The actions for the head that is chosen above."""
     offered = actions(page, selected.layer, selected.head)
     names = list(offered)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -111,7 +110,7 @@ def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> d
     if not interventions.MirrorKernel(*at).problems(config):
         mirrored = f"{words}: mirrored (earlier and later keys swapped)"
         offered[mirrored] = partial(interventions.MirrorKernel, *at)
-    template = nearest_template(_current(page, interventions.KernelToIdentity(*at)))
+    template = _nearest_template(_current(page, interventions.KernelToIdentity(*at)))
     if template is not None:
         rounded = f"{words}: to its nearest template, {template[0]}"
         offered[rounded] = partial(interventions.ReplaceKernel, *at, template[1])
@@ -124,8 +123,6 @@ def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> d
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel as the plan leaves it."""
-
     at: OfKernel
     taps: np.ndarray
     offsets: Offsets
@@ -163,8 +160,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
     )
 
 
-def nearest_template(kernel: _Kernel) -> tuple[str, interventions.Taps] | None:
-    """(name, taps) of the kernel rounded; None where no template fits."""
+def _nearest_template(kernel: _Kernel) -> tuple[str, interventions.Taps] | None:
     try:
         name, taps = round_to_template(kernel.taps, kernel.offsets)
     except ConfigError:
@@ -211,7 +207,7 @@ def _draw_grid(kernel: _Kernel) -> None:
 
 
 def _draw_buttons(kernel: _Kernel) -> None:
-    template = nearest_template(kernel)
+    template = _nearest_template(kernel)
     mirrors = kernel.offsets.key == tuple(-offset for offset in reversed(kernel.offsets.key))
     name, taps = ("", ((0.0,),)) if template is None else (f": {template[0]}", template[1])
     with st.container(horizontal=True):

@@ -22,8 +22,7 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table
-from mta_viz.ui.shell import link, pickers, state
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
@@ -257,7 +256,7 @@ def _draw_search(head: Head) -> None:
         except PromptError as error:
             return (), str(error)
 
-    hits, problem = remember(search, "hits", head.page.key, text, pattern)
+    hits, problem = cache.remember(search, "hits", head.page.key, text, pattern)
     if problem:
         caption(problem)
         return

@@ -21,15 +21,13 @@ from mta_viz.model.plans import Plan
 from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu
-from mta_viz.ui.shell import cache, state, work
+from mta_viz.ui.shell import cache, show, sidebar, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
-from mta_viz.ui.shell.show import source_of
-from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import MAX_CHARACTERS, Setting
 from mta_viz.ui.shell.widgets import caption, plain
 from mta_viz.ui.shell.work import Work
@@ -123,7 +121,7 @@ def _two_prompts(page: Page) -> Side | None:
 
         def swap() -> None:
             PROMPT_B.put(own)
-            use_prompt(text)
+            sidebar.use_prompt(text)
 
         _draw_swap(bool(text) and text != own, swap)
     if not text:
@@ -187,7 +185,7 @@ def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | Non
     result, spec = None, ComparedAnswers(**question)
     if b is not None:
         key = plans.key_of(page.key, run_key)
-        source = source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
+        source = show.source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
 
         def measure(work: Work) -> Comparison:
             work.begin("Comparing heads, kernels and answers")

@@ -22,8 +22,7 @@ from mta_viz.ui.fields import menu, row_table
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import draw_card
 from mta_viz.ui.kernels.parts import select_kernel
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell import address, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import arrow, on_kernel
 from mta_viz.ui.shell.show import draw, save_line, show
@@ -97,7 +96,7 @@ def draw_gallery(page: Page) -> None:
     rows = draw(source, table).result
     selected = _selected(rows, kernel_rows(source))
     name = selected.name(page.numbering) if selected else "all kernels"
-    draw_address(f"{state.selection().checkpoint} · {name}")
+    address.draw_address(f"{state.selection().checkpoint} · {name}")
     _draw_verdict(page, source)
     if not rows:
         way_out = "clear the box" + ("" if len(table.places) == 4 else ", or show more places")

@@ -21,13 +21,9 @@ from mta_viz.plots.kernels.paper import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.address import draw_address
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell import address, cache, show, sidebar, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
-from mta_viz.ui.shell.show import digest_of, draw, save_button, source_of
-from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, head_name, layer_label, plain
 
@@ -65,11 +61,11 @@ def draw_figures(page: Page) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = bar("Figure", FIGURES, FIGURE)
         width: Width = bar("Width", widths, WIDTH, help="One column of a paper in two, or the whole page.")
-    draw_address(f"{state.selection().checkpoint} · paper figure: {FIGURES[name].lower()}")
+    address.draw_address(f"{state.selection().checkpoint} · paper figure: {FIGURES[name].lower()}")
     try:
         spec = PICKERS[name](page, width)
         if spec is not None:
-            _draw(source_of(page) if isinstance(spec, figures.KernelMap) else weights_source(page), spec)
+            _draw(show.source_of(page) if isinstance(spec, figures.KernelMap) else weights_source(page), spec)
     except MtaVizError as error:
         st.info(plain(f"{FIGURES[name]}: {str(error).rstrip('.')}."))
         return
@@ -80,7 +76,7 @@ def draw_figures(page: Page) -> None:
 
 
 def _draw(source: Source, spec: Spec) -> None:
-    figure = draw(source, spec)
+    figure = show.draw(source, spec)
     with st.container(key="paper"):
         # Another figure is another widget: plotly would keep the axes of the one before.
         chart(figure.figure, f"paper.{hash((spec.name, spec, source.name))}", alt=FIGURES[spec.name])
@@ -88,7 +84,7 @@ def _draw(source: Source, spec: Spec) -> None:
         layout: Any = figure.figure and figure.figure.layout
         wide, high = (round(px / PX_PER_MM) for px in (layout.width, layout.height))
         caption(f"{wide} x {high} mm, shown at its true size. Its caption, with a button to copy it:")
-        save_button(figure)
+        show.save_button(figure)
     st.code(figure.caption, language=None, wrap_lines=True)
 
 
@@ -158,7 +154,7 @@ def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, 
 def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, int]:
     """The selected head, where this page was given one; else the one that attends most to the keys."""
     config, view, shown = page.model.config, state.selection(), state.part(_MapHead)
-    strongest = source_of(page).remember(
+    strongest = show.source_of(page).remember(
         lambda: strongest_head(page.trace, rows, keys, where), "strongest head", rows, keys, where
     )
     opened = state.session().link.opened_with  # the address that may name the head of this figure
@@ -184,13 +180,13 @@ def _offer_needles(page: Page) -> None:
     if page.model.kernels_only:  # it was said that no prompt can be run
         return
     try:
-        sample = remember(lambda: needle_sample(page.model), "needle sample", page.key)
+        sample = cache.remember(lambda: needle_sample(page.model), "needle sample", page.key)
     except MtaVizError as error:
         caption(f"The needle task does not fit this model: {str(error).rstrip('.')}.")
         return
     words = "Four needles and a question about one of them; it takes the place of the prompt at the left."
     label, args = f"Run a needle prompt, {len(sample.tokens)} tokens", (sample.tokens.text,)
-    st.button(label, key="figure.needles", on_click=use_prompt, args=args, help=words)
+    st.button(label, key="figure.needles", on_click=sidebar.use_prompt, args=args, help=words)
 
 
 PICKERS: dict[str, Callable[[Page, Width], Spec | None]] = {
@@ -206,7 +202,7 @@ def _make(page: Page, width: Width, form: Form) -> None:
     progress = st.progress(0.0, text="Drawing")
     source = replace(weights_source(page), remember=lambda make, *key: make())  # each is drawn only here
     specs = figures.every_kernel(page.model.config, width)
-    files = [saved(drawn(spec, source), digest_of) for spec in specs]
+    files = [saved(drawn(spec, source), show.digest_of) for spec in specs]
     if not files:
         progress.empty()
         st.error("This model has neither key-query kernels nor head mixing: nothing to draw.")

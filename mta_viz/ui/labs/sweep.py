@@ -213,16 +213,14 @@ def _draw_file(page: Page, results: SweepResults, name: str) -> None:
 
 def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> None:
     st.markdown("**Measured on**")
-    rows = [
-        {
-            "checkpoint": name,
-            "samples": len(model.samples),
-            "sha256 of its weights": model.sha256,
-            "tokenizer": model.vocabulary,
-        }
-        for name, model in named.items()
-    ]
-    st.dataframe(rows, hide_index=True, key="opened.origin")
+    models = named.values()
+    columns = {
+        "checkpoint": list(named),
+        "samples": [len(model.samples) for model in models],
+        "sha256 of its weights": [model.sha256 for model in models],
+        "tokenizer": [model.vocabulary for model in models],
+    }
+    st.dataframe(columns, hide_index=True, key="opened.origin")
     question = results.question or "the needle up to its value"
     caption(
         f"Needle: {results.needle} Question: {question}. Digest of templates, haystack: {results.wording}; "

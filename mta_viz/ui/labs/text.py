@@ -17,8 +17,7 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.passages import FORMAT_WORDS, parse_passages
 from mta_viz.ui.fields import bar
 from mta_viz.ui.labs.parts import draw_verdict, source_of
-from mta_viz.ui.shell import show, state
-from mta_viz.ui.shell.link import Box
+from mta_viz.ui.shell import link, show, state
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
@@ -101,7 +100,7 @@ def _draw_form() -> _Given:
         file = text_file(f"text file {measure}", label, kinds, MEGABYTES[measure], close)
         caption(FORMAT_WORDS if last else "Plain text in UTF-8.")
     with left:
-        look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(Box).text or "")}
+        look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(link.Box).text or "")}
         typed = st.text_area("A passage" if last else "A text", height=170, **look)
     return _Given(measure, typed, None) if file is None else _Given(measure, file[1], file[0])
 

@@ -19,8 +19,7 @@ from mta_viz.model.interventions import Intervention, OfKernel
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
 from mta_viz.ui.fields import bar, menu
-from mta_viz.ui.shell import plan, state
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell import cache, plan, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import draw_switch, key_of
@@ -151,7 +150,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
             _draw_buttons(kernel)
         with st.container(width=PICTURE_PX):
             draw = partial(kernel_picture, kernel.taps, kernel.offsets, width=PICTURE_PX)
-            figure = remember(draw, "edited", kernel.key)
+            figure = cache.remember(draw, "edited", kernel.key)
             chart(figure, f"edited.{kernel.key}", alt="The kernel's taps as the plan leaves them")
     caption(
         "Rows: the query's offset (0 = now), columns: the key's. Change a number and the plan gets these "
@@ -178,7 +177,7 @@ def _current(page: Page, at: OfKernel) -> _Kernel:
         model = edited(page.model, own) if own else page.model
         return model.state_dict()[f"blocks.{at.layer}.attn.kernel_{at.where}"][at.head].double().cpu().numpy()
 
-    taps = remember(read, "current taps", page.key, at.layer, at.head, at.where, own)
+    taps = cache.remember(read, "current taps", page.key, at.layer, at.head, at.where, own)
     return _Kernel(at, taps, kernel_offsets(config, *taps.shape))
 
 

@@ -166,7 +166,7 @@ def _draw_results(
         st.info("The first sample is on its way." if running else "Not run yet. Press Run the test.")
         return
     for name, test in results.items():
-        st.markdown(plain(verdict(name, test, page.numbering)))
+        st.markdown(plain(_verdict(name, test, page.numbering)))
     figure = _pick_measure(figure, next(iter(results.values())))
     measure = figure.what(results)
     own = next(iter(results))
@@ -182,13 +182,12 @@ def _draw_results(
             with st.container(width=MAP_PX):
                 shown = replace(figure, of="twin" if place else "model")
                 _draw_model(source, shown, results, name)
-    st.markdown(plain(head_words(own, results[own], measure, page.numbering)))
+    st.markdown(plain(_head_words(own, results[own], measure, page.numbering)))
     caption(READING)
     caption(f"{_sure_words(results)} Click a head to choose it.")
 
 
 def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
-    """What f is, and the stage; at first the share of the final weights."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = bar("f", MEASURES, MEASURE)
         stages = {stage.value.key: stage.value.short for measure, stage in own.values if measure == name}
@@ -226,7 +225,7 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
     ranked_table(widget, list(heads), row, numbering, own, height=260)
 
 
-def verdict(name: str, test: Conjunction, numbering: int) -> str:
+def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     """The head and stage where a model's share shows the surest conjunction."""
     best = conjunctions.strongest(test, "share")
     if best is None:
@@ -241,7 +240,7 @@ def verdict(name: str, test: Conjunction, numbering: int) -> str:
     return f"{name}: {where}, I = {_interval(best)}: the span's share is {words}."
 
 
-def head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
+def _head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
     """What the two words do at the selected head, each with its interval; empty where the stage is absent."""
     selected, effects = state.selection(), test.effects(measure)
     place = selected.layer or 0, selected.head or 0

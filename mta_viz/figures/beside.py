@@ -130,7 +130,6 @@ class MapBeside(ScaledMap):
 
 
 @named("edited-map")
-@dataclass(frozen=True)
 class EditedMaps(MapBeside):
     """A head's map in the original run, in the edited run beside it, or the second less the first."""
 
@@ -154,7 +153,6 @@ class EditedMaps(MapBeside):
 
 
 @named("compared-map")
-@dataclass(frozen=True)
 class ComparedMaps(MapBeside):
     """A's head, B's head beside it, or A minus B where both prompts hold the same tokens.
 

@@ -155,7 +155,6 @@ class OfMap(OfHead[MapParts]):
 
 
 @named("attention-map")
-@dataclass(frozen=True)
 class HeadMap(OfMap):
     """One head's map at a stage.
 
@@ -230,7 +229,6 @@ def _warnings(shown: AttentionMap) -> list[str]:
 
 
 @named("stage-strip")
-@dataclass(frozen=True)
 class StageStrip(OfHead[Mapping[Stage, AttentionMap]]):
     """All stages of a head as small maps in the order they are computed; `stage` is framed."""
 
@@ -278,7 +276,6 @@ def statistics_of(source: Source, layer: int, head: int) -> HeadStatistics:
 
 
 @named("difference-map")
-@dataclass(frozen=True)
 class StepChange(OfMap):
     """What the convolution or head mixing that makes `stage` changed in a head: after minus before."""
 
@@ -315,7 +312,6 @@ class StepChange(OfMap):
 
 
 @named("row-statistics")
-@dataclass(frozen=True)
 class RowStatistics(OfHead[HeadStatistics]):
     """What the rows of every stage of a head are like: sums, signs, effective keys, entropy. A table."""
 

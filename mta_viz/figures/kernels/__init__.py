@@ -36,13 +36,9 @@ def _chosen(view: View, kind: tuple[str, ...] = (*KEY_QUERY, *MIXING)) -> dict[s
 
 
 def _gallery(view: View, kind: tuple[str, ...]) -> NamedFigure[Any]:
-    look: dict[str, Any] = {
-        "scale": view.get("kernel_scale", "shared"),
-        **_chosen(view, kind),
-        **_kernel(view),
-    }
+    look: dict[str, Any] = {"scale": view.get("kernel_scale", "shared"), **_chosen(view, kind)}
     look["numbers"] = view.get("kernel_numbers") == "true"
-    return KernelGallery(**look, hide_own=view.get("hide_own") != "false")
+    return KernelGallery(**look, **_kernel(view), hide_own=view.get("hide_own") != "false")
 
 
 def _layer(view: View, where: Any) -> NamedFigure[Any]:

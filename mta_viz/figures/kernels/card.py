@@ -86,7 +86,6 @@ class _OfKernel(KernelFigure[R]):
 
 
 @named("kernel-taps")
-@dataclass(frozen=True)
 class KernelTaps(_OfKernel[CardKernel]):
     """The taps with numbers, and the sums of their rows and columns."""
 
@@ -105,7 +104,6 @@ class KernelTaps(_OfKernel[CardKernel]):
 
 
 @named("kernel-scores")
-@dataclass(frozen=True)
 class KernelScores(_OfKernel[CardKernel]):
     """How much of each shape a kernel holds, beside what random kernels reach."""
 
@@ -137,7 +135,6 @@ class KernelScores(_OfKernel[CardKernel]):
 
 
 @named("kernel-probe")
-@dataclass(frozen=True)
 class KernelProbe(_OfKernel[ProbeResult]):
     """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name."""
 
@@ -187,7 +184,6 @@ class NearKernels:
 
 
 @named("nearest-kernels")
-@dataclass(frozen=True)
 class NearestKernels(_OfKernel[NearKernels]):
     """The model's kernels most like this one, own taps left out."""
 
@@ -225,7 +221,6 @@ class Response:
 
 
 @named("kernel-frequencies")
-@dataclass(frozen=True)
 class KernelFrequencies(_OfKernel[Response]):
     """How strongly a kernel answers waves over queries and keys."""
 
@@ -244,7 +239,6 @@ class KernelFrequencies(_OfKernel[Response]):
 
 
 @named("mixing-row")
-@dataclass(frozen=True)
 class MixingRow(KernelFigure[LayerKernelSet]):
     """What one target head receives of each source head."""
 

@@ -109,11 +109,6 @@ def _number(attention: AttentionMap) -> str:
     return f"rows sum to {low:.2f}" if high - low < 0.005 else f"row sums {low:.2f}..{high:.2f}"
 
 
-def _selected_frame(domain: tuple[float, float]) -> dict[str, object]:
-    corners = {"x0": domain[0], "x1": domain[1], "y0": 0, "y1": 1, "xref": "paper", "yref": "paper"}
-    return {"type": "rect", **corners, "line": {"color": theme.SELECTED_COLOR, "width": 3}}
-
-
 MAX_BARS = 512  # more are drawn as one outline: thousands of bars freeze a browser
 _ROW_PX, _GAP_PX, _TOP, _RIGHT, _LEFT = 62, 22, 44, 14, 64
 

@@ -233,13 +233,8 @@ def kernel_grid(
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
         return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
-    look: dict[str, Any] = {
-        "own_scale": scale == "own",
-        "width": width,
-        "numbering_from": numbering_from,
-        "limit": limit,
-    }
-    mosaic = Mosaic(taps.numpy(), offsets, **look)
+    look: dict[str, Any] = {"width": width, "numbering_from": numbering_from, "limit": limit}
+    mosaic = Mosaic(taps.numpy(), offsets, own_scale=scale == "own", **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
     return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
 
@@ -261,12 +256,8 @@ def training_curves(
     """
     parts, values = Parts(size, {"l": 66, "r": 14, "t": 36, "b": 48}), curves.values[score]
     for line in (*(other for other in range(len(values)) if other != head), head):
-        look = (
-            {"color": theme.SELECTED_COLOR, "width": 3}
-            if line == head
-            else {"color": theme.FRAME, "width": 1}
-        )
-        x, y = np.arange(len(values[line])), values[line]
+        color, width = (theme.SELECTED_COLOR, 3) if line == head else (theme.FRAME, 1)
+        x, y, look = np.arange(len(values[line])), values[line], {"color": color, "width": width}
         parts.traces.append(go.Scatter(x=x, y=y, mode="lines", line=look, showlegend=False, hoverinfo="skip"))
     # A target for every point of every line: streamlit tells of clicks on markers only.
     points = np.argwhere(np.isfinite(values))

@@ -74,13 +74,9 @@ def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from
         theme.head_name(picture.layer, head, numbering_from) + _broken(taps)
         for head, taps in enumerate(picture.taps)
     ]
-    look: dict[str, Any] = {
-        "width": width_px(width),
-        "numbering_from": numbering_from,
-        "headings": headings,
-        "room": _PRINT,
-    }
-    return _for_print(Mosaic(picture.taps, picture.offsets, own_scale=False, **look).figure(""))
+    look: dict[str, Any] = {"numbering_from": numbering_from, "headings": headings, "room": _PRINT}
+    mosaic = Mosaic(picture.taps, picture.offsets, own_scale=False, width=width_px(width), **look)
+    return _for_print(mosaic.figure(""))
 
 
 def kernel_map_figure(

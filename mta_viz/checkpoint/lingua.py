@@ -281,7 +281,6 @@ def open_dcp(folder: Path) -> types.StoredWeights:
 
 
 def _file_problems(folder: Path, cut: Mapping[str, CutTensor]) -> list[str]:
-    """Files that are absent, or end before a piece that should lie in them."""
     needed: dict[str, int] = {}
     for piece in (piece for tensor in cut.values() for piece in tensor.pieces):
         needed[piece.file] = max(needed.get(piece.file, 0), piece.offset + piece.length)

@@ -114,8 +114,6 @@ class _OpenedTokenizer:
 
 @dataclass(frozen=True)
 class _Findings:
-    """Everything a folder says short of its values."""
-
     location: Location
     parsed: Parsed
     opened: _OpenedTokenizer
@@ -167,7 +165,6 @@ def _inspect(
 def _misfits(
     parsed: Parsed, opened: _OpenedTokenizer, weights: types.StoredWeights, format: types.Format
 ) -> list[str]:
-    """What does not fit between the configuration and the tensors or the tokenizer."""
     if parsed.config is None:
         return []
     # A file that cannot be opened at all has its own problem; its tensors are not missing.

@@ -241,7 +241,6 @@ def _source(run: Trace, numbering: int = 0) -> Source:
 
 
 def _older_b(view: dict[str, str], a: Trace) -> Trace:
-    """Run B of an address without a plan."""
     if view.get("mode") == "two prompts":
         prompt = view.get("b prompt") or other_question(a.tokens, a.model.tokenizer)
         if prompt.startswith("kept:"):

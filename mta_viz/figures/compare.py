@@ -43,7 +43,6 @@ def side_names(source: Source) -> tuple[str, str]:
 
 
 def _model_name(source: Source) -> str:
-    """The checkpoint's name; of a training run the run's, with the step."""
     origin = source.model.source
     if origin is None or origin.step is None:
         return source.name

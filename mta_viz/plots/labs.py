@@ -166,9 +166,8 @@ def interaction_map(
 
 def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> float:
     """The end of a colour scale for several models: the largest |I|, at least 0.1."""
-    sizes = [test.effects(measure_there(test, measure)).interaction.mean.abs().numpy() for test in tests]
-    largest = [float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes]
-    return round_up(max([_LEAST, *largest]))
+    sizes = [test.effects(measure_there(test, measure)).interaction.mean.numpy() for test in tests]
+    return round_up(max([_LEAST, *map(cells.largest, sizes)]))
 
 
 def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:

@@ -136,7 +136,6 @@ class AttentionText(OfHead[CrossSection]):
         return section_of(source, cut, *self.place, self.position)
 
     def _scale(self, source: Source, result: CrossSection) -> tuple[Stage, float, bool]:
-        """The stage, its limit, and whether its rows are probabilities."""
         stage = stage_of(source, self.layer, self.stage)
         limit = section_limits(result, first_token=self.first_token)[stage.value.unit]
         return stage, limit, is_distribution(stage, source.model.config.kernels(self.layer))

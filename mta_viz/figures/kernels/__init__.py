@@ -21,14 +21,12 @@ _TOKENS = re.compile(r"(\d+)–(\d+)$")
 
 
 def _kernel(view: View) -> dict[str, Any]:
-    """Which kernel an address selects; none without a layer."""
     if "l" not in view:
         return {}
     return {"layer": int(view["l"]), "head": int(view.get("h", 0)), "where": view.get("w", "pre")}
 
 
 def _chosen(view: View, kind: tuple[str, ...] = (*KEY_QUERY, *MIXING)) -> dict[str, Any]:
-    """Which kernels the filter line of an address leaves."""
     names = view["kernel_places"].split(",") if "kernel_places" in view else [*SHOWN]
     places = tuple(place for name in SHOWN if name in names for place in SHOWN[name] if place in kind)
     query, sort = view.get("kernel_query", ""), view.get("kernel_sort", NO_SORT)

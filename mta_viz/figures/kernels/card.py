@@ -74,8 +74,6 @@ def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
 
 @dataclass(frozen=True)
 class _OfKernel(KernelFigure[R]):
-    """A figure of one key-query kernel; counts from 0."""
-
     layer: int
     head: int
     where: Place = "pre"

@@ -193,8 +193,6 @@ class KernelGallery(KernelFigure[Gallery]):
         return replace(self, layer=None, head=None, where=None, **look)
 
     def _sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
-        """The sheet with the colour limit of all its tiles."""
-
         def make() -> tuple[tiles.Sheet, float]:
             sheet = result.sheet(source.numbering)
             return sheet, tiles.common_limit(sheet.tiles)

@@ -157,8 +157,6 @@ class HeadKernels(PaperFigure[mixing.MixingOverLayers]):
 
 @dataclass(frozen=True)
 class _MixingBars(PaperFigure[mixing.MixingByLayer]):
-    """A bar a layer, a plot for each place that mixes heads."""
-
     what: ClassVar[pictures.Bars] = "diagonal"
     width: pictures.Width = "page"
 

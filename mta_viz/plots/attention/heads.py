@@ -58,8 +58,6 @@ def head_tiles(
 
 
 class _Tiles:
-    """Where each head's tile lies, counted in cells."""
-
     def __init__(self, thumbnails: Thumbnails, width: int) -> None:
         self.thumbnails = thumbnails
         self.layers = sorted((*thumbnails.layers, *thumbnails.lacking))
@@ -172,9 +170,7 @@ def value_map(
     spare = width - _LEFT - _RIGHT - round(column_px * n_heads)
     margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
     parts = Parts((width, n_layers * _ROW_PX + _TOP + _BOTTOM), margin)
-    finite = values[np.isfinite(values)]
-    if limit is None:
-        limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
+    limit = round_up(cells.largest(values)) if limit is None else limit
     colored = cells.grid(
         values,
         limit,
@@ -218,7 +214,6 @@ def value_text(score: Score, value: float) -> str:
 
 
 def _value_line(score: Score, value: float) -> str:
-    """A score with its value and unit, for hovers."""
     words = f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
     return f"{theme.escape(score.name)}: {words}"
 

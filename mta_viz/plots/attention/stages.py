@@ -70,7 +70,6 @@ def stage_strip(
 
 
 def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float]]:
-    """Horizontal domain of every stage; absent ones are narrow."""
     widths = {stage: 1.0 if stage in maps else _ABSENT_WIDTH for stage in Stage}
     unit = (1 - _GAP * (len(widths) - 1)) / sum(widths.values())
     slots, left = {}, 0.0
@@ -165,7 +164,6 @@ def section_bars(
 
 
 def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:
-    """One row of bars with its own value axis and heading."""
     suffix = "" if index == 0 else str(index + 1)
     on = {"xaxis": "x", "yaxis": f"y{suffix}"}
     values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)

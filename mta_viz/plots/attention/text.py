@@ -61,7 +61,6 @@ def lay_out(pieces: Sequence[str], columns: int) -> list[Glyph]:
 
 
 def _clusters(piece: str) -> Iterator[str]:
-    """Characters, each with the combining marks after it."""
     start = 0
     for end in range(1, len(piece) + 1):
         if end == len(piece) or unicodedata.category(piece[end])[0] != "M":
@@ -171,7 +170,6 @@ def add_axes(parts: Parts, text: Text, frame: str, first_token: int = 0) -> None
 
 
 def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | go.Scattergl]:
-    """Hatched masked tokens, borders of tokens, brackets for spaces, dotted negatives, crossed NaN."""
     hatch = [(line, left + 0.5, 1, right - left) for line, left, right in text.runs(masked)]
     starts = [glyph for glyph, first in zip(text.glyphs, text.first, strict=True) if first]
     spaces = [glyph for glyph in text.glyphs if glyph.text == SPACE]
@@ -192,7 +190,6 @@ def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | go
 def _path(
     lines: list[list[tuple[float, float]]], color: str, dash: str = "solid", width: float = 1
 ) -> list[go.Scatter]:
-    """Open lines through (x, y) points, all as one trace."""
     if not lines:
         return []
     points = np.array([point for line in lines for point in (*line, (np.nan, np.nan))], np.float32)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Term
 from mta_viz.analysis.attention.maps import round_up
@@ -38,8 +38,6 @@ def convolution_window(convolved: Convolved, tokens: Tokens, *, width: int = 556
 
 
 class _Figure:
-    """Where the tiles lie in pixels, and what is drawn on each."""
-
     def __init__(self, convolved: Convolved, tokens: Tokens, width: int) -> None:
         self.convolved, self.window, self.tokens = convolved, convolved.window, tokens
         self.offsets = convolved.window.offsets
@@ -74,7 +72,8 @@ class _Figure:
         kernel, sources, products = (
             part.numpy() for part in (self.window.kernel, self.window.sources, self.window.products)
         )
-        tap, source, product = tap_limit(kernel[None], self.offsets.own), _limit(sources), _limit(products)
+        source, product = (round_up(cells.largest(part)) for part in (sources, products))
+        tap = tap_limit(kernel[None], self.offsets.own)
         mass = self.convolved.stage_before is Stage.SOFTMAX
         name = "softmax here" if mass else "raw scores here"
         shown, scale = (f"0..{source:g}", theme.MASS_SCALE) if mass else (f"±{source:g}", theme.SIGNED_SCALE)
@@ -141,10 +140,6 @@ class _Figure:
         return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
             hovertext=hovers, **on
         )
-
-
-def _limit(values: Float[np.ndarray, "c_q c_k"]) -> float:
-    return round_up(float(np.abs(np.where(np.isfinite(values), values, 0.0)).max()))
 
 
 def _widest_run(mask: Bool[np.ndarray, "c_q c_k"]) -> tuple[int, int, int]:

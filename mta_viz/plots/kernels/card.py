@@ -125,7 +125,6 @@ def _place(offset: int, what: str) -> str:
 
 
 def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
-    """Sums of a column and of a row: NaN where a tap is."""
     drawn = np.where(np.isfinite(drawn), drawn, np.nan)
     for axis, on, at, what in (
         (0, {"xaxis": "x", "yaxis": "y2", "orientation": "v"}, offsets.key, "key"),

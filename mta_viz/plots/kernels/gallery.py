@@ -54,14 +54,10 @@ def common_limit(tiles: Iterable[Tile]) -> float:
     """One round colour limit for all tiles, from what is not an own tap."""
     tiles = list(tiles)
     others, own = (
-        max((_largest(values) for values in kind), default=0.0)
+        max((cells.largest(values) for values in kind), default=0.0)
         for kind in ((tile.others() for tile in tiles), (tile.values for tile in tiles))
     )
     return round_up(max(others, LIMIT_FLOOR * own))
-
-
-def _largest(values: Float[np.ndarray, "row column"]) -> float:
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 NUMBERS_FROM_PX = 26
@@ -223,7 +219,6 @@ def numbers_fit(sheet: Sheet) -> bool:
 
 
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
-    """Marks under the tiles, notes on them, and names above them where rows have none."""
     placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
     kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
         ("bottom center", 11, theme.INK): [

@@ -152,7 +152,6 @@ class Mosaic:
         ]
 
     def _frame_tile(self, parts: Parts, head: int) -> None:
-        """Outline, framed own tap, dotted border to the later keys, heading."""
         row, column = self.origin(head)
         own_row, own_column = row + self.offsets.own[0], column + self.offsets.own[1]
         parts.add_box((row, column), (self.c_q, self.c_k), color=theme.FRAME, width=1)
@@ -177,7 +176,6 @@ class Mosaic:
         return f"{name}{limit}<br>own tap {theme.score_text(float(taps[self.offsets.own]))}"
 
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
-        """Offsets down beside every tile row, and across under every tile column."""
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.cell_px)
         tops = [self.origin(row * self.columns)[0] - self.offsets.query[0] for row in range(self.rows)]
         lefts = [self.origin(column)[1] - self.offsets.key[0] for column in range(self.columns)]

@@ -28,7 +28,6 @@ from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 
 LINES_PX, TRIO_PX = 600, 900
-OLDER_SIDES = {"A": "a", "B": "b", "A-B": "difference"}
 
 
 def side_names(source: Source) -> tuple[str, str]:
@@ -254,7 +253,7 @@ def _older_map(side: Any) -> Callable[[dict[str, str], Source], Any]:
 OLDER: dict[str, Callable[[dict[str, str], Source], Any]] = {
     "table.compare.answers": _older(ComparedAnswers),
     "compare.needle": _older(ComparedShares),
-    **{f"compare.{name}": _older_map(side) for name, side in OLDER_SIDES.items()},
+    **{f"compare.{name}": _older_map(side) for name, side in (("A", "a"), ("B", "b"), ("A-B", "difference"))},
     **{f"compare.kernels.{where}": _older(ComparedKernels, where=where) for where in SHORT},
     **{f"compare.trio.{where}": _older(ComparedKernel, where=where) for where in KEY_QUERY},
 }

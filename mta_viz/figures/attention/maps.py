@@ -14,7 +14,7 @@ from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, Unit, layer_stages
 from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
 from mta_viz.plots.attention.stages import stage_strip
-from mta_viz.plots.theme import Figure
+from mta_viz.plots.theme import Figure, head_name
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
@@ -70,11 +70,6 @@ def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, analysis.At
 def unit_limit(maps: Mapping[Stage, analysis.AttentionMap], unit: Unit, first_token: bool) -> float:
     """One colour limit for a head's stages of a unit."""
     return analysis.shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)
-
-
-def labelled(source: Source, layer: int, head: int) -> str:
-    """`L2 H1`, counted as the visitor wants."""
-    return f"L{layer + source.numbering} H{head + source.numbering}"
 
 
 @dataclass(frozen=True)
@@ -197,7 +192,7 @@ class HeadMap(OfMap):
         counted = "blocks" if shown.block > 1 else "cells"
         left_out = "" if self.first_token else " (first token left out)"
         words = (
-            f"{labelled(source, *self.place)}, {info.long}, {len(tokens):,} tokens. "
+            f"{head_name(*self.place, source.numbering)}, {info.long}, {len(tokens):,} tokens. "
             f"Rows: query, columns: key. Colour: {info.unit}, {low} to {result.limit:g}: 99.5 % of the "
             f"{counted} and the largest one of half of the rows lie within{left_out}. Hatched: masked."
         )
@@ -253,7 +248,7 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
     def caption(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> str:
         """The limits."""
         score, weight = self._limits(result).values()
-        head = labelled(source, *self.place)
+        head = head_name(*self.place, source.numbering)
         return f"All stages of {head}. Scores share the limits ±{score:g}, weights share ±{weight:g}."
 
 

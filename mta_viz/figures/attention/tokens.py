@@ -12,14 +12,14 @@ from mta_viz.analysis.attention.cells import CrossSection, TopCell, key_column, 
 from mta_viz.analysis.attention.predictions import LogitLens, Predictions, lens_over_layers, top_tokens
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import OfHead, labelled, stage_of
+from mta_viz.figures.attention.maps import OfHead, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.predictions import gate_map, lens_lines, lens_tokens, next_tokens
 from mta_viz.plots.attention.stages import section_bars, section_limits
 from mta_viz.plots.attention.text import token_text
 from mta_viz.plots.attention.why import convolution_window, mixing_bars
-from mta_viz.plots.theme import Figure, score_text, weight_text
+from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
 from mta_viz.tables import Table
 
 Side = Literal["from the query", "to the key"]
@@ -288,7 +288,7 @@ class Why(OfHead[decomposition.Decomposition]):
         """What the value is made of."""
         place = f"{result.stage.value.long}, query {self.query}, key {self.key}"
         words = f"{value_text(result, result.value)}. {sentence(source, result)} {residual(result)}"
-        return f"{labelled(source, *self.place)}, {place}: {words}"
+        return f"{head_name(*self.place, source.numbering)}, {place}: {words}"
 
 
 def value_text(why: decomposition.Decomposition, value: float) -> str:

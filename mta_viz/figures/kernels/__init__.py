@@ -51,11 +51,6 @@ def _trained(view: View) -> dict[str, Any]:
     return {"layer": int(view["l"]), "where": view.get("training_where"), "step": step}
 
 
-def _curves(view: View) -> NamedFigure[Any]:
-    score = view.get("training_score", TrainingCurves.score)
-    return TrainingCurves(**_trained(view), head=int(view.get("h", 0)), score=score)
-
-
 def _paper(view: View) -> NamedFigure[Any]:
     figure, width = view.get("figure", "kernels"), view.get("figure_width", "page")
     look: dict[str, Any] = {"width": width}
@@ -92,6 +87,10 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "head_pre": lambda view, _: _layer(view, "head_pre"),
     "head_post": lambda view, _: _layer(view, "head_post"),
     "training.kernels": lambda view, _: TrainingKernels(**_trained(view)),
-    "training.curves": lambda view, _: _curves(view),
+    "training.curves": lambda view, _: TrainingCurves(
+        **_trained(view),
+        head=int(view.get("h", 0)),
+        score=view.get("training_score", TrainingCurves.score),
+    ),
     "paper": lambda view, _: _paper(view),
 }

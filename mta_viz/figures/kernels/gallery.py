@@ -217,7 +217,7 @@ class KernelGallery(KernelFigure[Gallery]):
         words += f" Colour: {'each tile on its own scale' if self.scale == 'own' else shared}."
         if self.hide_own:
             words += " Hatched: own taps and own weights, hidden."
-        if self.numbers and not tiles.numbers_fit(sheet):
+        if self.numbers and sheet.cell_px < tiles.NUMBERS_FROM_PX:
             words += (
                 f" Numbers need cells of {tiles.NUMBERS_FROM_PX} px, here they have {sheet.cell_px:.0f}: "
                 "filter to a few kernels."

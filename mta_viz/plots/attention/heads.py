@@ -35,17 +35,15 @@ def head_tiles(
     on its own limit instead. `selected` (layer, head) is framed. A tile is one click target: the
     event's customdata is (layer, head).
     """
-    tiles, places = _Tiles(thumbnails, width), []
+    tiles, drawn = _Tiles(thumbnails, width), thumbnails.maps()
     parts = Parts((width, tiles.height), tiles.margin)
-    limits = [shared_limit([tile]) if own_scale else limit for tile in thumbnails.maps()]
-    for tile in thumbnails.maps():
-        if tile.bad.any():
-            places.append(tiles.center(tile.layer, tile.head))
+    limits = [shared_limit([tile]) if own_scale else limit for tile in drawn]
+    broken = [tiles.center(tile.layer, tile.head) for tile in drawn if tile.bad.any()]
     every = [(*tiles.origin(layer, head), *tiles.shape) for layer in tiles.layers for head in tiles.heads]
     parts.traces += [
         _cells(tiles, limits, own_scale),
         _hatching(tiles),
-        *cells.crosses([x for _, x in places], [y for y, _ in places], 12.0),
+        *cells.crosses([x for _, x in broken], [y for y, _ in broken], 12.0),
         _tile_targets(tiles, limits, numbering_from),
         cells.frames(every, theme.FRAME),
     ]

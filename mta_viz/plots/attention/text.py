@@ -1,8 +1,6 @@
 """Where every character of a prompt lies when it is written in columns, line by line.
 
-A text's tokens on the colours of their values: the cells, letters and marks of every such figure.
 Tokens as text, each on the colour of a value: attention, attribution, or any other number a token has.
-The prompt as text, coloured by what one query gives to its tokens or by what one key gets.
 """
 
 import unicodedata

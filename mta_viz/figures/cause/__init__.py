@@ -107,8 +107,7 @@ class OfSweep(Measured[Rows]):
         return sweep_map(title, values, limit=limit, numbering_from=numbering, selected=framed, width=MAP_PX)
 
 
-@named("sweep")
-@dataclass(frozen=True, kw_only=True)
+@named("sweep", kw_only=True)
 class Sweep(OfSweep):
     """Every kernel or row of head mixing of one place to identity, or every head off, one at a time."""
 
@@ -142,8 +141,7 @@ class Sweep(OfSweep):
         return "Click a head to choose it. Hatched: there is none."
 
 
-@named("patched-heads")
-@dataclass(frozen=True, kw_only=True)
+@named("patched-heads", kw_only=True)
 class PatchedHeads(OfSweep):
     """Each head's output in turn as in the run of another `prompt` of equally many tokens."""
 
@@ -170,8 +168,7 @@ class PatchedHeads(OfSweep):
         )
 
 
-@named("task-accuracy")
-@dataclass(frozen=True, kw_only=True)
+@named("task-accuracy", kw_only=True)
 class TaskAccuracy(NamedFigure[Effects]):
     """What accuracy at the checkpoint's task loses without each kernel of a place, or each head; as measured.
 
@@ -219,8 +216,7 @@ def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, 
     return places
 
 
-@named("greedy-set")
-@dataclass(frozen=True, kw_only=True)
+@named("greedy-set", kw_only=True)
 class NeededKernels(Measured[GreedySet]):
     """A set of kernels the answer needs, found greedily, beside random sets of its size."""
 

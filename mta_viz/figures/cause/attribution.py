@@ -55,8 +55,7 @@ class OfAnswer(Measured[R]):
         return {"answer": self.answer, "position": self.position}
 
 
-@named("attribution")
-@dataclass(frozen=True, kw_only=True)
+@named("attribution", kw_only=True)
 class TokenValues(OfAnswer[AttributedPrompt]):
     """What each token brings to the answer's log-probability, as bars or as the prompt's text in colours.
 
@@ -148,8 +147,7 @@ class OfMaps(OfAnswer[R]):
         )  # fmt: skip
 
 
-@named("attributed-heads")
-@dataclass(frozen=True, kw_only=True)
+@named("attributed-heads", kw_only=True)
 class HeadSizes(OfMaps[AttributedHeads]):
     """How much an answer rests on every head's map: by the sizes of its cells' gradients, or by its ablation.
 
@@ -197,8 +195,7 @@ class OfHead(ScaledMap, OfAnswer[MapOnScale]):
     first_token: bool = False
 
 
-@named("attributed-map")
-@dataclass(frozen=True, kw_only=True)
+@named("attributed-map", kw_only=True)
 class HeadCells(OfMaps[MapOnScale], OfHead):
     """What each cell of a head's map brings to the answer, or the map itself."""
 
@@ -247,8 +244,7 @@ def responsible(source: Source, figure: OfAnswer[Any], token: int) -> Responsibl
     )  # fmt: skip
 
 
-@named("responsibility")
-@dataclass(frozen=True, kw_only=True)
+@named("responsibility", kw_only=True)
 class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     """What comes to a logit through each head's softmax map, exactly; `selected` (layer, head) is framed.
 
@@ -274,8 +270,7 @@ class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
         return "All softmax cells of a head, summed. Green: they raise the logit. Click a head to choose it."
 
 
-@named("responsible-cells")
-@dataclass(frozen=True, kw_only=True)
+@named("responsible-cells", kw_only=True)
 class ResponsibleCells(OfHead):
     """A head's softmax cells of the rows that matter: what each adds to the logit, or the weights there."""
 

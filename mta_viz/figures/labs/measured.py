@@ -80,7 +80,6 @@ def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
 
 
 @named("sweep-lines")
-@dataclass(frozen=True)
 class SweepLines(OfSweep):
     """Accuracy by the number of needles, a line a model."""
 
@@ -100,7 +99,6 @@ class SweepLines(OfSweep):
 
 
 @named("sweep-map")
-@dataclass(frozen=True)
 class SweepMap(OfSweep):
     """One model's accuracy by depth and length: of `of_needles` needles (None: all numbers together).
 
@@ -215,7 +213,6 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
 
 @named("block-conjunction")
-@dataclass(frozen=True)
 class BlockConjunction(OfConjunction):
     """On `samples` sequences of the block task."""
 
@@ -235,7 +232,6 @@ class BlockConjunction(OfConjunction):
 
 
 @named("text-conjunction")
-@dataclass(frozen=True)
 class TextConjunction(OfConjunction):
     """On a text, its span and a line of four words a sample; without a text on an example."""
 
@@ -257,7 +253,6 @@ class TextConjunction(OfConjunction):
 
 
 @named("question-answers")
-@dataclass(frozen=True)
 class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
     """Every answer to `samples` questions from `seed` on; a table."""
 
@@ -275,7 +270,6 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
 
 
 @named("last-words")
-@dataclass(frozen=True)
 class LastWords(NamedFigure[PassageScores]):
     """How well the last word of each passage is predicted; a table."""
 
@@ -291,7 +285,6 @@ class LastWords(NamedFigure[PassageScores]):
 
 
 @named("text-losses")
-@dataclass(frozen=True)
 class LossText(NamedFigure[TextLosses]):
     """A text on the losses of its tokens; of a long one a `part` of 1,500 tokens, counted from 1."""
 

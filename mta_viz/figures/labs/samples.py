@@ -191,19 +191,16 @@ class FinderMap(OfSample[Finder]):
 
 
 @named("needle-finder")
-@dataclass(frozen=True)
 class NeedleFinder(Needles, FinderMap):
     """Which heads find a needle."""
 
 
 @named("block-finder")
-@dataclass(frozen=True)
 class BlockFinder(Blocks, FinderMap):
     """Which heads find the target block."""
 
 
 @named("question-finder")
-@dataclass(frozen=True)
 class QuestionFinder(Questions, FinderMap):
     """Which heads find a fact of a story."""
 
@@ -275,12 +272,10 @@ class CropMap(OfSample[StepCrop]):
 
 
 @named("needle-crop")
-@dataclass(frozen=True)
 class NeedleCrop(Needles, CropMap):
     """Question x asked needle."""
 
 
 @named("block-crop")
-@dataclass(frozen=True)
 class BlockCrop(Blocks, CropMap):
     """Query letters x target block."""

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from mta_viz.checkpoint.reading import Found, Summary
+from mta_viz.checkpoint.reading import Found
+from mta_viz.checkpoint.types import Summary
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.run.cost import multiply_adds

@@ -196,12 +196,12 @@ def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Ite
     for at, fact in enumerate(facts):
         if asked == "neighbour":
             there, way, here = fact.words
-            for direction, place, answer in ((way, here, there), (_OPPOSITE[way], there, here)):
+            for direction, place, room in ((way, here, there), (_OPPOSITE[way], there, here)):
                 text = rng.choice(_QUESTIONS[asked]).format(direction, place, _OPPOSITE[direction])
-                yield Story(facts, Query(asked, (direction, place), text), answer, (at,))
+                yield Story(facts, Query(asked, (direction, place), text), room, (at,))
         elif asked in _GIFT and fact.verb == "give":
             *known, answer = _GIFT[asked]
-            query = _query(asked, *(fact.words[place] for place in known))
+            query = _query(asked, *(fact.words[index] for index in known))
             yield Story(facts, query, fact.words[answer], (at,))
         elif asked == "person" and fact.verb == "move":
             yield Story(facts, _query(asked, fact.words[0]), fact.words[1], (at,))

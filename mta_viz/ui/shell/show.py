@@ -205,7 +205,7 @@ def _draw_files(saved: Saved, format: Format, choices: Choices) -> None:
         button("Numbers (CSV)", "csv", saved.csv.encode)
         button("Sidecar (JSON)", "json", lambda: files.sidecar(saved, choices))
     everything = "All of these and the caption (ZIP)"
-    button(everything, "zip", lambda: files.zipped(files.all_files(saved, format, choices)))
+    button(everything, "zip", lambda: files.zipped(files.all_files(saved, format, choices).items()))
     _say_command("the picture", "the picture or its sidecar")
 
 

@@ -108,8 +108,8 @@ def conjunction(
     model: HookedMTA,
     samples: Sequence[FourPrompts],
     *,
-    keep: Callable[[Conjunction], None] | None = None,
-    progress: Progress | None = None,
+    keep: Callable[[Conjunction], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> Conjunction:
     """Every head of a model on the samples, four runs each.
 
@@ -124,8 +124,7 @@ def conjunction(
         measured.append(_measured(model, sample, progress_within(progress, at / n, 1 / n)))
         values = {measure: torch.stack([each[measure] for each in measured]) for measure in measured[0]}
         result = Conjunction(values)
-        if keep is not None:
-            keep(result)
+        keep(result)
     return result
 
 
@@ -133,9 +132,9 @@ def tested(
     models: Mapping[str, HookedMTA],
     samples: Sequence[FourPrompts],
     *,
-    begin: Callable[[str], None] | None = None,
-    keep: Callable[[dict[str, Conjunction]], None] | None = None,
-    progress: Progress | None = None,
+    begin: Callable[[str], None] = lambda words: None,
+    keep: Callable[[dict[str, Conjunction]], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> dict[str, Conjunction]:
     """Several models on the same samples, by their names.
 
@@ -144,14 +143,12 @@ def tested(
     """
     results: dict[str, Conjunction] = {}
     for name, model in models.items():
-        if begin is not None:
-            begin(name)
+        begin(name)
         if results:
             check_reads_alike(model, name, samples)
 
         def keep_with_others(so_far: Conjunction, name: str = name) -> None:
-            if keep is not None:
-                keep({**results, name: so_far})
+            keep({**results, name: so_far})
 
         results[name] = conjunction(model, samples, keep=keep_with_others, progress=progress)
     return results
@@ -232,13 +229,12 @@ def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
 
 
 def _measured(
-    model: HookedMTA, sample: FourPrompts, progress: Progress | None
+    model: HookedMTA, sample: FourPrompts, progress: Progress
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
     finders = []
     for at, tokens in enumerate(sample.prompts):
         finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
-        if progress is not None:
-            progress((at + 1) / len(sample.prompts))
+        progress((at + 1) / len(sample.prompts))
     return {
         (name, stage): torch.stack(
             [
@@ -257,11 +253,7 @@ def _effects(test: Conjunction, measure: Measure) -> Effects:
     values = test.values[measure].double()
     both, a, b, neither = values.unbind(1)
     parts = (a - neither, b - neither, both - a - b + neither)
-    return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))
-
-
-def _with_interval(values: Float[Tensor, "sample layer head"]) -> MeanScore:
+    means, nothing = values.mean(0).float(), torch.full_like(both[0], torch.nan).float()
     if len(values) > 1:
-        return mean_score(values)
-    nothing = torch.full_like(values[0], torch.nan)
-    return MeanScore(values[0], nothing, nothing)
+        return Effects(means, *(mean_score(part.float()) for part in parts))
+    return Effects(means, *(MeanScore(part[0].float(), nothing, nothing) for part in parts))

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mta_viz.analysis.labs.finder import Finder, find, needle_parts
+from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
@@ -78,11 +77,6 @@ def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer
 def at_once(model: HookedMTA, length: int) -> int:
     """How many prompts of `length` tokens suit the model's device in one batch."""
     return max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
-
-
-def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
-    """Where to cut `samples` prompts of `length` tokens, so that a batch suits the model's device."""
-    return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
 
 
 def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:
@@ -188,20 +182,19 @@ def run_needle(
     task: NeedleTask,
     seed: int,
     *,
-    begin: Callable[[str], None] | None = None,
-    progress: Progress | None = None,
+    begin: Callable[[str], None] = lambda words: None,
+    progress: Progress = lambda share: None,
 ) -> NeedleRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
     Raises `PromptError` and `TokenizerError` as `make_needle_sample` does.
     """
-    begin = begin or (lambda words: None)
     tokenizer = check_vocabulary(model, model.tokenizer)
     sample = make_needle_sample(tokenizer, task, seed)
     begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
     begin("Looking where every head looks")
-    finder = find(trace, needle_parts(sample), progress=progress)
+    finder = find(trace, sample_parts(sample), progress=progress)
     begin("Reading the answer")
     new = max(len(sample.answer_ids), 4) + 1
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
@@ -234,8 +227,8 @@ def finder_means(
     seed: int,
     n: int,
     *,
-    keep: Callable[[FinderMeans], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    keep: Callable[[FinderMeans], None] = lambda result: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> FinderMeans:
     """The samples `seed` to `seed + n - 1` of a task.
 
@@ -248,13 +241,11 @@ def finder_means(
     values: list[Mapping[str, Tensor]] = []
     for at in range(n):
         sample = make_needle_sample(tokenizer, task, seed + at)
-        values.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
+        values.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values)
         scores = {key: mean_score(torch.stack([each[key] for each in values])) for key in values[0]}
         means = FinderMeans(at + 1, scores)
-        if keep is not None:
-            keep(means)
-        if progress is not None:
-            progress((at + 1) / n)
+        keep(means)
+        progress((at + 1) / n)
     return means
 
 

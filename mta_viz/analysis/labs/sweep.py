@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from mta_viz.analysis.labs.needle import Outcome, answer, check_vocabulary, parts
+from mta_viz.analysis.labs.needle import Outcome, answer, at_once, check_vocabulary
 from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
@@ -121,8 +121,8 @@ def run_sweep(
     sweep: Sweep,
     done: Iterable[SampleResult] = (),
     *,
-    keep: Callable[[tuple[SampleResult, ...]], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    keep: Callable[[tuple[SampleResult, ...]], None] = lambda result: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[SampleResult, ...]:
     """The results of every sample of `sweep`: those of `done`, and the missing ones measured now.
 
@@ -138,10 +138,8 @@ def run_sweep(
     work = [len(seeds) * multiply_adds(model.config, setting[1]) for setting, seeds in batches]
     for at, (setting, seeds) in enumerate(batches):
         results |= {sample.key: sample for sample in _measure(model, tokenizer, sweep, setting, seeds)}
-        if keep is not None:
-            keep(tuple(results.values()))
-        if progress is not None:
-            progress(sum(work[: at + 1]) / sum(work))
+        keep(tuple(results.values()))
+        progress(sum(work[: at + 1]) / sum(work))
     return tuple(results.values())
 
 
@@ -166,8 +164,9 @@ def _missing(
     queues = []
     for setting in sweep.settings:
         seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
-        cuts = parts(model, len(seeds), setting[1])
-        queues.append([(setting, tuple(seeds[start:stop])) for start, stop in cuts])
+        size = at_once(model, setting[1])
+        batches = range(0, len(seeds), size)
+        queues.append([(setting, tuple(seeds[start : start + size])) for start in batches])
     rounds = zip_longest(*queues)
     return [batch for turn in rounds for batch in turn if batch is not None]
 

@@ -141,8 +141,7 @@ class Comparison(Printed):
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Each answer's log-probability in both runs, in nats."""
         rows: list[Row] = [
-            (pair.of, pair.text, number(pair.a), number(pair.b), number(pair.difference))
-            for pair in self.answers
+            (pair.of, pair.text, *map(number, (pair.a, pair.b, pair.difference))) for pair in self.answers
         ]
         return ("answer of", "answer", "A", "B", "A - B"), rows
 

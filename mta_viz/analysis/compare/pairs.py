@@ -236,7 +236,6 @@ def _features(trace: Trace, n_tokens: int, progress: Progress) -> Float[np.ndarr
 
 
 NO_KERNEL = "no kernel (identity)"
-IDENTITY = np.ones((1, 1)), Offsets((0,), (0,))
 Taps = Float[np.ndarray, "_ _"]  # of two heads, whose sizes differ
 
 
@@ -275,7 +274,7 @@ def kernel_pairs(
         other = pairs.of(layer, head)
         if other is not None:
             here, there = sets[0][layer], sets[1][other[0]]
-            for where, *distances in _measured(here, there, head, other[1], pairs):
+            for where, distances in _measured(here, there, head, other[1], pairs):
                 shape_a = shapes_a.get((layer, head, where), NO_KERNEL)
                 shape_b = shapes_b.get((*other, where), NO_KERNEL)
                 kernels.append(KernelPair(layer, head, where, *other, *distances, shape_a, shape_b))
@@ -286,9 +285,9 @@ def pair_taps(
     a: HookedMTA, b: HookedMTA, first: tuple[int, int], second: tuple[int, int], where: Place
 ) -> tuple[Taps, Taps, Offsets]:
     """Both kernels over the same offsets, the identity where a layer has none."""
-    return _laid_over(
-        _taps(_kernels(a, first[0]), first[1], where), _taps(_kernels(b, second[0]), second[1], where)
-    )
+    places = (a, *first), (b, *second)
+    own, beside = (_taps(_kernels(model, layer), head, where) for model, layer, head in places)
+    return _laid_over(own, beside)
 
 
 def _shapes(model: HookedMTA, progress: Progress, share: float) -> Mapping[tuple[int, int, str], str]:
@@ -304,14 +303,14 @@ def _kernels(model: HookedMTA, layer: int) -> LayerKernelSet:
 
 def _measured(
     here: LayerKernelSet, there: LayerKernelSet, head: int, other: int, pairs: HeadPairs
-) -> Iterator[tuple[Place | MixPlace, float, float, float]]:
+) -> Iterator[tuple[Place | MixPlace, tuple[float, float, float]]]:
     """Where one of two heads has a kernel: their distance, and that of each from the identity."""
     for where in checkpoint_kernels.KEY_QUERY:
         if here.taps(where) is not None or there.taps(where) is not None:
             first, second, offsets = _laid_over(_taps(here, head, where), _taps(there, other, where))
             identity = np.zeros_like(first)
             identity[offsets.own] = 1.0
-            yield where, *_distances(first, second, identity)
+            yield where, _distances(first, second, identity)
     for mix in checkpoint_kernels.MIXING if pairs.rule == "index" else ():
         matrices, identity = (
             [kernels.mixing(mix) for kernels in (here, there)],
@@ -322,7 +321,7 @@ def _measured(
                 identity if matrix is None else torch.block_diag(*matrix.double())[head].numpy()
                 for matrix in matrices
             )
-            yield mix, *_distances(first, second, identity)
+            yield mix, _distances(first, second, identity)
 
 
 def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[float, float, float]:
@@ -333,7 +332,7 @@ def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[floa
 def _taps(kernels: LayerKernelSet, head: int, where: Place) -> tuple[Taps, Offsets]:
     taps, offsets = kernels.taps(where), kernels.offsets(where)
     if taps is None or offsets is None:
-        return IDENTITY
+        return np.ones((1, 1)), Offsets((0,), (0,))  # the identity
     return taps[head].double().numpy(), offsets
 
 

@@ -118,12 +118,10 @@ def conjunction(
     """
     if not samples:
         raise PromptError("there are no samples; give at least one")
-    measured: list[dict[Measure, Tensor]] = []
-    n = len(samples)
+    measured, n = list[dict[Measure, Tensor]](), len(samples)
     for at, sample in enumerate(samples):
         measured.append(_measured(model, sample, progress_within(progress, at / n, 1 / n)))
-        values = {measure: torch.stack([each[measure] for each in measured]) for measure in measured[0]}
-        result = Conjunction(values)
+        result = Conjunction({key: torch.stack([each[key] for each in measured]) for key in measured[0]})
         keep(result)
     return result
 
@@ -235,16 +233,13 @@ def _measured(
     for at, tokens in enumerate(sample.prompts):
         finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
         progress((at + 1) / len(sample.prompts))
-    return {
-        (name, stage): torch.stack(
-            [
-                finder.asked.values[f"span.{stage.value.key}"] if name == "odds" else finder.share(stage)
-                for finder in finders
-            ]
-        )
-        for name, stage in MEASURES
-        if f"span.{stage.value.key}" in finders[0].asked.values
-    }
+    measured = {}
+    for name, stage in MEASURES:
+        key = f"span.{stage.value.key}"
+        if key in finders[0].asked.values:
+            values = [each.asked.values[key] if name == "odds" else each.share(stage) for each in finders]
+            measured[name, stage] = torch.stack(values)
+    return measured
 
 
 @lru_cache(maxsize=64)

@@ -203,8 +203,14 @@ def find(trace: Trace, parts: Parts, *, progress: Progress = lambda share: None)
         per_layer.append(_layer(trace, layer, parts))
         progress((layer + 1) / n_layers)
     scores = {part: _stacked([results[part] for results, _ in per_layer], parts, part) for part in parts.all}
-    p = torch.stack([ranks for _, ranks in per_layer])
-    return Finder(parts, scores, _shares(scores[parts.asked]), p, len(_null(parts)))
+    p, values = torch.stack([ranks for _, ranks in per_layer]), scores[parts.asked].values
+    nothing = torch.full_like(next(iter(values.values())), torch.nan)
+    shares = [values.get(f"span.{stage.value.key}", nothing) for stage in Stage]
+    shares = [
+        share.sigmoid() if stage.value.unit == "score" else share
+        for stage, share in zip(Stage, shares, strict=True)
+    ]
+    return Finder(parts, scores, torch.stack(shares), p, len(_null(parts)))
 
 
 def lit_most(finder: Finder, before: Stage, after: Stage) -> tuple[int, int] | None:
@@ -256,12 +262,3 @@ def _stacked(layers: Sequence[Mapping[str, Tensor]], parts: Parts, part: Span) -
         key: torch.stack([results.get(key, nothing).float().cpu() for results in layers]) for key in there
     }
     return HeadScores(parts.query, part, values, torch.zeros(len(layers), len(nothing)).long(), {})
-
-
-def _shares(scores: HeadScores) -> Float[Tensor, "stage layer head"]:
-    nothing = torch.full_like(next(iter(scores.values.values())), torch.nan)
-    shares = []
-    for stage in Stage:
-        value = scores.values.get(f"span.{stage.value.key}", nothing)
-        shares.append(value.sigmoid() if stage.value.unit == "score" else value)
-    return torch.stack(shares)

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -77,6 +78,11 @@ def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer
 def at_once(model: HookedMTA, length: int) -> int:
     """How many prompts of `length` tokens suit the model's device in one batch."""
     return max(1, CELLS_AT_ONCE.get(model.device.type, CELLS_AT_ONCE["cuda"]) // length)
+
+
+def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
+    """Where to cut `samples` prompts of `length` tokens, so that a batch suits the model's device."""
+    return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
 
 
 def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:

@@ -52,7 +52,8 @@ def run_question(
     finder = find(trace, sample_parts(sample), progress=progress)
     begin("Reading the answer")
     answer = greedy_answer(model, tokenizer, sample, progress=progress)
-    return QuestionRun(sample, finder, answer, judged(answer, sample), gold_probability(model, sample))
+    scored = score_output(answer, sample.answer, sample.question.text, sample.labels)
+    return QuestionRun(sample, finder, answer, scored, gold_probability(model, sample))
 
 
 def greedy_answer(
@@ -60,11 +61,6 @@ def greedy_answer(
 ) -> str:
     """The greedy continuation of a prompt, 20 tokens or up to the end token."""
     return tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS, progress=progress))
-
-
-def judged(continuation: str, sample: QuestionSample) -> Scored:
-    """By BABILong's rule."""
-    return score_output(continuation, sample.answer, sample.question.text, sample.labels)
 
 
 def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
@@ -152,9 +148,10 @@ def evaluate_questions(
         sample = make_question_sample(tokenizer, task, number)
         done = number - seed
         part = progress_within(progress, done / n, 1 / n)
-        scored = judged(greedy_answer(model, tokenizer, sample, progress=part), sample)
-        asked = number, sample.question.text, sample.answer
-        answer = QuestionAnswer(*asked, scored.sentence, scored.named, scored.right)
+        question, gold = sample.question.text, sample.answer
+        continuation = greedy_answer(model, tokenizer, sample, progress=part)
+        scored = score_output(continuation, gold, question, sample.labels)
+        answer = QuestionAnswer(number, question, gold, scored.sentence, scored.named, scored.right)
         score = QuestionScore(task.name, task.distraction, task.chance, (*score.answers, answer))
         keep(score)
         progress((done + 1) / n)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from mta_viz.analysis.labs.needle import Outcome, answer, at_once, check_vocabulary
+from mta_viz.analysis.labs.needle import Outcome, answer, check_vocabulary, parts
 from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError
 from mta_viz.model.transformer import HookedMTA
@@ -164,9 +164,8 @@ def _missing(
     queues = []
     for setting in sweep.settings:
         seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
-        size = at_once(model, setting[1])
-        batches = range(0, len(seeds), size)
-        queues.append([(setting, tuple(seeds[start : start + size])) for start in batches])
+        cuts = parts(model, len(seeds), setting[1])
+        queues.append([(setting, tuple(seeds[start:stop])) for start, stop in cuts])
     rounds = zip_longest(*queues)
     return [batch for turn in rounds for batch in turn if batch is not None]
 

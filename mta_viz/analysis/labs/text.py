@@ -132,9 +132,7 @@ def score_passages(
     tokenizer = check_vocabulary(model, model.tokenizer)
     if not passages:
         raise PromptError("there are no passages; give at least one")
-    words: list[WordScore] = []
-    left_out: list[LeftOut] = []
-    scores = PassageScores(len(passages))
+    words, left_out = list[WordScore](), list[LeftOut]()
     for first, last in pairwise([*range(0, len(passages), CHUNK), len(passages)]):
         asked = []
         for number, passage in enumerate(passages[first:last], first + 1):

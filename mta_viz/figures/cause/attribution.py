@@ -220,8 +220,7 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """Contributions in colours of their own."""
         look, size = (SMALL if self.of == "map" else plots.ATTRIBUTED), (MAP_PX, MAP_PX)
-        numbering, limit = source.numbering, result.limit
-        tokens = result.tokens
+        numbering, limit, tokens = source.numbering, result.limit, result.tokens
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 
@@ -271,7 +270,7 @@ class ResponsibleCells(OfHead):
         check_head(source, (self.layer, self.head))
         prompt = responsible(source, self, self.token)
         layer = prompt.layers[self.layer]
-        cells = self._cells(source, prompt, layer)
+        cells = self._cells(prompt, layer)
         if self.of == "responsibility":
             limit = round_up(float(cells.values.abs().max()))
             words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
@@ -282,7 +281,7 @@ class ResponsibleCells(OfHead):
         bound = limit_text(limit) if cells.distribution else f"±{limit_text(limit)}"
         return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.")
 
-    def _cells(self, source: Source, prompt: ResponsiblePrompt, layer: Responsibility) -> AttentionMap:
+    def _cells(self, prompt: ResponsiblePrompt, layer: Responsibility) -> AttentionMap:
         if self.of == "final":
             rows, keys = slice(layer.first_query, layer.position + 1), slice(0, layer.position + 1)
             return exact_map(prompt.trace, self.layer, Stage.PATTERN, self.head, rows, keys)
@@ -293,8 +292,8 @@ class ResponsibleCells(OfHead):
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""
         look = plots.RESPONSIBLE if self.of == "responsibility" else VALUES
-        size, limit = (WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]), result.limit
-        numbering, tokens = source.numbering, result.tokens
+        size = WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]
+        numbering, limit, tokens = source.numbering, result.limit, result.tokens
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 

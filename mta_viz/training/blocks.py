@@ -59,7 +59,7 @@ class BlocksRecipe(Recipe):
         data = f"{source}; training and evaluation are separate random streams"
         return {"data": data, "sequences": steps * self.config.batch_size}
 
-    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """The error on full-length sequences."""
         n, seed = self.config.evaluation_samples, self.config.evaluation_seed
         evaluation = evaluate_blocks(model, self.task, n=n, seed=seed, progress=progress)

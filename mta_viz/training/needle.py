@@ -111,7 +111,7 @@ class NeedleRecipe(Recipe):
         tokens = steps * config.tokens_per_step
         return {"data": sources, "books": [book.name for book in self.books], "tokens": tokens}
 
-    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Needles at half of and at the whole trained length; perplexity on held-out books and grammar."""
         config, n_ctx = self.config, model.config.n_ctx
         tokenizer = check_vocabulary(model, model.tokenizer)

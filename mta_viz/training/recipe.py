@@ -59,7 +59,7 @@ class Recipe(ABC):
         """What the card says of the data, `steps` into the run."""
 
     @abstractmethod
-    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """What the card says of how well the written model does."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Recipe(ABC):
         max_seconds: float | None = None,
         resume: bool = False,
         report: Report | None = None,
-        evaluation_progress: Progress | None = None,
+        evaluation_progress: Progress = lambda share: None,
     ) -> dict[str, Any]:
         """Train, write the checkpoint folder `out`, measure what was written; returns the card.
 

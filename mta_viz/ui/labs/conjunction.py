@@ -68,9 +68,10 @@ def draw_conjunction(page: Page) -> None:
     )
     figure = _draw_form(page.model)
     first = replace(figure, samples=1) if isinstance(figure, BlockConjunction) else figure
-    sample = first.samples_of(page.model)[0]
-    _draw_prompts(sample, isinstance(figure, BlockConjunction))
-    _draw_test(page, figure, len(sample.prompts[0]))
+    samples = first.samples_of(page.model)
+    _draw_prompts(samples[0], isinstance(figure, BlockConjunction))
+    n = figure.samples if isinstance(figure, BlockConjunction) else len(samples)
+    _draw_test(page, figure, n, len(samples[0].prompts[0]))
 
 
 def _draw_form(model: HookedMTA) -> OfConjunction:
@@ -123,9 +124,9 @@ def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     caption(words)
 
 
-def _draw_test(page: Page, figure: OfConjunction, n_tokens: int) -> None:
+def _draw_test(page: Page, figure: OfConjunction, n: int, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
-    runs = figure.n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
+    runs = n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
     seconds = runs * estimate_seconds(page.model, n_tokens)
     key = (NAME, page.model_key, figure, twin)
     words = f"{runs:,} runs of a prompt, about {time_text(seconds)}"

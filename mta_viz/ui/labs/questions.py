@@ -8,6 +8,7 @@ import streamlit as st
 
 from mta_viz.analysis.attention.spans import QUESTION
 from mta_viz.analysis.labs import questions
+from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.analysis.labs.questions import QuestionRun, QuestionScore
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
@@ -82,13 +83,13 @@ def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int)
     parts.draw_verdict(run.scored.right, _answer_words(run))
     _draw_prompt(run.sample, task)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
-    prompt = (text, lambda: questions.fact_spans(run.sample, tokenizer.encode(text)))
+    prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     parts.draw_finder(page, QuestionFinder(**vars(form)), run.finder, "Fact", prompt)
 
 
 def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
     marks, supports = [], []
-    for span, part in zip(questions.fact_spans(sample), (*sample.facts, sample.question), strict=True):
+    for span, part in zip(prompt_spans(sample), (*sample.facts, sample.question), strict=True):
         marks.append((span, COLORS[part.role], part.role == "support"))
         supports += [span.letter] if part.role == "support" else []
     parts.draw_marked(sample.tokens, marks, WHOLE)

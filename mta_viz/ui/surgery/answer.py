@@ -234,7 +234,7 @@ def draw_greedy_set(page: Page, selected: Selected) -> None:
     if not sweeps.kernels_alone(page.model.config):
         st.info("This model has no key-query kernels, so no answer of it needs one.")
         return
-    caption(figures.CRITERION)
+    caption(figures.NeededKernels.words)
     spec = NeededKernels(answer=ANSWER.value or None)
     needed = measured_beside(page, "needed", spec, "Find a set")
     if needed is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.compare.comparing import compare
     from mta_viz.analysis.kernels.recurrence import recurrence
     from mta_viz.analysis.kernels.table import kernels
-    from mta_viz.exporting.notebook import export
+    from mta_viz.exporting.saved import export
     from mta_viz.figures import figure
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
@@ -76,7 +76,7 @@ _NAMES = {
     "analysis.compare.comparing": "compare",
     "analysis.kernels.recurrence": "recurrence",
     "analysis.kernels.table": "kernels",
-    "exporting.notebook": "export",
+    "exporting.saved": "export",
     "figures": "figure",
     "model.stages": "Stage",
     "plots.notebook": "draw_map",

@@ -81,7 +81,6 @@ def read_kernels(file: Path, config: ModelConfig) -> dict[str, Tensor]:
 
 
 def _steps(text: str) -> tuple[tuple[int, ...], list[str]]:
-    """The training steps a file lists, and what is wrong with them."""
     try:
         steps = json.loads(text)
     except (ValueError, RecursionError):
@@ -133,7 +132,6 @@ def read_run_history(
 
 
 def _kernels(location: Location, config: ModelConfig) -> tuple[dict[str, Tensor], list[str]]:
-    """The kernels of one step as a model has them, float32, and what is wrong with them."""
     weights = open_weights(location)
     problems, found = list(weights.problems), dict[str, Tensor]()
     if problems:

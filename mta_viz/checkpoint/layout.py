@@ -284,7 +284,6 @@ def _head_hints(shapes: _Shapes) -> dict[str, int | None]:
 
 
 def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
-    """Options that show by the presence of their tensors."""
     with_kernels = shapes.layers("mta_kernel", "mta_kernel_after_sm")
     gate = _usual(shapes.sizes(0, "gate.weight"))
     return {

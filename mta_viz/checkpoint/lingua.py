@@ -16,17 +16,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from mta_viz.checkpoint import door
+from mta_viz.checkpoint import door, types
 from mta_viz.checkpoint.files import copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
 from mta_viz.checkpoint.pickles import TooLargeError, check_pickle
-from mta_viz.checkpoint.types import (
-    Checkpoint,
-    StoredTensor,
-    StoredWeights,
-    has_every_value,
-    stored_in_memory,
-)
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import short_repr
 
@@ -35,33 +28,33 @@ WEIGHTS = "consolidated.pth"
 REFUSED = re.compile(r"GLOBAL ([\w.]+)")  # in torch's message: what a pickle names beside tensors
 
 
-def open_lingua(folder: Path) -> StoredWeights:
+def open_lingua(folder: Path) -> types.StoredWeights:
     """The model's tensors in consolidated.pth, memory-mapped; optimiser state is never touched."""
     file = folder / WEIGHTS
     try:
         n_bytes, loaded = door.size(file), door.load_torch(file)
     except Exception as error:  # torch raises many kinds for a damaged file
-        return StoredWeights({}, (f"{WEIGHTS} cannot be read: {_reason(error)}",))
+        return types.StoredWeights({}, (f"{WEIGHTS} cannot be read: {_reason(error)}",))
     model = loaded.get("model") if isinstance(loaded, dict) else None
     if not isinstance(model, dict):
         found = ", ".join(map(str, loaded)) if isinstance(loaded, dict) else type(loaded).__name__
         problem = f'{WEIGHTS} has no "model" dict of tensors; it holds: {found[:200]}'
-        return StoredWeights({}, (problem,), n_bytes)
+        return types.StoredWeights({}, (problem,), n_bytes)
     named = {str(key): value for key, value in model.items()}
-    tensors = {key: stored_in_memory(value) for key, value in named.items() if _is_plain(value)}
+    tensors = {key: types.stored_in_memory(value) for key, value in named.items() if _is_plain(value)}
     unreadable = {
         key: f"{key} in {WEIGHTS} is a {type(value).__name__}; expected a dense tensor"
         for key, value in named.items()
         if key not in tensors
     }
-    return StoredWeights(tensors, (), n_bytes, unreadable)
+    return types.StoredWeights(tensors, (), n_bytes, unreadable)
 
 
 def _is_plain(value: object) -> bool:
     """Whether it is a tensor with one value per cell (not sparse, quantised or without data)."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return False
-    return value.device.type == "cpu" and not value.is_quantized and has_every_value(value)
+    return value.device.type == "cpu" and not value.is_quantized and types.has_every_value(value)
 
 
 def _reason(error: Exception) -> str:
@@ -75,7 +68,7 @@ def _reason(error: Exception) -> str:
     return "it is cut short or is no torch file. Copy it again, or consolidate the run again"
 
 
-def write_lingua(folder: Path, checkpoint: Checkpoint, *, overwrite: bool = False) -> None:
+def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool = False) -> None:
     """Write consolidated.pth and params.json (and the tokenizer's file, if there is one) into `folder`.
 
     A tied matrix is written under both names, as Lingua does. The folder appears whole or not at
@@ -265,7 +258,7 @@ def _expected(value: Any, kind: type[T], what: str) -> T:
     return value
 
 
-def open_dcp(folder: Path) -> StoredWeights:
+def open_dcp(folder: Path) -> types.StoredWeights:
     """The model's tensors of all ranks. Missing or short .distcp files are among the problems."""
     n_bytes = sum(file.stat().st_size for file in folder.glob("*.distcp"))
     try:
@@ -273,21 +266,21 @@ def open_dcp(folder: Path) -> StoredWeights:
         cut, unreadable = read_metadata(content, _MODEL_PREFIX)
     except FileError as error:
         hidden = "is missing; without it the .distcp files cannot be read: copy hidden files too"
-        return StoredWeights({}, (f"{METADATA} {hidden}" if error.missing else error.of(METADATA),), n_bytes)
+        problem = f"{METADATA} {hidden}" if error.missing else error.of(METADATA)
+        return types.StoredWeights({}, (problem,), n_bytes)
     except CheckpointError as error:
-        return StoredWeights({}, error.problems, n_bytes)
+        return types.StoredWeights({}, error.problems, n_bytes)
     problems = _file_problems(folder, cut)
     if not cut and not unreadable:
         problems = [f"{METADATA} lists no tensor of a model; expected names such as model.norm.weight"]
     tensors = {
-        key: StoredTensor(tensor.shape, tensor.dtype, partial(_read, folder, key, tensor))
+        key: types.StoredTensor(tensor.shape, tensor.dtype, partial(_read, folder, key, tensor))
         for key, tensor in cut.items()
     }
-    return StoredWeights(tensors, tuple(problems), n_bytes, unreadable)
+    return types.StoredWeights(tensors, tuple(problems), n_bytes, unreadable)
 
 
 def _file_problems(folder: Path, cut: Mapping[str, CutTensor]) -> list[str]:
-    """Files that are absent, or end before a piece that should lie in them."""
     needed: dict[str, int] = {}
     for piece in (piece for tensor in cut.values() for piece in tensor.pieces):
         needed[piece.file] = max(needed.get(piece.file, 0), piece.offset + piece.length)
@@ -312,7 +305,7 @@ def _read(folder: Path, key: str, tensor: CutTensor) -> Tensor:
             problem = f"{key}: its piece in {piece.file} is damaged; copy the file again"
             raise CheckpointError([problem]) from error
         fits = isinstance(value, Tensor) and (tuple(value.shape), value.dtype) == (piece.shape, tensor.dtype)
-        if not fits or not has_every_value(value):
+        if not fits or not types.has_every_value(value):
             raise CheckpointError([f"{key}: its piece in {piece.file} is not the tensor .metadata describes"])
         parts.append(value.detach())
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -101,7 +101,6 @@ def run_steps(folder: Path) -> tuple[Location, ...]:
 
 
 def _own_step(folder: Path) -> int | None:
-    """The step a folder is named after, or that its train_state file tells."""
     if _STEP_NAME.fullmatch(folder.name):
         return int(folder.name)
     for file in sorted(folder.glob("train_state_*.json")):

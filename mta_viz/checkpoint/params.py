@@ -121,7 +121,6 @@ def read_mta_block(mta: FieldReader, n_heads: int, n_layers: int, notes: list[st
 def _kernel(
     mta: FieldReader, prefix: str, default: int | None, pad_key: str, use_mta: bool
 ) -> tuple[int, int] | None:
-    """(c_q, c_k), or None where either size is null."""
     names = (f"{prefix}query_kernel_size", f"{prefix}key_kernel_size")
     # Either may be null whatever its default is.
     defaults = (None if mta.block.get(name, default) is None else default for name in names)
@@ -246,7 +245,6 @@ def parse_params(
 
 
 def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
-    """Every size of `ModelConfig`, and the flags that are not multi-token attention's."""
     if (window := model.anything("sliding_window")) is not None:
         expected = "expected null: windowed attention is not supported"
         model.problems.append(f"model.sliding_window is {show(window)}; {expected}")

@@ -9,38 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mta_viz.checkpoint import door, lingua, native
+from mta_viz.checkpoint import door, layout, lingua, native, types
 from mta_viz.checkpoint.files import PARAMS, read_params
-from mta_viz.checkpoint.layout import (
-    file_entries,
-    kernel_entries,
-    read_parameters,
-    shape_hints,
-    tensor_problems,
-)
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
-from mta_viz.checkpoint.types import (
-    Checkpoint,
-    Format,
-    Source,
-    StoredWeights,
-    Summary,
-    common_dtype,
-    dtype_name,
-)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 
-_OPEN: Mapping[Format, Callable[[Path], StoredWeights]] = {
+_OPEN: Mapping[types.Format, Callable[[Path], types.StoredWeights]] = {
     "native": lambda folder: native.open_safetensors(folder / native.WEIGHTS),
     "lingua": lingua.open_lingua,
     "dcp": lingua.open_dcp,
     "kernels": lambda folder: native.open_safetensors(folder / native.KERNELS),
 }
-_ENTRIES = {"kernels": kernel_entries}  # formats that hold less than all parameters
+_ENTRIES = {"kernels": layout.kernel_entries}  # formats that hold less than all parameters
 
 
 def read_checkpoint(
@@ -49,7 +33,7 @@ def read_checkpoint(
     tokenizer: Path | None = None,
     step: int | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Checkpoint:
+) -> types.Checkpoint:
     """Read the model at `path`: a folder of any format, a file in it, or a run folder.
 
     `tokenizer` is the user's own tokenizer file; `step` chooses one of a run (the last by default);
@@ -65,16 +49,16 @@ def read_checkpoint(
     found = _inspect(location, params, open_tokenizer=True, given=tokenizer, vocab_size=None)
     config = found.checked()
     try:
-        entries = _ENTRIES.get(location.format, file_entries)(config)
-        state_dict = read_parameters(config, found.weights.tensors, progress, entries)
+        entries = _ENTRIES.get(location.format, layout.file_entries)(config)
+        state_dict = layout.read_parameters(config, found.weights.tensors, progress, entries)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
-    dtype, n_bytes = common_dtype(found.weights), found.weights.n_bytes
-    return Checkpoint(
+    dtype, n_bytes = types.common_dtype(found.weights), found.weights.n_bytes
+    return types.Checkpoint(
         config=config,
         state_dict=state_dict,
         tokenizer=found.opened.tokenizer,
-        source=Source(location.folder, location.format, dtype, n_bytes, location.step),
+        source=types.Source(location.folder, location.format, dtype, n_bytes, location.step),
         tokenizer_name=found.parsed.tokenizer_name,
         tokenizer_problem=found.opened.problem,
         notes=found.notes,
@@ -82,18 +66,18 @@ def read_checkpoint(
     )
 
 
-def open_weights(location: Location) -> StoredWeights:
+def open_weights(location: Location) -> types.StoredWeights:
     """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
     if location.format not in _OPEN:
-        return StoredWeights({})
+        return types.StoredWeights({})
     weights = _OPEN[location.format](location.folder)
     tensors = {printable(key): tensor for key, tensor in weights.tensors.items()}
     problems = tuple(printable(problem, 1000) for problem in weights.problems)
     unreadable = {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()}
-    return StoredWeights(tensors, problems, weights.n_bytes, unreadable)
+    return types.StoredWeights(tensors, problems, weights.n_bytes, unreadable)
 
 
-def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
+def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Summary:
     """Describe the checkpoint at `path` (a folder, or a params.json alone) without reading weights.
 
     `vocab_size` takes the place of the one in params.json. Raises CheckpointError listing every
@@ -104,10 +88,10 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> Summary:
     location = Location(path.parent, "params") if alone else locate(path)
     params = path if alone else location.folder / PARAMS
     found = _inspect(location, params, open_tokenizer=False, given=None, vocab_size=vocab_size)
-    return Summary(
+    return types.Summary(
         config=found.checked(),
         format=location.format,
-        dtype=common_dtype(found.weights) or found.parsed.dtype,
+        dtype=types.common_dtype(found.weights) or found.parsed.dtype,
         tokenizer_name=found.parsed.tokenizer_name,
         tokenizer_path=found.opened.path,
         n_bytes=found.weights.n_bytes,
@@ -130,17 +114,15 @@ class _OpenedTokenizer:
 
 @dataclass(frozen=True)
 class _Findings:
-    """Everything a folder says short of its values."""
-
     location: Location
     parsed: Parsed
     opened: _OpenedTokenizer
-    weights: StoredWeights
+    weights: types.StoredWeights
     problems: tuple[str, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        dtypes = sorted({dtype_name(tensor.dtype) for tensor in self.weights.tensors.values()})
+        dtypes = sorted({types.dtype_name(tensor.dtype) for tensor in self.weights.tensors.values()})
         mixed = [f"the file mixes dtypes: {', '.join(dtypes)}"] if len(dtypes) > 1 else []
         return (*self.parsed.notes, *mixed)
 
@@ -173,21 +155,22 @@ def _inspect(
     opened = _OpenedTokenizer(path=named.tokenizer_path)
     if open_tokenizer:
         opened = _open_tokenizer(named, location.folder, given)
-    hints = shape_hints(weights.tensors)
+    hints = layout.shape_hints(weights.tensors)
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
 
-def _misfits(parsed: Parsed, opened: _OpenedTokenizer, weights: StoredWeights, format: Format) -> list[str]:
-    """What does not fit between the configuration and the tensors or the tokenizer."""
+def _misfits(
+    parsed: Parsed, opened: _OpenedTokenizer, weights: types.StoredWeights, format: types.Format
+) -> list[str]:
     if parsed.config is None:
         return []
     # A file that cannot be opened at all has its own problem; its tensors are not missing.
     opened_well = weights.tensors or weights.unreadable or (format in _OPEN and not weights.problems)
-    entries = _ENTRIES.get(format, file_entries)(parsed.config)
-    problems = tensor_problems(parsed.config, weights, entries) if opened_well else []
+    entries = _ENTRIES.get(format, layout.file_entries)(parsed.config)
+    problems = layout.tensor_problems(parsed.config, weights, entries) if opened_well else []
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
     if tokenizer is not None and tokenizer.vocab_size > size:
         problems.append(
@@ -224,7 +207,7 @@ class Found:
 
     path: Path
     name: str
-    summary: Summary | None
+    summary: types.Summary | None
     problem: str | None
 
 

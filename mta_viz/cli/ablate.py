@@ -27,22 +27,10 @@ def add_flags(parser: ArgumentParser) -> None:
     """A prompt, what is changed, and what is measured."""
     add = parser.add_argument
     add_prompt(parser)
-    add(
-        "--kernel",
-        type=kernel_to_identity,
-        action="append",
-        default=[],
-        metavar='"L3 H5 pre"',
-        help="to the identity; pre, post, head_pre or head_post; may be repeated",
-    )
-    add(
-        "--head",
-        type=head_off,
-        action="append",
-        default=[],
-        metavar='"L3 H5"',
-        help="switched off; may be repeated",
-    )
+    about = "to the identity; pre, post, head_pre or head_post; may be repeated"
+    add("--kernel", type=kernel_to_identity, action="append", default=[], metavar='"L3 H5 pre"', help=about)
+    about = "switched off; may be repeated"
+    add("--head", type=head_off, action="append", default=[], metavar='"L3 H5"', help=about)
     add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first")
     add_answer(parser)
     add("--sweep", action="store_true", help="also each kernel, mixing row and head alone")

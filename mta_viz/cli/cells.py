@@ -13,12 +13,8 @@ HELP = "the cells of a head's map that stand out"
 def add_flags(parser: ArgumentParser) -> None:
     """A head's map, and what makes a cell stand out."""
     add_head(parser)
-    parser.add_argument(
-        "--by",
-        choices=("value", "change", "contribution"),
-        default="value",
-        help="value (default), change by the step before, or contribution |P| ||v|| of final weights",
-    )
+    about = "value (default), change by the step before, or contribution |P| ||v|| of final weights"
+    parser.add_argument("--by", choices=("value", "change", "contribution"), default="value", help=about)
     parser.add_argument("--count", type=positive, default=50, metavar="N", help="how many (default 50)")
     add_out(parser)
 

@@ -16,21 +16,13 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, a prompt, and what differs on the other side."""
     add_prompt(parser)
     add = parser.add_argument
-    add(
-        "other",
-        type=Path,
-        nargs="?",
-        metavar="B",
-        help="a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity",
-    )
+    about = "a second checkpoint; without B, --prompt-b and --plan: PATH with its kernels at the identity"
+    add("other", type=Path, nargs="?", metavar="B", help=about)
     add("--prompt-b", metavar="TEXT", help="another prompt for the same model")
     add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions that make B of the model")
     add_answer(parser)
-    add(
-        "--pair-by",
-        choices=("index", "similarity", "needle"),
-        help="which heads are compared (default: by index where the models are related, else by their maps)",
-    )
+    about = "which heads are compared (default: by index where the models are related, else by their maps)"
+    add("--pair-by", choices=("index", "similarity", "needle"), help=about)
     add_out(parser)
 
 

@@ -40,12 +40,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
     add("--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before")
     add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
-    add(
-        "--words",
-        action="append",
-        metavar="'A, B, C, D'",
-        help="A, B, and what stands for each where it is not asked for; again for another sample",
-    )
+    about = "A, B, and what stands for each where it is not asked for; again for another sample"
+    add("--words", action="append", metavar="'A, B, C, D'", help=about)
     add_format(parser, _heads_as_csv, "json (default) or csv")
     add_out(parser)
 

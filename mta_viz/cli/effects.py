@@ -36,13 +36,8 @@ def add_flags(parser: ArgumentParser) -> None:
     )
     add("--heads", action="store_true", help="measure every head switched off as well")
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
-    add_file(
-        parser,
-        "--out",
-        "default: effects.json (effects-own-tap.json ...) beside the weights; the app reads it",
-        force="overwrite a file of another measurement",
-        out_is="results",
-    )
+    about = "default: effects.json (effects-own-tap.json ...) beside the weights; the app reads it"
+    add_file(parser, "--out", about, force="overwrite a file of another measurement", out_is="results")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -63,14 +63,19 @@ def add_prompt(command: ArgumentParser) -> None:
     add_model(command)
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
-    prompt.add_argument(
-        "--tokens", type=Path, metavar="FILE", help="a JSON list of token ids, taken as it is"
-    )
+    about = "a JSON list of token ids, taken as it is"
+    prompt.add_argument("--tokens", type=Path, metavar="FILE", help=about)
 
 
 def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
     """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
-    ids = _read_ids(arguments.tokens) if arguments.tokens else None
+    ids = None
+    if arguments.tokens:
+        ids = door.read_json(arguments.tokens, 16 * door.MIB)
+        if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
+            raise PromptError(
+                f"{arguments.tokens} holds no list of whole numbers; expected token ids: [0, 17, 4]"
+            )
     model = open_model(arguments)
     return model, encode(model, arguments.prompt if ids is None else ids)
 
@@ -87,14 +92,6 @@ def encode(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
     tokens = tokenize(model, prompt)
     note_length(model, len(tokens))
     return tokens
-
-
-def _read_ids(path: Path) -> list[int]:
-    """A JSON list of token ids. Raises FileError and PromptError for anything else."""
-    ids = door.read_json(path, 16 * door.MIB)
-    if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
-        raise PromptError(f"{path} holds no list of whole numbers; expected token ids: [0, 17, 4]")
-    return ids
 
 
 def note_length(model: "HookedMTA", n_tokens: int) -> None:
@@ -117,13 +114,8 @@ def add_head(command: ArgumentParser) -> None:
     add_prompt(command)
     command.add_argument("--layer", type=int, required=True, metavar="L", help="counted from 0")
     command.add_argument("--head", type=int, required=True, metavar="H", help="counted from 0")
-    command.add_argument(
-        "--stage",
-        type=stage_named,
-        required=True,
-        metavar="NAME",
-        help="for example kq, final, or hook_scores_kq",
-    )
+    about = "for example kq, final, or hook_scores_kq"
+    command.add_argument("--stage", type=stage_named, required=True, metavar="NAME", help=about)
 
 
 def stage_named(name: str) -> Stage:
@@ -136,9 +128,8 @@ def stage_named(name: str) -> Stage:
 
 def add_answer(command: ArgumentParser) -> None:
     """`--answer TEXT`, the answer whose probability is measured."""
-    command.add_argument(
-        "--answer", metavar="TEXT", help="default: the number asked for, or the likeliest token"
-    )
+    about = "default: the number asked for, or the likeliest token"
+    command.add_argument("--answer", metavar="TEXT", help=about)
 
 
 def add_question(command: ArgumentParser) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from mta_viz.cli.flags import positive
 from mta_viz.cli.output import note
-from mta_viz.config import ModelConfig
 from mta_viz.model.stages import layer_stages
 
 HELP = "what a checkpoint is: shapes, kernels, parameters"
@@ -32,15 +31,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return {
         **{name: getattr(config, name) for name in fields},
         "parameters": parameter_count(config),
-        "layers": [_layer(config, layer) for layer in range(config.n_layers)],
+        "layers": [
+            {
+                "stages": [stage.value.hook for stage in layer_stages(kernels)],
+                "kernels": {name: getattr(kernels, name) for name in KERNELS},
+            }
+            for kernels in map(config.kernels, range(config.n_layers))
+        ],
         "tokenizer": summary.tokenizer_name,
         "format": summary.format,
-    }
-
-
-def _layer(config: ModelConfig, layer: int) -> dict[str, Any]:
-    kernels = config.kernels(layer)
-    return {
-        "stages": [stage.value.hook for stage in layer_stages(kernels)],
-        "kernels": {name: getattr(kernels, name) for name in KERNELS},
     }

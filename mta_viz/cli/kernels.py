@@ -7,7 +7,6 @@ from typing import Any
 
 from mta_viz.cli.flags import add_format, output_path
 from mta_viz.cli.output import ProgressLine, note
-from mta_viz.config import ModelConfig
 
 HELP = "what every kernel learned: shapes, scores, significance"
 
@@ -16,32 +15,32 @@ def add_flags(parser: ArgumentParser) -> None:
     """PATH, how to print the rows, and where to keep the kernels."""
     parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
     add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
-    parser.add_argument(
-        "--save",
-        type=output_path,
-        metavar="FOLDER",
-        help="also write the kernels alone, to be opened without the model",
-    )
+    about = "also write the kernels alone, to be opened without the model"
+    parser.add_argument("--save", type=output_path, metavar="FOLDER", help=about)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """The rows and the counts over the model."""
-    from mta_viz.analysis.kernels.table import kernel_table, shape_counts
+    from mta_viz.analysis.kernels import kernels, measures, table
     from mta_viz.checkpoint.native import write_kernels
     from mta_viz.checkpoint.reading import read_checkpoint
 
     with ProgressLine("reading") as progress:
         checkpoint = read_checkpoint(arguments.path, progress=progress)
+    config = checkpoint.config
     for text in checkpoint.notes:
         note(text)
     if arguments.save is not None:
-        write_kernels(arguments.save, checkpoint.config, checkpoint.state_dict)
+        write_kernels(arguments.save, config, checkpoint.state_dict)
         note(f"the kernels alone are in {arguments.save}")
-    rows = kernel_table(checkpoint.state_dict, checkpoint.config)
+    rows = table.kernel_table(checkpoint.state_dict, config)
     if not rows:
         note("the model has no key-query kernels and mixes no heads")
-    _note_limits(checkpoint.config)
-    return {"kernels": list(rows), "counts": asdict(shape_counts(rows))}
+    for c_q, c_k in sorted({size for size in (config.mta.pre_kernel, config.mta.post_kernel) if size}):
+        missing = measures.cannot_show(kernels.kernel_offsets(config, c_q, c_k))
+        if missing:  # so that an absence is not taken for a finding
+            note(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")
+    return {"kernels": list(rows), "counts": asdict(table.shape_counts(rows))}
 
 
 def _rows_as_csv(answer: dict[str, Any]) -> str:
@@ -49,14 +48,3 @@ def _rows_as_csv(answer: dict[str, Any]) -> str:
     from mta_viz.analysis.kernels.table import kernel_frame
 
     return kernel_frame(answer["kernels"]).to_csv(index=False, lineterminator="\n")
-
-
-def _note_limits(config: ModelConfig) -> None:
-    """What kernels of these sizes have no room to show, so that an absence is not taken for a finding."""
-    from mta_viz.analysis.kernels.kernels import kernel_offsets
-    from mta_viz.analysis.kernels.measures import cannot_show
-
-    for c_q, c_k in sorted({size for size in (config.mta.pre_kernel, config.mta.post_kernel) if size}):
-        missing = cannot_show(kernel_offsets(config, c_q, c_k))
-        if missing:
-            note(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")

@@ -30,13 +30,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add_running(parser, dtype="float32")
     add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
     add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")
-    add(
-        "--depths",
-        type=depth_list,
-        default=(0, 25, 50, 75, 100),
-        metavar="0,50,100",
-        help="per cent of the haystack before the asked needle (default 0,25,50,75,100)",
-    )
+    about = "per cent of the haystack before the asked needle (default 0,25,50,75,100)"
+    add("--depths", type=depth_list, default=(0, 25, 50, 75, 100), metavar="0,50,100", help=about)
     add("--samples", type=positive, default=20, metavar="N", help="of each combination")
     add("--seed", type=int, default=0, metavar="S", help="number of the first sample")
     add("--template", choices=tuple(WORDINGS), default="paper", help="needle and question")
@@ -55,12 +50,17 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every batch."""
+    from mta_viz.analysis.labs.sweep import check_sweep
+    from mta_viz.analysis.labs.sweep_file import results_of
+
     sweep, file = _sweep(arguments), arguments.out
     results = _begun(file, sweep, arguments.force)
     measured: list[tuple[Path, ModelResults, int]] = []  # with how many samples were run now
     for path in arguments.paths:
         model = open_model(arguments, path)
-        known = _known(model, path, sweep, results)
+        check_sweep(model, sweep)
+        folder = model.source.path if model.source else path
+        known = results_of(model, folder.absolute().name, results)
         if known.samples:
             note(f"{len(known.samples)} samples of {known.name} are in {file} already; none is run twice")
         with going_on_from(file):
@@ -101,16 +101,6 @@ def _begun(file: Path, sweep: "Sweep", force: bool) -> "SweepResults":
     return there
 
 
-def _known(model: "HookedMTA", path: Path, sweep: "Sweep", results: "SweepResults") -> "ModelResults":
-    """What the file has of a checkpoint."""
-    from mta_viz.analysis.labs.sweep import check_sweep
-    from mta_viz.analysis.labs.sweep_file import results_of
-
-    check_sweep(model, sweep)
-    folder = model.source.path if model.source else path
-    return results_of(model, folder.absolute().name, results)
-
-
 def _measure(
     model: "HookedMTA", sweep: "Sweep", known: "ModelResults", results: "SweepResults", file: Path
 ) -> "SweepResults":
@@ -120,15 +110,13 @@ def _measure(
     missing = set(sweep.keys) - {sample.key for sample in known.samples}
     lengths = [setting[1] for setting, _ in missing]
     note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
+
+    def keep(so_far: "ModelResults") -> None:
+        write_sweep(file, results.with_model(so_far))
+
     with ProgressLine(known.name) as progress:
-        measured = measure_missing(
-            model,
-            sweep,
-            known,
-            keep=lambda so_far: write_sweep(file, results.with_model(so_far)),
-            progress=progress,
-        )
-    write_sweep(file, results.with_model(measured))
+        measured = measure_missing(model, sweep, known, keep=keep, progress=progress)
+    keep(measured)
     return results.with_model(measured)
 
 

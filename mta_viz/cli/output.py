@@ -18,6 +18,9 @@ from typing import Any
 from mta_viz.checkpoint.files import replacing
 from mta_viz.errors import MtaVizError
 
+TERMINAL_SECONDS, LOG_SECONDS = 0.1, 5.0  # between two lines of progress
+LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
+
 
 def json_text(answer: Mapping[str, Any]) -> str:
     """Indented, lists of numbers on one line (no JSON string holds a line break); NaN and inf are null."""
@@ -31,10 +34,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-TERMINAL_SECONDS = 0.1
-LOG_SECONDS = 5.0
 
 
 class ProgressLine:
@@ -62,7 +61,9 @@ class ProgressLine:
         if now - self.last < (TERMINAL_SECONDS if self.rewrite else LOG_SECONDS):
             return
         self.last, self.shown = now, True
-        line = f"{self.label}: {share:4.0%}, {_left(now - self.start, share)}"
+        elapsed = now - self.start
+        left = f"{elapsed * (1 - share) / share:.0f} s left" if share > 0 else f"{elapsed:.0f} s"
+        line = f"{self.label}: {share:4.0%}, {left}"
         print(f"\r{line:<60}" if self.rewrite else line, end="" if self.rewrite else "\n", file=sys.stderr)
         sys.stderr.flush()
 
@@ -80,13 +81,6 @@ def going_on_from(file: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         note(f"what is measured is kept in {file}; the same command goes on from there")
         raise
-
-
-def _left(elapsed: float, share: float) -> str:
-    return f"{elapsed * (1 - share) / share:.0f} s left" if share > 0 else f"{elapsed:.0f} s"
-
-
-LONGEST_NAME = 200  # bytes; systems take 255, and a file is written under a longer name first
 
 
 def check_output(path: Path, force: bool) -> None:

@@ -16,19 +16,10 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, which figures, how they look, and where they go."""
     add = parser.add_argument
     add_model(parser, dtype="float32")
-    add(
-        "--out",
-        type=output_path,
-        required=True,
-        metavar="DIR",
-        help="a folder, or FILE.pdf for all in one file",
-    )
-    add(
-        "--which",
-        type=name_list,
-        metavar="A,B",
-        help="kernels, kernel-map, head-kernels, head-diagonal, head-ratio (default: all there is)",
-    )
+    about = "a folder, or FILE.pdf for all in one file"
+    add("--out", type=output_path, required=True, metavar="DIR", help=about)
+    about = "kernels, kernel-map, head-kernels, head-diagonal, head-ratio (default: all there is)"
+    add("--which", type=name_list, metavar="A,B", help=about)
     add("--format", choices=("pdf", "svg", "png", "html"), default="pdf")
     add("--width", choices=("column", "page"), default="page", help="84 or 174 mm (default)")
     add("--layer", type=layer_list, metavar="0,3", help="layers to draw (default: all)")

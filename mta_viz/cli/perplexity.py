@@ -19,12 +19,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add_model(parser, dtype="float32")
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", metavar="TEXT", help="a text, or with --last-word one passage")
-    given.add_argument(
-        "--file",
-        type=Path,
-        metavar="FILE",
-        help='a text; with --last-word passages: paragraphs, or {"text": ...} lines',
-    )
+    about = 'a text; with --last-word passages: paragraphs, or {"text": ...} lines'
+    given.add_argument("--file", type=Path, metavar="FILE", help=about)
     parser.add_argument(
         "--last-word", action="store_true", help="ask for the last word of each passage, as LAMBADA does"
     )

@@ -5,7 +5,7 @@ Hooks are float32 and as the model's own forward gives them. A run (`--format ru
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +32,10 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_prompt(parser)
     add("--layers", type=layer_list, metavar="0,3", help="layers to save (default: all)")
-    add(
-        "--stages",
-        type=name_list,
-        metavar="NAMES",
-        help="hooks to save, for example hook_scores_kq,hook_pattern (default: all; of a run maps, or none)",
-    )
-    add(
-        "--format",
-        choices=("hooks", "run"),
-        default="hooks",
-        help="hooks (default): tensors for other programs; run: a file the app and open_trace open again",
-    )
+    about = "hooks to save, for example hook_scores_kq,hook_pattern (default: all; of a run maps, or none)"
+    add("--stages", type=name_list, metavar="NAMES", help=about)
+    about = "hooks (default): tensors for other programs; run: a file the app and open_trace open again"
+    add("--format", choices=("hooks", "run"), default="hooks", help=about)
     add_file(parser, "--out", "file to write", required=True, metavar="F.safetensors")
     add("--yes", action="store_true", help="write more than 4 GiB")
 
@@ -51,9 +43,8 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """Write the file; the answer says what is in it."""
     model, tokens = open_prompt(arguments)
-    save = _save_run if arguments.format == "run" else _save_hooks
+    save, out = _save_run if arguments.format == "run" else _save_hooks, arguments.out
     contents = save(arguments, model, tokens)
-    out = arguments.out
     return {"out": str(out), "n_tokens": len(tokens), "bytes": out.stat().st_size, **contents}
 
 
@@ -63,7 +54,14 @@ def _save_hooks(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dic
     from mta_viz.run.tracing import run_hooks
 
     names = select_hooks(model, arguments.layers, arguments.stages)
-    _note_size(model, len(tokens), names, arguments.yes)
+    n_bytes = stored_bytes(model, len(tokens), names)
+    size = size_text(n_bytes)
+    if n_bytes > ASK_ABOVE and not arguments.yes:
+        raise MtaVizError(
+            f"the trace would take {size}, in memory and on disk; narrow it with --layers and --stages, "
+            "or add --yes"
+        )
+    note(f"{len(tokens)} tokens, {len(names)} hooks: {size}")
     tensors = {"tokens": torch.tensor(tokens.ids), **run_hooks(model, tokens.ids, names)}
     write_tensors(arguments.out, tensors)
     return {"tensors": {name: list(tensor.shape) for name, tensor in tensors.items()}}
@@ -73,7 +71,11 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     from mta_viz.run.files import read_run, save_trace, trace_size
 
     _check_layers(model, arguments.layers)
-    chosen = {"stages": map_stages(arguments.stages), "layers": arguments.layers}
+    stages: Iterable[Stage] = Stage
+    if arguments.stages is not None:  # the T x T stages of hook names; `none`: none
+        names = () if arguments.stages == ("none",) else arguments.stages
+        stages = (stage_named(name.rpartition(".")[2]) for name in names)
+    chosen = {"stages": tuple(stages), "layers": arguments.layers}
     trace = mta_viz.capture(model, tokens)
     note(f"{len(tokens)} tokens: {size_text(trace_size(trace, **chosen))}")
     save_trace(trace, arguments.out, **chosen, force=arguments.force)
@@ -85,13 +87,6 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     }
 
 
-def map_stages(names: Sequence[str] | None) -> tuple[Stage, ...]:
-    """The T x T stages of hook names (None: all; `none`: none). Raises PromptError for what is no map."""
-    if names is None:
-        return tuple(Stage)
-    return () if tuple(names) == ("none",) else tuple(stage_named(name.rpartition(".")[2]) for name in names)
-
-
 def select_hooks(
     model: "HookedMTA", layers: Sequence[int] | None, stages: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -101,14 +96,16 @@ def select_hooks(
     `blocks.1.attn.hook_z`. Raises MtaVizError saying what exists for a layer or stage that does not.
     """
     _check_layers(model, layers)
-    every = tuple(model.hook_dict)
-    inside = [name for name in every if layers is None or _layer_of(name) in layers]
+    every = {name: re.match(r"blocks\.(\d+)\.", name) for name in model.hook_dict}
+    layer_of = {name: int(block[1]) if block else None for name, block in every.items()}
+    inside = tuple(name for name in every if layers is None or layer_of[name] in layers)
     if stages is None:
-        return tuple(inside)
+        return inside
     for stage in stages:
-        if not any(_is_named(name, stage) for name in inside):
-            raise MtaVizError(_unknown_stage(stage, every))
-    return tuple(name for name in inside if any(_is_named(name, stage) for stage in stages))
+        if not any(f".{name}".endswith(f".{stage}") for name in inside):
+            raise MtaVizError(_unknown_stage(stage, layer_of))
+    endings = tuple(f".{stage}" for stage in stages)
+    return tuple(name for name in inside if f".{name}".endswith(endings))
 
 
 def stored_bytes(model: "HookedMTA", n_tokens: int, names: Sequence[str]) -> int:
@@ -127,17 +124,6 @@ def stored_bytes(model: "HookedMTA", n_tokens: int, names: Sequence[str]) -> int
     return 4 * sum(elements) + 8 * n_tokens
 
 
-def _note_size(model: "HookedMTA", n_tokens: int, names: Sequence[str], agreed: bool) -> None:
-    n_bytes = stored_bytes(model, n_tokens, names)
-    size = size_text(n_bytes)
-    if n_bytes > ASK_ABOVE and not agreed:
-        raise MtaVizError(
-            f"the trace would take {size}, in memory and on disk; narrow it with --layers and --stages, "
-            "or add --yes"
-        )
-    note(f"{n_tokens} tokens, {len(names)} hooks: {size}")
-
-
 def _check_layers(model: "HookedMTA", layers: Sequence[int] | None) -> None:
     missing = [layer for layer in layers or () if layer >= model.config.n_layers]
     if missing:
@@ -146,21 +132,12 @@ def _check_layers(model: "HookedMTA", layers: Sequence[int] | None) -> None:
         )
 
 
-def _layer_of(name: str) -> int | None:
-    found = re.match(r"blocks\.(\d+)\.", name)
-    return int(found[1]) if found else None
-
-
-def _is_named(name: str, stage: str) -> bool:
-    return name == stage or name.endswith(f".{stage}")
-
-
-def _unknown_stage(stage: str, every: Sequence[str]) -> str:
-    found = {_layer_of(name) for name in every if _is_named(name, stage)}
-    layers = sorted(layer for layer in found if layer is not None)
+def _unknown_stage(stage: str, layer_of: Mapping[str, int | None]) -> str:
+    having = {layer_of[name] for name in layer_of if f".{name}".endswith(f".{stage}")}
+    layers = sorted(layer for layer in having if layer is not None)
     if layers:
         return f"{stage} is computed in layers {', '.join(map(str, layers))} only; choose among them"
-    known = dict.fromkeys(re.sub(r"^blocks\.\d+\.(attn\.)?", "", name) for name in every)
+    known = dict.fromkeys(re.sub(r"^blocks\.\d+\.(attn\.)?", "", name) for name in layer_of)
     return f"no hook {stage!r}; the model has: {', '.join(known)}"
 
 
@@ -172,19 +149,13 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    separate, memory = {}, set[int]()
+    for name, tensor in tensors.items():  # hooks that pass a tensor on share it, which the format refuses
+        start = tensor.untyped_storage().data_ptr()
+        separate[name] = (tensor.clone() if start in memory else tensor).contiguous()
+        memory.add(start)
     try:
         with replacing(path) as partial:
-            save_file(_separate(tensors), partial)
+            save_file(separate, partial)
     except (OSError, SafetensorError) as error:
         raise MtaVizError(f"{path} cannot be written ({error}); choose another place") from error
-
-
-def _separate(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Hooks that pass a tensor on unchanged share its memory, which the format refuses: copy those."""
-    seen: set[int] = set()
-    separate = {}
-    for name, tensor in tensors.items():
-        shared = tensor.untyped_storage().data_ptr() in seen
-        seen.add(tensor.untyped_storage().data_ptr())
-        separate[name] = tensor.clone().contiguous() if shared else tensor.contiguous()
-    return separate

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.cli.flags import output_path
-from mta_viz.training.settings import blocks_config, needle_config
+from mta_viz.training.settings import BlocksConfig, NeedleConfig, recipe_config
 
 HELP = "train a checkpoint like the shipped ones"
 
@@ -49,7 +49,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _train_blocks(arguments: Namespace) -> dict[str, Any]:
-    config = blocks_config(arguments.config, **_changes(arguments))
+    config = recipe_config(BlocksConfig, arguments.config, **_changes(arguments))
     from mta_viz.training.blocks import train_blocks
 
     out = arguments.out or Path(f"blocks-{config.variant}-{config.seed}")
@@ -58,7 +58,7 @@ def _train_blocks(arguments: Namespace) -> dict[str, Any]:
 
 def _train_needle(arguments: Namespace) -> dict[str, Any]:
     changes = _changes(arguments) | {"learning_rate": arguments.learning_rate}
-    config = needle_config(arguments.config, **changes)
+    config = recipe_config(NeedleConfig, arguments.config, **changes)
     from mta_viz.training.needle import train_needle
 
     return train_needle(
@@ -77,7 +77,7 @@ def _changes(arguments: Namespace) -> dict[str, Any]:
 
 def _running(arguments: Namespace) -> dict[str, Any]:
     """How any recipe is run."""
-    from mta_viz.training.running import print_evaluation, print_progress
+    from mta_viz.training.recipe import print_evaluation, print_progress
 
     same = {name: getattr(arguments, name) for name in ("lingua", "device", "max_seconds", "resume")}
     return {**same, "report": print_progress, "evaluation_progress": print_evaluation}

@@ -1,37 +1,35 @@
 """A figure made again from what its file says of itself: its name, its parameters, and the run it is of."""
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.reading import find_checkpoints
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.older import older_figure
 from mta_viz.exporting.provenance import Provenance, RunOf
-from mta_viz.figures import spec
-from mta_viz.figures.base import Drawn, Source, drawn
+from mta_viz.figures import ROOMS, spec
+from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
 from mta_viz.model.plans import plan_from_data
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture, load, operated, tokenize
 
 SHIPPED = Path(__file__).parents[2] / "assets"
-Progress = Callable[[float], None]
 
 
-def roots(given: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Where models are looked for, each folder once: those shipped, those given, those of MTA_VIZ_MODELS."""
+def roots() -> tuple[Path, ...]:
+    """Where models are looked for, each folder once: those shipped, those of MTA_VIZ_MODELS."""
     listed = os.environ.get("MTA_VIZ_MODELS", "").split(os.pathsep)
     shipped = [SHIPPED] if SHIPPED.is_dir() else []
     named = [Path(part).expanduser().absolute() for part in listed if part]
-    return tuple(dict.fromkeys([*shipped, *given, *named]))
+    return tuple(dict.fromkeys([*shipped, *named]))
 
 
-def make_again(
-    provenance: Provenance, checkpoint: Path | None = None, progress: Progress | None = None
-) -> Drawn:
+def make_again(provenance: Provenance, checkpoint: Path | None = None) -> Drawn:
     """The figure a provenance speaks of, from the same weights: `checkpoint`, or a model that is found.
 
     Raises MtaVizError when no model with these weights is there, or this version has no such figure.
@@ -39,35 +37,43 @@ def make_again(
     source = _source(provenance.run, checkpoint, provenance.numbering)
     if provenance.beside is not None:
         source = replace(source, beside=_source(provenance.beside, None, provenance.numbering))
-    if progress is not None:
-        source = replace(source, progress=progress)
-    if provenance.page:
-        figure, source = older_figure(provenance, source)
-    else:
-        figure = spec(provenance.figure, provenance.parameters)
-    whole = drawn(figure, source)
-    if not (provenance.page and (provenance.queries or provenance.keys)):
+    if not provenance.page:
+        return drawn(spec(provenance.figure, provenance.parameters), source)
+    whole = drawn(*_older_figure(provenance, source))
+    if not (provenance.queries or provenance.keys):
         return whole
     return whole.cropped(provenance.queries, provenance.keys)
+
+
+def _older_figure(provenance: Provenance, source: Source) -> tuple[NamedFigure[Any], Source]:
+    """What a file saved before figures had names speaks of: a page's address and a figure's key on it.
+
+    Each room's file of figures has a table `OLDER` from key to the figure the address spoke of, with its
+    source where it is another: of two runs.
+    """
+    makers: dict[str, Any] = {}
+    for room in ROOMS:
+        makers |= import_module(f"mta_viz.figures.{room}").OLDER
+    if provenance.figure not in makers:
+        raise MtaVizError(
+            f"the page {provenance.page} of an older version showed {provenance.figure!r}, which this "
+            "version cannot make again; open its checkpoint in the app"
+        )
+    made = makers[provenance.figure](provenance.view, source)
+    return made if isinstance(made, tuple) else (made, source)
 
 
 def _source(run: RunOf, checkpoint: Path | None, numbering: int) -> Source:
     """The model, edited as it was, and its run."""
     if run.dtype not in DTYPES:
         raise MtaVizError(f"the figure was computed in {run.dtype!r}; known are {', '.join(DTYPES)}")
-    model = _load(_weights(run, checkpoint), run.dtype)
+    model = load(_weights(run, checkpoint), dtype=getattr(torch, run.dtype))
     plan = plan_from_data(list(run.interventions))
     if run.prompt is None:
         return Source(operated(model, plan, 0) if plan else model, numbering=numbering)
     tokens = tokenize(model, run.prompt)
     trace = capture(operated(model, plan, len(tokens)) if plan else model, tokens)
     return Source(trace.model, trace, numbering=numbering)
-
-
-def _load(folder: Path, dtype: str) -> HookedMTA:
-    import torch
-
-    return load(folder, dtype=getattr(torch, dtype))
 
 
 def _weights(run: RunOf, checkpoint: Path | None) -> Path:

@@ -22,8 +22,20 @@ _IN_HTML = '<script type="application/json" id="mta_viz">', "</script>"
 
 def embed(content: bytes, suffix: str, text: str) -> bytes:
     """A file's content with the provenance in it; content that has no place for it stays as it is."""
-    put = {"png": _into_png, "svg": _into_svg, "pdf": _into_pdf, "html": _into_html}.get(suffix)
-    return content if put is None else put(content, text)
+    if suffix == "png":
+        return _into_png(content, text)
+    if suffix == "pdf":
+        return _into_pdf(content, text)
+    if suffix == "svg":
+        place = content.index(b">", content.index(b"<svg")) + 1
+        element = html.escape(text, quote=False).join(_IN_SVG)
+    elif suffix == "html":
+        place = content.rindex(b"</body>")
+        # JSON all the same, and nothing a browser takes for a tag
+        element = text.replace("<", "\\u003c").join(_IN_HTML)
+    else:
+        return content
+    return content[:place] + element.encode() + content[place:]
 
 
 def _into_png(content: bytes, text: str) -> bytes:
@@ -34,12 +46,6 @@ def _into_png(content: bytes, text: str) -> bytes:
     return content[:-12] + chunk + content[-12:]
 
 
-def _into_svg(content: bytes, text: str) -> bytes:
-    place = content.index(b">", content.index(b"<svg")) + 1
-    metadata = f'<metadata id="{KEY}">{html.escape(text, quote=False)}</metadata>'
-    return content[:place] + metadata.encode() + content[place:]
-
-
 def _into_pdf(content: bytes, text: str) -> bytes:
     from pypdf import PdfReader, PdfWriter
 
@@ -48,13 +54,6 @@ def _into_pdf(content: bytes, text: str) -> bytes:
     written = io.BytesIO()
     writer.write(written)
     return written.getvalue()
-
-
-def _into_html(content: bytes, text: str) -> bytes:
-    data = text.replace("<", "\\u003c")  # JSON all the same, and nothing a browser takes for a tag
-    script = f'<script type="application/json" id="{KEY}">{data}</script>'
-    place = content.rindex(b"</body>")
-    return content[:place] + script.encode() + content[place:]
 
 
 def read(path: Path, page: int | None = None) -> Provenance:
@@ -88,20 +87,12 @@ def _find(content: bytes) -> str:
     text = content.decode("utf-8-sig", "replace")
     if text.lstrip().startswith("{"):
         return text
-    inside = _between(text, *_IN_SVG)
-    if inside is not None:
-        return html.unescape(inside)
-    inside = _between(text, *_IN_HTML)
-    if inside is None:
-        raise MtaVizError("it does not say where it comes from")
-    return inside
-
-
-def _between(text: str, start: str, end: str) -> str | None:
-    """What stands between the first `start` and the first `end` after it."""
-    _, begun, rest = text.partition(start)
-    inside, ended, _ = rest.partition(end)
-    return inside if begun and ended else None
+    for start, end in (_IN_SVG, _IN_HTML):
+        _, begun, rest = text.partition(start)
+        inside, ended, _ = rest.partition(end)
+        if begun and ended:
+            return html.unescape(inside) if start == _IN_SVG[0] else inside
+    raise MtaVizError("it does not say where it comes from")
 
 
 def _png_text(content: bytes) -> str:

@@ -125,7 +125,10 @@ def sized(figure: go.Figure, name: SizeName = "screen") -> Sized:
     target = size.mm * PX_PER_MM
     wanted = target / (size.least_pt * PX_PER_PT / letters)
     own = copy.layout.width or 700
-    width = float(min(max(wanted, own * _least_share(copy)), own))
+    domains = [axis.domain for axis in copy.select_xaxes() if axis.domain]
+    panels = any(last - first < LEAST_SHARE for first, last in domains)
+    least = own * (LEAST_SHARE_OF_PANELS if panels else LEAST_SHARE)
+    width = float(min(max(wanted, least), own))
     copy.update_layout(width=round(width), height=round(_height(copy, width)))
     left_out = sum(_thin(copy, axis) for axis in (*copy.select_xaxes(), *copy.select_yaxes()))
     scale = target / copy.layout.width
@@ -145,13 +148,6 @@ def _font_sizes(part: Any, under: str = "") -> Iterator[float]:
         for inner in part:
             if isinstance(inner, Mapping):
                 yield from _font_sizes(inner, under)
-
-
-def _least_share(figure: go.Figure) -> float:
-    panels = any(
-        axis.domain and axis.domain[1] - axis.domain[0] < LEAST_SHARE for axis in figure.select_xaxes()
-    )
-    return LEAST_SHARE_OF_PANELS if panels else LEAST_SHARE
 
 
 def _margins(figure: go.Figure) -> tuple[float, float]:
@@ -212,6 +208,7 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
     Raises MtaVizError when no browser is found or it fails to draw.
     """
     import kaleido  # costs a second, and most sessions save nothing
+    from choreographer.browsers.chromium import Chromium
 
     printed = printable(figure)
     if format == "html":
@@ -222,7 +219,10 @@ def figure_bytes(figure: go.Figure, format: Format, scale: float = 2.0, *, size:
         "scale": scale * size if format == "png" else size,
     }
     with _one_at_a_time:
-        _start_browser(format)
+        # A server started without a browser would wait for it for ever.
+        if Chromium.find_browser(skip_local=False) is None:
+            raise MtaVizError(NO_BROWSER.format(format=format))
+        kaleido.start_sync_server(silence_warnings=True)
         try:
             return kaleido.calc_fig_sync(printed.to_plotly_json(), opts={"format": format, **options})
         except Exception as error:
@@ -236,13 +236,3 @@ def printable(figure: go.Figure) -> go.Figure:
     copy = go.Figure(figure)
     copy.data = [trace for trace in copy.data if trace.meta != TARGETS]
     return copy.update_layout(paper_bgcolor="white", font_color=theme.INK)
-
-
-def _start_browser(format: Format) -> None:
-    import kaleido
-    from choreographer.browsers.chromium import Chromium
-
-    # A server started without a browser would wait for it for ever.
-    if Chromium.find_browser(skip_local=False) is None:
-        raise MtaVizError(NO_BROWSER.format(format=format))
-    kaleido.start_sync_server(silence_warnings=True)

@@ -20,7 +20,7 @@ from mta_viz.model.plans import plan_as_data
 from mta_viz.version import VERSION
 
 FORMAT = "mta_viz figure 2"
-OLDER = "mta_viz figure 1"  # it named a page's address; `older` translates it
+OLDER = "mta_viz figure 1"  # it named a page's address; `again` translates it
 MANY = "mta_viz figures 1"  # of a file with a figure on each of its pages
 MAX_TEXT = 8 * 2**20  # characters
 COMMAND = "python -m mta_viz figure --from {name}"
@@ -70,15 +70,10 @@ class Provenance:
     def text(self, name: str = "FILE") -> str:
         """As JSON; `name` is that of the file that carries it, for the command that makes it again."""
         head = {"format": FORMAT, "command": COMMAND.format(name=name)}
-        return json.dumps(head | self._data(), ensure_ascii=False)
-
-    def _data(self) -> dict[str, Any]:
         data = asdict(self)
-        return (
-            data
-            if self.page
-            else {name: value for name, value in data.items() if name not in ("page", "view")}
-        )
+        if not self.page:
+            del data["page"], data["view"]
+        return json.dumps(head | data, ensure_ascii=False)
 
 
 def provenance_of(figure: Drawn, digest: Callable[[Origin], str] | None = None) -> Provenance:

@@ -2,25 +2,28 @@
 
 File names any file system takes, made from what the user sees.
 Many figures in one file: a PDF with a page each and an outline, or a ZIP with all that goes with them.
+`mta_viz.export`: a figure drawn in a notebook as a file, at the size and in the colours of print.
 """
 
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import plotly.graph_objects as go
 
+from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.types import Source as Origin
 from mta_viz.errors import MtaVizError
+from mta_viz.exporting import pictures
 from mta_viz.exporting.carriers import KEY, embed
-from mta_viz.exporting.pictures import SIZES, Format, Sized, SizeName, figure_bytes, in_greys, sized
+from mta_viz.exporting.pictures import FORMATS, SIZES, Format, Sized, SizeName, figure_bytes
 from mta_viz.exporting.provenance import Provenance, many_text, provenance_of
 from mta_viz.figures.base import Drawn
 
-MAX_STEM = 100
 # Names Windows keeps for devices, whatever the suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
@@ -32,7 +35,7 @@ def file_name(*parts: object, suffix: str) -> str:
     characters before the suffix.
     """
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(str(part) for part in parts))
-    stem = re.sub(r"-{2,}", "-", stem)[:MAX_STEM].strip("-.")
+    stem = re.sub(r"-{2,}", "-", stem)[:100].strip("-.")
     if not stem or _RESERVED.fullmatch(stem):
         stem = f"mta-viz-{stem}".rstrip("-")
     return f"{stem}.{suffix}"
@@ -41,7 +44,6 @@ def file_name(*parts: object, suffix: str) -> str:
 Colours = Literal["colour", "greys"]
 COLOURS: tuple[Colours, ...] = ("colour", "greys")
 SCREEN_DPI = 96
-Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def choices_of(found: Provenance, dpi: int = 300) -> Choices:
 
 def laid_out(figure: go.Figure, choices: Choices) -> Sized:
     """The figure at its size and in its colours."""
-    return sized(in_greys(figure) if choices.colours == "greys" else figure, choices.size)
+    return pictures.sized(pictures.in_greys(figure) if choices.colours == "greys" else figure, choices.size)
 
 
 def picture(saved: Saved, format: Format, choices: Choices) -> bytes:
@@ -120,29 +122,31 @@ def all_files(saved: Saved, format: Format, choices: Choices) -> dict[str, bytes
     """Picture, numbers, caption and sidecar by their names."""
     return {
         saved.file(format): picture(saved, format, choices),
+        **beside(saved, choices),
+    }
+
+
+def beside(saved: Saved, choices: Choices) -> dict[str, bytes]:
+    """Numbers, caption and sidecar by their names."""
+    return {
         saved.file("csv"): saved.csv.encode(),
         saved.file("txt"): (saved.caption + "\n").encode(),
         saved.file("json"): sidecar(saved, choices),
     }
 
 
-def zipped(files: Files | Iterable[tuple[str, bytes]]) -> bytes:
+def zipped(files: Iterable[tuple[str, bytes]]) -> bytes:
     """The files as a ZIP; of equal names the later ones get a number."""
     written, taken = io.BytesIO(), set[str]()
-    pairs = files.items() if isinstance(files, Mapping) else files
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in pairs:
-            archive.writestr(_free(name, taken), content)
+        for name, content in files:
+            stem, _, suffix = name.rpartition(".")
+            free, number = name, 2
+            while free in taken:
+                free, number = f"{stem}-{number}.{suffix}", number + 1
+            taken.add(free)
+            archive.writestr(free, content)
     return written.getvalue()
-
-
-def _free(name: str, taken: set[str]) -> str:
-    stem, _, suffix = name.rpartition(".")
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{stem}-{number}.{suffix}", number + 1
-    taken.add(free)
-    return free
 
 
 Form = Literal["pdf", "zip"]
@@ -196,3 +200,40 @@ def one_pdf(pages: Sequence[tuple[str, bytes]], origin: str) -> bytes:
     written = io.BytesIO()
     writer.write(written)
     return written.getvalue()
+
+
+def export(
+    figure: go.Figure,
+    path: Path | str,
+    *,
+    size: SizeName = "screen",
+    colours: Colours = "colour",
+    dpi: int = 300,
+    force: bool = False,
+) -> Path:
+    """Write a figure to `path`, whose suffix is the format: .png, .svg, .pdf or .html; returns the path.
+
+    `size`: "screen" (as drawn), "column" (84 mm), "page" (174 mm) or "slide" (254 mm); letters stay readable
+    and the plot gives way. `colours`: "colour" or "greys", which keep the sign. `dpi` is of a .png.
+
+    Raises MtaVizError for another suffix, for a file that is there without `force`, a folder that is not,
+    and where no Chrome or Chromium draws a picture (.html needs none).
+
+    >>> import tempfile, mta_viz, plotly.graph_objects as go
+    >>> figure = go.Figure(go.Heatmap(z=[[0.0, 1.0]]), layout={"width": 300, "height": 200})
+    >>> mta_viz.export(figure, tempfile.mkdtemp() + "/map.html", size="column").name
+    'map.html'
+    """
+    path = Path(path)
+    format = next((name for name in FORMATS if f".{name}" == path.suffix.lower()), None)
+    if format is None:
+        raise MtaVizError(f"{path} ends with none of .{', .'.join(FORMATS)}: which format is it to have?")
+    if path.exists() and not force:
+        raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+    if not path.parent.is_dir():
+        raise MtaVizError(f"the folder {path.parent} does not exist; create it first")
+    made = laid_out(figure, Choices(size, colours, dpi))
+    content = figure_bytes(made.figure, format, dpi / SCREEN_DPI, size=made.scale)
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+    return path

@@ -21,7 +21,7 @@ from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.carriers import embed
 from mta_viz.exporting.pictures import printable
-from mta_viz.exporting.saved import Choices, Saved, sidecar, zipped
+from mta_viz.exporting.saved import Choices, Saved, beside, zipped
 from mta_viz.printed import size_text
 from mta_viz.version import VERSION
 
@@ -77,15 +77,21 @@ def session_bytes(session: Session, figures: Sequence[Saved]) -> bytes:
         "format": FORMAT,
         "version": VERSION,
         **vars(session),
-        "carried": [_listed(at, one) for at, one in enumerate(session.carried)],
-        "figures": [one.file("html") for one in figures],
+        "carried": [
+            {"file": _member(at), "place": given.place, "name": given.name, "sha256": _digest(given)}
+            for at, given in enumerate(session.carried)
+        ],
+        "figures": [figure.file("html") for figure in figures],
     }
     files = [(NAME, (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())]
     files += [(_member(at), one.text.encode()) for at, one in enumerate(session.carried)]
     if figures:
         files.append(("plotly.min.js", get_plotlyjs().encode()))
-    for one in figures:
-        files += _files(one)
+    for figure in figures:  # all pages of a session share one plotly.min.js
+        page = printable(figure.figure).to_html(include_plotlyjs="directory", full_html=True).encode()
+        name = figure.file("html")
+        files.append((name, embed(page, "html", figure.provenance.text(name))))
+        files += beside(figure, Choices()).items()
     return zipped(files)
 
 
@@ -93,21 +99,8 @@ def _member(at: int) -> str:
     return f"given/{at}.txt"  # never by the name a visitor's file had
 
 
-def _listed(at: int, one: Carried) -> dict[str, str]:
-    digest = hashlib.sha256(one.text.encode()).hexdigest()
-    return {"file": _member(at), "place": one.place, "name": one.name, "sha256": digest}
-
-
-def _files(one: Saved) -> list[tuple[str, bytes]]:
-    """Page, numbers, caption and sidecar of a figure; all pages of a session share one plotly.min.js."""
-    page = printable(one.figure).to_html(include_plotlyjs="directory", full_html=True).encode()
-    choices = Choices()
-    return [
-        (one.file("html"), embed(page, "html", one.provenance.text(one.file("html")))),
-        (one.file("csv"), one.csv.encode()),
-        (one.file("txt"), (one.caption + "\n").encode()),
-        (one.file("json"), sidecar(one, choices)),
-    ]
+def _digest(given: Carried) -> str:
+    return hashlib.sha256(given.text.encode()).hexdigest()
 
 
 def read_session(content: bytes) -> Session:

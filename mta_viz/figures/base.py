@@ -1,14 +1,14 @@
 """What a named figure is: its parameters, and the way from a run to its result, picture, table and caption.
 
-A figure is a frozen dataclass registered under a name with `@named("...")`; its fields are its parameters,
-all of them plain values, so that they can stand in a file and be read back. The app, the command line, a
+A figure is a class that `@named("...")` makes a frozen dataclass; its fields are its parameters, all of them
+plain values, so that they can stand in a file and be read back. The app, the command line, a
 notebook, `figure --from` and the export window all draw it through `drawn`; where a figure comes from is its
 name and its parameters. Knows neither pages nor files.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from mta_viz.checkpoint.files import STEPS
 from mta_viz.errors import MtaVizError
@@ -164,14 +164,15 @@ class Drawn:
 REGISTRY: dict[str, type[NamedFigure[Any]]] = {}
 
 
-def named(name: str) -> Callable[[F], F]:
-    """Register a figure under its name, which files keep: it is never given to another one."""
+@dataclass_transform(frozen_default=True)
+def named(name: str, *, kw_only: bool = False) -> Callable[[F], F]:
+    """A frozen dataclass registered as a figure under its name, which files keep: never given to another."""
 
     def register(figure: F) -> F:
         if name in REGISTRY:
             raise ValueError(f"two figures are named {name}")
         figure.name = name
-        REGISTRY[name] = figure
+        REGISTRY[name] = dataclass(frozen=True, kw_only=kw_only)(figure)
         return figure
 
     return register

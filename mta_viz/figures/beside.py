@@ -130,7 +130,6 @@ class MapBeside(ScaledMap):
 
 
 @named("edited-map")
-@dataclass(frozen=True)
 class EditedMaps(MapBeside):
     """A head's map in the original run, in the edited run beside it, or the second less the first."""
 
@@ -154,7 +153,6 @@ class EditedMaps(MapBeside):
 
 
 @named("compared-map")
-@dataclass(frozen=True)
 class ComparedMaps(MapBeside):
     """A's head, B's head beside it, or A minus B where both prompts hold the same tokens.
 
@@ -243,7 +241,6 @@ def _source(run: Trace, numbering: int = 0) -> Source:
 
 
 def _older_b(view: dict[str, str], a: Trace) -> Trace:
-    """Run B of an address without a plan."""
     if view.get("mode") == "two prompts":
         prompt = view.get("b prompt") or other_question(a.tokens, a.model.tokenizer)
         if prompt.startswith("kept:"):

@@ -17,17 +17,8 @@ from mta_viz.analysis.compare.maps import Spans, spans_beside
 from mta_viz.analysis.compare.pairs import KernelPair, Rule, pair_taps, same_weights, step_folder
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, SHORT, WHERE, MixPlace, Place
 from mta_viz.errors import MtaVizError
+from mta_viz.figures import beside
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
-from mta_viz.figures.beside import (
-    MAP_PX,
-    ComparedMaps,
-    Head,
-    check_head,
-    name_of,
-    older_cell,
-    older_pair,
-    older_spans,
-)
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_map
@@ -37,7 +28,6 @@ from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 
 LINES_PX, TRIO_PX = 600, 900
-OLDER_SIDES = {"A": "a", "B": "b", "A-B": "difference"}
 
 
 def side_names(source: Source) -> tuple[str, str]:
@@ -52,7 +42,6 @@ def side_names(source: Source) -> tuple[str, str]:
 
 
 def _model_name(source: Source) -> str:
-    """The checkpoint's name; of a training run the run's, with the step."""
     origin = source.model.source
     if origin is None or origin.step is None:
         return source.name
@@ -82,8 +71,7 @@ class OfComparison(Measured[Comparison]):
         return compare_runs(a, b, spans=spans, **how)
 
 
-@named("compared-answers")
-@dataclass(frozen=True, kw_only=True)
+@named("compared-answers", kw_only=True)
 class ComparedAnswers(OfComparison):
     """The answers' log-probabilities and the likeliest next tokens in both runs, as a table."""
 
@@ -113,8 +101,7 @@ class OfShares(OfComparison):
         return result.shares_table()
 
 
-@named("compared-shares")
-@dataclass(frozen=True, kw_only=True)
+@named("compared-shares", kw_only=True)
 class ComparedShares(OfShares):
     """Each layer's largest share of the final weights on the span, a line for A and one for B."""
 
@@ -132,24 +119,23 @@ class ComparedShares(OfShares):
         )
 
 
-@named("compared-share-map")
-@dataclass(frozen=True, kw_only=True)
+@named("compared-share-map", kw_only=True)
 class ComparedShareMap(OfShares):
     """Every head's share in A, in B, or A's less its partner's; `selected` (layer, head of A) is framed."""
 
     side: Literal["a", "b", "difference"]
-    selected: Head | None = None
+    selected: beside.Head | None = None
 
     def draw(self, source: Source, result: Comparison) -> Figure:
         """Layers down, heads across."""
         needle, framed = self.needle(result), self.selected
-        look: dict[str, Any] = {"numbering_from": source.numbering, "width": MAP_PX}
+        look: dict[str, Any] = {"numbering_from": source.numbering, "width": beside.MAP_PX}
         if self.side == "difference":
             values = needle.difference
             return sweep_map("A − B, paired heads", values, unit="share", selected=framed, **look)
         limit = round_up(float(np.nanmax([np.nanmax(needle.a), np.nanmax(needle.b)])))
         if self.side == "b" and framed is not None:
-            check_head(source, framed)
+            beside.check_head(source, framed)
             framed = result.pairs.of(*framed)
         score = Score("share", f"share in {self.side.upper()}", "share", "", Stage.PATTERN, signed=False)
         return value_map(score, getattr(needle, self.side), limit=limit, selected=framed, **look)
@@ -175,13 +161,12 @@ class OfKernels(OfComparison):
         return result.kernels_table()
 
 
-@named("compared-kernels")
-@dataclass(frozen=True, kw_only=True)
+@named("compared-kernels", kw_only=True)
 class ComparedKernels(OfKernels):
     """How far each of A's kernels is from its partner's in B; `selected` (layer, head of A) is framed."""
 
     where: Place | MixPlace
-    selected: Head | None = None
+    selected: beside.Head | None = None
 
     def draw(self, source: Source, result: Comparison) -> Figure:
         """Layers down, heads across; hatched where neither has one."""
@@ -191,15 +176,14 @@ class ComparedKernels(OfKernels):
                 values[row.layer, row.head] = row.distance
         score = Score("distance", f"{SHORT[self.where]}: distance", "taps", "", Stage.PATTERN, signed=False)
         framed, numbering = self.selected, source.numbering
-        return value_map(score, values, numbering_from=numbering, selected=framed, width=MAP_PX)
+        return value_map(score, values, numbering_from=numbering, selected=framed, width=beside.MAP_PX)
 
     def caption(self, source: Source, result: Comparison) -> str:
         """Where the kernels act."""
         return f"{WHERE[self.where].capitalize()}."
 
 
-@named("compared-kernel")
-@dataclass(frozen=True, kw_only=True)
+@named("compared-kernel", kw_only=True)
 class ComparedKernel(OfKernels):
     """One kernel of A, its partner's in B, and A minus B, on one scale."""
 
@@ -221,8 +205,8 @@ class ComparedKernel(OfKernels):
         first, second = (self.layer, self.head), (row.layer_b, row.head_b)
         a, b, offsets = pair_taps(source.model, source.other.model, first, second, self.where)
         headings = (
-            f"A {name_of(source, first)}: {row.shape_a}",
-            f"B {name_of(source, second)}: {row.shape_b}",
+            f"A {beside.name_of(source, first)}: {row.shape_a}",
+            f"B {beside.name_of(source, second)}: {row.shape_b}",
             "A − B",
         )
         return kernel_trio(a, b, offsets, headings, f"Kernels {WHERE[self.where]}", width=TRIO_PX)
@@ -244,8 +228,8 @@ def _older(make: type[OfComparison], **fixed: Any) -> Callable[[dict[str, str], 
     """What reads an older page's address: the figure, and its two runs."""
 
     def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
-        pair, place = older_pair(view, source), (int(view["l"]), int(view["h"]))
-        names = {f"{span.letter} {span.name}": span for span in older_spans(view, pair)}
+        pair, place = beside.older_pair(view, source), (int(view["l"]), int(view["h"]))
+        names = {f"{span.letter} {span.name}": span for span in beside.older_spans(view, pair)}
         span = names.get(view.get("compared span", ""))
         places = {"layer": place[0], "head": place[1], "selected": place}
         own = {name: value for name, value in places.items() if name in make.__dataclass_fields__}
@@ -258,9 +242,10 @@ def _older_map(side: Any) -> Callable[[dict[str, str], Source], Any]:
     """The same of a map, whose head in B is the one paired with A's."""
 
     def read(view: dict[str, str], source: Source) -> tuple[NamedFigure[Any], Source]:
-        pair, place = older_pair(view, source), (int(view["l"]), int(view["h"]))
+        pair, place = beside.older_pair(view, source), (int(view["l"]), int(view["h"]))
         other = OfComparison(pair_by=_pair_by(view)).measure(pair).pairs.of(*place)
-        return ComparedMaps(*place, view["s"], side, other=other, **older_cell(view, pair)), pair
+        shown = beside.ComparedMaps(*place, view["s"], side, other=other, **beside.older_cell(view, pair))
+        return shown, pair
 
     return read
 
@@ -268,7 +253,7 @@ def _older_map(side: Any) -> Callable[[dict[str, str], Source], Any]:
 OLDER: dict[str, Callable[[dict[str, str], Source], Any]] = {
     "table.compare.answers": _older(ComparedAnswers),
     "compare.needle": _older(ComparedShares),
-    **{f"compare.{name}": _older_map(side) for name, side in OLDER_SIDES.items()},
+    **{f"compare.{name}": _older_map(side) for name, side in (("A", "a"), ("B", "b"), ("A-B", "difference"))},
     **{f"compare.kernels.{where}": _older(ComparedKernels, where=where) for where in SHORT},
     **{f"compare.trio.{where}": _older(ComparedKernel, where=where) for where in KEY_QUERY},
 }

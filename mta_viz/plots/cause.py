@@ -30,7 +30,7 @@ NOT_TRIED = "token %{text} was not replaced"
 
 def value_limit(values: Float[np.ndarray, " token"]) -> float:
     """A round limit that holds every finite value."""
-    return round_up(float(np.abs(values[np.isfinite(values)]).max(initial=0.0)))
+    return round_up(cells.largest(values))
 
 
 def attribution_bars(

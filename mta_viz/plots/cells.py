@@ -21,6 +21,11 @@ BAD_TAP = {"hoverinfo": None, "hovertemplate": "this tap is NaN or infinite<extr
 Box = tuple[Number, Number, Number, Number]  # row, column of the top left cell, rows, columns
 
 
+def largest(values: np.ndarray) -> float:
+    """The largest size of the finite values; 0 where there is none."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
 def centers(start: int, count: int, block: int) -> Float[np.ndarray, " cell"]:
     """Axis coordinate of each row or column: the middle of the positions it stands for."""
     return (start + block * np.arange(count) + (block - 1) / 2).astype(np.float32)

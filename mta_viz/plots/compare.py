@@ -88,7 +88,6 @@ def kernel_trio(
 def _line(
     letter: str, name: str, values: Float[np.ndarray, "layer head"], color: str, dash: str, numbering: int
 ) -> list[go.Scatter]:
-    """One run's line, named at its end."""
     best = np.nan_to_num(values, nan=-1.0).argmax(1)
     largest = values[np.arange(len(values)), best]
     hover_text = [

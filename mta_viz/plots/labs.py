@@ -89,7 +89,7 @@ def accuracy_lines(
     """A line a model over the numbers `ticks`, bands and bars for its 95 % intervals; at most four models."""
     parts = Parts((width, _LINES_HEIGHT), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM})
     for (name, scores), color, dash in zip(models.items(), theme.LINE_COLORS, DASHES, strict=False):
-        parts.traces += [_band(scores, color), _line(name, scores, color, dash)]
+        parts.traces += _band_and_line(name, scores, color, dash)
     parts.layout |= {
         "xaxis": theme.axis(
             range=(min(ticks) - 0.5, max(ticks) + 0.5), **theme.ticks({tick: f"{tick}" for tick in ticks})
@@ -102,8 +102,22 @@ def accuracy_lines(
     return parts.figure(theme.escape(title), axis, "share of right answers")
 
 
-def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -> go.Scatter:
-    return go.Scatter(
+def _band_and_line(
+    name: str, scores: Mapping[int, NeedleScore], color: str, dash: str
+) -> tuple[go.Scatter, go.Scatter]:
+    ends = [score.interval for score in scores.values()]
+    band = go.Scatter(
+        x=[*scores, *reversed(list(scores))],
+        y=[*(low for low, _ in ends), *(high for _, high in reversed(ends))],
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillcolor=color,
+        opacity=0.18,
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    line = go.Scatter(
         x=list(scores),
         y=[score.accuracy for score in scores.values()],
         name=theme.escape(name),
@@ -119,21 +133,7 @@ def _line(name: str, scores: Mapping[int, NeedleScore], color: str, dash: str) -
         text=[f"{theme.escape(name)}<br>{score_words(score)}" for score in scores.values()],
         hovertemplate="%{text}<extra></extra>",
     )
-
-
-def _band(scores: Mapping[int, NeedleScore], color: str) -> go.Scatter:
-    ends = [score.interval for score in scores.values()]
-    return go.Scatter(
-        x=[*scores, *reversed(list(scores))],
-        y=[*(low for low, _ in ends), *(high for _, high in reversed(ends))],
-        mode="lines",
-        line={"width": 0},
-        fill="toself",
-        fillcolor=color,
-        opacity=0.18,
-        showlegend=False,
-        hoverinfo="skip",
-    )
+    return band, line
 
 
 _ROUNDING = 1e-5  # what float32 leaves of a sum of four that is 0
@@ -166,9 +166,8 @@ def interaction_map(
 
 def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> float:
     """The end of a colour scale for several models: the largest |I|, at least 0.1."""
-    sizes = [test.effects(measure_there(test, measure)).interaction.mean.abs().numpy() for test in tests]
-    largest = [float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes]
-    return round_up(max([_LEAST, *largest]))
+    sizes = [test.effects(measure_there(test, measure)).interaction.mean.numpy() for test in tests]
+    return round_up(max([_LEAST, *map(cells.largest, sizes)]))
 
 
 def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:

@@ -78,9 +78,9 @@ def capture(model: HookedMTA, prompt: Prompt, *, progress: Progress | None = Non
     return Trace(tokens, torch.stack(residuals), model)
 
 
-def progress_within(progress: Progress | None, start: float, share: float) -> Progress | None:
+def progress_within(progress: Progress | None, start: float, share: float) -> Progress:
     """The progress of a part of some work, a `share` of it from `start` on, as that of the whole."""
-    return None if progress is None else lambda done: progress(start + share * done)
+    return lambda done: progress(start + share * done) if progress else None
 
 
 def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:

@@ -46,7 +46,9 @@ def made_up_cities(count: int) -> tuple[str, ...]:
         shape = rng.choice(_SHAPES)
         words = [rng.choice(_SHARED[slot]) if slot in _SHARED else _word(rng) for slot in shape]
         name = " ".join(words)
-        if len(name) <= LONGEST and not taken & _runs(name):
+        small = name.lower().split()
+        runs = itertools.combinations(range(len(small) + 1), 2)
+        if len(name) <= LONGEST and not any(" ".join(small[start:stop]) in taken for start, stop in runs):
             names[name] = None
     return tuple(names)
 
@@ -61,10 +63,3 @@ def _word(rng: random.Random) -> str:
     if (text[-1].lower() in _VOWEL_LETTERS) == (ending[0] in _VOWEL_LETTERS):
         text += rng.choice(_PARTS["between" if ending[0] in _VOWEL_LETTERS else "vowel"])
     return text + ending
-
-
-def _runs(name: str) -> set[str]:
-    """Every run of consecutive words, in small letters."""
-    words = name.lower().split()
-    ends = itertools.combinations(range(len(words) + 1), 2)
-    return {" ".join(words[start:stop]) for start, stop in ends}

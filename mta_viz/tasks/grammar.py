@@ -4,6 +4,7 @@ Every sentence is invented here; none is quoted from a book. Owns the writing of
 slots of a sentence, and how English words are inflected; words and shapes of sentences are data.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -36,36 +37,12 @@ def paragraphs(seed: int, stream: str = "haystack") -> Iterator[Paragraph]:
         scene = _Scene(rng, rng.choice(TOPICS))
         middles = rng.sample(SHAPES["middle"], rng.randint(3, 7))
         shapes = [rng.choice(SHAPES["opening"]), *middles, rng.choice(SHAPES["ending"])]
-        yield tuple(_new_sentence(scene, shape, written) for shape in shapes)
+        yield tuple(scene.new_sentence(shape, written) for shape in shapes)
 
 
 def sentences(seed: int, stream: str = "haystack") -> Iterator[str]:
     """The sentences of `paragraphs`, one by one."""
-    for paragraph in paragraphs(seed, stream):
-        yield from paragraph
-
-
-def _new_sentence(scene: "_Scene", shape: str, written: set[str]) -> str:
-    """A sentence that is not in `written`; other shapes are tried once this one seems used up."""
-    attempts = 0
-    while (sentence := _sentence(scene, shape)) in written:
-        attempts += 1
-        if attempts >= 3:
-            shape = scene.rng.choice(SHAPES["middle"])
-    written.add(sentence)
-    return sentence
-
-
-def _sentence(scene: "_Scene", shape: str) -> str:
-    """`shape` with its slots filled from left to right, the first letter a capital."""
-
-    def filled(slot: re.Match[str]) -> str:
-        words = scene.fill(slot[2])
-        return with_article(words) if slot[1] else words
-
-    text = _SLOT.sub(filled, shape)
-    start = 1 if text.startswith('"') else 0
-    return text[:start] + text[start].upper() + text[start + 1 :]
+    return itertools.chain.from_iterable(paragraphs(seed, stream))
 
 
 class _Scene:
@@ -88,9 +65,26 @@ class _Scene:
         self._mentioned: list[str] = []
         self._year = rng.randint(1780, 1995)
 
-    def fill(self, slot: str) -> str:
-        """The words for one slot, e.g. `fill("hero")`; a new draw at every call."""
-        return self._cast.get(slot) or (_SLOTS[slot](self) if slot in _SLOTS else self.draw(slot))
+    def new_sentence(self, shape: str, written: set[str]) -> str:
+        """A sentence that is not in `written`; other shapes are tried once this one seems used up."""
+        attempts = 0
+        while (sentence := self._sentence(shape)) in written:
+            attempts += 1
+            if attempts >= 3:
+                shape = self.rng.choice(SHAPES["middle"])
+        written.add(sentence)
+        return sentence
+
+    def _sentence(self, shape: str) -> str:
+        """`shape` with its slots filled from left to right, the first letter a capital."""
+        text = _SLOT.sub(self._filled, shape)
+        start = 1 if text.startswith('"') else 0
+        return text[:start] + text[start].upper() + text[start + 1 :]
+
+    def _filled(self, match: re.Match[str]) -> str:
+        slot = match[2]
+        words = self._cast.get(slot) or (_SLOTS[slot](self) if slot in _SLOTS else self.draw(slot))
+        return with_article(words) if match[1] else words
 
     def draw(self, name: str) -> str:
         """An entry of a list, none twice until all were used."""
@@ -103,11 +97,9 @@ class _Scene:
         return drawn
 
     def any(self, name: str) -> str:
-        """An entry of a list, whatever was drawn before."""
         return self.rng.choice(self._lists[name])
 
     def hero(self) -> str:
-        """The main person: by name at first, then now and then by pronoun."""
         by_pronoun = self._introduced and self.rng.random() < 0.4
         return self._cast["she"] if by_pronoun else self.hero_name()
 
@@ -116,7 +108,6 @@ class _Scene:
         return self._hero
 
     def deed(self) -> str:
-        """A verb phrase in the base form."""
         handling = self.rng.random() < 0.35
         return f"{self.any('handling')} {self.thing()}" if handling else self.draw("deed")
 
@@ -129,7 +120,6 @@ class _Scene:
         return with_article(f"{self.adjective()} {noun}")
 
     def thing(self) -> str:
-        """A thing: one mentioned before, or a new one."""
         return self._mentioned_thing(0.6) or self.new_thing()
 
     def the_thing(self) -> str:
@@ -144,7 +134,6 @@ class _Scene:
         return str(self.rng.randint(least, self.rng.choice(most)))
 
     def year(self) -> str:
-        """Near the paragraph's own."""
         return str(self._year + self.rng.randint(0, 12))
 
     def date(self) -> str:
@@ -155,12 +144,11 @@ class _Scene:
         return f"{weekday}, {self.rng.randint(1, 28)} {month}"
 
     def day(self) -> str:
-        """Without a comma."""
         month, day = self.any("month"), self.rng.randint(1, 28)
-        return self.rng.choice((f"{day} {month} {self.year()}", f"the {_ordinal(day)} of {month}"))
+        suffix = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+        return self.rng.choice((f"{day} {month} {self.year()}", f"the {day}{suffix} of {month}"))
 
     def clock(self) -> str:
-        """Such as `7.45`."""
         minutes = ("05", "10", "15", "20", "30", "40", "45", "55")
         return f"{self.rng.randint(1, 12)}.{self.rng.choice(minutes)}"
 
@@ -191,17 +179,14 @@ _SLOTS: dict[str, Callable[[_Scene], str]] = {
 }
 
 
-def article(phrase: str) -> str:
-    """`a` or `an`, by the sound `phrase` begins with (a number is read aloud: an 8, an 11)."""
+def with_article(phrase: str) -> str:
+    """`phrase` after `a` or `an`, by the sound it begins with (a number is read aloud: an 8, an 11)."""
     first = re.split(r"[\s-]", phrase)[0]
     if first.isdigit():
-        return "an" if first[0] == "8" or first in ("11", "18") else "a"
-    return "an" if _VOWEL_SOUND.match(first) and not _CONSONANT_SOUND.match(first) else "a"
-
-
-def with_article(phrase: str) -> str:
-    """`phrase` with its indefinite article."""
-    return f"{article(phrase)} {phrase}"
+        vowel = first[0] == "8" or first in ("11", "18")
+    else:
+        vowel = bool(_VOWEL_SOUND.match(first) and not _CONSONANT_SOUND.match(first))
+    return f"{'an' if vowel else 'a'} {phrase}"
 
 
 def plural(phrase: str) -> str:
@@ -240,9 +225,3 @@ def ing(deed: str) -> str:
         doubled = _DOUBLING.match(verb) or verb in _IRREGULAR["doubled_ing"]
         stem = verb + (verb[-1] if doubled else "")
     return f"{stem}ing{space}{rest}"
-
-
-def _ordinal(number: int) -> str:
-    """`1st`, `2nd`, `11th`."""
-    suffix = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{suffix}"

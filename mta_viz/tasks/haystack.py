@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mta_viz.errors import PromptError
+from mta_viz.tasks import grammar
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)|(?<=[.!?][\"')]))\s+")
@@ -33,12 +34,6 @@ class Piece:
     n_tokens: int
     starts: tuple[int, ...]  # the characters at which its tokens begin when it stands by itself
 
-    def without(self, n_tokens: int) -> "Piece":
-        """The piece without its first `n_tokens` tokens."""
-        start = self.starts[n_tokens]
-        starts = tuple(at - start for at in self.starts[n_tokens:])
-        return Piece(self.text[start:], self.n_tokens - n_tokens, starts)
-
 
 def sentence_piece(tokenizer: Tokenizer, text: str) -> Piece:
     """A sentence as it stands inside a prompt. Raises TokenizerError when it cannot be encoded."""
@@ -55,11 +50,10 @@ def plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 
 def lay_out(tokenizer: Tokenizer, parts: Parts) -> tuple[Tokens, Placed]:
-    """The parts as one prompt, a space between each two, encoded whole; and where each part is.
+    """The parts as one prompt, a space between each two, encoded whole; and the tokens that overlap each.
 
-    `start`..`stop`-1 are the tokens that overlap the part, those of parts of a character included. A token
-    that folds the space before a part into its first word belongs to the part. Raises TokenizerError when
-    the prompt cannot be encoded.
+    A token that folds the space before a part into its first word belongs to the part, as does one of a part
+    of a character. Raises TokenizerError when the prompt cannot be encoded.
     """
     tokens = tokenizer.encode(" ".join(text for _, text in parts))
     first, begin, placed = _n_bos(tokenizer, tokens), 0, []
@@ -112,8 +106,10 @@ def split_sentences(text: str) -> list[str]:
     return [" ".join(part.split()) for part in _SENTENCE_END.split(text.strip()) if part.strip()]
 
 
-def text_sentences(text: str, rng: random.Random) -> Iterator[str]:
-    """The sentences of a text once each, from a random one on; those before it come last."""
+def haystack_sentences(text: str | None, rng: random.Random, seed: int, stream: str) -> Iterator[str]:
+    """Those of the grammar's `stream`, or of a text once each, from a random one on, those before it last."""
+    if text is None:
+        return grammar.sentences(seed, stream)
     sentences = split_sentences(text)
     start = rng.randrange(max(len(sentences), 1))
     return itertools.chain(sentences[start:], sentences[:start])
@@ -171,7 +167,9 @@ def _cut(pieces: list[Piece], budget: int) -> list[Piece]:
     cut = []
     for piece in pieces:
         drop = min(excess, len(piece.starts) - 1)
-        cut.append(piece.without(drop) if drop else piece)
+        start = piece.starts[drop] if drop else 0
+        starts = tuple(at - start for at in piece.starts[drop:])
+        cut.append(Piece(piece.text[start:], piece.n_tokens - drop, starts))
         excess -= drop
     if excess:
         raise PromptError(

@@ -37,10 +37,13 @@ def paired_change_interval(before: Sequence[bool], after: Sequence[bool]) -> tup
     low_before, high_before = wilson_interval(both + lost, n)
     low_after, high_after = wilson_interval(both + gained, n)
     share_before, share_after = (both + lost) / n, (both + gained) / n
-    phi = _phi(both, lost, gained, neither)
-    change = share_after - share_before
-    down = _joined(share_after - low_after, high_before - share_before, phi)
-    up = _joined(high_after - share_after, share_before - low_before, phi)
+    phi, change = _phi(both, lost, gained, neither), share_after - share_before
+
+    def joined(after: float, before: float) -> float:
+        return math.sqrt(max(after**2 - 2 * phi * after * before + before**2, 0.0))
+
+    down = joined(share_after - low_after, high_before - share_before)
+    up = joined(high_after - share_after, share_before - low_before)
     return max(-1.0, change - down), min(1.0, change + up)
 
 
@@ -57,10 +60,6 @@ def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, f
     means = measured[rng.integers(len(measured), size=(RESAMPLES, len(measured)))].mean(1)
     low, high = np.percentile(means, (2.5, 97.5))
     return float(low), float(high)
-
-
-def _joined(after: float, before: float, phi: float) -> float:
-    return math.sqrt(max(after**2 - 2 * phi * after * before + before**2, 0.0))
 
 
 def _phi(both: int, lost: int, gained: int, neither: int) -> float:

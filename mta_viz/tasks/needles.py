@@ -6,15 +6,13 @@ any tokenizer; a sample depends on the task, the tokenizer and the seed alone.
 
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import CITIES, NUMBERS
-from mta_viz.tasks.haystack import Piece, exactly, fill, plain_ids, sentence_piece, text_sentences
+from mta_viz.tasks.haystack import Piece, exactly, fill, haystack_sentences, plain_ids, sentence_piece
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 PAPER_NEEDLE = "The magic number of {city} is {value}."
@@ -127,7 +125,9 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     def parts_of(budget: int, skipped: int) -> list[Part]:
         nonlocal depth
         rng.setstate(before)
-        texts = _haystack_sentences(task, rng, f"{name} haystack", seed, cities)
+        texts = haystack_sentences(task.haystack, rng, seed, f"{name} haystack")
+        if task.haystack is not None:
+            texts = (text for text in texts if not any(city in text for city in cities))
         hay = fill(map(piece_of, itertools.islice(texts, skipped, None)), budget)
         parts, depth = _spread(task, rng, hay, needles)
         return [*parts, (("question", 0), question)]
@@ -159,15 +159,6 @@ def _haystack_budget(tokenizer: Tokenizer, task: NeedleTask, needles: list[Piece
             f"the length {task.length}. Use fewer needles or a larger length."
         )
     return task.length - fixed
-
-
-def _haystack_sentences(
-    task: NeedleTask, rng: random.Random, stream: str, seed: int, cities: list[str]
-) -> Iterator[str]:
-    """Sentences without the needles' cities; a given text starts at a random one and wraps once."""
-    if task.haystack is None:
-        return grammar.sentences(seed, stream)
-    return (text for text in text_sentences(task.haystack, rng) if not any(city in text for city in cities))
 
 
 def _spread(

@@ -8,14 +8,13 @@ the task, the tokenizer and the seed alone, and its story on the task's name and
 import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
-from mta_viz.tasks import grammar
-from mta_viz.tasks.haystack import Piece, exactly, fill, sentence_piece, text_sentences
+from mta_viz.tasks.haystack import Piece, exactly, fill, haystack_sentences, sentence_piece
 from mta_viz.tasks.needles import answer_ids
 from mta_viz.tasks.sources import stream_seed
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
@@ -117,8 +116,9 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
 
     def parts_of(budget: int, skipped: int) -> list[Part]:
         rng.setstate(before)
-        texts = itertools.islice(_distraction(task, rng, seed), skipped, None)
-        hay = fill(map(piece_of, texts), budget) if budget else []
+        source = haystack_sentences(task.haystack, rng, seed, f"questions {task.name} haystack")
+        texts = (text for text in source if not _NAMES.search(text))
+        hay = fill(map(piece_of, itertools.islice(texts, skipped, None)), budget) if budget else []
         return [*_spread(story, hay, rng), ("question", question)]
 
     facts = sum(piece_of(fact.text).n_tokens for fact in story.facts)
@@ -129,15 +129,6 @@ def make_question_sample(tokenizer: Tokenizer, task: QuestionTask, seed: int) ->
     spans = tuple(RoleSpan(role, start, stop, text) for role, start, stop, text in placed if role)
     plain = tuple(start for role, start, *_ in placed if role is None)
     return QuestionSample(tokens, story.answer, answer, task.labels, spans, plain)
-
-
-def _distraction(task: QuestionTask, rng: random.Random, seed: int) -> Iterator[str]:
-    """Sentences that name nothing of the stories."""
-    if task.haystack is None:
-        source = grammar.sentences(seed, f"questions {task.name} haystack")
-    else:
-        source = text_sentences(task.haystack, rng)
-    return (text for text in source if not _NAMES.search(text))
 
 
 def _spread(story: Story, hay: list[Piece], rng: random.Random) -> list[Part]:

@@ -6,7 +6,7 @@ the others of them nor from all the rest. `follows` is the reader that decides i
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -36,9 +36,8 @@ _VERBS: dict[str, dict[Verb, int]] = {  # how often each happens, where it can
     "qa5": {"move": 3, "take": 2, "drop": 1, "give": 6},
 }
 _ASKED: dict[str, Asked] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
-_GIFT: dict[
-    Asked, tuple[int, ...]
-] = {  # places in a gift's words: of the two in the question, and the answer
+# Places in a gift's words: of the two in the question, and the answer.
+_GIFT: dict[Asked, tuple[int, ...]] = {
     "giver": (1, 2, 0),
     "receiver": (0, 1, 2),
     "given": (0, 2, 1),
@@ -125,7 +124,15 @@ def follows(facts: Sequence[Fact], query: Query) -> frozenset[str]:
         *known, answer = _GIFT[query.asked]
         gifts = [fact.words for fact in facts if fact.verb == "give"]
         return frozenset(gift[answer] for gift in gifts if tuple(gift[at] for at in known) == query.words)
-    return frozenset(answer for answer in _ANSWERS[query.asked](facts, *query.words) if answer is not None)
+    if query.asked == "neighbour":
+        return frozenset(_neighbours(facts, *query.words))
+    state, name = _State(facts), query.words[0]
+    if query.asked == "before":
+        pairs = pairwise(state.been.get(name, []))
+        places = {before for before, then in pairs if then == query.words[1]}
+    else:
+        places = {state.where(name) if query.asked == "object" else state.place.get(name)}
+    return frozenset(place for place in places if place is not None)
 
 
 def _life(task: str, rng: random.Random) -> tuple[Fact, ...]:
@@ -146,7 +153,6 @@ def _life(task: str, rng: random.Random) -> tuple[Fact, ...]:
 
 
 def _possible(state: "_State") -> dict[Verb, list[tuple[str, ...]]]:
-    """What can happen next, by verb."""
     place, holder = state.place, state.holder
     return {
         "move": [(who, to) for who in PEOPLE for to in PLACES if place.get(who) != to],
@@ -189,10 +195,13 @@ def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Ite
     """Every question of the wanted kind, with the facts that should support its answer."""
     for at, fact in enumerate(facts):
         if asked == "neighbour":
-            yield from _about_rooms(facts, at, rng)
+            there, way, here = fact.words
+            for direction, place, room in ((way, here, there), (_OPPOSITE[way], there, here)):
+                text = rng.choice(_QUESTIONS[asked]).format(direction, place, _OPPOSITE[direction])
+                yield Story(facts, Query(asked, (direction, place), text), room, (at,))
         elif asked in _GIFT and fact.verb == "give":
             *known, answer = _GIFT[asked]
-            query = _query(asked, *(fact.words[place] for place in known))
+            query = _query(asked, *(fact.words[index] for index in known))
             yield Story(facts, query, fact.words[answer], (at,))
         elif asked == "person" and fact.verb == "move":
             yield Story(facts, _query(asked, fact.words[0]), fact.words[1], (at,))
@@ -202,13 +211,6 @@ def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Ite
 
 def _query(asked: Asked, *words: str) -> Query:
     return Query(asked, words, _QUESTIONS[asked][0].format(*words))
-
-
-def _about_rooms(facts: tuple[Fact, ...], at: int, rng: random.Random) -> Iterator[Story]:
-    there, way, here = facts[at].words
-    for direction, place, answer in ((way, here, there), (_OPPOSITE[way], there, here)):
-        text = rng.choice(_QUESTIONS["neighbour"]).format(direction, place, _OPPOSITE[direction])
-        yield Story(facts, Query("neighbour", (direction, place), text), answer, (at,))
 
 
 def _about_thing(facts: tuple[Fact, ...], asked: Asked, at: int) -> Iterator[Story]:
@@ -238,11 +240,9 @@ class _State:
             self.add(fact)
 
     def where(self, thing: str) -> str | None:
-        """The place of a thing, None where that does not follow."""
         return self.place.get(self.holder[thing]) if thing in self.holder else self.lying.get(thing)
 
     def add(self, fact: Fact) -> None:
-        """What is known once `fact` has happened too."""
         person, other = fact.words[:2]
         if fact.verb == "move":
             self.place[person] = other
@@ -262,32 +262,14 @@ class _State:
                 places.append(now)
 
 
-def _before(facts: Sequence[Fact], thing: str, place: str) -> set[str | None]:
-    return {before for before, then in pairwise(_State(facts).been.get(thing, [])) if then == place}
-
-
-def _neighbour(facts: Sequence[Fact], direction: str, place: str) -> set[str | None]:
+def _neighbours(facts: Sequence[Fact], direction: str, place: str) -> set[str]:
     """Places that lie there of `place`: by one fact, in this direction or the opposite, or by a chain."""
-    next_to: dict[str, set[str]] = {}
-    for fact in facts:
-        if fact.verb == "lies":
-            there, way, here = fact.words
-            if way == direction:
-                next_to.setdefault(here, set()).add(there)
-            elif way == _OPPOSITE[direction]:
-                next_to.setdefault(there, set()).add(here)
-    reached: set[str | None] = set()
-    ahead = [place]
-    while ahead:
-        new = next_to.get(ahead.pop(), set()) - reached
+    lies = [fact.words for fact in facts if fact.verb == "lies"]
+    steps = {(here, there) for there, way, here in lies if way == direction}
+    steps |= {(there, here) for there, way, here in lies if way == _OPPOSITE[direction]}
+    reached: set[str] = set()
+    new = {place}
+    while new:
+        new = {there for here, there in steps if here in new} - reached
         reached |= new
-        ahead += sorted(new)
     return reached
-
-
-_ANSWERS: dict[Asked, Callable[..., set[str | None]]] = {  # None for a place that does not follow
-    "person": lambda facts, person: {_State(facts).place.get(person)},
-    "object": lambda facts, thing: {_State(facts).where(thing)},
-    "before": _before,
-    "neighbour": _neighbour,
-}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
@@ -13,12 +13,12 @@ from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask, stream_generator
 from mta_viz.tasks.sources import stream_seed
-from mta_viz.training.recipe import Batches, Progress, Recipe, RunOptions
+from mta_viz.training.recipe import Batches, Progress, Recipe
 from mta_viz.training.settings import BlocksConfig
 from mta_viz.training.trainer import Batch
 
 
-def train_blocks(config: BlocksConfig, out: Path, **options: Unpack[RunOptions]) -> dict[str, Any]:
+def train_blocks(config: BlocksConfig, out: Path, **options: Any) -> dict[str, Any]:
     """Train a block-finding model into the folder `out`, as `Recipe.train` says; returns the card.
 
     Raises `MtaVizError` also for settings that describe no task.
@@ -55,13 +55,11 @@ class BlocksRecipe(Recipe):
 
     def facts(self, steps: int) -> dict[str, Any]:
         """Where the sequences come from, and how many were seen."""
-        data = (
-            "random letter blocks made by mta_viz.tasks.blocks; training and evaluation are separate "
-            "random streams"
-        )
+        source = "random letter blocks made by mta_viz.tasks.blocks"
+        data = f"{source}; training and evaluation are separate random streams"
         return {"data": data, "sequences": steps * self.config.batch_size}
 
-    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """The error on full-length sequences."""
         n, seed = self.config.evaluation_samples, self.config.evaluation_seed
         evaluation = evaluate_blocks(model, self.task, n=n, seed=seed, progress=progress)

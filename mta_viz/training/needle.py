@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer as Library
@@ -15,24 +15,11 @@ from mta_viz.analysis.labs.evaluation import evaluate_needles, full_plan, perple
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.training.needle_data import (
-    HELD_OUT_STREAM,
-    Book,
-    NeedleBatches,
-    Prefetched,
-    SentenceTable,
-    as_tokenizer,
-    flowing_text,
-    grammar_paragraphs,
-    read_books,
-    sentence_table,
-    train_tokenizer,
-    training_paragraphs,
-)
-from mta_viz.training.recipe import Batches, Progress, Recipe, RunOptions
+from mta_viz.training import needle_data as data
+from mta_viz.training.needle_data import Book, flowing_text, grammar_paragraphs, training_paragraphs
+from mta_viz.training.recipe import Batches, Progress, Recipe
 from mta_viz.training.settings import NeedleConfig
 
-TOKENIZER_FILE = "tokenizer.json"
 Stage = Callable[[str], None]
 
 
@@ -42,14 +29,14 @@ def train_needle(
     out: Path,
     *,
     stage: Stage | None = None,
-    **options: Unpack[RunOptions],
+    **options: Any,
 ) -> dict[str, Any]:
     """Train on the books in `corpus` and the grammar into `out`, as `Recipe.train` says; returns the card.
 
     `out` gets tokenizer.json too. `stage` is told what is being prepared. Raises `MtaVizError` also
     for a missing corpus.
     """
-    return NeedleRecipe(config, read_books(corpus), stage).train(out, **options)
+    return NeedleRecipe(config, data.read_books(corpus), stage).train(out, **options)
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ class NeedleText:
     """What is trained on: the tokenizer and the text encoded with it."""
 
     library: Library
-    tables: tuple[SentenceTable, ...]
+    tables: tuple[data.SentenceTable, ...]
 
 
 def prepare_text(config: NeedleConfig, books: tuple[Book, ...], stage: Stage | None = None) -> NeedleText:
@@ -69,11 +56,10 @@ def prepare_text(config: NeedleConfig, books: tuple[Book, ...], stage: Stage | N
     tell("training the tokenizer")
     n_paragraphs = max(1, config.tokenizer_sentences // 7)
     texts = (flowing_text([paragraph]) for paragraph in from_books + from_grammar[:n_paragraphs])
-    library = train_tokenizer(texts, config.vocab_size)
+    library = data.train_tokenizer(texts, config.vocab_size)
     tell("encoding the text")
-    return NeedleText(
-        library, (sentence_table(library, from_books), sentence_table(library, from_grammar, " "))
-    )
+    tables = data.sentence_table(library, from_books), data.sentence_table(library, from_grammar, " ")
+    return NeedleText(library, tables)
 
 
 @dataclass(frozen=True)
@@ -97,14 +83,14 @@ class NeedleRecipe(Recipe):
     def write_tokenizer(self, out: Path) -> tuple[str, Path | None]:
         """The trained one."""
         library = self.text.library
-        file = out / TOKENIZER_FILE
+        file = out / "tokenizer.json"
         file.write_text(library.to_str(pretty=False), encoding="utf-8")
-        return as_tokenizer(library).kind, file
+        return data.as_tokenizer(library).kind, file
 
     @contextmanager
     def batches(self, device: torch.device) -> Iterator[Batches]:
         """Made ahead in a thread, which ends with the context."""
-        ahead = Prefetched(NeedleBatches(self.text.library, self.text.tables, self.config), device)
+        ahead = data.Prefetched(data.NeedleBatches(self.text.library, self.text.tables, self.config), device)
         try:
             yield ahead
         finally:
@@ -118,14 +104,14 @@ class NeedleRecipe(Recipe):
                 f"known cities and, about {config.made_up_share:.0%} of them, {config.made_up_cities} "
                 "invented ones (mta_viz.tasks.cities), none with a word that only held-out cities have"
             )
-        data = (
+        sources = (
             "half from the books (all but the last twentieth of each), half from mta_viz.tasks.grammar; "
             f"sentences with a held-out city or number left out. Needles name {names}"
         )
         tokens = steps * config.tokens_per_step
-        return {"data": data, "books": [book.name for book in self.books], "tokens": tokens}
+        return {"data": sources, "books": [book.name for book in self.books], "tokens": tokens}
 
-    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Needles at half of and at the whole trained length; perplexity on held-out books and grammar."""
         config, n_ctx = self.config, model.config.n_ctx
         tokenizer = check_vocabulary(model, model.tokenizer)
@@ -133,13 +119,10 @@ class NeedleRecipe(Recipe):
         evaluation = evaluate_needles(model, tokenizer, plan, progress=progress)
         texts = {
             "books": flowing_text(paragraph for book in self.books for paragraph in book.held_out),
-            "grammar": flowing_text(grammar_paragraphs(config.evaluation_sentences, HELD_OUT_STREAM)),
+            "grammar": flowing_text(grammar_paragraphs(config.evaluation_sentences, data.HELD_OUT_STREAM)),
         }
-        scores = {
-            name: perplexity(model, tokenizer, text, window=min(512, n_ctx))
-            for name, text in texts.items()
-            if text
-        }
+        window, written = min(512, n_ctx), {name: text for name, text in texts.items() if text}
+        scores = {name: perplexity(model, tokenizer, text, window=window) for name, text in written.items()}
         return {"needles": dataclasses.asdict(evaluation), "perplexity": scores}
 
     def summary(self, card: dict[str, Any]) -> str:

@@ -98,16 +98,12 @@ def _read_book(file: Path) -> Book:
         raise MtaVizError(
             f"{file} holds {len(paragraphs)} paragraphs; at least 2 are needed to hold one out."
         )
-    cut = _held_out_start(paragraphs)
-    return Book(file.stem, tuple(paragraphs[:cut]), tuple(paragraphs[cut:]))
-
-
-def _held_out_start(paragraphs: list[Paragraph]) -> int:
-    """First of the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one."""
+    # the last paragraphs, which hold about HELD_OUT_SHARE of the characters; at least one
     sizes = [sum(map(len, paragraph)) for paragraph in paragraphs]
     limit = (1 - HELD_OUT_SHARE) * sum(sizes)
     over = (index for index, done in enumerate(accumulate(sizes)) if done > limit)
-    return max(1, next(over, len(sizes) - 1))
+    cut = max(1, next(over, len(sizes) - 1))
+    return Book(file.stem, tuple(paragraphs[:cut]), tuple(paragraphs[cut:]))
 
 
 def grammar_paragraphs(n_sentences: int, stream: str = TRAINING_STREAM) -> list[Paragraph]:
@@ -206,7 +202,12 @@ class CityNames:
         self.ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         self._n_made_up = config.made_up_cities
         self._share = config.made_up_share if config.made_up_cities else 0.0
-        self._groups = _alike(self.ids)
+        groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for city, tokens in enumerate(self.ids):
+            groups["first", int(tokens[0])].append(city)
+            groups["last", int(tokens[-1])].append(city)
+        # of cities with the same first or the same last token, in the order of the cities
+        self._groups = [np.array(group) for group in groups.values() if len(group) > 1]
 
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Indices of `count` different cities."""
@@ -221,15 +222,6 @@ class CityNames:
         return np.concatenate([alike, cities[~np.isin(cities, alike)]])[:count]
 
 
-def _alike(ids: list[np.ndarray]) -> list[np.ndarray]:
-    """Groups of cities with the same first or the same last token, in the order of the cities."""
-    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for city, tokens in enumerate(ids):
-        groups["first", int(tokens[0])].append(city)
-        groups["last", int(tokens[-1])].append(city)
-    return [np.array(group) for group in groups.values() if len(group) > 1]
-
-
 class NeedleBatches:
     """Step -> `Batch` on the CPU: tokens [row, length + 1] and their loss weights."""
 
@@ -237,7 +229,7 @@ class NeedleBatches:
         self._config, self._tables = config, tuple(tables)
         sentence, after = PAPER_NEEDLE.split("{value}")
         before, link = sentence.rstrip().split(" {city}")
-        self._bos = _ids(library, BOS, special=True)
+        self._bos = np.array([library.token_to_id(BOS)], dtype=np.int32)
         self._space, self._after = _ids(library, " "), _ids(library, after)
         # a city's and a number's tokens do not depend on their neighbours, so all are encoded once
         self._before, self._link = _ids(library, before), _ids(library, link)
@@ -249,10 +241,8 @@ class NeedleBatches:
         rng = np.random.default_rng(stream_seed("needle batches", self._config.seed, step))
         length = int(rng.choice(self._config.length_mixture))
         rows = max(2, min(64, self._config.tokens_per_step // length))
-        made = [
-            self._needle_row(rng, length) if row % 2 == 0 else self._plain_row(rng, length)
-            for row in range(rows)
-        ]
+        kinds = (self._needle_row, self._plain_row)
+        made = [kinds[row % 2](rng, length) for row in range(rows)]
         tokens = torch.from_numpy(np.stack([ids for ids, _ in made]).astype(np.int64))
         return Batch(tokens, torch.from_numpy(np.stack([weights for _, weights in made])))
 
@@ -271,8 +261,8 @@ class NeedleBatches:
 
     def _needle_row(self, rng: np.random.Generator, length: int) -> Row:
         """BOS, whole sentences with needles between them, the question and its answer."""
-        count = int(rng.integers(1, most_needles(length) + 1))
-        facts = self._facts(rng, count)
+        most = max(1, min(MAX_NEEDLES, length // 32 - 1))  # which leaves room for text
+        facts = self._facts(rng, int(rng.integers(1, most + 1)))
         needles = [np.concatenate([self._space, *fact, self._after]) for fact in facts]
         question, value = facts[0]
         ending = np.concatenate([self._space, question, value, self._after])
@@ -314,11 +304,6 @@ class NeedleBatches:
         return text, np.union1d(places, [0])
 
 
-def most_needles(length: int) -> int:
-    """How many needles a training sequence of `length` tokens may hold, leaving room for text."""
-    return max(1, min(MAX_NEEDLES, length // 32 - 1))
-
-
 def _too_short(length: int) -> MtaVizError:
     return MtaVizError(
         f"The training text is shorter than a sequence of {length} tokens; give a larger corpus, more "
@@ -342,9 +327,8 @@ def _interleaved(
     return [*parts, text[done:]]
 
 
-def _ids(library: Library, text: str, *, special: bool = False) -> np.ndarray:
-    ids = [library.token_to_id(text)] if special else library.encode(text, add_special_tokens=False).ids
-    return np.array(ids, dtype=np.int32)
+def _ids(library: Library, text: str) -> np.ndarray:
+    return np.array(library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
 
 
 class Prefetched:

@@ -6,18 +6,21 @@ and words about them are each recipe's own.
 
 import dataclasses
 import json
+import math
 import os
 import platform
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
 from mta_viz.checkpoint.lingua import write_lingua
@@ -25,38 +28,20 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
-from mta_viz.training.running import check_export, prepare_folder, write_progress
+from mta_viz.training import trainer as training
 from mta_viz.training.settings import RecipeSettings
-from mta_viz.training.trainer import (
-    Batch,
-    Report,
-    Snapshot,
-    Trainer,
-    TrainingError,
-    TrainingProgress,
-    TrainingResult,
-)
+from mta_viz.training.trainer import Batch, Report, Trainer, TrainingProgress, TrainingResult
 
-STATE_FILE = "training_state.pt"
+STATE_FILE, PROGRESS_FILE = "training_state.pt", "progress.json"
 FILE_DTYPE = torch.float16
 CURVE_POINTS = 200
 
 Batches = Callable[[int], Batch]
 Progress = Callable[[float], None]
-
-
-class RunOptions(TypedDict, total=False):
-    """How a run is made, whatever the recipe: the keywords of `Recipe.train`."""
-
-    lingua: Path | None
-    device: str
-    max_seconds: float | None
-    resume: bool
-    report: Report | None
-    evaluation_progress: Progress | None
 
 
 class Recipe(ABC):
@@ -74,7 +59,7 @@ class Recipe(ABC):
         """What the card says of the data, `steps` into the run."""
 
     @abstractmethod
-    def evaluate(self, model: HookedMTA, progress: Progress | None = None) -> dict[str, Any]:
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """What the card says of how well the written model does."""
 
     @abstractmethod
@@ -98,7 +83,7 @@ class Recipe(ABC):
         max_seconds: float | None = None,
         resume: bool = False,
         report: Report | None = None,
-        evaluation_progress: Progress | None = None,
+        evaluation_progress: Progress = lambda share: None,
     ) -> dict[str, Any]:
         """Train, write the checkpoint folder `out`, measure what was written; returns the card.
 
@@ -111,10 +96,11 @@ class Recipe(ABC):
         """
         place = checked_device(device)
         if max_seconds is not None and not max_seconds > 0:
-            raise TrainingError(f"max_seconds is {max_seconds}; expected a number of seconds above 0.")
+            raise training.TrainingError(
+                f"max_seconds is {max_seconds}; expected a number of seconds above 0."
+            )
         self.config.model_config()
-        check_export(lingua, out, resume)
-        prepare_folder(out, resume)
+        prepare_folder(out, resume, lingua)
         with self.batches(place) as batches:
             trainer = self._trainer(batches, out, place)
             if resume:
@@ -147,12 +133,15 @@ class Recipe(ABC):
         write_native(
             out, config, state, tokenizer_name=name, tokenizer_path=file, dtype=FILE_DTYPE, overwrite=True
         )
-        write_history(out / HISTORY_FILE, config, result.history, FILE_DTYPE)
+        write_history(out / HISTORY_FILE, config, result.history)
         if lingua is not None:
             write_lingua(lingua, read_checkpoint(out), overwrite=True)
 
     def _card(self, result: TrainingResult, out: Path, device: torch.device) -> dict[str, Any]:
         config = self.config
+        cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
+        cpu = f"CPU ({platform.machine()}, {cores})"
+        cuda = device.type == "cuda"
         return {
             "task": config.task,
             "variant": config.variant,
@@ -163,9 +152,9 @@ class Recipe(ABC):
             "steps": result.steps_done,
             "planned_steps": config.steps,
             "seconds": round(result.seconds, 1),
-            "hardware": hardware_name(device),
+            "hardware": torch.cuda.get_device_name(device) if cuda else cpu,
             "torch": torch.__version__,
-            "training_precision": "bfloat16 autocast" if device.type == "cuda" else "float32",
+            "training_precision": "bfloat16 autocast" if cuda else "float32",
             "sha256": sha256(out),
             "loss_curve": loss_curve(result.losses),
         }
@@ -208,7 +197,7 @@ def initial_model(config: ModelConfig, seed: int, device: torch.device | str) ->
     return model.to(device)
 
 
-def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], dtype: torch.dtype) -> None:
+def write_history(path: Path, config: ModelConfig, history: Sequence[training.Snapshot]) -> None:
     """Write every kernel as [snapshot, *shape in the checkpoint file]; `steps` is in the metadata.
 
     `steps` is a JSON list of training steps done, strictly increasing. A model without kernels
@@ -218,7 +207,7 @@ def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], 
     stacked = {
         entries[name].key: torch.stack(
             [entries[name].layout.write(snapshot.kernels[name]) for snapshot in history]
-        ).to(dtype)
+        ).to(FILE_DTYPE)
         for name in history[0].kernels
     }
     if stacked:
@@ -226,16 +215,9 @@ def write_history(path: Path, config: ModelConfig, history: Sequence[Snapshot], 
         save_file(stacked, path, metadata={"steps": steps})
 
 
-def hardware_name(device: torch.device) -> str:
-    """The accelerator's product name, or the CPU's architecture and cores."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU ({platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads used)"
-
-
-def loss_curve(losses: Sequence[float], points: int = CURVE_POINTS) -> list[tuple[int, float]]:
-    """At most `points` pairs (steps done, mean loss of the steps since the pair before)."""
-    width = -(-len(losses) // points) or 1
+def loss_curve(losses: Sequence[float]) -> list[tuple[int, float]]:
+    """At most CURVE_POINTS pairs (steps done, mean loss of the steps since the pair before)."""
+    width = -(-len(losses) // CURVE_POINTS) or 1
     chunks = ((start, losses[start : start + width]) for start in range(0, len(losses), width))
     return [(start + len(chunk), sum(chunk) / len(chunk)) for start, chunk in chunks]
 
@@ -257,3 +239,52 @@ def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_cell, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def prepare_folder(out: Path, resume: bool, lingua: Path | None = None) -> None:
+    """Make the folder of a new run. Raises `MtaVizError` when something is there, or at `lingua`, already."""
+    if lingua is not None and lingua.resolve() == out.resolve():
+        raise MtaVizError(f"{lingua} is the run's own folder; choose another one for the Lingua export.")
+    if resume:
+        return
+    if lingua is not None and _is_taken(lingua):
+        raise MtaVizError(f"{lingua} exists; choose another folder for the Lingua export.")
+    if out.is_symlink() and not out.exists():
+        raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
+    if _is_taken(out):
+        raise MtaVizError(f"{out} exists; choose another folder, or resume the run that began there.")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether it holds more than the progress of a run that ended before there was anything to keep."""
+    return folder.exists() and (
+        not folder.is_dir() or any(file.name != PROGRESS_FILE for file in folder.iterdir())
+    )
+
+
+def write_progress(folder: Path, progress: TrainingProgress, state: str) -> None:
+    """Replace the folder's progress.json; a reader never sees half of it.
+
+    It holds `step` of `steps`, `loss` (nats, mean of the last steps), `seconds_left` to train, both
+    null before they are known, and `state`: running, stopped or done.
+    """
+    known = {
+        name: value if math.isfinite(value) else None
+        for name, value in (("loss", progress.loss), ("seconds_left", progress.seconds_left))
+    }
+    data = {"step": progress.steps_done, "steps": progress.steps, **known, "state": state}
+    with replacing(folder / PROGRESS_FILE) as partial:
+        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
+
+
+def print_progress(progress: TrainingProgress) -> None:
+    """Steps, loss and time left, on stderr."""
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    done = f"step {progress.steps_done} of {progress.steps}  loss {progress.loss:.4f}"
+    print(f"{done}  {minutes}:{seconds:02d} left", file=sys.stderr, flush=True)
+
+
+def print_evaluation(share: float) -> None:
+    """The share of the evaluation that is done, on one line of stderr."""
+    print(f"evaluating {share:4.0%}", end="\n" if share >= 1 else "\r", file=sys.stderr, flush=True)

@@ -95,7 +95,7 @@ class RecipeSettings(TrainerSettings):
     evaluation_seed: int = 0
 
     def problems(self) -> list[str]:
-        """Those of the trainer's settings and of the model's."""
+        """Of the model's shape too."""
         problems = super().problems()
         problems += [
             f"{name} is {getattr(self, name)}; expected a whole number of at most 64 bits"
@@ -263,25 +263,18 @@ class NeedleConfig(RecipeSettings):
         return self.model_of(self.vocab_size, self.n_ctx, options)
 
 
-def blocks_config(path: Path | None = None, **changes: Any) -> BlocksConfig:
-    """The defaults, overridden by a TOML file's fields, overridden by `changes` that are not None."""
-    return _overridden(BlocksConfig(), path, changes)
+def recipe_config(kind: type[Settings], path: Path | None = None, **changes: Any) -> Settings:
+    """The defaults, overridden by a TOML file's fields, overridden by `changes` that are not None.
 
-
-def needle_config(path: Path | None = None, **changes: Any) -> NeedleConfig:
-    """The defaults, overridden by a TOML file's fields, overridden by `changes` that are not None."""
-    return _overridden(NeedleConfig(), path, changes)
-
-
-def _overridden(defaults: Settings, path: Path | None, changes: dict[str, Any]) -> Settings:
-    """Raises `ConfigError` naming every unknown field and every value of another kind or out of range."""
+    Raises `ConfigError` naming every unknown field and every value of another kind or out of range.
+    """
     fields = door.read_toml(path) if path else {}
     fields |= {name: value for name, value in changes.items() if value is not None}
     if not fields:
-        return defaults
+        return kind()
     from mta_viz.checkpoint.validate import from_data  # only a recipe that differs needs the library
 
-    return from_data(type(defaults), vars(defaults) | fields, f"The configuration {path or ''}".strip())
+    return from_data(kind, vars(kind()) | fields, f"The configuration {path or ''}".strip())
 
 
 def snapshot_steps(steps: int, count: int) -> tuple[int, ...]:

@@ -1,17 +1,20 @@
 """The training loop: one model of its own, batches that depend on the step alone, resumable.
 
-Owns optimizer, loss, kernel snapshots, Ctrl-C during an update, and the state file's contents; data
-and what is done with the trained model belong to each recipe. A batch is a function of the step and
-nothing here draws random numbers, so a resumed run and a twin see the same data.
+Owns optimizer, loss, kernel snapshots, Ctrl-C during an update, and the state file, which is written whole
+or not at all and read without running code; data and what is done with the trained model belong to each
+recipe. A batch is a function of the step and nothing here draws random numbers, so a resumed run and a twin
+see the same data.
 """
 
 import math
+import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,12 +23,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mta_viz.errors import MtaVizError
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import replacing
+from mta_viz.errors import FileError, MtaVizError
 from mta_viz.training.settings import TrainerSettings, snapshot_steps
-from mta_viz.training.state import DamagedState, check_state, load_state, save_state
 
 KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
-BETAS = (0.9, 0.98)
 SAVE_SECONDS = 120.0
 
 
@@ -153,7 +156,12 @@ class Trainer:
             raise TrainingError(f"There is nothing to resume: {self._state_file} is not there.")
         try:
             state = load_state(self._state_file, self._device)
-            self._check_identity(state["identity"])
+            if (identity := state["identity"]) != self._identity:
+                there = identity if isinstance(identity, str) else "none"
+                raise TrainingError(
+                    f"{self._state_file} belongs to a run with other settings; resume with the same "
+                    f"configuration, seed and variant.\nthere: {there}\nasked: {self._identity}"
+                )
             kernels = self._history[0].kernels
             check_state(state, self.model, self._optimizer, kernels, self.settings.steps)
         except DamagedState as error:
@@ -165,14 +173,6 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._seconds, self._losses = state["step"], state["seconds"], state["losses"]
         self._history = [Snapshot(step, kernels) for step, kernels in state["history"]]
-
-    def _check_identity(self, identity: object) -> None:
-        if identity != self._identity:
-            there = identity if isinstance(identity, str) else "none"
-            raise TrainingError(
-                f"{self._state_file} belongs to a run with other settings; resume with the same "
-                f"configuration, seed and variant.\nthere: {there}\nasked: {self._identity}"
-            )
 
     def run(self, *, max_seconds: float | None = None, report: Report | None = None) -> TrainingResult:
         """Train to the last step, or until this call has taken `max_seconds`.
@@ -260,14 +260,12 @@ class Trainer:
             "losses": self._losses,
             "history": [(entry.step, dict(entry.kernels)) for entry in self._history],
         }
-        save_state(self._state_file, state)
+        with replacing(self._state_file) as unfinished:  # a reader never sees half a file
+            torch.save(state, unfinished)
 
     def _snapshot(self) -> Snapshot:
-        kernels = {
-            name: value.detach().float().cpu().clone()
-            for name, value in kernel_parameters(self.model).items()
-        }
-        return Snapshot(self._step, kernels)
+        values = kernel_parameters(self.model).items()
+        return Snapshot(self._step, {name: value.detach().float().cpu().clone() for name, value in values})
 
 
 def _optimizer(model: nn.Module, settings: TrainerSettings, *, fused: bool) -> torch.optim.AdamW:
@@ -280,13 +278,95 @@ def _optimizer(model: nn.Module, settings: TrainerSettings, *, fused: bool) -> t
         (list(kernels.values()), settings.kernel_rate, 0.0),
     ]
     rate = settings.learning_rate
-    return torch.optim.AdamW(
-        [
-            {"params": params, "full_rate": rate * multiplier, "weight_decay": decay}
-            for params, multiplier, decay in groups
-            if params
-        ],
-        lr=rate,
-        betas=BETAS,
-        fused=fused,
+    given = [
+        {"params": params, "full_rate": rate * multiplier, "weight_decay": decay}
+        for params, multiplier, decay in groups
+        if params
+    ]
+    return torch.optim.AdamW(given, lr=rate, betas=(0.9, 0.98), fused=fused)
+
+
+class DamagedState(Exception):
+    """Why a file is no usable state; the message is a clause for the user."""
+
+
+def load_state(path: Path, device: torch.device) -> dict[str, Any]:
+    """The state in `path`, tensors of the model and optimizer on `device`, the history on the CPU.
+
+    Raises `DamagedState` when the file is not one that a `Trainer` wrote.
+    """
+    try:
+        state = door.load_torch(path, device)
+    except FileError as error:
+        raise DamagedState(f"it {error.reason}") from error
+    except pickle.UnpicklingError as error:  # torch's text advises to run what is in the file: not repeated
+        reason = "it holds something else than numbers and tensors; nothing of it was run"
+        raise DamagedState(reason) from error
+    except Exception as error:  # torch raises many kinds for damaged bytes
+        raise DamagedState("it is cut short or no training state at all") from error
+    fields = ("identity", "model", "optimizer", "step", "seconds", "losses", "history")
+    if missing := [name for name in fields if not isinstance(state, dict) or name not in state]:
+        raise DamagedState("it lacks " + ", ".join(missing))
+    try:
+        history = [
+            (step, {name: value.cpu() for name, value in kernels.items()})
+            for step, kernels in state["history"]
+        ]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DamagedState("its kernel history is not one") from error
+    return state | {"history": history}
+
+
+def check_state(
+    state: Mapping[str, Any],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    kernels: Mapping[str, Tensor],
+    steps: int,
+) -> None:
+    """Raises `DamagedState` unless `state` fits the model, its optimizer, its kernels and the run."""
+    step, seconds, losses = state["step"], state["seconds"], state["losses"]
+    if type(step) is not int or not 0 <= step <= steps:
+        raise DamagedState("its step is outside the run")
+    if type(seconds) is not float or not 0 <= seconds < math.inf:
+        raise DamagedState("its training time is no number of seconds")
+    if not isinstance(losses, list) or len(losses) != step or not all(type(loss) is float for loss in losses):
+        raise DamagedState(f"it does not hold one loss for each of its {step} steps")
+    if not _same_tensors(state["model"], model.state_dict()):
+        raise DamagedState("its weights are not those of this model")
+    if not _fits_optimizer(state["optimizer"], optimizer, step):
+        raise DamagedState("its optimizer is not that of this model")
+    taken = [entry_step for entry_step, _ in state["history"]]
+    whole = all(type(entry_step) is int for entry_step in taken) and taken[:1] == [0]
+    if not whole or taken[-1] > step or not all(a < b for a, b in pairwise(taken)):
+        raise DamagedState("the steps of its kernel history are out of order")
+    if not all(_same_tensors(entry, kernels) for _, entry in state["history"]):
+        raise DamagedState("its kernel history is not of this model's kernels")
+
+
+def _same_tensors(given: Any, expected: Mapping[str, Tensor]) -> bool:
+    """Equal names, shapes and dtypes."""
+    if not isinstance(given, Mapping) or given.keys() != expected.keys():
+        return False
+    return all(
+        isinstance(given[name], Tensor) and (given[name].shape, given[name].dtype) == (like.shape, like.dtype)
+        for name, like in expected.items()
+    )
+
+
+def _fits_optimizer(given: Any, optimizer: torch.optim.Optimizer, step: int) -> bool:
+    """Equal groups but for the learning rate, and moments of the parameters' shapes, none before a step."""
+    try:
+        groups = [{**group, "lr": None} for group in given["param_groups"]]
+        moments = dict(given["state"])
+    except (TypeError, KeyError, ValueError):
+        return False
+    own = [{**group, "lr": None} for group in optimizer.state_dict()["param_groups"]]
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    if groups != own or bool(moments) != bool(step) or not moments.keys() <= set(range(len(params))):
+        return False
+    fixed = {"step": torch.tensor(0.0)}
+    return all(
+        _same_tensors(entry, fixed | {"exp_avg": params[index], "exp_avg_sq": params[index]})
+        for index, entry in moments.items()
     )

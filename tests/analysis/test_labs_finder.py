@@ -15,7 +15,7 @@ from mta_viz.analysis.labs.blocks import (
     chance_error,
     evaluate_blocks,
 )
-from mta_viz.analysis.labs.finder import Parts, find, needle_parts, prompt_spans
+from mta_viz.analysis.labs.finder import Parts, find, prompt_spans, sample_parts
 from mta_viz.config import MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.stages import Stage
@@ -40,12 +40,12 @@ def sample(model):
 
 @pytest.fixture(scope="module")
 def finder(model, sample):
-    return find(capture(model, sample.tokens), needle_parts(sample))
+    return find(capture(model, sample.tokens), sample_parts(sample))
 
 
 def test_parts_are_named_as_the_attention_page_names_them(sample):
     assert prompt_spans(sample) == needle_spans(sample.tokens)
-    assert needle_parts(sample).asked.name.endswith("(asked)")
+    assert sample_parts(sample).asked.name.endswith("(asked)")
 
 
 def test_it_gives_the_scores_of_the_whole_pass(model, sample, finder):
@@ -97,7 +97,7 @@ def test_it_can_be_stopped_and_refuses_what_is_not_there(model, sample):
             raise Cancelled("stopped")
 
     with pytest.raises(Cancelled):
-        find(trace, needle_parts(sample), progress=stop)
+        find(trace, sample_parts(sample), progress=stop)
     assert seen == [0.25, 0.5]
     late = Span("late", "A", 400, 410)
     with pytest.raises(PromptError, match="begins at token 400"):

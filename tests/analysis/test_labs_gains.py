@@ -4,7 +4,7 @@ import pytest
 import torch
 from lab_models import byte_model
 
-from mta_viz.analysis.labs.finder import find, needle_parts
+from mta_viz.analysis.labs.finder import find, sample_parts
 from mta_viz.analysis.labs.needle import finder_means, mean_score
 from mta_viz.errors import Cancelled, ConfigError
 from mta_viz.run.tracing import capture
@@ -34,7 +34,7 @@ def test_samples_are_those_of_the_lab_and_partial_results_come_one_by_one():
         each = []
         for seed in (5, 6, 7):
             sample = make_needle_sample(model.tokenizer, TASK, seed)
-            each.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values[key])
+            each.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values[key])
         mean = torch.stack(each).mean(0)
         assert torch.allclose(whole.scores[key].mean, mean, atol=1e-6, equal_nan=True)
     assert torch.equal(kept[0].scores["span.final"].low, kept[0].scores["span.final"].mean)

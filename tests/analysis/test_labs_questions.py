@@ -9,6 +9,7 @@ import torch
 from lab_models import byte_model
 
 from mta_viz.analysis.labs import questions
+from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.questions import (
     NEW_TOKENS,
@@ -16,8 +17,6 @@ from mta_viz.analysis.labs.questions import (
     QuestionScore,
     answers_table,
     evaluate_questions,
-    fact_parts,
-    fact_spans,
     gold_probability,
     run_question,
     trained_for_questions,
@@ -65,10 +64,10 @@ def test_the_gold_probability_is_the_product_over_its_tokens(model, sample):
 
 
 def test_spans_are_found_again_in_other_tokens(model, sample):
-    own = fact_spans(sample)
-    assert own[:-1] == fact_parts(sample).all and own[-1].letter == "?"
+    own = prompt_spans(sample)
+    assert own[:-1] == sample_parts(sample).all and own[-1].letter == "?"
     longer = model.tokenizer.encode("So. " + sample.tokens.text)
-    moved = fact_spans(sample, longer)
+    moved = prompt_spans(sample, longer)
     assert [one.start - other.start for one, other in zip(moved, own, strict=True)] == [4] * len(own)
 
 

@@ -58,14 +58,14 @@ def test_rows_of_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = statistics_of(monkeypatch, MAPS).stages
     assert list(stages) == list(MAPS)
     soft, final = stages[Stage.SOFTMAX], stages[Stage.PATTERN]
-    assert soft.row_sums.tolist() == [1, 1, 1] and soft.row_sum_range == (1, 1, 1)
+    assert soft.row_sums.tolist() == [1, 1, 1]
+    assert soft.summary()[2:8] == (1, 1, 1, 0, 0, 0)
     assert soft.effective_keys.tolist() == pytest.approx([1, 2, 8 / 3])
-    assert float(soft.effective_keys.nanmedian()) == 2 and soft.median_effective_share == pytest.approx(1)
+    assert float(soft.effective_keys.nanmedian()) == 2 and soft.summary()[8] == 1
     assert soft.entropy is not None
     assert soft.entropy.tolist() == pytest.approx([0, math.log(2), 1.5 * math.log(2)])
-    assert soft.median_entropy_share == pytest.approx(1.5 * math.log(2) / math.log(3))  # the lower of two
-    assert (soft.negative_share, soft.cancelled_share) == (0, 0)
-    assert final.row_sums.tolist() == [0, 0.5, 3] and final.row_sum_range == (0, 0.5, 3)
+    assert soft.summary()[9] == round(1.5 * math.log(2) / math.log(3), 4)  # the lower of two
+    assert final.row_sums.tolist() == [0, 0.5, 3] and final.summary()[2:5] == (0, 0.5, 3)
     assert final.effective_keys.tolist()[1:] == pytest.approx([1 / 0.625, 9 / 6.375], abs=1e-6)
     assert final.entropy is None
 
@@ -74,8 +74,7 @@ def test_signs_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     final = statistics_of(monkeypatch, MAPS).stages[Stage.SOFTMAX_KQ]
     assert final.negative_shares.tolist()[1:] == [0.25, 0]
     assert final.cancelled_shares.tolist()[1:] == [0.5, 0]  # 2 min(nu, 1 - nu)
-    assert (final.negative_share, final.cancelled_share) == (0.25 / 4, 0.5 / 4)
-    assert final.n_negative_rows == 1
+    assert final.summary()[5:8] == (0.25 / 4, 1, 0.5 / 4)  # negative, in one row, cancelled
     empty = (final.negative_shares[0], final.cancelled_shares[0], final.effective_keys[0])
     assert all(math.isnan(value) for value in empty)
     assert float(final.effective_keys.nanmedian()) == pytest.approx(9 / 6.375, abs=1e-6)  # the lower of two
@@ -85,7 +84,7 @@ def test_rows_that_sum_to_less_than_zero_cancel_as_much(monkeypatch: pytest.Monk
     mirrored = [[0.0, 0, 0], [-0.75, 0.25, 0], [0.25, 0.25, 2.5]]
     final = statistics_of(monkeypatch, MAPS | {Stage.SOFTMAX_KQ: mirrored}).stages[Stage.SOFTMAX_KQ]
     assert final.negative_shares.tolist()[1:] == [0.75, 0]
-    assert final.cancelled_shares.tolist()[1:] == [0.5, 0] and final.cancelled_share == 0.5 / 4
+    assert final.cancelled_shares.tolist()[1:] == [0.5, 0] and final.summary()[7] == 0.5 / 4
 
 
 def test_effective_keys_of_scores_are_those_of_their_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +115,7 @@ def test_nan_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [[0.0, 0, 0], [0.75, math.nan, 0], [0.25, 0.25, 2.5]]
     found = statistics_of(monkeypatch, MAPS | {Stage.SOFTMAX_KQ: broken})
     stage, change = found.stages[Stage.SOFTMAX_KQ], found.changes[1]
-    assert math.isnan(stage.negative_share) and stage.effective_keys.isnan().tolist() == [True, True, False]
+    assert math.isnan(stage.summary()[5]) and stage.effective_keys.isnan().tolist() == [True, True, False]
     row_sum, *others = next(
         row[5:] for row in found.table(three_tokens().tokens).rows if row[2:4] == ("hook_softmax_kq", 1)
     )

@@ -7,7 +7,7 @@ import pytest
 
 from mta_viz.analysis.labs.blocks import block_parts, block_sample
 from mta_viz.analysis.labs.conjunction import at_identity, conjunction, heads_table
-from mta_viz.analysis.labs.finder import find, needle_parts
+from mta_viz.analysis.labs.finder import find, sample_parts
 from mta_viz.analysis.labs.four_prompts import block_prompts, example, words_of, written_prompts
 from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
@@ -75,7 +75,7 @@ def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, mod
 
 def test_finders_are_those_of_the_call(model, letters):
     sample = make_needle_sample(model.tokenizer, NeedleTask(2, 220, 50), 3)
-    finder = find(capture(model, sample.tokens), needle_parts(sample))
+    finder = find(capture(model, sample.tokens), sample_parts(sample))
     shown = figure("needle-finder", model, **NEEDLES, score="gain.kq", part="B")
     part = next(part for part in finder.parts.all if part.letter == "B")
     assert shown.table.csv() == finder.scores[part].table().csv() and "“" + part.name in shown.caption

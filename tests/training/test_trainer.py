@@ -14,7 +14,13 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mta_viz.errors import Cancelled, ConfigError
-from mta_viz.training.settings import NeedleConfig, TrainerSettings, blocks_config, snapshot_steps
+from mta_viz.training.settings import (
+    BlocksConfig,
+    NeedleConfig,
+    TrainerSettings,
+    recipe_config,
+    snapshot_steps,
+)
 from mta_viz.training.trainer import (
     Batch,
     Trainer,
@@ -317,6 +323,6 @@ def test_rates_must_be_finite(name: str, value: float) -> None:
 
 def test_overrides_name_unknown_fields_and_wrong_types() -> None:
     with pytest.raises(ConfigError) as caught:
-        blocks_config(stepz=3, steps="many", clip="x", block_mixture=8)
+        recipe_config(BlocksConfig, stepz=3, steps="many", clip="x", block_mixture=8)
     assert len(caught.value.problems) == 4
     assert "unknown field 'stepz'" in str(caught.value)

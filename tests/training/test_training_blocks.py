@@ -23,9 +23,8 @@ from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.training.blocks import BlocksRecipe, block_task, train_blocks
-from mta_viz.training.recipe import STATE_FILE, Batches, initial_model
-from mta_viz.training.running import PROGRESS_FILE, prepare_folder
-from mta_viz.training.settings import BlocksConfig, NeedleConfig, blocks_config
+from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE, Batches, initial_model, prepare_folder
+from mta_viz.training.settings import BlocksConfig, NeedleConfig, recipe_config
 from mta_viz.training.trainer import Batch, Trainer, TrainingError, TrainingProgress
 
 SMALL = {"d_model": 32, "n_layers": 2, "batch_size": 8, "evaluation_samples": 30, "warmup_steps": 5}
@@ -371,7 +370,7 @@ def test_a_link_to_nothing_is_no_folder_for_a_run(tmp_path: Path) -> None:
 
 def test_a_file_overrides_defaults_and_flags_override_the_file(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("n_letters = 8\nn_blocks = 35\nblock_mixture = [8, 35]\nseed = 3\n")
-    config = blocks_config(tmp_path / "b.toml", seed=4, variant=None)
+    config = recipe_config(BlocksConfig, tmp_path / "b.toml", seed=4, variant=None)
     assert (config.n_letters, config.block_mixture, config.seed) == (8, (8, 35), 4)
     assert config.kernel_size == (2, 15)
     assert "--config" in config.command("cpu")

@@ -29,7 +29,7 @@ from mta_viz.training.needle_data import (
     read_books,
     train_tokenizer,
 )
-from mta_viz.training.settings import NeedleConfig, needle_config
+from mta_viz.training.settings import NeedleConfig, recipe_config
 
 TINY = NeedleConfig(
     d_model=32,
@@ -267,11 +267,14 @@ def test_the_default_model_fits_16_mb_and_the_twin_lacks_the_kernels_alone():
 
 def test_kernels_can_be_kept_to_some_layers(tmp_path):
     (tmp_path / "some.toml").write_text("kernel_layers = [1, 4]\n")
-    config = needle_config(tmp_path / "some.toml").model_config()
+    config = recipe_config(NeedleConfig, tmp_path / "some.toml").model_config()
     assert [layer for layer in range(6) if config.kernels(layer).pre] == [1, 4]
     assert [layer for layer in range(6) if config.kernels(layer).post] == [1, 4]
     assert all(config.kernels(layer).head_pre for layer in range(6))
-    assert needle_config(variant="transformer", kernel_layers=(1,)).model_config().variant == "transformer"
+    assert (
+        recipe_config(NeedleConfig, variant="transformer", kernel_layers=(1,)).model_config().variant
+        == "transformer"
+    )
 
 
 def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
@@ -288,13 +291,13 @@ def test_bad_input_is_refused_before_any_work(tmp_path, corpus):
         train_needle(TINY, corpus, tmp_path / "out", lingua=corpus)
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match=r"(?s)variant.*length_mixture"):
-        needle_config(variant="rnn", length_mixture=(8,))
+        recipe_config(NeedleConfig, variant="rnn", length_mixture=(8,))
     with pytest.raises(
         ConfigError, match=r"(?s)kernel_layers is \[6\].*0 to 5.*made_up_cities.*made_up_share"
     ):
-        needle_config(kernel_layers=(6,), made_up_cities=3, made_up_share=2.0)
+        recipe_config(NeedleConfig, kernel_layers=(6,), made_up_cities=3, made_up_share=2.0)
     with pytest.raises(ConfigError, match="at least one of 0 to 5"):
-        needle_config(kernel_layers=())
+        recipe_config(NeedleConfig, kernel_layers=())
     with pytest.raises(MtaVizError, match="exists"):
         train_needle(TINY, corpus, corpus)
 

@@ -61,7 +61,7 @@ def test_blocks_run_beside_the_twin_at_identity_or_alone(open_lab, models_folder
     assert "pair-mta, 3 samples" in words and "too narrow" in words and len(charts(app)) == 2
     assert "A adds" in words and "both together beyond that (I)" in words
     result = conjunction(load(models_folder / "pair-mta"), block_prompts(BlockTask(n_blocks=6), 3))
-    (shown,) = (kept.result for kept in part_of(app, Results).by_name["conjunction"].values())
+    (shown,) = (kept.result for kept in part_of(app, Results)["conjunction"].values())
     for name in ("pair-mta", "pair-transformer"):
         for measure, values in result.values.items():
             assert values.allclose(shown[name].values[measure], atol=1e-6, equal_nan=True)

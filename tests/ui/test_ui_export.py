@@ -50,7 +50,7 @@ def test_the_window_offers_every_file_and_says_why_there_is_no_preview(open_app,
 
 def drawn(app, name: str) -> Drawn:
     """The figure or table of this name that the page shows."""
-    return next(figure for figure in part_of(app, OnPage).drawn.values() if figure.spec.name == name)
+    return next(figure for figure in part_of(app, OnPage).values() if figure.spec.name == name)
 
 
 def remade(figure: Drawn, folder: Path, capsys) -> tuple[str, str]:

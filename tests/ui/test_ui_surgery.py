@@ -170,7 +170,7 @@ def test_the_sweep_and_the_greedy_set_are_measured_beside_the_page(surgery):
     until(app, lambda: has(app, "sweep.add"))
     assert not has(app, "start.sweep")
     app.button(key="sweep.add").click().run()
-    shown = part_of(app, OnPage).drawn  # the maps are of the plan, the sweep is of the original model
+    shown = part_of(app, OnPage)  # the maps are of the plan, the sweep is of the original model
     plans = {figure.spec.name: figure.source.model.plan for figure in shown.values()}
     beside = {figure.spec.name: figure.source.beside for figure in shown.values()}
     assert plans == {"edited-map": (), "sweep": ()} and beside["sweep"] is None

@@ -143,17 +143,6 @@ class StageStatistics:
     entropy: Float[Tensor, " query"] | None
 
     @property
-    def row_sum_range(self) -> tuple[float, float, float]:
-        """Smallest, median and largest row sum."""
-        sums = self.row_sums
-        return float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
-
-    @property
-    def n_negative_rows(self) -> int:
-        """Rows with at least one value below 0."""
-        return int((self.negative_sums > 0).sum())
-
-    @property
     def negative_shares(self) -> Float[Tensor, " query"]:
         """nu = sum max(-w, 0) / sum |w| of every row, 0..1; NaN in empty rows."""
         return _full(self.negative_sums / self.absolute_sums, self.absolute_sums)
@@ -162,29 +151,6 @@ class StageStatistics:
     def cancelled_shares(self) -> Float[Tensor, " query"]:
         """1 - |sum w| / sum |w| of every row = 2 min(nu, 1 - nu): what its signs cancel."""
         return _full(1 - self.row_sums.abs() / self.absolute_sums, self.absolute_sums)
-
-    @property
-    def negative_share(self) -> float:
-        """sum max(-w, 0) / sum |w| over all rows together."""
-        return _share(float(self.negative_sums.sum()), float(self.absolute_sums.sum()))
-
-    @property
-    def cancelled_share(self) -> float:
-        """1 - sum over rows of |sum w| / sum |w| over all rows together."""
-        total = float(self.absolute_sums.sum())
-        return _share(total - float(self.row_sums.abs().sum()), total)
-
-    @property
-    def median_effective_share(self) -> float:
-        """Median over rows of effective keys / keys the row has, 0..1."""
-        return float((self.effective_keys / torch.arange(1, len(self.effective_keys) + 1)).nanmedian())
-
-    @property
-    def median_entropy_share(self) -> float:
-        """Median over rows of entropy / log(keys the row has), 0..1; NaN where there is no entropy."""
-        if self.entropy is None or len(self.entropy) < 2:
-            return math.nan
-        return float((self.entropy[1:] / torch.arange(2, len(self.entropy) + 1).log()).nanmedian())
 
     def rows(self) -> Iterator[tuple[float | None, ...]]:
         """Of every query its row sum, negative and cancelled share, effective keys and entropy.
@@ -196,13 +162,19 @@ class StageStatistics:
         return zip(self.row_sums.tolist(), *(map(_present, fact.tolist()) for fact in facts), strict=True)
 
     def summary(self) -> Row:
-        """The row of `HeadStatistics.summary`."""
-        facts = (*self.row_sum_range, self.negative_share, self.n_negative_rows, self.cancelled_share)
-        low, middle, high, *signs = (round(fact, 4) for fact in facts)
-        keys, entropy = (
-            _present(round(share, 4)) for share in (self.median_effective_share, self.median_entropy_share)
-        )
-        return (self.stage.value.long, self.stage.value.unit, low, middle, high, *signs, keys, entropy)
+        """The row of `HeadStatistics.summary`: shares of all rows together, medians over rows."""
+        sums, total = self.row_sums, float(self.absolute_sums.sum())
+        low, middle, high = float(sums.min()), float(sums.quantile(0.5)), float(sums.max())
+        negative = _share(float(self.negative_sums.sum()), total)
+        cancelled = _share(total - float(sums.abs().sum()), total)
+        n_negative = int((self.negative_sums > 0).sum())
+        n_keys = torch.arange(1, len(sums) + 1)
+        keys, entropy = float((self.effective_keys / n_keys).nanmedian()), math.nan
+        if self.entropy is not None and len(sums) > 1:  # the log of the first row's one key is 0
+            entropy = float((self.entropy[1:] / n_keys[1:].log()).nanmedian())
+        facts = (round(fact, 4) for fact in (low, middle, high, negative, n_negative, cancelled))
+        shares = (_present(round(share, 4)) for share in (keys, entropy))
+        return (self.stage.value.long, self.stage.value.unit, *facts, *shares)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,6 @@ class Decomposition(Printed):
         return Table.of(rows[0], (tuple(row.values()) for row in rows))
 
     def _made_of(self) -> dict[str, object]:
-        """What a value that is no sum was computed from."""
         return {}
 
     @property
@@ -264,22 +263,22 @@ class _Cell:
 
     def decompose(self) -> Decomposition:
         """The decomposition that fits the step."""
-        made = {
-            "product": self._scored,
-            "convolution": self._convolved,
-            "mixing": self._mixed,
-            "softmax": self._softmaxed,
-            "nothing": lambda: Passed(*self.facts, *self._sum([self._same_cell(self.head, 1.0)])),
-        }
-        return made[self.operation]()
+        if self.operation == "product":
+            return self._scored()
+        if self.operation == "softmax":
+            return self._softmaxed()
+        if self.operation == "convolution":
+            window = self._window(self.weights[self.head])
+            return Convolved(*self.facts, *self._sum(self._taps(window)), window)
+        if self.operation == "nothing":
+            return Passed(*self.facts, *self._sum([self._same_cell(self.head, 1.0)]))
+        size = self.weights.shape[1]
+        group, target = divmod(self.head, size)
+        weights = enumerate(self.weights[group, target].tolist(), start=group * size)
+        return Mixed(*self.facts, *self._sum([self._same_cell(head, weight) for head, weight in weights]))
 
     def _sum(self, terms: list[Term]) -> tuple[tuple[Term, ...], float]:
-        """The terms as they are given, and their residual."""
         return largest_first(terms), _relative_error(self.value, [term.product for term in terms])
-
-    def _convolved(self) -> Decomposition:
-        window = self._window(self.weights[self.head])
-        return Convolved(*self.facts, *self._sum(self._taps(window)), window)
 
     def _window(self, kernel: Float[Tensor, "c_q c_k"]) -> Window:
         offsets = kernel_offsets(self.trace.model.config, *kernel.shape)
@@ -304,14 +303,7 @@ class _Cell:
             terms.append(Term(*cell, state, tap, source, tap * source))
         return terms
 
-    def _mixed(self) -> Decomposition:
-        size = self.weights.shape[1]
-        group, target = divmod(self.head, size)
-        weights = enumerate(self.weights[group, target].tolist(), start=group * size)
-        return Mixed(*self.facts, *self._sum([self._same_cell(head, weight) for head, weight in weights]))
-
     def _same_cell(self, head: int, weight: float) -> Term:
-        """A term that reads the same query and key of some head."""
         source = float(self.sources[head, -1, self.key])
         return Term(head, self.query, self.key, "inside", weight, source, weight * source)
 

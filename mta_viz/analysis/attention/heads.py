@@ -155,7 +155,9 @@ def head_scores(
     if span is not None:
         check_span(span, query)
     rivals = tuple(needle for needle in needles if needle.start <= query) if span in needles else ()
-    keys = [score.key for score in SCORES if _measured(score, span, rivals)]
+    keys = [score.key for score in SCORES if span or not score.key.startswith(("span.", "mass.", "gain."))]
+    if len(rivals) < 2:
+        keys.remove("selectivity")
     values = {key: torch.full((config.n_layers, config.n_heads), torch.nan) for key in keys}
     counts = []
     for layer in range(config.n_layers):
@@ -189,13 +191,6 @@ def ranking(scores: HeadScores, key: str) -> Ranking:
     score = next(score for score in scores.scores if score.key == key)
     ranked.by = f"{score.name} ({score.unit})"
     return ranked
-
-
-def _measured(score: Score, span: Span | None, rivals: Sequence[Span]) -> bool:
-    """Whether there is what the score is about."""
-    if score.key == "selectivity":
-        return len(rivals) > 1
-    return span is not None or not score.key.startswith(("span.", "mass.", "gain."))
 
 
 def _layer(

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from mta_viz.analysis.kernels.kernels import layer_kernels, near_identity
 from mta_viz.model.stages import Stage
@@ -37,28 +36,21 @@ class Health:
 
 def health(model: HookedMTA, trace: Trace | None = None) -> Health:
     """Examine a model and, if given, one run of it. Computes every layer's final weights once."""
-    weights = [weight for weight in model.state_dict().values() if not weight.is_meta]
-    at_identity, n_kernels, largest = _kernel_facts(model)
+    state, config = model.state_dict(), model.config
+    layers = (layer_kernels(state, config, layer) for layer in range(config.n_layers))
+    stacks = [(taps, offsets) for layer in layers for _, taps, offsets in layer.key_query()]
+    weights = [weight for weight in state.values() if not weight.is_meta]
+    at_identity = sum(int(near_identity(taps, offsets.own).sum()) for taps, offsets in stacks)
+    largest = [taps.abs().max() for taps, _ in stacks]
     return Health(
         n_nan=sum(int(weight.isnan().sum()) for weight in weights),
         n_inf=sum(int(weight.isinf().sum()) for weight in weights),
-        kernels_at_identity=(at_identity, n_kernels),
-        largest_tap=largest,
+        kernels_at_identity=(at_identity, sum(len(taps) for taps, _ in stacks)),
+        largest_tap=float(torch.stack(largest).max()) if largest else None,
         gates_below_0_05=_closed_gates(trace) if trace else None,
         row_sum_range=_row_sum_range(trace) if trace else None,
         self_check=self_check(trace) if trace else None,
     )
-
-
-def _kernel_facts(model: HookedMTA) -> tuple[int, int, float | None]:
-    state, at_identity, n_kernels = model.state_dict(), 0, 0
-    largest: list[Tensor] = []
-    for layer in range(model.config.n_layers):
-        for _, taps, offsets in layer_kernels(state, model.config, layer).key_query():
-            at_identity += int(near_identity(taps, offsets.own).sum())
-            n_kernels += len(taps)
-            largest.append(taps.abs().max())
-    return at_identity, n_kernels, float(torch.stack(largest).max()) if largest else None
 
 
 def _closed_gates(trace: Trace) -> float | None:

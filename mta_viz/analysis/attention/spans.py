@@ -9,7 +9,7 @@ How much of one query's row lies on a span, at every stage, and what each step a
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from string import ascii_uppercase
@@ -70,7 +70,13 @@ def find(tokens: Tokens, wanted: str, *, pattern: bool = False) -> tuple[range, 
     text, spans = tokens.text, tokens.spans
     if text is None:
         text, spans = "".join(tokens.pieces), tuple(pairwise(accumulate(map(len, tokens.pieces), initial=0)))
-    places = _pattern_places(text, wanted) if pattern else _plain_places(text, wanted, tokens.text is None)
+    if pattern:
+        places = _pattern_places(text, wanted)
+    else:
+        labelled = [label(wanted)] if tokens.text is None else []  # which write a space as "␣"
+        either = "|".join(map(re.escape, dict.fromkeys([wanted, *labelled])))
+        matches = re.finditer(f"(?=({either}))", text, re.IGNORECASE)  # look ahead: places may overlap
+        places = [match.span(1) for match in matches]
     return tuple(dict.fromkeys(_token_ranges(spans, places)))
 
 
@@ -82,14 +88,6 @@ def _token_ranges(spans: Sequence[Characters], places: Iterable[Characters]) -> 
         range(owners[bisect_right(stops, start)][0], owners[bisect_left(starts, stop) - 1][0] + 1)
         for start, stop in places
     ]
-
-
-def _plain_places(text: str, wanted: str, in_labels: bool) -> Iterator[tuple[int, int]]:
-    """Character ranges; labels write a space as "␣", which nobody types."""
-    spellings = {wanted: None, label(wanted): None} if in_labels else {wanted: None}
-    either = "|".join(map(re.escape, spellings))
-    for match in re.finditer(f"(?=({either}))", text, re.IGNORECASE):  # look ahead: places may overlap
-        yield match.span(1)
 
 
 def _pattern_places(text: str, pattern: str) -> list[tuple[int, int]]:

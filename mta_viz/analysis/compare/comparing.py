@@ -69,12 +69,12 @@ def answer_pairs(a: Trace, b: Trace, text: str | None, *, same_ids: bool) -> tup
     `text`: the answer; None as in `answer_after`. Raises PromptError for an answer that cannot be written.
     """
     own = answer_after(a, text)
-    log_p = _in(b, own, _words(a, own), same_ids)
-    pairs = [AnswerPair("A", own.text, own.source, AnswerMeter(a, own).before, log_p)]
+    log_p = AnswerMeter(a, own).before, _other_run(b, own, a, same_ids)
+    pairs = [AnswerPair("A", own.text, own.source, *log_p)]
     other = None if text else answer_after(b)
     if other is not None and other.source == "needle" and other.text != own.text:
-        log_p = _in(a, other, _words(b, other), same_ids)
-        pairs.append(AnswerPair("B", other.text, other.source, log_p, AnswerMeter(b, other).before))
+        log_p = _other_run(a, other, b, same_ids), AnswerMeter(b, other).before
+        pairs.append(AnswerPair("B", other.text, other.source, *log_p))
     return tuple(pairs)
 
 
@@ -90,22 +90,18 @@ def top_pairs(a: Trace, b: Trace, *, same_ids: bool) -> tuple[TokenPair, ...]:
     return (*own, *(TokenPair(token.piece, None, token.probability) for token in second))
 
 
-def _in(run: Trace, answer: Answer, text: str | None, same_ids: bool) -> float:
-    """The answer's log-probability in the other run, written there by that run's own tokenizer."""
+def _other_run(run: Trace, answer: Answer, own: Trace, same_ids: bool) -> float:
+    """The log-probability of the `own` run's answer in another run, written by that one's tokenizer."""
     if same_ids:
         return AnswerMeter(run, answer).before
+    text: str | None = answer.text
+    if answer.source == "likeliest":  # its text is only the label of its token
+        text = own.model.tokenizer.decode(answer.ids) if own.model.tokenizer else None
     if not text:
         raise MtaVizError(
             "the models write with other tokenizers, and this answer has no text; type an answer"
         )
     return AnswerMeter(run, answer_after(run, text)).before
-
-
-def _words(run: Trace, answer: Answer) -> str | None:
-    """The answer as text: of a likeliest token `text` is only its label."""
-    if answer.source != "likeliest":
-        return answer.text
-    return run.model.tokenizer.decode(answer.ids) if run.model.tokenizer else None
 
 
 Heads = Float[np.ndarray, "layer head"]
@@ -145,8 +141,7 @@ class Comparison(Printed):
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Each answer's log-probability in both runs, in nats."""
         rows: list[Row] = [
-            (pair.of, pair.text, number(pair.a), number(pair.b), number(pair.difference))
-            for pair in self.answers
+            (pair.of, pair.text, *map(number, (pair.a, pair.b, pair.difference))) for pair in self.answers
         ]
         return ("answer of", "answer", "A", "B", "A - B"), rows
 
@@ -161,15 +156,14 @@ class Comparison(Printed):
         columns = ("layer", "head", "a", "layer_b", "head_b", "b", "a_minus_b", "pair_r")
         if self.needle is None:
             return Table(columns, ())
-        places = np.ndindex(self.needle.a.shape)
-        return Table.of(columns, [self._share(self.needle, *place) for place in places])
-
-    def _share(self, needle: NeedleShares, layer: int, head: int) -> TableRow:
-        partner, r = self.pairs.of(layer, head), float(self.pairs.r[layer, head])
-        beside: TableRow = (None,) * 4
-        if partner is not None:
-            beside = (*partner, float(needle.b[partner]), float(needle.difference[layer, head]))
-        return layer, head, float(needle.a[layer, head]), *beside, None if np.isnan(r) else r
+        rows: list[TableRow] = []
+        for place in np.ndindex(*self.needle.a.shape):
+            partner, r = self.pairs.of(*place), float(self.pairs.r[place])
+            beside: TableRow = (None,) * 4
+            if partner is not None:
+                beside = (*partner, float(self.needle.b[partner]), float(self.needle.difference[place]))
+            rows.append((*place, float(self.needle.a[place]), *beside, None if np.isnan(r) else r))
+        return Table.of(columns, rows)
 
     def kernels_table(self) -> Table:
         """A line a kernel of A's head beside its partner's: the distance and both shapes."""
@@ -205,7 +199,7 @@ def compare(
     plan: Sequence[Intervention] = (),
     answer: str | None = None,
     pair_by: Rule | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> Comparison:
     """`model` on `prompt` (A) beside B: the `other` model, another prompt, or `model` under `plan`.
 
@@ -245,7 +239,7 @@ def compare_runs(
     answer: str | None = None,
     spans: Spans | Literal["asked"] | None = "asked",
     pair_by: Rule | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
 ) -> Comparison:
     """Two runs; B may be A's prompt under a plan.
 
@@ -266,12 +260,11 @@ def compare_runs(
         needle = NeedleShares(spans, *shares, shares[0] - beside)
     kernels = pairing.kernel_pairs(a.model, b.model, pairs, steps[3])
     answers = answer_pairs(a, b, answer, same_ids=same_ids)
-    if progress is not None:
-        progress(1.0)
+    progress(1.0)
     return Comparison(shared, same_ids, pairs, answers, top_pairs(a, b, same_ids=same_ids), needle, kernels)
 
 
-def _shares(run: Trace, span: Span, progress: Progress | None) -> Heads:
+def _shares(run: Trace, span: Span, progress: Progress) -> Heads:
     parts = Parts(span, (span,), len(run.tokens) - 1)
     return find(run, parts, progress=progress).share(Stage.PATTERN).double().numpy()
 
@@ -282,7 +275,7 @@ def _paired(
     shared: Agreement,
     shares: tuple[Heads, Heads] | None,
     pair_by: Rule | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> HeadPairs:
     kin = pairing.kinship(a.model, b.model)
     n_tokens = shared.unlike[0] if shared.unlike else shared.n

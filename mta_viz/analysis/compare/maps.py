@@ -1,6 +1,6 @@
 """What two prompts have in common: positions, spans; and a head's map in run A less its partner's in B."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,10 +45,18 @@ def agreement(a: Tokens, b: Tokens, *, same_ids: bool) -> Agreement:
     """
     left, right = (a.ids, b.ids) if same_ids else (a.pieces, b.pieces)
     unlike = tuple(at for at, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
+    pieces = {at: f'("{a.pieces[at]}" / "{b.pieces[at]}")' for at in unlike[:NAMED]}
     if len(a) == len(b) and 2 * len(unlike) < len(a):
-        return Agreement(len(a), unlike, _some_differ(a, b, unlike) if unlike else "")
-    n = unlike[0] if unlike else min(len(a), len(b))
-    return Agreement(n, (), _from_there(a, b, n))
+        return Agreement(len(a), unlike, _some_differ(unlike, len(a), pieces) if unlike else "")
+    lengths = "" if len(a) == len(b) else f"A has {len(a)} tokens, B {len(b)}"
+    if not unlike:
+        n = min(len(a), len(b))
+        why = f"{lengths}, and they agree while both last: compared up to position {n - 1}."
+        return Agreement(n, (), why)
+    n = unlike[0]
+    end = "compared up to there." if n > 0 else "there is nothing to subtract."
+    lengths = lengths and f"; {lengths}"
+    return Agreement(n, (), f"Tokens differ from position {n} on {pieces[n]}{lengths}: {end}")
 
 
 def same_vocabulary(a: HookedMTA, b: HookedMTA) -> bool:
@@ -62,27 +70,14 @@ def same_vocabulary(a: HookedMTA, b: HookedMTA) -> bool:
     return a.tokenizer.pieces(ids) == b.tokenizer.pieces(ids)
 
 
-def _some_differ(a: Tokens, b: Tokens, unlike: tuple[int, ...]) -> str:
-    named = ", ".join(f"{at} {_both(a, b, at)}" for at in unlike[:NAMED])
+def _some_differ(unlike: tuple[int, ...], n_tokens: int, pieces: Mapping[int, str]) -> str:
+    named = ", ".join(f"{at} {both}" for at, both in pieces.items())
     more = f" and {len(unlike) - NAMED} more" if len(unlike) > NAMED else ""
     places = "1 position" if len(unlike) == 1 else f"{len(unlike)} positions"
     return (
-        f"Tokens differ at {places} of {len(a)}: {named}{more}. Rows and columns of these positions are "
+        f"Tokens differ at {places} of {n_tokens}: {named}{more}. Rows and columns of these positions are "
         "hatched; the others are compared position by position."
     )
-
-
-def _from_there(a: Tokens, b: Tokens, n: int) -> str:
-    if n == min(len(a), len(b)):
-        ends = f"A has {len(a)} tokens, B {len(b)}"
-        return f"{ends}, and they agree while both last: compared up to position {n - 1}."
-    where = f"Tokens differ from position {n} on {_both(a, b, n)}"
-    lengths = "" if len(a) == len(b) else f"; A has {len(a)} tokens, B {len(b)}"
-    return f"{where}{lengths}: " + ("compared up to there." if n > 0 else "there is nothing to subtract.")
-
-
-def _both(a: Tokens, b: Tokens, at: int) -> str:
-    return f'("{a.pieces[at]}" / "{b.pieces[at]}")'
 
 
 def asked_spans(a: Trace, b: Trace) -> Spans | None:

@@ -167,7 +167,7 @@ def no_pairs(n_layers: int, n_heads: int, n_tokens: int, kin: Kinship) -> HeadPa
 
 
 def pairs_by_similarity(
-    a: Trace, b: Trace, n_tokens: int, kin: Kinship, progress: Progress | None = None
+    a: Trace, b: Trace, n_tokens: int, kin: Kinship, progress: Progress = lambda share: None
 ) -> HeadPairs:
     """One to one over all layers, so that the summed correlation is largest.
 
@@ -217,7 +217,7 @@ def _places(match: Int[np.ndarray, " head"], n_heads: int) -> Int[np.ndarray, "h
     return np.where(match[:, None] < 0, -1, np.stack(np.divmod(match, n_heads), -1))
 
 
-def _features(trace: Trace, n_tokens: int, progress: Progress | None) -> Float[np.ndarray, "head cell"]:
+def _features(trace: Trace, n_tokens: int, progress: Progress) -> Float[np.ndarray, "head cell"]:
     """Every head's causal cells, pooled, less their mean and of length 1: products are correlations.
 
     Without the first column, which holds the first token: most heads attend to it, whatever they do.
@@ -225,8 +225,7 @@ def _features(trace: Trace, n_tokens: int, progress: Progress | None) -> Float[n
     layers, n_layers = [], trace.model.config.n_layers
     for layer in range(n_layers):
         layers.append(layer_thumbnails(trace, layer, Stage.PATTERN, CELLS, n_tokens=n_tokens).values[0])
-        if progress is not None:
-            progress((layer + 1) / n_layers)
+        progress((layer + 1) / n_layers)
     maps = torch.cat(layers).double()
     used = torch.ones(maps.shape[1:], dtype=torch.bool).tril()
     used[:, 0] = False
@@ -237,7 +236,6 @@ def _features(trace: Trace, n_tokens: int, progress: Progress | None) -> Float[n
 
 
 NO_KERNEL = "no kernel (identity)"
-IDENTITY = np.ones((1, 1)), Offsets((0,), (0,))
 Taps = Float[np.ndarray, "_ _"]  # of two heads, whose sizes differ
 
 
@@ -261,7 +259,7 @@ class KernelPair:
 
 
 def kernel_pairs(
-    a: HookedMTA, b: HookedMTA, pairs: HeadPairs, progress: Progress | None = None
+    a: HookedMTA, b: HookedMTA, pairs: HeadPairs, progress: Progress = lambda share: None
 ) -> tuple[KernelPair, ...]:
     """Every place where one of two paired heads has a kernel, A's layers and heads in order.
 
@@ -276,8 +274,7 @@ def kernel_pairs(
         other = pairs.of(layer, head)
         if other is not None:
             here, there = sets[0][layer], sets[1][other[0]]
-            measured = (*_key_query(here, there, head, other[1]), *_mixing(here, there, head, pairs))
-            for where, distances in measured:
+            for where, distances in _measured(here, there, head, other[1], pairs):
                 shape_a = shapes_a.get((layer, head, where), NO_KERNEL)
                 shape_b = shapes_b.get((*other, where), NO_KERNEL)
                 kernels.append(KernelPair(layer, head, where, *other, *distances, shape_a, shape_b))
@@ -288,54 +285,46 @@ def pair_taps(
     a: HookedMTA, b: HookedMTA, first: tuple[int, int], second: tuple[int, int], where: Place
 ) -> tuple[Taps, Taps, Offsets]:
     """Both kernels over the same offsets, the identity where a layer has none."""
-    return _laid_over(
-        _taps(_kernels(a, first[0]), first[1], where), _taps(_kernels(b, second[0]), second[1], where)
-    )
+    places = (a, *first), (b, *second)
+    own, beside = (_taps(_kernels(model, layer), head, where) for model, layer, head in places)
+    return _laid_over(own, beside)
 
 
-def _shapes(model: HookedMTA, progress: Progress | None, share: float) -> Mapping[tuple[int, int, str], str]:
+def _shapes(model: HookedMTA, progress: Progress, share: float) -> Mapping[tuple[int, int, str], str]:
     rows = kernel_table(model.state_dict(), model.config)
-    if progress is not None:
-        progress(share)
-    return {
-        (row["layer"], row["head"], row["where"]): f"{'faint ' if row['faint'] else ''}{row['shape']}"
-        for row in rows
-    }
+    progress(share)
+    faint = {True: "faint ", False: ""}
+    return {(row["layer"], row["head"], row["where"]): f"{faint[row['faint']]}{row['shape']}" for row in rows}
 
 
 def _kernels(model: HookedMTA, layer: int) -> LayerKernelSet:
     return checkpoint_kernels.layer_kernels(model.state_dict(), model.config, layer)
 
 
-def _key_query(
-    here: LayerKernelSet, there: LayerKernelSet, head: int, other: int
-) -> Iterator[tuple[Place, tuple[float, float, float]]]:
+def _measured(
+    here: LayerKernelSet, there: LayerKernelSet, head: int, other: int, pairs: HeadPairs
+) -> Iterator[tuple[Place | MixPlace, tuple[float, float, float]]]:
+    """Where one of two heads has a kernel: their distance, and that of each from the identity."""
     for where in checkpoint_kernels.KEY_QUERY:
         if here.taps(where) is not None or there.taps(where) is not None:
             first, second, offsets = _laid_over(_taps(here, head, where), _taps(there, other, where))
             identity = np.zeros_like(first)
             identity[offsets.own] = 1.0
             yield where, _distances(first, second, identity)
-
-
-def _mixing(
-    here: LayerKernelSet, there: LayerKernelSet, head: int, pairs: HeadPairs
-) -> Iterator[tuple[MixPlace, tuple[float, float, float]]]:
-    if pairs.rule != "index":
-        return
-    size = pairs.partner.shape[1]
-    for where in checkpoint_kernels.MIXING:
-        matrices, identity = [kernels.mixing(where) for kernels in (here, there)], np.eye(size)[head]
+    for mix in checkpoint_kernels.MIXING if pairs.rule == "index" else ():
+        matrices, identity = (
+            [kernels.mixing(mix) for kernels in (here, there)],
+            np.eye(pairs.r.shape[1])[head],
+        )
         if any(matrix is not None for matrix in matrices):
             first, second = (
                 identity if matrix is None else torch.block_diag(*matrix.double())[head].numpy()
                 for matrix in matrices
             )
-            yield where, _distances(first, second, identity)
+            yield mix, _distances(first, second, identity)
 
 
 def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[float, float, float]:
-    """From each other, and of each from the identity."""
     apart, off_a, off_b = (float(np.linalg.norm(gap)) for gap in (a - b, a - identity, b - identity))
     return apart, off_a, off_b
 
@@ -343,7 +332,7 @@ def _distances(a: np.ndarray, b: np.ndarray, identity: np.ndarray) -> tuple[floa
 def _taps(kernels: LayerKernelSet, head: int, where: Place) -> tuple[Taps, Offsets]:
     taps, offsets = kernels.taps(where), kernels.offsets(where)
     if taps is None or offsets is None:
-        return IDENTITY
+        return np.ones((1, 1)), Offsets((0,), (0,))  # the identity
     return taps[head].double().numpy(), offsets
 
 

@@ -136,15 +136,7 @@ class KernelShape:
     scores: dict[str, float]
 
 
-@dataclass(frozen=True)
-class _Name:
-    """A name a rule gives: `share` of the kernel's energy is what it holds."""
-
-    shape: str
-    evidence: str
-    score: float
-    share: float
-    detail: str
+_Name = tuple[str, str, float, float, str]  # shape, evidence, score, the share of the energy it holds, detail
 
 
 def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> tuple[KernelShape, ...]:
@@ -222,17 +214,17 @@ class _Evidence:
 
 
 def _named(evidence: _Evidence, index: int, scores: dict[str, float]) -> KernelShape:
-    """The first rule that gives a name."""
     rules = (rule(evidence, index) for rule in (template_name, edge_name, dominant_name))
     name = next(filter(None, rules), None)
     p, off = float(evidence.p[index]), evidence.off[index]
     if name is None:
         shape = IDENTITY if off < NEAR_IDENTITY else NONE
         return KernelShape(shape, False, "", np.nan, shape, p, scores)
-    faint, verdict = bool(name.share < FAINT), f"{name.shape} {name.detail}"
+    shape, kind, score, share, detail = name
+    faint, verdict = bool(share < FAINT), f"{shape} {detail}"
     if faint:
         verdict = f"{IDENTITY} (faint {verdict})"
-    return KernelShape(name.shape, faint, name.evidence, name.score, verdict, p, scores)
+    return KernelShape(shape, faint, kind, score, verdict, p, scores)
 
 
 def template_name(evidence: _Evidence, index: int) -> _Name | None:
@@ -244,7 +236,7 @@ def template_name(evidence: _Evidence, index: int) -> _Name | None:
         return None
     rho = float(evidence.rho[index, best])
     name, detail = library(evidence.offsets)[best].called(rho), f"{rho:+.2f}, p {evidence.p[index]:.3f}"
-    return _Name(name, "template", rho, float(evidence.off[index]) * rho**2, detail)
+    return name, "template", rho, float(evidence.off[index]) * rho**2, detail
 
 
 def edge_name(evidence: _Evidence, index: int) -> _Name | None:
@@ -255,7 +247,7 @@ def edge_name(evidence: _Evidence, index: int) -> _Name | None:
         return None
     name = "both edges" if first and last else "edge-first" if first else "edge-last"
     score = float(evidence.edges[:, index].max())
-    return _Name(name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)")
+    return name, "edge", score, float(evidence.off[index]), f"{score:+.2f} (?)"
 
 
 def dominant_name(evidence: _Evidence, index: int) -> _Name | None:
@@ -272,4 +264,4 @@ def dominant_name(evidence: _Evidence, index: int) -> _Name | None:
         name, where = "KV shift" if key == -1 and same and own else "key shift", f"{key:+d}"
     beside = f", {'same' if same else 'opposite'} sign, {evidence.of_own[index]:.2g} of own tap"
     detail = where + (beside if own else ", no own tap")
-    return _Name(name, "dominant tap", share, float(evidence.off[index]) * share, detail)
+    return name, "dominant tap", share, float(evidence.off[index]) * share, detail

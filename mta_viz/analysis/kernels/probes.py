@@ -180,21 +180,19 @@ def _edge_answers(kernels: Kernels, offsets: Offsets) -> Float[Array, "2 kernel"
     return np.stack([(edge - middle) / np.maximum(edge + middle + soft, 1e-300) for edge in (first, last)])
 
 
-def _moved_share(kernels: Kernels, offsets: Offsets) -> PerKernel:
-    """The largest share of the squared answers to a single score that one cell holds, its own left out."""
+def _few_taps(kernels: Kernels, offsets: Offsets, claim: str) -> PerKernel:
+    """The number of a probe whose shape hangs on few taps: that of the claimed edge, or of a single score.
+
+    The latter is the largest share of the squared answers that one cell holds, its own left out.
+    """
+    if claim != SPIKE:
+        first, last = _edge_answers(kernels, offsets)
+        return {"edge-first": first, "edge-last": last, "both edges": np.minimum(first, last)}[claim]
     spike = spike_map(offsets)
     energy = np.square(answers(kernels, offsets, spike.scores))
     energy[(slice(None), *spike.read_at[0])] = 0
     whole = energy.sum((-2, -1))
     return energy.max((-2, -1)) / np.where(whole > 0, whole, np.inf)
-
-
-def _few_taps(kernels: Kernels, offsets: Offsets, claim: str) -> PerKernel:
-    """The number of a probe whose shape hangs on few taps: a single score's, or that of the claimed edge."""
-    if claim == SPIKE:
-        return _moved_share(kernels, offsets)
-    first, last = _edge_answers(kernels, offsets)
-    return {"edge-first": first, "edge-last": last, "both edges": np.minimum(first, last)}[claim]
 
 
 @lru_cache(maxsize=64)
@@ -283,7 +281,7 @@ def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
     if probe == EDGES:
         return _edge_answers(kernels, offsets).max(0)
     if probe == SPIKE:
-        return _moved_share(kernels, offsets)
+        return _few_taps(kernels, offsets, SPIKE)
     full, peak = _answer_at(kernels, offsets, gain(probe, offsets)), _peak(kernels, offsets)
     return own_sign(kernels, offsets) * full / np.where(peak > 0, peak, np.nan)
 
@@ -315,10 +313,12 @@ def _gain_result(kernels: Kernels, offsets: Offsets, probe: str, claim: str) -> 
     size, rows, keys = len(offsets.query), *(stimulus.scores.any(axis).sum() for axis in (1, 0))
     facts = {"size": size, "before": size - 1, "rows": rows, "keys": keys}
     sentence = _SENTENCES[probe].format(full=f"{full:+.2f}", alone=f"{alone:+.2f}", **facts)
-    return ProbeResult(
-        *(probe, claim, stimulus.scores, answers(kernels, offsets, stimulus.scores)[0], stimulus.read_at),
-        *(full, threshold, lowers, full < threshold if lowers else full > threshold, sentence),
+    after, acts = (
+        answers(kernels, offsets, stimulus.scores)[0],
+        full < threshold if lowers else full > threshold,
     )
+    finding = (full, threshold, lowers, acts, sentence)
+    return ProbeResult(probe, claim, stimulus.scores, after, stimulus.read_at, *finding)
 
 
 def _edge_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
@@ -330,24 +330,21 @@ def _edge_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
         f"In a run of {len(offsets.key) + 2} equal keys the first key gets {first}, the middle {middle}, the "
         f"last {last} (largest tap = 1)."
     )
-    acts = measured > threshold
-    return ProbeResult(
-        EDGES, claim, run.scores, after, run.read_at, measured, threshold, False, acts, sentence
-    )
+    finding = (measured, threshold, False, measured > threshold, sentence)
+    return ProbeResult(EDGES, claim, run.scores, after, run.read_at, *finding)
 
 
 def _spike_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
     spike = spike_map(offsets)
     own, after = spike.read_at[0], answers(kernels, offsets, spike.scores)[0]
-    measured, threshold = float(_moved_share(kernels, offsets)[0]), _threshold(offsets, SPIKE)
+    measured, threshold = float(_few_taps(kernels, offsets, SPIKE)[0]), _threshold(offsets, SPIKE)
     shown = after.copy()
     shown[own] = 0
     row, column = divmod(int(np.abs(shown).argmax()), shown.shape[1])
-    moved = [f"{_count(row - own[0], 'query', 'queries')} later"] * (row != own[0])
-    if column != own[1]:
-        moved.append(
-            f"{_count(abs(column - own[1]), 'key', 'keys')} {'later' if column > own[1] else 'earlier'}"
-        )
+    later, across = row - own[0], column - own[1]
+    side = "later" if across > 0 else "earlier"
+    moved = [f"{_count(later, 'query', 'queries')} later"] * (later != 0)
+    moved += [f"{_count(abs(across), 'key', 'keys')} {side}"] * (across != 0)
     sentence = (
         f"A single score appears again {' and '.join(moved) or 'nowhere else'}, {shown[row, column]:+.2f} x "
         f"as large, and stays at its place {after[own]:+.2f} x (largest tap = 1)."

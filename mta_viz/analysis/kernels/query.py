@@ -159,21 +159,19 @@ class _Reader:
             raise self.error(f'no comparison: write "{column}" or "not {column}"')
         if name.kind == "text" or column not in COLUMNS:
             raise _no_column(name)
-        op = self._next().text
-        if column in TEXTS:
-            return self._text_test(column, op)
+        symbol = self._next()
+        compare, is_text = _OPS[symbol.text], column in TEXTS
+        if is_text and symbol.text not in ("=", "==", "!="):
+            raise _unexpected(symbol.place, symbol.text, f"= or != : {column} is a text")
+        if is_text and self.now.kind not in ("word", "text"):
+            raise self.error(f'a name to compare {column} with, in quotes if it has a space: "near identity"')
+        if is_text:
+            text = _folded(column, _unquoted(self._next()))
+            return lambda row: row[column] is not None and compare(_folded(column, row[column]), text)
         if self.now.kind != "number":
             raise self.error(f"a number to compare {column} with")
-        value, compare = float(self._next().text), _OPS[op]
+        value = float(self._next().text)
         return lambda row: row[column] is not None and compare(row[column], value)
-
-    def _text_test(self, column: str, op: str) -> Test:
-        if op not in ("=", "==", "!="):
-            raise _unexpected(self._tokens[self._index - 1].place, op, f"= or != : {column} is a text")
-        if self.now.kind not in ("word", "text"):
-            raise self.error(f'a name to compare {column} with, in quotes if it has a space: "near identity"')
-        value, compare = _folded(column, _unquoted(self._next())), _OPS[op]
-        return lambda row: row[column] is not None and compare(_folded(column, row[column]), value)
 
     def _next(self) -> _Token:
         self._index += 1

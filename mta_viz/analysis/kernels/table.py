@@ -111,8 +111,10 @@ def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
     """Counts over the key-query kernels among the rows of `kernel_table`."""
     kernels = [row for row in rows if row["where"] in KEY_QUERY]
     named = [row for row in kernels if row["evidence"] == "template"]
-    chances = [1 / (2 * (row["c_q"] * row["c_k"] - 1)) for row in kernels if _can_show_edge(row)]
-    edge_like = sum(_is_edge_like(row) for row in kernels)
+    able = [row for row in kernels if row["first_key"] < 0 and row["dominant_share"]]
+    chances = [1 / (2 * (row["c_q"] * row["c_k"] - 1)) for row in able]
+    opposed = [row for row in able if row["dominant_sign"] < 0]
+    edge_like = sum((row["dominant_query"], row["dominant_key"]) == (0, -1) for row in opposed)
     return ShapeCounts(
         kernels=len(kernels),
         shapes=dict(Counter("faint " * row["faint"] + row["shape"] for row in kernels).most_common()),
@@ -123,17 +125,6 @@ def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
         expected_edge_like=float(sum(chances)),
         edge_p=naming.at_least(edge_like, chances),
     )
-
-
-def _can_show_edge(row: Row) -> bool:
-    """Whether there is a previous key's tap, and a largest tap besides the own one."""
-    return row["first_key"] < 0 and bool(row["dominant_share"])
-
-
-def _is_edge_like(row: Row) -> bool:
-    """The largest other tap is the previous key's, opposite in sign to the own tap."""
-    place = row["dominant_query"], row["dominant_key"]
-    return _can_show_edge(row) and place == (0, -1) and row["dominant_sign"] < 0
 
 
 def _layer_rows(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mta_viz.analysis.attention.spans import QUESTION, Span
@@ -50,8 +50,8 @@ def evaluate_blocks(
     n: int = 1000,
     seed: int = 0,
     batch: int = 20,
-    keep: Callable[[BlocksEvaluation], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    keep: Callable[[BlocksEvaluation], None] = lambda result: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> BlocksEvaluation:
     """Measure `model` on `n` full-length sequences of the evaluation stream `seed`.
 
@@ -72,11 +72,12 @@ def evaluate_blocks(
         samples = task.sample_range(start, min(start + batch, n), seed)
         right = logits_of(samples.tokens)[:, :-1].argmax(-1).cpu() == samples.tokens[:, 1:]
         parts.append(right[samples.answer[:, 1:]].unflatten(0, (len(right), -1)))
-        summary = _summary(torch.cat(parts), seed)
-        if keep is not None:
-            keep(summary)
-        if progress is not None:
-            progress(min(start + batch, n) / n)
+        letters = torch.cat(parts)
+        done, wrong = len(letters), int((~letters.all(1)).sum())
+        interval, by_letter = wilson_interval(wrong, done), (letters.sum(0) / done).tolist()
+        summary = BlocksEvaluation(done, seed, wrong, wrong / done, interval, tuple(by_letter))
+        keep(summary)
+        progress(done / n)
     return summary
 
 
@@ -89,12 +90,6 @@ def check_characters(model: HookedMTA) -> None:
             f"The model has {model.config.vocab_size} tokens; block finding needs the character "
             f"vocabulary of {VOCAB_SIZE}. Choose a model trained on block finding."
         )
-
-
-def _summary(right: Bool[Tensor, "sample letter"], seed: int) -> BlocksEvaluation:
-    n, wrong = len(right), int((~right.all(1)).sum())
-    letters = tuple(count / n for count in right.sum(0).tolist())
-    return BlocksEvaluation(n, seed, wrong, wrong / n, wilson_interval(wrong, n), letters)
 
 
 @dataclass(frozen=True)

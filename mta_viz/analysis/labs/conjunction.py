@@ -108,8 +108,8 @@ def conjunction(
     model: HookedMTA,
     samples: Sequence[FourPrompts],
     *,
-    keep: Callable[[Conjunction], None] | None = None,
-    progress: Progress | None = None,
+    keep: Callable[[Conjunction], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> Conjunction:
     """Every head of a model on the samples, four runs each.
 
@@ -118,14 +118,11 @@ def conjunction(
     """
     if not samples:
         raise PromptError("there are no samples; give at least one")
-    measured: list[dict[Measure, Tensor]] = []
-    n = len(samples)
+    measured, n = list[dict[Measure, Tensor]](), len(samples)
     for at, sample in enumerate(samples):
         measured.append(_measured(model, sample, progress_within(progress, at / n, 1 / n)))
-        values = {measure: torch.stack([each[measure] for each in measured]) for measure in measured[0]}
-        result = Conjunction(values)
-        if keep is not None:
-            keep(result)
+        result = Conjunction({key: torch.stack([each[key] for each in measured]) for key in measured[0]})
+        keep(result)
     return result
 
 
@@ -133,9 +130,9 @@ def tested(
     models: Mapping[str, HookedMTA],
     samples: Sequence[FourPrompts],
     *,
-    begin: Callable[[str], None] | None = None,
-    keep: Callable[[dict[str, Conjunction]], None] | None = None,
-    progress: Progress | None = None,
+    begin: Callable[[str], None] = lambda words: None,
+    keep: Callable[[dict[str, Conjunction]], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> dict[str, Conjunction]:
     """Several models on the same samples, by their names.
 
@@ -144,14 +141,12 @@ def tested(
     """
     results: dict[str, Conjunction] = {}
     for name, model in models.items():
-        if begin is not None:
-            begin(name)
+        begin(name)
         if results:
             check_reads_alike(model, name, samples)
 
         def keep_with_others(so_far: Conjunction, name: str = name) -> None:
-            if keep is not None:
-                keep({**results, name: so_far})
+            keep({**results, name: so_far})
 
         results[name] = conjunction(model, samples, keep=keep_with_others, progress=progress)
     return results
@@ -232,23 +227,19 @@ def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
 
 
 def _measured(
-    model: HookedMTA, sample: FourPrompts, progress: Progress | None
+    model: HookedMTA, sample: FourPrompts, progress: Progress
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
     finders = []
     for at, tokens in enumerate(sample.prompts):
         finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
-        if progress is not None:
-            progress((at + 1) / len(sample.prompts))
-    return {
-        (name, stage): torch.stack(
-            [
-                finder.asked.values[f"span.{stage.value.key}"] if name == "odds" else finder.share(stage)
-                for finder in finders
-            ]
-        )
-        for name, stage in MEASURES
-        if f"span.{stage.value.key}" in finders[0].asked.values
-    }
+        progress((at + 1) / len(sample.prompts))
+    measured = {}
+    for name, stage in MEASURES:
+        key = f"span.{stage.value.key}"
+        if key in finders[0].asked.values:
+            values = [each.asked.values[key] if name == "odds" else each.share(stage) for each in finders]
+            measured[name, stage] = torch.stack(values)
+    return measured
 
 
 @lru_cache(maxsize=64)
@@ -257,11 +248,7 @@ def _effects(test: Conjunction, measure: Measure) -> Effects:
     values = test.values[measure].double()
     both, a, b, neither = values.unbind(1)
     parts = (a - neither, b - neither, both - a - b + neither)
-    return Effects(values.mean(0).float(), *(_with_interval(part.float()) for part in parts))
-
-
-def _with_interval(values: Float[Tensor, "sample layer head"]) -> MeanScore:
+    means, nothing = values.mean(0).float(), torch.full_like(both[0], torch.nan).float()
     if len(values) > 1:
-        return mean_score(values)
-    nothing = torch.full_like(values[0], torch.nan)
-    return MeanScore(values[0], nothing, nothing)
+        return Effects(means, *(mean_score(part.float()) for part in parts))
+    return Effects(means, *(MeanScore(part[0].float(), nothing, nothing) for part in parts))

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -71,7 +71,7 @@ def evaluate_needles(
     tokenizer: Tokenizer,
     plan: NeedlePlan,
     *,
-    progress: tracing.Progress | None = None,
+    progress: tracing.Progress = lambda share: None,
 ) -> NeedleEvaluation:
     """Measure `model` on samples in the grammar's held-out paragraphs.
 
@@ -88,11 +88,13 @@ def evaluate_needles(
     cells, all_pairs, done = [], list[tuple[NeedleSample, bool]](), 0.0
     for setting in plan.settings:
         pairs: list[tuple[NeedleSample, bool]] = []
-        for samples in _batches(tokenizer, setting, plan):
+        size = max(1, CELLS_AT_ONCE // setting[1])
+        for start in range(0, plan.samples, size):
+            seeds = range(plan.seed + start, plan.seed + min(start + size, plan.samples))
+            samples = [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
             pairs += zip(samples, right_answers(logits_of, tokenizer, samples), strict=True)
             done += len(samples) * _work(model, setting[1])
-            if progress is not None:
-                progress(done / total)
+            progress(done / total)
         cells.append(NeedleCell(*setting, _groups(pairs)))
         all_pairs += pairs
     return NeedleEvaluation(plan.seed, tuple(cells), _groups(all_pairs))
@@ -111,7 +113,7 @@ def perplexity(
     text: str,
     *,
     window: int = 512,
-    progress: tracing.Progress | None = None,
+    progress: tracing.Progress = lambda share: None,
 ) -> float:
     """exp of the mean loss per token of `text`, cut into windows of `window` tokens that share no context.
 
@@ -137,18 +139,8 @@ def perplexity(
             logits.flatten(0, 1), chunk[:, 1:].flatten().to(logits.device), reduction="sum"
         )
         total += float(losses)
-        if progress is not None:
-            progress(min(start + batch, n_windows) / n_windows)
+        progress(min(start + batch, n_windows) / n_windows)
     return math.exp(total / (n_windows * (window - 1)))
-
-
-def _batches(
-    tokenizer: Tokenizer, setting: tuple[int, int, float | int | None], plan: NeedlePlan
-) -> Iterator[list[NeedleSample]]:
-    size = max(1, CELLS_AT_ONCE // setting[1])
-    for start in range(0, plan.samples, size):
-        seeds = range(plan.seed + start, plan.seed + min(start + size, plan.samples))
-        yield [make_needle_sample(tokenizer, NeedleTask(*setting), seed) for seed in seeds]
 
 
 def _scorer(model: HookedMTA | LogitsOf, tokenizer: Tokenizer) -> LogitsOf:

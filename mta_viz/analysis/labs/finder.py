@@ -1,7 +1,7 @@
 """Which heads find the asked part of a prompt, at every stage, and one head's maps around it.
 
 The parts are the needles of a needle prompt, or the blocks of a block sequence. Owns no model and
-no task: `needle_parts` and `block_parts` turn samples into parts. One row a layer is recomputed.
+no task: `sample_parts` and `block_parts` turn samples into parts. One row a layer is recomputed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_le
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Progress, Trace
-from mta_viz.tasks.needles import NeedleSample
+from mta_viz.tasks.needles import GoldSpan, NeedleSample
+from mta_viz.tasks.questions import QuestionSample, RoleSpan
 from mta_viz.tokenizers.base import Tokens
 
 
@@ -147,46 +148,48 @@ class Finder:
         return self.shares[list(Stage).index(stage)]
 
 
-def needle_parts(sample: NeedleSample) -> Parts:
-    """The needles of a sample, seen from its last token; letters as the Attention page gives them."""
+def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
+    """The needles or facts of a sample, seen from its last token; letters as the Attention page gives them.
+
+    Asked is the needle that is asked for, or the last fact that supports the answer.
+    """
     spans: list[Span] = []
-    for needle in sample.needles:
-        name = needle.city + (" (asked)" if needle.kind == "asked" else "")
-        spans.append(Span(name, next_letter(spans), needle.start, needle.stop))
-        if needle.kind == "asked":
+    for part in _competing(sample):
+        if isinstance(part, GoldSpan):
+            name, sign = part.city, " (asked)" if part.kind == "asked" else ""
+        else:
+            name, sign = part.text, " (support)" if part.role == "support" else ""
+        spans.append(Span(name + sign, next_letter(spans), part.start, part.stop))
+        if sign:
             asked = spans[-1]
     return Parts(asked, tuple(spans), len(sample.tokens) - 1, sample.sentences)
 
 
-def prompt_spans(sample: NeedleSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
-    """The needles and the question, as the Attention page names them.
+def prompt_spans(sample: NeedleSample | QuestionSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
+    """The needles or facts, then the question, as the Attention page names them.
 
     `tokens`: the sample's text encoded anew, which may be cut into other tokens at the joints.
     """
     question = sample.question
-    own = (*needle_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
-    texts = [*(needle.text for needle in sample.needles), question.text]
-    return found_again(own, texts, sample.tokens, tokens)
-
-
-def found_again(
-    spans: tuple[Span, ...], texts: Sequence[str], own: Tokens, tokens: Tokens | None
-) -> tuple[Span, ...]:
-    """The spans of `own` where their texts last occur in `tokens`, cut otherwise perhaps; None: `own`."""
-    if tokens is None or tokens.ids == own.ids:
+    spans = (*sample_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
+    if tokens is None or tokens.ids == sample.tokens.ids:
         return spans
+    texts = [*(part.text for part in _competing(sample)), question.text]
     places = [named_spans.find(tokens, text)[-1] for text in texts]
     return tuple(replace(span, start=at.start, stop=at.stop) for span, at in zip(spans, places, strict=True))
+
+
+def _competing(sample: NeedleSample | QuestionSample) -> tuple[GoldSpan | RoleSpan, ...]:
+    return sample.needles if isinstance(sample, NeedleSample) else sample.facts
 
 
 def needle_region(sample: NeedleSample) -> Region:
     """Question x asked needle, with a few tokens of text around."""
     *_, asking = prompt_spans(sample)
-    asked = needle_parts(sample).asked
-    return region(asking, asked, len(sample.tokens), above=NEIGHBOURS, beside=NEIGHBOURS)
+    return region(asking, sample_parts(sample).asked, len(sample.tokens), above=NEIGHBOURS, beside=NEIGHBOURS)
 
 
-def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Finder:
+def find(trace: Trace, parts: Parts, *, progress: Progress = lambda share: None) -> Finder:
     """Measure every head of every layer. Raises PromptError for parts the query cannot weigh.
 
     `progress(share done)` is called after every layer; raise `Cancelled` in it to stop.
@@ -198,11 +201,16 @@ def find(trace: Trace, parts: Parts, *, progress: Progress | None = None) -> Fin
     n_layers, per_layer = trace.model.config.n_layers, []
     for layer in range(n_layers):
         per_layer.append(_layer(trace, layer, parts))
-        if progress is not None:
-            progress((layer + 1) / n_layers)
+        progress((layer + 1) / n_layers)
     scores = {part: _stacked([results[part] for results, _ in per_layer], parts, part) for part in parts.all}
-    p = torch.stack([ranks for _, ranks in per_layer])
-    return Finder(parts, scores, _shares(scores[parts.asked]), p, len(_null(parts)))
+    p, values = torch.stack([ranks for _, ranks in per_layer]), scores[parts.asked].values
+    nothing = torch.full_like(next(iter(values.values())), torch.nan)
+    shares = [values.get(f"span.{stage.value.key}", nothing) for stage in Stage]
+    shares = [
+        share.sigmoid() if stage.value.unit == "score" else share
+        for stage, share in zip(Stage, shares, strict=True)
+    ]
+    return Finder(parts, scores, torch.stack(shares), p, len(_null(parts)))
 
 
 def lit_most(finder: Finder, before: Stage, after: Stage) -> tuple[int, int] | None:
@@ -254,12 +262,3 @@ def _stacked(layers: Sequence[Mapping[str, Tensor]], parts: Parts, part: Span) -
         key: torch.stack([results.get(key, nothing).float().cpu() for results in layers]) for key in there
     }
     return HeadScores(parts.query, part, values, torch.zeros(len(layers), len(nothing)).long(), {})
-
-
-def _shares(scores: HeadScores) -> Float[Tensor, "stage layer head"]:
-    nothing = torch.full_like(next(iter(scores.values.values())), torch.nan)
-    shares = []
-    for stage in Stage:
-        value = scores.values.get(f"span.{stage.value.key}", nothing)
-        shares.append(value.sigmoid() if stage.value.unit == "score" else value)
-    return torch.stack(shares)

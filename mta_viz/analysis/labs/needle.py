@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mta_viz.analysis.labs.finder import Finder, find, needle_parts
+from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
@@ -188,20 +188,19 @@ def run_needle(
     task: NeedleTask,
     seed: int,
     *,
-    begin: Callable[[str], None] | None = None,
-    progress: Progress | None = None,
+    begin: Callable[[str], None] = lambda words: None,
+    progress: Progress = lambda share: None,
 ) -> NeedleRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
     Raises `PromptError` and `TokenizerError` as `make_needle_sample` does.
     """
-    begin = begin or (lambda words: None)
     tokenizer = check_vocabulary(model, model.tokenizer)
     sample = make_needle_sample(tokenizer, task, seed)
     begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
     begin("Looking where every head looks")
-    finder = find(trace, needle_parts(sample), progress=progress)
+    finder = find(trace, sample_parts(sample), progress=progress)
     begin("Reading the answer")
     new = max(len(sample.answer_ids), 4) + 1
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
@@ -234,8 +233,8 @@ def finder_means(
     seed: int,
     n: int,
     *,
-    keep: Callable[[FinderMeans], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    keep: Callable[[FinderMeans], None] = lambda result: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> FinderMeans:
     """The samples `seed` to `seed + n - 1` of a task.
 
@@ -248,13 +247,11 @@ def finder_means(
     values: list[Mapping[str, Tensor]] = []
     for at in range(n):
         sample = make_needle_sample(tokenizer, task, seed + at)
-        values.append(find(capture(model, sample.tokens), needle_parts(sample)).asked.values)
+        values.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values)
         scores = {key: mean_score(torch.stack([each[key] for each in values])) for key in values[0]}
         means = FinderMeans(at + 1, scores)
-        if keep is not None:
-            keep(means)
-        if progress is not None:
-            progress((at + 1) / n)
+        keep(means)
+        progress((at + 1) / n)
     return means
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import torch
 
-from mta_viz.analysis.attention.spans import QUESTION, Span, next_letter
-from mta_viz.analysis.labs.finder import Finder, Parts, find, found_again
+from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, gold_log_probabilities, needle_score
 from mta_viz.checkpoint import door
 from mta_viz.errors import ConfigError, FileError
@@ -17,7 +16,7 @@ from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, generate, progress_within
 from mta_viz.tables import Table
 from mta_viz.tasks.questions import QuestionSample, QuestionTask, Scored, make_question_sample, score_output
-from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.base import Tokenizer
 
 NEW_TOKENS = 20  # of the answer; the first sentence is judged
 
@@ -38,35 +37,30 @@ def run_question(
     task: QuestionTask,
     seed: int,
     *,
-    begin: Callable[[str], None] | None = None,
-    progress: Progress | None = None,
+    begin: Callable[[str], None] = lambda words: None,
+    progress: Progress = lambda share: None,
 ) -> QuestionRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
     Raises `PromptError` and `TokenizerError` as `make_question_sample` does.
     """
-    begin = begin or (lambda words: None)
     tokenizer = check_vocabulary(model, model.tokenizer)
     sample = make_question_sample(tokenizer, task, seed)
     begin("Running the prompt")
     trace = capture(model, sample.tokens, progress=progress)
     begin("Looking where every head looks")
-    finder = find(trace, fact_parts(sample), progress=progress)
+    finder = find(trace, sample_parts(sample), progress=progress)
     begin("Reading the answer")
     answer = greedy_answer(model, tokenizer, sample, progress=progress)
-    return QuestionRun(sample, finder, answer, judged(answer, sample), gold_probability(model, sample))
+    scored = score_output(answer, sample.answer, sample.question.text, sample.labels)
+    return QuestionRun(sample, finder, answer, scored, gold_probability(model, sample))
 
 
 def greedy_answer(
-    model: HookedMTA, tokenizer: Tokenizer, sample: QuestionSample, *, progress: Progress | None = None
+    model: HookedMTA, tokenizer: Tokenizer, sample: QuestionSample, *, progress: Progress = lambda share: None
 ) -> str:
     """The greedy continuation of a prompt, 20 tokens or up to the end token."""
     return tokenizer.decode(generate(model, sample.tokens, NEW_TOKENS, progress=progress))
-
-
-def judged(continuation: str, sample: QuestionSample) -> Scored:
-    """By BABILong's rule."""
-    return score_output(continuation, sample.answer, sample.question.text, sample.labels)
 
 
 def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
@@ -74,27 +68,6 @@ def gold_probability(model: HookedMTA, sample: QuestionSample) -> float:
     ids = torch.tensor([sample.tokens.ids + sample.answer_ids])
     logits = end_logits(model, ids, len(sample.answer_ids) + 1)
     return math.exp(gold_log_probabilities(logits, [sample.answer_ids])[0])
-
-
-def fact_parts(sample: QuestionSample) -> Parts:
-    """The facts of a sample, seen from its last token; asked is the last that supports the answer."""
-    spans: list[Span] = []
-    for fact in sample.facts:
-        name = fact.text + (" (support)" if fact.role == "support" else "")
-        spans.append(Span(name, next_letter(spans), fact.start, fact.stop))
-    supports = [span for span, fact in zip(spans, sample.facts, strict=True) if fact.role == "support"]
-    return Parts(supports[-1], tuple(spans), len(sample.tokens) - 1, sample.sentences)
-
-
-def fact_spans(sample: QuestionSample, tokens: Tokens | None = None) -> tuple[Span, ...]:
-    """The facts and the question, as the Attention page names them.
-
-    `tokens`: the sample's text encoded anew, which may be cut into other tokens at the joints.
-    """
-    question = sample.question
-    own = (*fact_parts(sample).all, Span("question", QUESTION, question.start, question.stop))
-    texts = [*(fact.text for fact in sample.facts), question.text]
-    return found_again(own, texts, sample.tokens, tokens)
 
 
 NOT_TRAINED = "This model was not trained for this task: the score measures it, not the method."
@@ -158,8 +131,8 @@ def evaluate_questions(
     *,
     n: int = 20,
     seed: int = 0,
-    keep: Callable[[QuestionScore], None] | None = None,
-    progress: Progress | None = None,
+    keep: Callable[[QuestionScore], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> QuestionScore:
     """Ask `model` the samples `seed` to `seed` + `n` - 1, greedily, scored by BABILong's rule.
 
@@ -175,15 +148,13 @@ def evaluate_questions(
         sample = make_question_sample(tokenizer, task, number)
         done = number - seed
         part = progress_within(progress, done / n, 1 / n)
-        scored = judged(greedy_answer(model, tokenizer, sample, progress=part), sample)
-        answer = QuestionAnswer(
-            number, sample.question.text, sample.answer, scored.sentence, scored.named, scored.right
-        )
+        question, gold = sample.question.text, sample.answer
+        continuation = greedy_answer(model, tokenizer, sample, progress=part)
+        scored = score_output(continuation, gold, question, sample.labels)
+        answer = QuestionAnswer(number, question, gold, scored.sentence, scored.named, scored.right)
         score = QuestionScore(task.name, task.distraction, task.chance, (*score.answers, answer))
-        if keep is not None:
-            keep(score)
-        if progress is not None:
-            progress((done + 1) / n)
+        keep(score)
+        progress((done + 1) / n)
     return score
 
 

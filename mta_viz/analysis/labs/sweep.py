@@ -121,8 +121,8 @@ def run_sweep(
     sweep: Sweep,
     done: Iterable[SampleResult] = (),
     *,
-    keep: Callable[[tuple[SampleResult, ...]], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    keep: Callable[[tuple[SampleResult, ...]], None] = lambda result: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[SampleResult, ...]:
     """The results of every sample of `sweep`: those of `done`, and the missing ones measured now.
 
@@ -138,10 +138,8 @@ def run_sweep(
     work = [len(seeds) * multiply_adds(model.config, setting[1]) for setting, seeds in batches]
     for at, (setting, seeds) in enumerate(batches):
         results |= {sample.key: sample for sample in _measure(model, tokenizer, sweep, setting, seeds)}
-        if keep is not None:
-            keep(tuple(results.values()))
-        if progress is not None:
-            progress(sum(work[: at + 1]) / sum(work))
+        keep(tuple(results.values()))
+        progress(sum(work[: at + 1]) / sum(work))
     return tuple(results.values())
 
 

@@ -95,8 +95,8 @@ def measure_missing(
     sweep: Sweep,
     known: ModelResults,
     *,
-    keep: Callable[[ModelResults], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    keep: Callable[[ModelResults], None] = lambda result: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> ModelResults:
     """`known` with the samples of `sweep` it lacks; those of other sweeps stay. Calls as of `run_sweep`."""
     wanted = set(sweep.keys)
@@ -105,11 +105,10 @@ def measure_missing(
     def joined(samples: tuple[SampleResult, ...]) -> ModelResults:
         return replace(known, samples=others + samples)
 
-    def keep_joined(samples: tuple[SampleResult, ...]) -> None:
-        if keep is not None:
-            keep(joined(samples))
-
-    return joined(run_sweep(model, sweep, known.samples, keep=keep_joined, progress=progress))
+    measured = run_sweep(
+        model, sweep, known.samples, keep=lambda samples: keep(joined(samples)), progress=progress
+    )
+    return joined(measured)
 
 
 def sweep_text(results: SweepResults) -> str:

@@ -63,14 +63,6 @@ class WordScore:
         """1 / probability of the word; inf where that is beyond a float."""
         return _exp(-self.log_probability)
 
-    def row(self) -> Row:
-        """Its part of `PassageScores.table`."""
-        return (
-            *(self.number, self.word, len(self.pieces), self.rank, self.greedy),
-            *(self.log_probability, self.probability, self.perplexity),
-            *(self.instead, self.n_before, self.n_read),
-        )
-
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -101,7 +93,13 @@ class PassageScores:
 
     def table(self) -> Table:
         """One row a passage, those left out with the reason alone; log-probabilities in nats."""
-        rows = {word.number: (*word.row(), None) for word in self.words}
+        rows: dict[int, Row] = {
+            word.number: (
+                *(word.number, word.word, len(word.pieces), word.rank, word.greedy, word.log_probability),
+                *(word.probability, word.perplexity, word.instead, word.n_before, word.n_read, None),
+            )
+            for word in self.words
+        }
         nothing = (None,) * (len(_WORD_COLUMNS) - 2)
         rows |= {passage.number: (passage.number, *nothing, passage.reason) for passage in self.left_out}
         return Table.of(_WORD_COLUMNS, (rows[number] for number in sorted(rows)))
@@ -121,8 +119,8 @@ def score_passages(
     passages: Sequence[str],
     *,
     window: int | None = None,
-    keep: Callable[[PassageScores], None] | None = None,
-    progress: Progress | None = None,
+    keep: Callable[[PassageScores], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> PassageScores:
     """Every passage once, with the word's tokens read back as they are.
 
@@ -134,9 +132,7 @@ def score_passages(
     tokenizer = check_vocabulary(model, model.tokenizer)
     if not passages:
         raise PromptError("there are no passages; give at least one")
-    words: list[WordScore] = []
-    left_out: list[LeftOut] = []
-    scores = PassageScores(len(passages))
+    words, left_out = list[WordScore](), list[LeftOut]()
     for first, last in pairwise([*range(0, len(passages), CHUNK), len(passages)]):
         asked = []
         for number, passage in enumerate(passages[first:last], first + 1):
@@ -147,10 +143,8 @@ def score_passages(
         scored = [word for batch in _batches(model, asked) for word in _score(model, tokenizer, batch)]
         words += sorted(scored, key=lambda word: word.number)
         scores = PassageScores(len(passages), tuple(words), tuple(left_out))
-        if keep is not None:
-            keep(scores)
-        if progress is not None:
-            progress(last / len(passages))
+        keep(scores)
+        progress(last / len(passages))
     return scores
 
 
@@ -272,22 +266,13 @@ class TextLosses:
         return Table.of(("position", "id", "token", "loss_nats", "probability", "rank", "likeliest"), rows)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Tokens `start`..`stop`-1 are read (after BOS where `start` is not 0); from `scored` on they count."""
-
-    start: int
-    scored: int
-    stop: int
-
-
 def text_losses(
     model: HookedMTA,
     prompt: Prompt,
     *,
     window: int | None = None,
-    keep: Callable[[TextLosses], None] | None = None,
-    progress: Progress | None = None,
+    keep: Callable[[TextLosses], None] = lambda result: None,
+    progress: Progress = lambda share: None,
 ) -> TextLosses:
     """Every token of a text after the first, each after what comes before it.
 
@@ -306,30 +291,30 @@ def text_losses(
     nothing, ranks = torch.full((n,), torch.nan, dtype=torch.float64), torch.zeros(n).long()
     losses = TextLosses(tokens, nothing, ranks, ("",) * n, size)
     parts = list(_windows(n, size, bos))
-    for place, part in enumerate(parts):
-        before = tokens.ids[: bos if part.start else 0]
+    for place, (start, scored, stop) in enumerate(parts):
+        before = tokens.ids[: bos if start else 0]
         report = progress_within(progress, place / len(parts), 1 / len(parts))
-        trace = capture(model, (*before, *tokens.ids[part.start : part.stop]), progress=report)
-        losses = _with(losses, trace, part, part.start - len(before))
-        if keep is not None:
-            keep(losses)
+        trace = capture(model, (*before, *tokens.ids[start:stop]), progress=report)
+        losses = _with(losses, trace, range(scored, stop), start - len(before))
+        keep(losses)
     return losses
 
 
-def _windows(n_tokens: int, size: int, bos: int) -> Iterator[_Window]:
+def _windows(n_tokens: int, size: int, bos: int) -> Iterator[tuple[int, int, int]]:
+    """Start, scored, stop: tokens from start on are read (after BOS if it is not 0), from scored on count."""
     scored, stop = 1, min(size, n_tokens)
-    yield _Window(0, scored, stop)
+    yield 0, scored, stop
     while stop < n_tokens:
         scored, stop = stop, min(stop + size // 2, n_tokens)
-        yield _Window(stop - (size - bos), scored, stop)
+        yield stop - (size - bos), scored, stop
 
 
-def _with(before: TextLosses, trace: Trace, part: _Window, offset: int) -> TextLosses:
-    """These with a window's tokens; position p of the trace is token p + `offset` of the text."""
+def _with(before: TextLosses, trace: Trace, scored: range, offset: int) -> TextLosses:
+    """With the tokens `scored` in a window; position p of the trace is token p + `offset` of the text."""
     losses, ranks, expected = before.losses.clone(), before.ranks.clone(), list(before.expected)
     step = max(1, LOGITS_AT_ONCE // trace.model.config.vocab_size)
-    for start in range(part.scored, part.stop, step):
-        stop = min(start + step, part.stop)
+    for start in scored[::step]:
+        stop = min(start + step, scored.stop)
         logits = trace.logits(slice(start - 1 - offset, stop - 1 - offset)).double().cpu()
         if not logits.isfinite().all():
             raise MtaVizError(NOT_FINITE)

@@ -59,7 +59,6 @@ class OfScores(NamedFigure[HeadScores]):
 
 
 @named("head-scores")
-@dataclass(frozen=True)
 class ScoreMap(OfScores):
     """One `score` of all heads, layers down and heads across."""
 
@@ -86,7 +85,6 @@ class ScoreMap(OfScores):
 
 
 @named("heads-scatter")
-@dataclass(frozen=True)
 class HeadScatter(OfScores):
     """All heads as points at two scores, `across` and `up`, the third one as their `colour`."""
 
@@ -144,7 +142,6 @@ def tiles_of(source: Source, stage: Stage, layer: int | None) -> Thumbnails:
 
 
 @named("head-tiles")
-@dataclass(frozen=True)
 class HeadTiles(NamedFigure[Thumbnails]):
     """Every head's map at a stage in small: of one `layer`, None: of all.
 

@@ -6,22 +6,15 @@ from itertools import starmap
 from typing import Any, Literal, TypeVar
 
 from mta_viz.analysis.attention import changes
+from mta_viz.analysis.attention import maps as analysis
 from mta_viz.analysis.attention.changes import Change, DifferenceMap, HeadStatistics
-from mta_viz.analysis.attention.maps import (
-    AttentionMap,
-    exact_map,
-    head_map,
-    head_maps,
-    shared_limit,
-    stages_table,
-)
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, Unit, layer_stages
 from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
 from mta_viz.plots.attention.stages import stage_strip
-from mta_viz.plots.theme import Figure
+from mta_viz.plots.theme import Figure, head_name
 from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
@@ -67,28 +60,25 @@ def stage_of(source: Source, layer: int, key: str) -> Stage:
     return stages[key]
 
 
-def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, AttentionMap]:
+def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, analysis.AttentionMap]:
     """Every stage of a head: whole, in blocks beyond `WHOLE_UP_TO` tokens."""
-    return source.remember(lambda: head_maps(source.trace, layer, head, WHOLE_UP_TO), "maps", layer, head)
+    return source.remember(
+        lambda: analysis.head_maps(source.trace, layer, head, WHOLE_UP_TO), "maps", layer, head
+    )
 
 
-def unit_limit(maps: Mapping[Stage, AttentionMap], unit: Unit, first_token: bool) -> float:
+def unit_limit(maps: Mapping[Stage, analysis.AttentionMap], unit: Unit, first_token: bool) -> float:
     """One colour limit for a head's stages of a unit."""
-    return shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)
-
-
-def labelled(source: Source, layer: int, head: int) -> str:
-    """`L2 H1`, counted as the visitor wants."""
-    return f"L{layer + source.numbering} H{head + source.numbering}"
+    return analysis.shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)
 
 
 @dataclass(frozen=True)
 class MapParts:
     """What is drawn: cells and the end of their colours; the same cells one stage earlier, or the change."""
 
-    shown: AttentionMap
+    shown: analysis.AttentionMap
     limit: float
-    before: AttentionMap | None = None
+    before: analysis.AttentionMap | None = None
     change: Change | None = None
 
     def table(self, tokens: Tokens) -> Table:
@@ -155,7 +145,6 @@ class OfMap(OfHead[MapParts]):
 
 
 @named("attention-map")
-@dataclass(frozen=True)
 class HeadMap(OfMap):
     """One head's map at a stage.
 
@@ -170,7 +159,7 @@ class HeadMap(OfMap):
         """Raises PromptError for what is not there, and a part that is too large."""
         stage, maps = stage_of(source, self.layer, self.stage), maps_of(source, *self.place)
         if stage not in maps:  # a saved run that does not hold it says so
-            maps = {stage: head_map(source.trace, self.layer, stage, self.head, WHOLE_UP_TO)}
+            maps = {stage: analysis.head_map(source.trace, self.layer, stage, self.head, WHOLE_UP_TO)}
         earlier = [other for other in maps if other.value.unit == stage.value.unit]
         earlier = earlier[: earlier.index(stage)]
         limited = maps if self.scale == "all stages" else {stage: maps[stage]}
@@ -178,13 +167,15 @@ class HeadMap(OfMap):
         before = self._cells(source, maps, earlier[-1]) if earlier else None
         return MapParts(self._cells(source, maps, stage), limit, before)
 
-    def _cells(self, source: Source, maps: Mapping[Stage, AttentionMap], stage: Stage) -> AttentionMap:
+    def _cells(
+        self, source: Source, maps: Mapping[Stage, analysis.AttentionMap], stage: Stage
+    ) -> analysis.AttentionMap:
         sides = self.part(source)
         if sides is None:
             return maps[stage]
         of = (self.layer, stage, self.head)
         return source.remember(
-            lambda: exact_map(source.trace, *of, *starmap(slice, sides)), "part", *of, sides
+            lambda: analysis.exact_map(source.trace, *of, *starmap(slice, sides)), "part", *of, sides
         )
 
     def draw(self, source: Source, result: MapParts) -> Figure:
@@ -201,7 +192,7 @@ class HeadMap(OfMap):
         counted = "blocks" if shown.block > 1 else "cells"
         left_out = "" if self.first_token else " (first token left out)"
         words = (
-            f"{labelled(source, *self.place)}, {info.long}, {len(tokens):,} tokens. "
+            f"{head_name(*self.place, source.numbering)}, {info.long}, {len(tokens):,} tokens. "
             f"Rows: query, columns: key. Colour: {info.unit}, {low} to {result.limit:g}: 99.5 % of the "
             f"{counted} and the largest one of half of the rows lie within{left_out}. Hatched: masked."
         )
@@ -212,7 +203,7 @@ class HeadMap(OfMap):
         return (*super().file_parts(), *["overview"] * (self.outlined is not None and self.queries is None))
 
 
-def _warnings(shown: AttentionMap) -> list[str]:
+def _warnings(shown: analysis.AttentionMap) -> list[str]:
     """What a reader must know of a map: broken cells, blocks, weights that are no probabilities."""
     words, weights = [], shown.stage.value.unit == "weight"
     if shown.n_bad:
@@ -230,35 +221,34 @@ def _warnings(shown: AttentionMap) -> list[str]:
 
 
 @named("stage-strip")
-@dataclass(frozen=True)
-class StageStrip(OfHead[Mapping[Stage, AttentionMap]]):
+class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
     """All stages of a head as small maps in the order they are computed; `stage` is framed."""
 
     stage: str
     first_token: bool = False
 
-    def result(self, source: Source) -> Mapping[Stage, AttentionMap]:
+    def result(self, source: Source) -> Mapping[Stage, analysis.AttentionMap]:
         """The whole maps."""
         stage_of(source, self.layer, self.stage)
         return maps_of(source, *self.place)
 
-    def _limits(self, maps: Mapping[Stage, AttentionMap]) -> dict[Unit, float]:
+    def _limits(self, maps: Mapping[Stage, analysis.AttentionMap]) -> dict[Unit, float]:
         units: tuple[Unit, ...] = ("score", "weight")
         return {unit: unit_limit(maps, unit, self.first_token) for unit in units}
 
-    def draw(self, source: Source, result: Mapping[Stage, AttentionMap]) -> Figure:
+    def draw(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Figure:
         """Small multiples."""
         stage = Stage.from_key(self.stage)
         return stage_strip(result, source.trace.tokens, self._limits(result), stage, size=STRIP_SIZE)
 
-    def table(self, source: Source, result: Mapping[Stage, AttentionMap]) -> Table:
+    def table(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Table:
         """The rows of all stages."""
-        return stages_table(result, source.trace.tokens)
+        return analysis.stages_table(result, source.trace.tokens)
 
-    def caption(self, source: Source, result: Mapping[Stage, AttentionMap]) -> str:
+    def caption(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> str:
         """The limits."""
         score, weight = self._limits(result).values()
-        head = labelled(source, *self.place)
+        head = head_name(*self.place, source.numbering)
         return f"All stages of {head}. Scores share the limits ±{score:g}, weights share ±{weight:g}."
 
 
@@ -278,7 +268,6 @@ def statistics_of(source: Source, layer: int, head: int) -> HeadStatistics:
 
 
 @named("difference-map")
-@dataclass(frozen=True)
 class StepChange(OfMap):
     """What the convolution or head mixing that makes `stage` changed in a head: after minus before."""
 
@@ -295,7 +284,7 @@ class StepChange(OfMap):
         if sides is not None:
             shown = changes.exact_difference(trace, self.layer, stage, self.head, *starmap(slice, sides))
         (change,) = (change for change in statistics_of(source, *self.place).changes if change.after is stage)
-        return MapParts(shown, shared_limit([wholes[stage]], self.first_token), change=change)
+        return MapParts(shown, analysis.shared_limit([wholes[stage]], self.first_token), change=change)
 
     def draw(self, source: Source, result: MapParts) -> Figure:
         """The map of the difference."""
@@ -315,7 +304,6 @@ class StepChange(OfMap):
 
 
 @named("row-statistics")
-@dataclass(frozen=True)
 class RowStatistics(OfHead[HeadStatistics]):
     """What the rows of every stage of a head are like: sums, signs, effective keys, entropy. A table."""
 

@@ -7,27 +7,19 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.attention import cells
+from mta_viz.analysis.attention import cells, decomposition
 from mta_viz.analysis.attention.cells import CrossSection, TopCell, key_column, query_row
-from mta_viz.analysis.attention.decomposition import (
-    Convolved,
-    Decomposition,
-    Mixed,
-    Scored,
-    Softmaxed,
-    decompose,
-)
 from mta_viz.analysis.attention.predictions import LogitLens, Predictions, lens_over_layers, top_tokens
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import OfHead, labelled, stage_of
+from mta_viz.figures.attention.maps import OfHead, stage_of
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.attention.predictions import gate_map, lens_lines, lens_tokens, next_tokens
 from mta_viz.plots.attention.stages import section_bars, section_limits
 from mta_viz.plots.attention.text import token_text
 from mta_viz.plots.attention.why import convolution_window, mixing_bars
-from mta_viz.plots.theme import Figure, score_text, weight_text
+from mta_viz.plots.theme import Figure, head_name, score_text, weight_text
 from mta_viz.tables import Table
 
 Side = Literal["from the query", "to the key"]
@@ -39,7 +31,6 @@ CONTRIBUTION = (
 
 
 @named("top-cells")
-@dataclass(frozen=True)
 class TopCells(OfHead[tuple[TopCell, ...]]):
     """The `count` cells of a map that stand out, largest first, `by` what is said. A table."""
 
@@ -96,8 +87,7 @@ class OfSection(OfHead[CrossSection]):
         return f"Red above 0, blue below. Score stages share one limit, weight stages another.{outlined}"
 
 
-@named("row")
-@dataclass(frozen=True, kw_only=True)
+@named("row", kw_only=True)
 class Row(OfSection):
     """What `query` attends to; a line stands at `key`."""
 
@@ -109,8 +99,7 @@ class Row(OfSection):
         return section_of(source, query_row, *self.place, self.query)
 
 
-@named("column")
-@dataclass(frozen=True, kw_only=True)
+@named("column", kw_only=True)
 class Column(OfSection):
     """Who attends to `key`; a line stands at `query`."""
 
@@ -128,7 +117,6 @@ def section_of(source: Source, cut: Callable[..., CrossSection], *place: int) ->
 
 
 @named("attention-text")
-@dataclass(frozen=True)
 class AttentionText(OfHead[CrossSection]):
     """The prompt as text, each token on the colour of its value at `stage`.
 
@@ -148,7 +136,6 @@ class AttentionText(OfHead[CrossSection]):
         return section_of(source, cut, *self.place, self.position)
 
     def _scale(self, source: Source, result: CrossSection) -> tuple[Stage, float, bool]:
-        """The stage, its limit, and whether its rows are probabilities."""
         stage = stage_of(source, self.layer, self.stage)
         limit = section_limits(result, first_token=self.first_token)[stage.value.unit]
         return stage, limit, is_distribution(stage, source.model.config.kernels(self.layer))
@@ -179,7 +166,6 @@ class AttentionText(OfHead[CrossSection]):
 
 
 @named("next-token")
-@dataclass(frozen=True)
 class NextToken(NamedFigure[Predictions]):
     """The `count` most probable tokens after `position`."""
 
@@ -200,7 +186,6 @@ class NextToken(NamedFigure[Predictions]):
 
 
 @named("lens")
-@dataclass(frozen=True)
 class Lens(NamedFigure[LogitLens]):
     """What the residual stream after `position` would predict after each layer.
 
@@ -228,7 +213,6 @@ class Lens(NamedFigure[LogitLens]):
 
 
 @named("gate")
-@dataclass(frozen=True)
 class Gate(NamedFigure["Float[Tensor, 'head position']"]):
     """What part of each head's output passes the gate of a `layer` at each position, 0 to 1.
 
@@ -277,8 +261,7 @@ class Gate(NamedFigure["Float[Tensor, 'head position']"]):
 
 
 @named("why")
-@dataclass(frozen=True)
-class Why(OfHead[Decomposition]):
+class Why(OfHead[decomposition.Decomposition]):
     """Why the cell (`query`, `key`) has its value at `stage`: the sum it is, or what it was computed from.
 
     A picture of the sum after a convolution or head mixing, else a table.
@@ -288,51 +271,51 @@ class Why(OfHead[Decomposition]):
     query: int
     key: int
 
-    def result(self, source: Source) -> Decomposition:
+    def result(self, source: Source) -> decomposition.Decomposition:
         """Raises PromptError for a cell that is masked or not there."""
         stage = stage_of(source, self.layer, self.stage)
-        return decompose(source.trace, self.layer, stage, self.head, self.query, self.key)
+        return decomposition.decompose(source.trace, self.layer, stage, self.head, self.query, self.key)
 
-    def draw(self, source: Source, result: Decomposition) -> Figure | None:
+    def draw(self, source: Source, result: decomposition.Decomposition) -> Figure | None:
         """The window of the kernel, or a bar a source head."""
-        if isinstance(result, Convolved):
+        if isinstance(result, decomposition.Convolved):
             return convolution_window(result, source.trace.tokens, width=WHY_PX)
-        if isinstance(result, Mixed):
+        if isinstance(result, decomposition.Mixed):
             return mixing_bars(result, numbering_from=source.numbering, width=WHY_PX)
         return None
 
-    def caption(self, source: Source, result: Decomposition) -> str:
+    def caption(self, source: Source, result: decomposition.Decomposition) -> str:
         """What the value is made of."""
         place = f"{result.stage.value.long}, query {self.query}, key {self.key}"
         words = f"{value_text(result, result.value)}. {sentence(source, result)} {residual(result)}"
-        return f"{labelled(source, *self.place)}, {place}: {words}"
+        return f"{head_name(*self.place, source.numbering)}, {place}: {words}"
 
 
-def value_text(why: Decomposition, value: float) -> str:
+def value_text(why: decomposition.Decomposition, value: float) -> str:
     """A value in the unit of the cell."""
     return score_text(value) if why.stage.value.unit == "score" else weight_text(value)
 
 
-def residual(why: Decomposition) -> str:
+def residual(why: decomposition.Decomposition) -> str:
     """How well the parts give the value."""
     return f"The terms add up to the value; residual {why.residual:.1e} of the sum of their sizes."
 
 
-def sentence(source: Source, why: Decomposition) -> str:
+def sentence(source: Source, why: decomposition.Decomposition) -> str:
     """What the value is made of, in words."""
     before = why.stage_before.value.long if why.stage_before else "source"
-    if isinstance(why, Convolved):
+    if isinstance(why, decomposition.Convolved):
         return f"Sum of {len(why.terms)} products: kernel tap x {before} there.{_cause(source, why)}"
-    if isinstance(why, Mixed):
+    if isinstance(why, decomposition.Mixed):
         return f"Sum over source heads: mixing weight x the same cell in that head.{_cause(source, why)}"
-    if isinstance(why, Softmaxed):
+    if isinstance(why, decomposition.Softmaxed):
         words = f"exp({why.score:+.4g} - {why.log_normaliser:.4g}): its score less the logsumexp of the row."
         if why.rival is None or why.margin is None:
             return words
         rival = f'key {why.rival} "{source.trace.tokens.pieces[why.rival]}"'
         side = "ahead of" if why.margin >= 0 else "behind"
         return f"{words} {abs(why.margin):.3g} nats {side} the largest other one, {rival}."
-    if isinstance(why, Scored):
+    if isinstance(why, decomposition.Scored):
         return (
             f"q·k/√d: |q| {why.query_norm:.3g} x |k| {why.key_norm:.3g} x cosine {why.cosine:+.3f} "
             f"/ √{why.d_head}. Nothing was mixed yet."
@@ -340,13 +323,13 @@ def sentence(source: Source, why: Decomposition) -> str:
     return f"The same as {before}: nothing happens at this step."
 
 
-def _cause(source: Source, why: Decomposition) -> str:
+def _cause(source: Source, why: decomposition.Decomposition) -> str:
     """What the step did here: before, after, and what moved it most besides the cell itself."""
     own, term = why.own, why.largest
     if own is None or term is None:
         return ""
     place = f"query {term.query}, key {term.key}"
-    if isinstance(why, Mixed):
+    if isinstance(why, decomposition.Mixed):
         place = f"H{term.head + source.numbering}"
     before, after = value_text(why, own.source), value_text(why, why.value)
     largest = f"largest other term {term.product:+.3g} ({place})"

@@ -15,16 +15,7 @@ from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
-from mta_viz.analysis.cause.sweeps import (
-    MAX_SET,
-    SWEEPS,
-    TRIED,
-    GreedySet,
-    SweepRow,
-    Where,
-    place_of,
-    where_of,
-)
+from mta_viz.analysis.cause.sweeps import SWEEPS, GreedySet, SweepRow, Where, place_of, where_of
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
@@ -50,14 +41,6 @@ KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": 
 OLDER_PLACES = {"None": "heads"} | {where: where for where in WORDS if where != "heads"}
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
 MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the smallest scale
-
-CRITERION = (
-    "Which kernels does this answer need? A set counts when, with all of it at identity, the answer's "
-    f"probability falls to a tenth (its log-probability by {sweeps.FALL:.2f} nats). Greedy: of the {TRIED} "
-    "kernels most harmful alone, the worst joins the set at each step; then what the set can do without "
-    f"is taken out. At most {MAX_SET} kernels. There may be smaller sets, and kernels that matter only "
-    "together can be missed."
-)
 
 
 def meter_of(source: Source, answer: str | None) -> AnswerMeter:
@@ -107,12 +90,12 @@ class OfSweep(Measured[Rows]):
         return sweep_map(title, values, limit=limit, numbering_from=numbering, selected=framed, width=MAP_PX)
 
 
-@named("sweep")
-@dataclass(frozen=True, kw_only=True)
+@named("sweep", kw_only=True)
 class Sweep(OfSweep):
     """Every kernel or row of head mixing of one place to identity, or every head off, one at a time."""
 
     where: Where
+    words = "Click a head to choose it. Hatched: there is none."
 
     @property
     def key(self) -> tuple[Hashable, ...]:
@@ -137,18 +120,17 @@ class Sweep(OfSweep):
         """A line an intervention of this place."""
         return sweeps.sweep_table(self.own(result))
 
-    def caption(self, source: Source, result: Rows) -> str:
-        """What is hatched."""
-        return "Click a head to choose it. Hatched: there is none."
 
-
-@named("patched-heads")
-@dataclass(frozen=True, kw_only=True)
+@named("patched-heads", kw_only=True)
 class PatchedHeads(OfSweep):
     """Each head's output in turn as in the run of another `prompt` of equally many tokens."""
 
     prompt: str | tuple[int, ...]
     hangs_on = ("prompt", "answer")
+    words = (
+        "Each head's output patched alone: what that adds to the log-probability of this prompt's answer. "
+        "Brown: the answer loses. Click a head to choose it."
+    )
 
     def file_parts(self) -> tuple[object, ...]:
         """Without the prompt, which may be long."""
@@ -162,16 +144,8 @@ class PatchedHeads(OfSweep):
         """The map of all heads."""
         return self.map(source, "Change, output patched", result)
 
-    def caption(self, source: Source, result: Rows) -> str:
-        """What the colours say."""
-        return (
-            "Each head's output patched alone: what that adds to the log-probability of this prompt's "
-            "answer. Brown: the answer loses. Click a head to choose it."
-        )
 
-
-@named("task-accuracy")
-@dataclass(frozen=True, kw_only=True)
+@named("task-accuracy", kw_only=True)
 class TaskAccuracy(NamedFigure[Effects]):
     """What accuracy at the checkpoint's task loses without each kernel of a place, or each head; as measured.
 
@@ -219,13 +193,19 @@ def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, 
     return places
 
 
-@named("greedy-set")
-@dataclass(frozen=True, kw_only=True)
+@named("greedy-set", kw_only=True)
 class NeededKernels(Measured[GreedySet]):
     """A set of kernels the answer needs, found greedily, beside random sets of its size."""
 
     answer: str | None = None
     hangs_on = ("answer",)
+    words = (
+        "Which kernels does this answer need? A set counts when, with all of it at identity, the answer's "
+        f"probability falls to a tenth (its log-probability by {sweeps.FALL:.2f} nats). Greedy: of the "
+        f"{sweeps.TRIED} kernels most harmful alone, the worst joins the set at each step; then what the set "
+        f"can do without is taken out. At most {sweeps.MAX_SET} kernels. There may be smaller sets, and "
+        "kernels that matter only together can be missed."
+    )
 
     def measure(self, source: Source) -> GreedySet:
         """From the kernels' sweep, which is made where it is not there."""
@@ -237,10 +217,6 @@ class NeededKernels(Measured[GreedySet]):
     def draw(self, source: Source, result: GreedySet) -> Figure:
         """The set's change on a line, those of random sets beside it."""
         return set_beside_random(result.change, result.random, width=SET_PX)
-
-    def caption(self, source: Source, result: GreedySet) -> str:
-        """How it was found."""
-        return CRITERION
 
 
 Older = Callable[[dict[str, str], Source], Any]
@@ -260,19 +236,17 @@ def _older(make: Any, **fixed: Any) -> Older:
     """The same of a figure whose parameters stand in the address; a `position` with its own answer."""
 
     def read(view: dict[str, str], source: Source) -> NamedFigure[Any]:
-        place, asked = (int(view["l"]), int(view["h"])), "asked position" in view
+        place, parameters = (int(view["l"]), int(view["h"])), make.__dataclass_fields__
         values: dict[str, Any] = {
             "layer": place[0], "head": place[1], "selected": place, "stage": view.get("s"),
             "token": int(view.get("answer token", 0)), "first_token": view.get("first_token") == "true",
             "prompt": view.get("other prompt"), "answer": view.get("answer"),
         }  # fmt: skip
-        if asked and "position" in make.__dataclass_fields__:
+        if "asked position" in view and "position" in parameters:
             values |= {"answer": view.get("asked answer"), "position": int(view["asked position"])}
         if make is TokenValues:
             values |= _older_method(view, source, values.get("position", len(source.trace.tokens) - 1))
-        return make(
-            **{name: value for name, value in values.items() if name in make.__dataclass_fields__}, **fixed
-        )
+        return make(**{name: value for name, value in values.items() if name in parameters}, **fixed)
 
     return read
 

@@ -21,16 +21,9 @@ from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
 from mta_viz.model.stages import Stage
+from mta_viz.plots import cause as plots
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.attention.maps import SMALL, VALUES, attention_map
-from mta_viz.plots.cause import (
-    ATTRIBUTED,
-    RESPONSIBLE,
-    attribution_bars,
-    attribution_text,
-    sweep_map,
-    value_limit,
-)
 from mta_viz.plots.theme import Figure, limit_text
 
 R = TypeVar("R")
@@ -55,8 +48,7 @@ class OfAnswer(Measured[R]):
         return {"answer": self.answer, "position": self.position}
 
 
-@named("attribution")
-@dataclass(frozen=True, kw_only=True)
+@named("attribution", kw_only=True)
 class TokenValues(OfAnswer[AttributedPrompt]):
     """What each token brings to the answer's log-probability, as bars or as the prompt's text in colours.
 
@@ -91,8 +83,8 @@ class TokenValues(OfAnswer[AttributedPrompt]):
         values, tokens = result.by_token().numpy(), result.tokens
         brings = "each token brings to log p(answer)"
         what = brings if result.of == "tokens" else "log p(answer) loses without it"
-        draw = attribution_bars if self.kind == "bars" else attribution_text
-        title, limit = f"{result.found.method} · what {what} (nats)", value_limit(values)
+        draw = plots.attribution_bars if self.kind == "bars" else plots.attribution_text
+        title, limit = f"{result.found.method} · what {what} (nats)", plots.value_limit(values)
         return draw(values, tokens, title=title, limit=limit, spans=self.outlined(result), width=WIDTH)
 
     def outlined(self, result: AttributedPrompt) -> tuple[Span, ...]:
@@ -102,20 +94,20 @@ class TokenValues(OfAnswer[AttributedPrompt]):
     def caption(self, source: Source, result: AttributedPrompt) -> str:
         """The method under the bars, the rest under the text."""
         outlined = " Outlined: the named spans." if self.outlined(result) else ""
-        return (self._bars_words(result) if self.kind == "bars" else self._text_words(result)) + outlined
-
-    def _bars_words(self, result: AttributedPrompt) -> str:
+        if self.kind == "text":
+            return self._text_words(result) + outlined
         start = result.found.baseline
-        words = {
-            "tokens": f"Integrated gradients from {start}. Green: the token is for the answer.",
-            "groups": f"What is lost when a token, or a span as a whole, becomes {start}; each token of a "
-            "span has the span's value. Green: the answer loses without it.",
-        }
-        return f"{words[result.of]} Brown: the opposite. Click a token to make it the query of the maps."
+        words = f"Integrated gradients from {start}. Green: the token is for the answer."
+        if result.of == "groups":
+            words = (
+                f"What is lost when a token, or a span as a whole, becomes {start}; each token of a "
+                "span has the span's value. Green: the answer loses without it."
+            )
+        return f"{words} Brown: the opposite. Click a token to make it the query of the maps.{outlined}"
 
     def _text_words(self, result: AttributedPrompt) -> str:
         values = result.by_token().numpy()
-        limit = limit_text(value_limit(values))
+        limit = limit_text(plots.value_limit(values))
         words = f"The same values, limits ±{limit}. Dotted underneath: below zero."
         if not np.isnan(values).any():
             return words
@@ -148,8 +140,7 @@ class OfMaps(OfAnswer[R]):
         )  # fmt: skip
 
 
-@named("attributed-heads")
-@dataclass(frozen=True, kw_only=True)
+@named("attributed-heads", kw_only=True)
 class HeadSizes(OfMaps[AttributedHeads]):
     """How much an answer rests on every head's map: by the sizes of its cells' gradients, or by its ablation.
 
@@ -171,12 +162,11 @@ class HeadSizes(OfMaps[AttributedHeads]):
         for layer in result.layers:
             values[layer.layer] = getattr(layer, self.of).numpy()
         values = values.round(4) + 0.0  # no -0.0
-        numbering, framed = source.numbering, self.selected
-        look: dict[str, Any] = {"selected": framed, "numbering_from": numbering, "width": MAP_PX}
+        look: dict[str, Any] = {"selected": self.selected, "numbering_from": source.numbering}
         if self.of == "ablated":
-            return sweep_map("Lost without the map", values, **look)
+            return plots.sweep_map("Lost without the map", values, width=MAP_PX, **look)
         score = Score("size", "Summed |attribution|", "nats", "", result.stage, signed=False)
-        return value_map(score, values, **look)
+        return value_map(score, values, width=MAP_PX, **look)
 
     def caption(self, source: Source, result: AttributedHeads) -> str:
         """What was done to the maps."""
@@ -197,8 +187,7 @@ class OfHead(ScaledMap, OfAnswer[MapOnScale]):
     first_token: bool = False
 
 
-@named("attributed-map")
-@dataclass(frozen=True, kw_only=True)
+@named("attributed-map", kw_only=True)
 class HeadCells(OfMaps[MapOnScale], OfHead):
     """What each cell of a head's map brings to the answer, or the map itself."""
 
@@ -218,12 +207,8 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         cells = layer.maps[self.head]
         if self.of == "map":
             place = self.layer, self.head
-            cells = source.remember(
-                lambda: head_maps(heads.trace, *place, asking.CELLS)[heads.stage],
-                "asked map",
-                *self.key,
-                *place,
-            )
+            key = "asked map", *self.key, *place
+            cells = source.remember(lambda: head_maps(heads.trace, *place, asking.CELLS)[heads.stage], *key)
         limit = shared_limit([cells], self.first_token)
         words = f"What each cell brings, in nats. Green: for the answer. Limits ±{limit_text(limit)}."
         own = f"The map itself. Limit {limit_text(limit)}."
@@ -231,11 +216,9 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """Contributions in colours of their own."""
-        look, size = (SMALL if self.of == "map" else ATTRIBUTED), (MAP_PX, MAP_PX)
-        numbering, limit = source.numbering, result.limit
-        return attention_map(
-            result.map, result.tokens, limit=limit, numbering_from=numbering, size=size, look=look
-        )
+        look, size = (SMALL if self.of == "map" else plots.ATTRIBUTED), (MAP_PX, MAP_PX)
+        numbering, limit, tokens = source.numbering, result.limit, result.tokens
+        return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 
 def responsible(source: Source, figure: OfAnswer[Any], token: int) -> ResponsiblePrompt:
@@ -247,8 +230,7 @@ def responsible(source: Source, figure: OfAnswer[Any], token: int) -> Responsibl
     )  # fmt: skip
 
 
-@named("responsibility")
-@dataclass(frozen=True, kw_only=True)
+@named("responsibility", kw_only=True)
 class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     """What comes to a logit through each head's softmax map, exactly; `selected` (layer, head) is framed.
 
@@ -258,6 +240,7 @@ class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     token: int = 0
     selected: Head | None = None
     holds_run = True
+    words = "All softmax cells of a head, summed. Green: they raise the logit. Click a head to choose it."
 
     def result(self, source: Source) -> ResponsiblePrompt:
         """Raises PromptError for what cannot be asked."""
@@ -266,16 +249,11 @@ class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     def draw(self, source: Source, result: ResponsiblePrompt) -> Figure:
         """Layers down and heads across."""
         values = np.stack([layer.sources.numpy() for layer in result.layers]).round(4) + 0.0
-        title, framed, numbering = "Contribution of source heads", self.selected, source.numbering
-        return sweep_map(title, values, unit="logit", numbering_from=numbering, selected=framed, width=MAP_PX)
-
-    def caption(self, source: Source, result: ResponsiblePrompt) -> str:
-        """What is summed."""
-        return "All softmax cells of a head, summed. Green: they raise the logit. Click a head to choose it."
+        look: dict[str, Any] = {"selected": self.selected, "numbering_from": source.numbering}
+        return plots.sweep_map("Contribution of source heads", values, unit="logit", width=MAP_PX, **look)
 
 
-@named("responsible-cells")
-@dataclass(frozen=True, kw_only=True)
+@named("responsible-cells", kw_only=True)
 class ResponsibleCells(OfHead):
     """A head's softmax cells of the rows that matter: what each adds to the logit, or the weights there."""
 
@@ -287,19 +265,18 @@ class ResponsibleCells(OfHead):
         check_head(source, (self.layer, self.head))
         prompt = responsible(source, self, self.token)
         layer = prompt.layers[self.layer]
-        cells = self._cells(source, prompt, layer)
+        cells = self._cells(prompt, layer)
         if self.of == "responsibility":
             limit = round_up(float(cells.values.abs().max()))
-            return MapOnScale(
-                cells, prompt.tokens, limit, f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
-            )
+            words = f"{_rows_words(layer)} Limit ±{limit_text(limit)}."
+            return MapOnScale(cells, prompt.tokens, limit, words)
         limit = shared_limit([cells], self.first_token)  # from most cells, so that a few do not hide the rest
         own = "The head's softmax weights of the same cells."
         words = own if self.of == "softmax" else "Its final weights, after convolution and mixing."
         bound = limit_text(limit) if cells.distribution else f"±{limit_text(limit)}"
         return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.")
 
-    def _cells(self, source: Source, prompt: ResponsiblePrompt, layer: Responsibility) -> AttentionMap:
+    def _cells(self, prompt: ResponsiblePrompt, layer: Responsibility) -> AttentionMap:
         if self.of == "final":
             rows, keys = slice(layer.first_query, layer.position + 1), slice(0, layer.position + 1)
             return exact_map(prompt.trace, self.layer, Stage.PATTERN, self.head, rows, keys)
@@ -309,9 +286,9 @@ class ResponsibleCells(OfHead):
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""
-        look = RESPONSIBLE if self.of == "responsibility" else VALUES
-        size, limit = (WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]), result.limit
-        numbering, tokens = source.numbering, result.tokens
+        look = plots.RESPONSIBLE if self.of == "responsibility" else VALUES
+        size = WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]
+        numbering, limit, tokens = source.numbering, result.limit, result.tokens
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 

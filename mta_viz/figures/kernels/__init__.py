@@ -21,14 +21,12 @@ _TOKENS = re.compile(r"(\d+)–(\d+)$")
 
 
 def _kernel(view: View) -> dict[str, Any]:
-    """Which kernel an address selects; none without a layer."""
     if "l" not in view:
         return {}
     return {"layer": int(view["l"]), "head": int(view.get("h", 0)), "where": view.get("w", "pre")}
 
 
 def _chosen(view: View, kind: tuple[str, ...] = (*KEY_QUERY, *MIXING)) -> dict[str, Any]:
-    """Which kernels the filter line of an address leaves."""
     names = view["kernel_places"].split(",") if "kernel_places" in view else [*SHOWN]
     places = tuple(place for name in SHOWN if name in names for place in SHOWN[name] if place in kind)
     query, sort = view.get("kernel_query", ""), view.get("kernel_sort", NO_SORT)
@@ -36,13 +34,9 @@ def _chosen(view: View, kind: tuple[str, ...] = (*KEY_QUERY, *MIXING)) -> dict[s
 
 
 def _gallery(view: View, kind: tuple[str, ...]) -> NamedFigure[Any]:
-    look: dict[str, Any] = {
-        "scale": view.get("kernel_scale", "shared"),
-        **_chosen(view, kind),
-        **_kernel(view),
-    }
+    look: dict[str, Any] = {"scale": view.get("kernel_scale", "shared"), **_chosen(view, kind)}
     look["numbers"] = view.get("kernel_numbers") == "true"
-    return KernelGallery(**look, hide_own=view.get("hide_own") != "false")
+    return KernelGallery(**look, **_kernel(view), hide_own=view.get("hide_own") != "false")
 
 
 def _layer(view: View, where: Any) -> NamedFigure[Any]:
@@ -55,11 +49,6 @@ def _layer(view: View, where: Any) -> NamedFigure[Any]:
 def _trained(view: View) -> dict[str, Any]:
     step = int(view["training_step"]) if "training_step" in view else None
     return {"layer": int(view["l"]), "where": view.get("training_where"), "step": step}
-
-
-def _curves(view: View) -> NamedFigure[Any]:
-    score = view.get("training_score", TrainingCurves.score)
-    return TrainingCurves(**_trained(view), head=int(view.get("h", 0)), score=score)
 
 
 def _paper(view: View) -> NamedFigure[Any]:
@@ -98,6 +87,10 @@ OLDER: dict[str, Callable[[View, Source], NamedFigure[Any]]] = {
     "head_pre": lambda view, _: _layer(view, "head_pre"),
     "head_post": lambda view, _: _layer(view, "head_post"),
     "training.kernels": lambda view, _: TrainingKernels(**_trained(view)),
-    "training.curves": lambda view, _: _curves(view),
+    "training.curves": lambda view, _: TrainingCurves(
+        **_trained(view),
+        head=int(view.get("h", 0)),
+        score=view.get("training_score", TrainingCurves.score),
+    ),
     "paper": lambda view, _: _paper(view),
 }

@@ -74,8 +74,6 @@ def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
 
 @dataclass(frozen=True)
 class _OfKernel(KernelFigure[R]):
-    """A figure of one key-query kernel; counts from 0."""
-
     layer: int
     head: int
     where: Place = "pre"
@@ -86,7 +84,6 @@ class _OfKernel(KernelFigure[R]):
 
 
 @named("kernel-taps")
-@dataclass(frozen=True)
 class KernelTaps(_OfKernel[CardKernel]):
     """The taps with numbers, and the sums of their rows and columns."""
 
@@ -105,7 +102,6 @@ class KernelTaps(_OfKernel[CardKernel]):
 
 
 @named("kernel-scores")
-@dataclass(frozen=True)
 class KernelScores(_OfKernel[CardKernel]):
     """How much of each shape a kernel holds, beside what random kernels reach."""
 
@@ -137,7 +133,6 @@ class KernelScores(_OfKernel[CardKernel]):
 
 
 @named("kernel-probe")
-@dataclass(frozen=True)
 class KernelProbe(_OfKernel[ProbeResult]):
     """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name."""
 
@@ -187,7 +182,6 @@ class NearKernels:
 
 
 @named("nearest-kernels")
-@dataclass(frozen=True)
 class NearestKernels(_OfKernel[NearKernels]):
     """The model's kernels most like this one, own taps left out."""
 
@@ -225,7 +219,6 @@ class Response:
 
 
 @named("kernel-frequencies")
-@dataclass(frozen=True)
 class KernelFrequencies(_OfKernel[Response]):
     """How strongly a kernel answers waves over queries and keys."""
 
@@ -244,7 +237,6 @@ class KernelFrequencies(_OfKernel[Response]):
 
 
 @named("mixing-row")
-@dataclass(frozen=True)
 class MixingRow(KernelFigure[LayerKernelSet]):
     """What one target head receives of each source head."""
 

@@ -12,18 +12,7 @@ import plotly.graph_objects as go
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
-from mta_viz.analysis.kernels.kernels import (
-    KEY_QUERY,
-    MADE_BY,
-    MIXING,
-    SHORT,
-    WHERE,
-    KernelId,
-    LayerKernelSet,
-    MixPlace,
-    Place,
-    layer_kernels,
-)
+from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
@@ -43,7 +32,7 @@ MARKS = {
     **{"KV shift": "S", "key shift": "S", "single tap": "T", "contrast": "C", "averaging": "M"},
     **{"swap": "X", "permutation": "X", IDENTITY: "=", NONE: "·", ALL_ZERO: "0", NOT_FINITE: "!"},
 }
-KINDS: dict[Place | MixPlace, str] = {
+KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
     "pre": "key-query kernels before the softmax",
     "head_pre": "rows of the head mixing before the softmax",
     "post": "key-query kernels after the softmax",
@@ -80,23 +69,22 @@ def kernel_rows(source: Source) -> tuple[Row, ...]:
     )
 
 
-def model_layers(source: Source) -> tuple[LayerKernelSet, ...]:
+def model_layers(source: Source) -> tuple[kernels.LayerKernelSet, ...]:
     """Every layer's kernels."""
     weights, config = source.model.state_dict(), source.model.config
     return source.remember(
-        lambda: tuple(layer_kernels(weights, config, layer) for layer in range(config.n_layers)),
+        lambda: tuple(kernels.layer_kernels(weights, config, layer) for layer in range(config.n_layers)),
         "all kernels",
     )
 
 
 @named("kernel-table")
-@dataclass(frozen=True)
 class KernelTable(KernelFigure[tuple[Row, ...]]):
     """The kernels that satisfy `query`, the largest of the column `sort` first, one a row."""
 
     query: str = ""
     sort: str = NO_SORT
-    places: tuple[Place | MixPlace, ...] = PLACES
+    places: tuple[kernels.Place | kernels.MixPlace, ...] = PLACES
 
     def result(self, source: Source) -> tuple[Row, ...]:
         """Rows of `kernel_table`. Raises QueryError."""
@@ -116,18 +104,18 @@ class Gallery:
 
     shown: tuple[Row, ...]
     rows: tuple[Row, ...]
-    layers: tuple[LayerKernelSet, ...]
+    layers: tuple[kernels.LayerKernelSet, ...]
     reordered: bool
 
     def sheet(self, numbering: int) -> tiles.Sheet:
         """The tiles and where they lie."""
         if self.reordered:
             return tiles.Sheet.reading(tuple(self._tile(row, numbering) for row in self.shown))
-        if self.shown[0]["where"] in MIXING:
+        if self.shown[0]["where"] in kernels.MIXING:
             return tiles.Sheet.reading(tuple(self._matrix_tiles(numbering)))
         by_row: dict[str, list[tiles.Tile | None]] = {}
         for row in self.shown:
-            name = f"L{row['layer'] + numbering} {SHORT[kernel_of(row).where]}"
+            name = f"L{row['layer'] + numbering} {kernels.SHORT[kernel_of(row).where]}"
             by_row.setdefault(name, []).append(self._tile(row, numbering))
         heads = [f"H{head + numbering}" for head in range(max(map(len, by_row.values())))]
         return tiles.Sheet(list(by_row.values()), list(by_row), heads)
@@ -137,8 +125,8 @@ class Gallery:
         kernel, layer = kernel_of(row), self.layers[row["layer"]]
         mark = MARKS.get(row["shape"], "?")
         mark = mark.lower() if row["faint"] else mark
-        if kernel.where in KEY_QUERY:
-            where: Place = "pre" if kernel.where == "pre" else "post"
+        if kernel.where in kernels.KEY_QUERY:
+            where: kernels.Place = "pre" if kernel.where == "pre" else "post"
             taps, offsets = layer.taps(where), layer.offsets(where)
             if taps is None or offsets is None:
                 raise RuntimeError(f"layer {kernel.layer} has no {where} kernel, but the table has")
@@ -153,25 +141,23 @@ class Gallery:
         rows = {kernel_of(row): row for row in self.rows}
         for at in dict.fromkeys((row["layer"], row["where"]) for row in self.shown):
             values = _matrix(self.layers[at[0]], at[1])
-            kernels = [KernelId(at[0], head, at[1]) for head in range(len(values))]
             targets = tuple(
                 tiles.Target(target_id(kernel), _hover(rows[kernel], numbering), kernel.head, kernel.head)
-                for kernel in kernels
+                for kernel in (kernels.KernelId(at[0], head, at[1]) for head in range(len(values)))
             )
             own = tuple((head, head) for head in range(len(values)))
-            name = f"L{at[0] + numbering} {SHORT[at[1]]}"
+            name = f"L{at[0] + numbering} {kernels.SHORT[at[1]]}"
             yield tiles.Tile(name, values, own, "", _note(values), targets)
 
 
 @named("kernel-gallery")
-@dataclass(frozen=True)
 class KernelGallery(KernelFigure[Gallery]):
     """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
 
     `layer`, `head` and `where` frame one of them.
     """
 
-    places: tuple[Place | MixPlace, ...] = KEY_QUERY
+    places: tuple[kernels.Place | kernels.MixPlace, ...] = kernels.KEY_QUERY
     query: str = ""
     sort: str = NO_SORT
     hide_own: bool = True
@@ -179,11 +165,11 @@ class KernelGallery(KernelFigure[Gallery]):
     numbers: bool = False
     layer: int | None = None
     head: int | None = None
-    where: Place | MixPlace | None = None
+    where: kernels.Place | kernels.MixPlace | None = None
 
     def result(self, source: Source) -> Gallery:
         """The rows and all layers. Raises MtaVizError where no kernel is left, or kinds are mixed."""
-        if set(self.places) & set(KEY_QUERY) and set(self.places) & set(MIXING):
+        if set(self.places) & set(kernels.KEY_QUERY) and set(self.places) & set(kernels.MIXING):
             raise MtaVizError("a gallery shows key-query kernels (pre, post) or head mixing, not both")
         rows = kernel_rows(source)
         shown = select_rows(rows, self.query, self.sort, self.places)
@@ -200,14 +186,13 @@ class KernelGallery(KernelFigure[Gallery]):
         figure = source.remember(lambda: tiles.gallery(sheet, look, limit), *key)
         if self.layer is None or self.head is None or self.where is None:
             return figure
-        return tiles.with_frame(figure, sheet.box(target_id(KernelId(self.layer, self.head, self.where))))
+        framed = target_id(kernels.KernelId(self.layer, self.head, self.where))
+        return tiles.with_frame(figure, sheet.box(framed))
 
     def _unframed(self, **look: Any) -> "KernelGallery":
         return replace(self, layer=None, head=None, where=None, **look)
 
     def _sheet(self, source: Source, result: Gallery) -> tuple[tiles.Sheet, float]:
-        """The sheet with the colour limit of all its tiles."""
-
         def make() -> tuple[tiles.Sheet, float]:
             sheet = result.sheet(source.numbering)
             return sheet, tiles.common_limit(sheet.tiles)
@@ -227,12 +212,12 @@ class KernelGallery(KernelFigure[Gallery]):
     def caption(self, source: Source, result: Gallery) -> str:
         """How a tile is read, the scale, what is hidden, and why there are no numbers."""
         sheet, limit = self._sheet(source, result)
-        words = MIXING_WORDS if result.shown[0]["where"] in MIXING else KEY_QUERY_WORDS
+        words = MIXING_WORDS if result.shown[0]["where"] in kernels.MIXING else KEY_QUERY_WORDS
         shared = f"one scale to ±{limit:g}"
         words += f" Colour: {'each tile on its own scale' if self.scale == 'own' else shared}."
         if self.hide_own:
             words += " Hatched: own taps and own weights, hidden."
-        if self.numbers and not tiles.numbers_fit(sheet):
+        if self.numbers and sheet.cell_px < tiles.NUMBERS_FROM_PX:
             words += (
                 f" Numbers need cells of {tiles.NUMBERS_FROM_PX} px, here they have {sheet.cell_px:.0f}: "
                 "filter to a few kernels."
@@ -244,12 +229,12 @@ class KernelGallery(KernelFigure[Gallery]):
         return "kernels", self.places[0]
 
 
-def target_id(kernel: KernelId) -> str:
+def target_id(kernel: kernels.KernelId) -> str:
     """What a click on the kernel's tile brings back."""
     return f"{kernel.where} {kernel.layer} {kernel.head}"
 
 
-def _matrix(layer: LayerKernelSet, place: str) -> np.ndarray:
+def _matrix(layer: kernels.LayerKernelSet, place: str) -> np.ndarray:
     mixing = layer.mixing("head_post" if place == "head_post" else "head_pre")
     if mixing is None:
         raise RuntimeError(f"the table has {place} mixing where the layer has none")
@@ -266,9 +251,9 @@ def _note(values: np.ndarray) -> str:
 def _hover(row: Row, numbering: int) -> str:
     kernel, off = kernel_of(row), row["energy_off_identity"]
     energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
-    kind = "head mixing " if kernel.where in MIXING else ""
+    kind = "head mixing " if kernel.where in kernels.MIXING else ""
     name = head_name(kernel.layer, kernel.head, numbering)
-    return f"{name}, {kind}{WHERE[kernel.where]}<br>{row['verdict']}{energy}"
+    return f"{name}, {kind}{kernels.WHERE[kernel.where]}<br>{row['verdict']}{energy}"
 
 
 def measured_effects(source: Source) -> Effects | Absent:
@@ -279,13 +264,12 @@ def measured_effects(source: Source) -> Effects | Absent:
 
 
 @named("kernel-effects")
-@dataclass(frozen=True)
 class KernelEffects(KernelFigure[Effects]):
     """What the right answer loses when a kernel is the identity: all kernels of the kind of one, framed."""
 
     layer: int
     head: int
-    where: Place | MixPlace = "pre"
+    where: kernels.Place | kernels.MixPlace = "pre"
 
     def result(self, source: Source) -> Effects:
         """The measured effects. Raises MtaVizError where nothing is measured."""
@@ -301,9 +285,9 @@ class KernelEffects(KernelFigure[Effects]):
         changes = np.full((config.n_layers, config.n_heads), np.nan)
         for kernel, effect in result.of_each(self.where).items():
             changes[kernel.layer, kernel.head] = effect.log_probability_change.value
-        name = f"Answer's log-probability without it, {WHERE[self.where]}"
+        name = f"Answer's log-probability without it, {kernels.WHERE[self.where]}"
         return value_map(
-            Score("effect", name, "nats", "", MADE_BY[self.where]),
+            Score("effect", name, "nats", "", kernels.MADE_BY[self.where]),
             changes.round(3) + 0.0,  # more digits do not fit a tile; no -0.0
             limit=round_up(max(finite, default=1.0)),
             numbering_from=source.numbering,

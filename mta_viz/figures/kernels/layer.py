@@ -32,7 +32,6 @@ MATRIX_PX = 440
 
 
 @named("layer-kernels")
-@dataclass(frozen=True)
 class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
     """The key-query kernels of a layer, a panel a head, for the screen; "kernels" is the printed one.
 
@@ -62,7 +61,6 @@ class LayerKernels(KernelFigure[kernels.LayerKernelSet]):
 
 
 @named("layer-mixing")
-@dataclass(frozen=True)
 class LayerMixing(KernelFigure[kernels.LayerKernelSet]):
     """The head-mixing matrix of a layer; groups of heads are blocks."""
 
@@ -118,7 +116,6 @@ class Snapshot:
 
 
 @named("training-kernels")
-@dataclass(frozen=True)
 class TrainingKernels(KernelFigure[Snapshot]):
     """A layer's kernels at one step of their training (None: the last), colours alike at every step."""
 
@@ -142,12 +139,8 @@ class TrainingKernels(KernelFigure[Snapshot]):
 
     def draw(self, source: Source, result: Snapshot) -> go.Figure:
         """A panel a head."""
-        shown: dict[str, Any] = {
-            "layer": self.layer,
-            "limit": result.limit,
-            "numbering_from": source.numbering,
-        }
-        return kernel_grid(result.layer, result.where, **shown)
+        look: dict[str, Any] = {"limit": result.limit, "numbering_from": source.numbering}
+        return kernel_grid(result.layer, result.where, layer=self.layer, **look)
 
     def caption(self, source: Source, result: Snapshot) -> str:
         """Which step."""
@@ -156,7 +149,6 @@ class TrainingKernels(KernelFigure[Snapshot]):
 
 
 @named("training-curves")
-@dataclass(frozen=True)
 class TrainingCurves(KernelFigure[KernelCurves]):
     """A score of a layer's kernels over training, one line a head; `head` is thick, `step` dotted."""
 

@@ -39,7 +39,6 @@ class PaperFigure(KernelFigure[R]):
 
 
 @named("kernels")
-@dataclass(frozen=True)
 class Kernels(PaperFigure[kernels.LayerPicture]):
     """The key-query kernels of a layer, a panel a head."""
 
@@ -70,7 +69,6 @@ class Kernels(PaperFigure[kernels.LayerPicture]):
 
 
 @named("kernel-map")
-@dataclass(frozen=True)
 class KernelMap(PaperFigure[kernel_map.KernelBesideMap]):
     """A kernel beside the map it makes of a prompt, cut to the queries `rows` and the keys `keys`.
 
@@ -129,7 +127,6 @@ class KernelMap(PaperFigure[kernel_map.KernelBesideMap]):
 
 
 @named("head-kernels")
-@dataclass(frozen=True)
 class HeadKernels(PaperFigure[mixing.MixingOverLayers]):
     """The head-mixing matrices of these layers (none named: all), a panel a layer."""
 
@@ -160,8 +157,6 @@ class HeadKernels(PaperFigure[mixing.MixingOverLayers]):
 
 @dataclass(frozen=True)
 class _MixingBars(PaperFigure[mixing.MixingByLayer]):
-    """A bar a layer, a plot for each place that mixes heads."""
-
     what: ClassVar[pictures.Bars] = "diagonal"
     width: pictures.Width = "page"
 
@@ -194,7 +189,6 @@ class _MixingBars(PaperFigure[mixing.MixingByLayer]):
 
 
 @named("head-diagonal")
-@dataclass(frozen=True)
 class HeadDiagonal(_MixingBars):
     """How much of itself a head keeps, by layer."""
 
@@ -202,7 +196,6 @@ class HeadDiagonal(_MixingBars):
 
 
 @named("head-ratio")
-@dataclass(frozen=True)
 class HeadRatio(_MixingBars):
     """How much a head takes of others, against what it keeps, by layer."""
 

@@ -80,9 +80,10 @@ def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
 
 
 @named("sweep-lines")
-@dataclass(frozen=True)
 class SweepLines(OfSweep):
     """Accuracy by the number of needles, a line a model."""
+
+    words = "Averaged over lengths and depths. Bands: 95 % intervals."
 
     def draw(self, source: Source, result: Results) -> Figure:
         """With bands for the intervals."""
@@ -94,13 +95,8 @@ class SweepLines(OfSweep):
         scores = {name: by_setting(model.samples) for name, model in self.shown(result).items()}
         return sweep_file.accuracy_table(scores)
 
-    def caption(self, source: Source, result: Results) -> str:
-        """Over what is averaged."""
-        return "Averaged over lengths and depths. Bands: 95 % intervals."
-
 
 @named("sweep-map")
-@dataclass(frozen=True)
 class SweepMap(OfSweep):
     """One model's accuracy by depth and length: of `of_needles` needles (None: all numbers together).
 
@@ -109,6 +105,7 @@ class SweepMap(OfSweep):
 
     of_needles: int | None = None
     model: int = 0
+    words = "Share of right answers, its 95 % interval, samples. Hatched: none yet."
 
     def drawn_model(self, results: Results) -> tuple[str, tuple[SampleResult, ...]]:
         """The model's name and its samples. Raises MtaVizError for a place where none is."""
@@ -131,10 +128,6 @@ class SweepMap(OfSweep):
         name, samples = self.drawn_model(result)
         return sweep_file.accuracy_table({name: by_setting(samples)})
 
-    def caption(self, source: Source, result: Results) -> str:
-        """What a cell says."""
-        return "Share of right answers, its 95 % interval, samples. Hatched: none yet."
-
 
 @dataclass(frozen=True)
 class OfConjunction(NamedFigure[dict[str, Conjunction]]):
@@ -152,11 +145,6 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
     def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
         """The four prompts of every sample. Raises PromptError and ConfigError for what cannot be one."""
-        raise NotImplementedError(type(self).__name__)
-
-    @property
-    def n(self) -> int:
-        """How many samples."""
         raise NotImplementedError(type(self).__name__)
 
     def result(self, source: Source) -> dict[str, Conjunction]:
@@ -215,7 +203,6 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
 
 @named("block-conjunction")
-@dataclass(frozen=True)
 class BlockConjunction(OfConjunction):
     """On `samples` sequences of the block task."""
 
@@ -228,14 +215,8 @@ class BlockConjunction(OfConjunction):
         """Sequences of the evaluation stream `seed`."""
         return block_prompts(BlockTask(self.letters, 2, self.blocks), self.samples, self.seed)
 
-    @property
-    def n(self) -> int:
-        """How many samples."""
-        return self.samples
-
 
 @named("text-conjunction")
-@dataclass(frozen=True)
 class TextConjunction(OfConjunction):
     """On a text, its span and a line of four words a sample; without a text on an example."""
 
@@ -250,14 +231,8 @@ class TextConjunction(OfConjunction):
         text, span, lines = (self.text, self.span, self.lines) if self.text else example(model)
         return written_prompts(model.tokenizer, text, span, words_of(lines))
 
-    @property
-    def n(self) -> int:
-        """How many samples the lines are."""
-        return len(words_of(self.lines))
-
 
 @named("question-answers")
-@dataclass(frozen=True)
 class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
     """Every answer to `samples` questions from `seed` on; a table."""
 
@@ -265,9 +240,8 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
 
     def result(self, source: Source) -> QuestionScore:
         """The answers and their accuracy."""
-        model, progress = source.model, source.progress
-        task = self.question_task(model)
-        return evaluate_questions(model, task, n=self.samples, seed=self.seed, progress=progress)
+        model, task = source.model, self.question_task(source.model)
+        return evaluate_questions(model, task, n=self.samples, seed=self.seed, progress=source.progress)
 
     def table(self, source: Source, result: QuestionScore) -> Table:
         """A row an answer."""
@@ -275,7 +249,6 @@ class QuestionAnswers(Questions, NamedFigure[QuestionScore]):
 
 
 @named("last-words")
-@dataclass(frozen=True)
 class LastWords(NamedFigure[PassageScores]):
     """How well the last word of each passage is predicted; a table."""
 
@@ -285,13 +258,8 @@ class LastWords(NamedFigure[PassageScores]):
         """A score a passage."""
         return score_passages(source.model, self.passages, progress=source.progress)
 
-    def table(self, source: Source, result: PassageScores) -> Table:
-        """A row a passage."""
-        return result.table()
-
 
 @named("text-losses")
-@dataclass(frozen=True)
 class LossText(NamedFigure[TextLosses]):
     """A text on the losses of its tokens; of a long one a `part` of 1,500 tokens, counted from 1."""
 
@@ -315,13 +283,8 @@ class LossText(NamedFigure[TextLosses]):
 
     def draw(self, source: Source, result: TextLosses) -> Figure:
         """Light: expected. Dark: a surprise."""
-        return plots.loss_text(
-            result, self.tokens(len(result.tokens)), limit=self.limit(source), width=TEXT_PX
-        )
-
-    def table(self, source: Source, result: TextLosses) -> Table:
-        """A row a token, of the whole text."""
-        return result.table()
+        places, limit = self.tokens(len(result.tokens)), self.limit(source)
+        return plots.loss_text(result, places, limit=limit, width=TEXT_PX)
 
     def caption(self, source: Source, result: TextLosses) -> str:
         """How to read it."""

@@ -10,10 +10,9 @@ from mta_viz.analysis.attention.heads import HeadScores, Score
 from mta_viz.analysis.attention.maps import AttentionMap, shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.labs.blocks import block_parts, block_region, block_sample, check_characters
-from mta_viz.analysis.labs.finder import Finder, Parts, Region, StepCrop, find, needle_parts, needle_region
+from mta_viz.analysis.labs.finder import Finder, Parts, Region, StepCrop, find, needle_region, sample_parts
 from mta_viz.analysis.labs.finder import step_crops as crops_of
 from mta_viz.analysis.labs.needle import check_vocabulary
-from mta_viz.analysis.labs.questions import fact_parts
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
 from mta_viz.model.transformer import HookedMTA
@@ -88,7 +87,7 @@ class Needles:
         """The needles, and question x asked needle."""
         tokenizer = check_vocabulary(model, model.tokenizer)
         sample = make_needle_sample(tokenizer, self.task(model), self.seed)
-        return Asked(sample.tokens, needle_parts(sample), needle_region(sample))
+        return Asked(sample.tokens, sample_parts(sample), needle_region(sample))
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class Questions:
         """The facts of the story."""
         tokenizer = check_vocabulary(model, model.tokenizer)
         sample = make_question_sample(tokenizer, self.question_task(model), self.seed)
-        return Asked(sample.tokens, fact_parts(sample))
+        return Asked(sample.tokens, sample_parts(sample))
 
 
 @dataclass(frozen=True)
@@ -191,19 +190,16 @@ class FinderMap(OfSample[Finder]):
 
 
 @named("needle-finder")
-@dataclass(frozen=True)
 class NeedleFinder(Needles, FinderMap):
     """Which heads find a needle."""
 
 
 @named("block-finder")
-@dataclass(frozen=True)
 class BlockFinder(Blocks, FinderMap):
     """Which heads find the target block."""
 
 
 @named("question-finder")
-@dataclass(frozen=True)
 class QuestionFinder(Questions, FinderMap):
     """Which heads find a fact of a story."""
 
@@ -275,12 +271,10 @@ class CropMap(OfSample[StepCrop]):
 
 
 @named("needle-crop")
-@dataclass(frozen=True)
 class NeedleCrop(Needles, CropMap):
     """Question x asked needle."""
 
 
 @named("block-crop")
-@dataclass(frozen=True)
 class BlockCrop(Blocks, CropMap):
     """Query letters x target block."""

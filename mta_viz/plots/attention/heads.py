@@ -35,17 +35,15 @@ def head_tiles(
     on its own limit instead. `selected` (layer, head) is framed. A tile is one click target: the
     event's customdata is (layer, head).
     """
-    tiles, places = _Tiles(thumbnails, width), []
+    tiles, drawn = _Tiles(thumbnails, width), thumbnails.maps()
     parts = Parts((width, tiles.height), tiles.margin)
-    limits = [shared_limit([tile]) if own_scale else limit for tile in thumbnails.maps()]
-    for tile in thumbnails.maps():
-        if tile.bad.any():
-            places.append(tiles.center(tile.layer, tile.head))
+    limits = [shared_limit([tile]) if own_scale else limit for tile in drawn]
+    broken = [tiles.center(tile.layer, tile.head) for tile in drawn if tile.bad.any()]
     every = [(*tiles.origin(layer, head), *tiles.shape) for layer in tiles.layers for head in tiles.heads]
     parts.traces += [
         _cells(tiles, limits, own_scale),
         _hatching(tiles),
-        *cells.crosses([x for _, x in places], [y for y, _ in places], 12.0),
+        *cells.crosses([x for _, x in broken], [y for y, _ in broken], 12.0),
         _tile_targets(tiles, limits, numbering_from),
         cells.frames(every, theme.FRAME),
     ]
@@ -58,8 +56,6 @@ def head_tiles(
 
 
 class _Tiles:
-    """Where each head's tile lies, counted in cells."""
-
     def __init__(self, thumbnails: Thumbnails, width: int) -> None:
         self.thumbnails = thumbnails
         self.layers = sorted((*thumbnails.layers, *thumbnails.lacking))
@@ -172,9 +168,7 @@ def value_map(
     spare = width - _LEFT - _RIGHT - round(column_px * n_heads)
     margin = {"l": _LEFT, "r": _RIGHT + max(spare, 0), "t": _TOP, "b": _BOTTOM}
     parts = Parts((width, n_layers * _ROW_PX + _TOP + _BOTTOM), margin)
-    finite = values[np.isfinite(values)]
-    if limit is None:
-        limit = round_up(float(np.abs(finite).max())) if finite.size else 1.0
+    limit = round_up(cells.largest(values)) if limit is None else limit
     colored = cells.grid(
         values,
         limit,
@@ -218,7 +212,6 @@ def value_text(score: Score, value: float) -> str:
 
 
 def _value_line(score: Score, value: float) -> str:
-    """A score with its value and unit, for hovers."""
     words = f"{value_text(score, value)} {score.unit}" if np.isfinite(value) else "not measured here"
     return f"{theme.escape(score.name)}: {words}"
 

@@ -177,7 +177,6 @@ def _targets(
 
 
 def _draw_selection(parts: Parts, selected: Cell, block: int) -> None:
-    """Lines along the row and the column, triangles on the axes, a black and white box."""
     query, key = selected
     line = {"color": theme.INK, "width": 1}
     parts.add_line((0, 1), (query, query), line, xref="x domain", yref="y")
@@ -218,7 +217,6 @@ def difference_caption(difference: AttentionMap, limit: float) -> str:
 
 
 def _step(drawn: AttentionMap) -> str:
-    """What lies between the two: a step of the layer, or an edit of the model."""
     return "the edit" if _is_edit(drawn) else STEPS[drawn.stage]
 
 

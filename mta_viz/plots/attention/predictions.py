@@ -55,8 +55,7 @@ def lens_lines(lens: LogitLens, *, numbering_from: int = 0, width: int = 460) ->
     names = [theme.escape(theme.cut(piece, 16)) for piece in lens.pieces]
     right = round(theme.text_px(names)) + 60
     parts = Parts((width, 300), {"l": _LEFT, "r": right, "t": _LENS_TOP, "b": _LENS_BOTTOM})
-    for column, name in enumerate(names):
-        parts.traces.append(_line(lens, column, name))
+    parts.traces += [_line(lens, column, name) for column, name in enumerate(names)]
     depths = depth_names(lens, numbering_from)
     parts.layout |= {
         "xaxis": theme.listed(depths, tickangle=-90) | {"range": (-0.3, len(depths) - 0.7)},
@@ -74,16 +73,13 @@ def _line(lens: LogitLens, column: int, name: str) -> go.Scatter:
         f"{token}<br>logit {theme.score_text(logit)} · probability {theme.probability_text(p)} · rank {rank}"
         for logit, p, rank in zip(*facts, strict=True)
     ]
-    color, dash = (
-        theme.LINE_COLORS[column % len(theme.LINE_COLORS)],
-        DASHES[column // len(theme.LINE_COLORS) % len(DASHES)],
-    )
+    turn, place = divmod(column, len(theme.LINE_COLORS))
     return go.Scatter(
         x=np.arange(len(texts)),
         y=facts[1],
         mode="lines+markers",
         name=name,
-        line={"color": color, "dash": dash},
+        line={"color": theme.LINE_COLORS[place], "dash": DASHES[turn % len(DASHES)]},
         marker={"symbol": SYMBOLS[column % len(SYMBOLS)], "size": 7},
         text=texts,
         hovertemplate="%{text}<extra></extra>",

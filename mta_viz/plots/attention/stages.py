@@ -70,7 +70,6 @@ def stage_strip(
 
 
 def _slots(maps: Mapping[Stage, AttentionMap]) -> dict[Stage, tuple[float, float]]:
-    """Horizontal domain of every stage; absent ones are narrow."""
     widths = {stage: 1.0 if stage in maps else _ABSENT_WIDTH for stage in Stage}
     unit = (1 - _GAP * (len(widths) - 1)) / sum(widths.values())
     slots, left = {}, 0.0
@@ -107,11 +106,6 @@ def _number(attention: AttentionMap) -> str:
         return f"{attention.negative_share:.0%} negative"
     low, high = attention.row_sums
     return f"rows sum to {low:.2f}" if high - low < 0.005 else f"row sums {low:.2f}..{high:.2f}"
-
-
-def _selected_frame(domain: tuple[float, float]) -> dict[str, object]:
-    corners = {"x0": domain[0], "x1": domain[1], "y0": 0, "y1": 1, "xref": "paper", "yref": "paper"}
-    return {"type": "rect", **corners, "line": {"color": theme.SELECTED_COLOR, "width": 3}}
 
 
 MAX_BARS = 512  # more are drawn as one outline: thousands of bars freeze a browser
@@ -170,7 +164,6 @@ def section_bars(
 
 
 def _add_stage(parts: Parts, section: CrossSection, stage: Stage, limit: float, index: int) -> None:
-    """One row of bars with its own value axis and heading."""
     suffix = "" if index == 0 else str(index + 1)
     on = {"xaxis": "x", "yaxis": f"y{suffix}"}
     values, x = section.values[stage].numpy(), np.arange(section.start, section.stop)

@@ -1,8 +1,6 @@
 """Where every character of a prompt lies when it is written in columns, line by line.
 
-A text's tokens on the colours of their values: the cells, letters and marks of every such figure.
 Tokens as text, each on the colour of a value: attention, attribution, or any other number a token has.
-The prompt as text, coloured by what one query gives to its tokens or by what one key gets.
 """
 
 import unicodedata
@@ -61,7 +59,6 @@ def lay_out(pieces: Sequence[str], columns: int) -> list[Glyph]:
 
 
 def _clusters(piece: str) -> Iterator[str]:
-    """Characters, each with the combining marks after it."""
     start = 0
     for end in range(1, len(piece) + 1):
         if end == len(piece) or unicodedata.category(piece[end])[0] != "M":
@@ -171,7 +168,6 @@ def add_axes(parts: Parts, text: Text, frame: str, first_token: int = 0) -> None
 
 
 def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | go.Scattergl]:
-    """Hatched masked tokens, borders of tokens, brackets for spaces, dotted negatives, crossed NaN."""
     hatch = [(line, left + 0.5, 1, right - left) for line, left, right in text.runs(masked)]
     starts = [glyph for glyph, first in zip(text.glyphs, text.first, strict=True) if first]
     spaces = [glyph for glyph in text.glyphs if glyph.text == SPACE]
@@ -192,7 +188,6 @@ def _marks(text: Text, masked: np.ndarray, limit: float) -> list[go.Scatter | go
 def _path(
     lines: list[list[tuple[float, float]]], color: str, dash: str = "solid", width: float = 1
 ) -> list[go.Scatter]:
-    """Open lines through (x, y) points, all as one trace."""
     if not lines:
         return []
     points = np.array([point for line in lines for point in (*line, (np.nan, np.nan))], np.float32)

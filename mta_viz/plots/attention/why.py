@@ -7,12 +7,11 @@ Why a head-mixed cell has its value: one bar a source head, weight x value = pro
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from mta_viz.analysis.attention.decomposition import Convolved, Mixed, Term
 from mta_viz.analysis.attention.maps import round_up
@@ -28,17 +27,6 @@ _LABEL_PX, _LABEL_CHAR_PX = 9, 5.2
 _WORDS = {"outside": "outside", "future": "0: future"}
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """One of the three pictures; `hatch`: whether it shows what is read as 0."""
-
-    heading: str
-    values: Float[np.ndarray, "c_q c_k"]
-    limit: float
-    scale: str
-    hatch: bool
-
-
 def convolution_window(convolved: Convolved, tokens: Tokens, *, width: int = 556) -> go.Figure:
     """Kernel, values and products of one cell; height follows from the kernel's shape.
 
@@ -50,8 +38,6 @@ def convolution_window(convolved: Convolved, tokens: Tokens, *, width: int = 556
 
 
 class _Figure:
-    """Where the tiles lie in pixels, and what is drawn on each."""
-
     def __init__(self, convolved: Convolved, tokens: Tokens, width: int) -> None:
         self.convolved, self.window, self.tokens = convolved, convolved.window, tokens
         self.offsets = convolved.window.offsets
@@ -68,7 +54,7 @@ class _Figure:
 
     def figure(self) -> go.Figure:
         for index, tile in enumerate(self._tiles()):
-            self._add_tile(tile, index)
+            self._add_tile(index, *tile)
         for index, sign in enumerate("×=", start=1):
             x = (index * (self.tile_px + _GAP) - _GAP / 2) / self.plot_px
             self.parts.add_words(sign, 16, x=x, y=0.5, xanchor="center")
@@ -81,43 +67,44 @@ class _Figure:
         self.parts.layout["dragmode"] = False
         return self.parts.figure()
 
-    def _tiles(self) -> list[_Tile]:
+    def _tiles(self) -> list[tuple[str, np.ndarray, float, str]]:
+        """Heading, values, limit and colour scale of the three pictures."""
         kernel, sources, products = (
             part.numpy() for part in (self.window.kernel, self.window.sources, self.window.products)
         )
-        tap, source, product = tap_limit(kernel[None], self.offsets.own), _limit(sources), _limit(products)
+        source, product = (round_up(cells.largest(part)) for part in (sources, products))
+        tap = tap_limit(kernel[None], self.offsets.own)
         mass = self.convolved.stage_before is Stage.SOFTMAX
         name = "softmax here" if mass else "raw scores here"
         shown, scale = (f"0..{source:g}", theme.MASS_SCALE) if mass else (f"±{source:g}", theme.SIGNED_SCALE)
         return [
-            _Tile(f"<b>kernel</b><br>±{tap:g}", kernel, tap, theme.SIGNED_SCALE, hatch=False),
-            _Tile(f"<b>{name}</b><br>{shown}", sources, source, scale, hatch=True),
-            _Tile(f"<b>products</b><br>±{product:g}", products, product, theme.SIGNED_SCALE, hatch=True),
+            (f"<b>kernel</b><br>±{tap:g}", kernel, tap, theme.SIGNED_SCALE),
+            (f"<b>{name}</b><br>{shown}", sources, source, scale),
+            (f"<b>products</b><br>±{product:g}", products, product, theme.SIGNED_SCALE),
         ]
 
-    def _add_tile(self, tile: _Tile, index: int) -> None:
+    def _add_tile(self, index: int, heading: str, values: np.ndarray, limit: float, scale: str) -> None:
+        """All but the kernel, the first, are hatched where they are read as 0."""
         suffix = str(index + 1) if index else ""
         on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         left = index * (self.tile_px + _GAP) / self.plot_px
         domain = (left, left + self.tile_px / self.plot_px)
         self.parts.layout |= self._axes(suffix, domain, first=index == 0)
-        z = tile.values
-        if tile.hatch:
-            z = np.where(self.masks["outside"] | self.masks["future"], np.nan, z)
-        look = {"colorscale": tile.scale, "showscale": False, "hoverinfo": "skip"}
+        masks = self.masks if index else {}
+        z = np.where(np.any([*masks.values()], 0), np.nan, values) if index else values
+        look = {"colorscale": scale, "showscale": False, "hoverinfo": "skip"}
         place = {"x0": self.offsets.key[0], "dx": 1, "y0": self.offsets.query[0], "dy": 1, **on}
-        signed = tile.scale != theme.MASS_SCALE
-        self.parts.traces.append(cells.grid(z.astype(np.float32), tile.limit, signed=signed, **look, **place))
-        if tile.hatch:
-            for name, mask in self.masks.items():
-                self._add_hatched(name, mask, on)
-        rows, columns = np.nonzero(~np.isfinite(tile.values))
+        signed = scale != theme.MASS_SCALE
+        self.parts.traces.append(cells.grid(z.astype(np.float32), limit, signed=signed, **look, **place))
+        for name, mask in masks.items():
+            self._add_hatched(name, mask, on)
+        rows, columns = np.nonzero(~np.isfinite(values))
         x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
         self.parts.traces += [*cells.crosses(x, y, 8.0, **on), self._targets(on)]
         refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"]}
         self.parts.add_box((0, 0), color=theme.INK, width=2, **refs)
         corner = {"x": left, "y": 1, "xanchor": "left", "yanchor": "bottom"}
-        self.parts.add_words(tile.heading, 11, align="left", **corner)
+        self.parts.add_words(heading, 11, align="left", **corner)
 
     def _axes(self, suffix: str, domain: tuple[float, float], *, first: bool) -> dict[str, object]:
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.row_px)
@@ -153,10 +140,6 @@ class _Figure:
         return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
             hovertext=hovers, **on
         )
-
-
-def _limit(values: Float[np.ndarray, "c_q c_k"]) -> float:
-    return round_up(float(np.abs(np.where(np.isfinite(values), values, 0.0)).max()))
 
 
 def _widest_run(mask: Bool[np.ndarray, "c_q c_k"]) -> tuple[int, int, int]:

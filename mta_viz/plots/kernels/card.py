@@ -16,15 +16,7 @@ from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.kernels.kernels import Offsets
 from mta_viz.analysis.kernels.probes import ProbeResult
 from mta_viz.plots import cells, theme
-from mta_viz.plots.kernels.mosaic import (
-    DOTTED,
-    LATER_KEYS,
-    Mosaic,
-    key_title,
-    offset_ticks,
-    offsets_reach_later,
-    tap_limit,
-)
+from mta_viz.plots.kernels import mosaic
 from mta_viz.plots.parts import Parts, lying_bars
 
 NUMBER_CELL_PX = 26
@@ -59,7 +51,7 @@ def kernel_picture(
     plot_px = width - _LEFT - _RIGHT
     cell = min((plot_px - _SUMS - _GAP) / c_k, _MAX_CELL_PX)
     row = min(max(cell, _MIN_CELL_PX), 28.0)
-    bottom = _BOTTOM + _CAPTION_PX * offsets_reach_later(offsets)
+    bottom = _BOTTOM + _CAPTION_PX * mosaic.offsets_reach_later(offsets)
     height = round(c_q * row) + _SUMS + _GAP + _TOP + bottom
     parts = Parts((width, height), {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": bottom})
     share = (c_k * cell / plot_px, c_q * row / (height - _TOP - bottom))
@@ -67,9 +59,9 @@ def kernel_picture(
     _add_sums(parts, drawn, offsets)
     parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
     own = float(kernel[offsets.own])
-    parts.add_axis_titles(key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
+    parts.add_axis_titles(mosaic.key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
     if bottom > _BOTTOM:
-        parts.add_caption(LATER_KEYS, below_px=_BOTTOM)
+        parts.add_caption(mosaic.LATER_KEYS, below_px=_BOTTOM)
     return parts.figure(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
 
 
@@ -80,7 +72,7 @@ def add_taps(
 
     Crossed: what is broken in `kernel`; dotted: the border to the later keys.
     """
-    limit = tap_limit(drawn[None], offsets.own)
+    limit = mosaic.tap_limit(drawn[None], offsets.own)
     finite = np.where(np.isfinite(drawn), drawn, 0.0)
     energy = np.square(finite)
     share = energy / (energy.sum() or 1.0)
@@ -108,8 +100,8 @@ def add_taps(
     x, y = np.array(offsets.key)[columns], np.array(offsets.query)[rows]
     parts.traces += [colored, *cells.crosses(x, y, 9, **cells.BAD_TAP)]
     parts.add_box((0, 0), color=theme.INK, width=2)
-    if offsets_reach_later(offsets):
-        parts.add_line((0.5, 0.5), (offsets.query[0] - 0.5, 0.5), DOTTED)
+    if mosaic.offsets_reach_later(offsets):
+        parts.add_line((0.5, 0.5), (offsets.query[0] - 0.5, 0.5), mosaic.DOTTED)
 
 
 def _colors(values: Sequence[float] | np.ndarray) -> list[str]:
@@ -133,7 +125,6 @@ def _place(offset: int, what: str) -> str:
 
 
 def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
-    """Sums of a column and of a row: NaN where a tap is."""
     drawn = np.where(np.isfinite(drawn), drawn, np.nan)
     for axis, on, at, what in (
         (0, {"xaxis": "x", "yaxis": "y2", "orientation": "v"}, offsets.key, "key"),
@@ -151,7 +142,7 @@ def _add_sums(parts: Parts, drawn: np.ndarray, offsets: Offsets) -> None:
 def _axes(
     offsets: Offsets, cell: float, row: float, share: tuple[float, float], px: tuple[int, int]
 ) -> dict[str, object]:
-    keys, queries = offset_ticks(offsets, cell, row)
+    keys, queries = mosaic.offset_ticks(offsets, cell, row)
     names = queries | {0: "0 (now)"}
     x = {"range": (offsets.key[0] - 0.5, offsets.key[-1] + 0.5), "domain": (0, share[0])}
     y = {"range": (0.5, offsets.query[0] - 0.5), "domain": (0, share[1])}
@@ -255,8 +246,9 @@ def neighbour_tiles(
     taps: Float[np.ndarray, "kernel c_q c_k"], offsets: Offsets, headings: Sequence[str], *, width: int = 900
 ) -> go.Figure:
     """A few kernels side by side, each on its own scale."""
-    mosaic = Mosaic(taps, offsets, own_scale=True, width=width, numbering_from=0, headings=headings)
-    return mosaic.figure("Nearest kernels by cosine, own taps left out")
+    look: dict[str, Any] = {"width": width, "numbering_from": 0, "headings": headings}
+    tiles = mosaic.Mosaic(taps, offsets, own_scale=True, **look)
+    return tiles.figure("Nearest kernels by cosine, own taps left out")
 
 
 def mixing_row(

@@ -54,17 +54,13 @@ def common_limit(tiles: Iterable[Tile]) -> float:
     """One round colour limit for all tiles, from what is not an own tap."""
     tiles = list(tiles)
     others, own = (
-        max((_largest(values) for values in kind), default=0.0)
+        max((cells.largest(values) for values in kind), default=0.0)
         for kind in ((tile.others() for tile in tiles), (tile.values for tile in tiles))
     )
     return round_up(max(others, LIMIT_FLOOR * own))
 
 
-def _largest(values: Float[np.ndarray, "row column"]) -> float:
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-
-
-NUMBERS_FROM_PX = 26
+NUMBERS_FROM_PX = 26  # of a cell that has room for its number
 _FRAMES_FROM_PX = 4
 _MAX_CELL_PX, _MIN_CELL_PX, _MAX_PLOT_PX, _READING_PX = 32.0, 2.5, 520, 5.0
 _LEFT, _RIGHT, _TOP, _BOTTOM, _MARK_PX, _NAME_PX = 92, 12, 52, 8, 14, 13
@@ -198,7 +194,7 @@ def with_frame(figure: go.Figure, box: Box | None) -> go.Figure:
 
 def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
     z = np.full(sheet.size, np.nan, np.float32)
-    text = np.full(sheet.size, "", object) if look.numbers and numbers_fit(sheet) else None
+    text = np.full(sheet.size, "", object) if look.numbers and sheet.cell_px >= NUMBERS_FROM_PX else None
     for tile, row, column in sheet.placed():
         block = np.s_[row : row + tile.values.shape[0], column : column + tile.values.shape[1]]
         shown = tile.others() if look.hide_own else np.array(tile.values, np.float32)
@@ -211,19 +207,11 @@ def _cells(sheet: Sheet, look: Look, limit: float, spare: float) -> go.Heatmap:
     bar = theme.color_bar(end, signed=True, values=z, **theme.PIXELS, **place)
     if look.own_scale:
         bar["ticktext"] = theme.OWN_LIMIT
-    numbers: dict[str, Any] = (
-        {} if text is None else {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
-    )
+    numbers: dict[str, Any] = {"text": text, "texttemplate": "%{text}", "textfont": {"size": 9}}
     return cells.grid(z, end, colorbar=bar, hoverinfo="skip", **({} if text is None else numbers))
 
 
-def numbers_fit(sheet: Sheet) -> bool:
-    """Whether a cell has room for its number."""
-    return sheet.cell_px >= NUMBERS_FROM_PX
-
-
 def _words(sheet: Sheet) -> Iterable[go.Scatter]:
-    """Marks under the tiles, notes on them, and names above them where rows have none."""
     placed = [(tile, row, column, *tile.values.shape) for tile, row, column in sheet.placed()]
     kinds: dict[tuple[str, int, str], list[tuple[float, float, str]]] = {
         ("bottom center", 11, theme.INK): [

@@ -152,7 +152,6 @@ class Mosaic:
         ]
 
     def _frame_tile(self, parts: Parts, head: int) -> None:
-        """Outline, framed own tap, dotted border to the later keys, heading."""
         row, column = self.origin(head)
         own_row, own_column = row + self.offsets.own[0], column + self.offsets.own[1]
         parts.add_box((row, column), (self.c_q, self.c_k), color=theme.FRAME, width=1)
@@ -177,7 +176,6 @@ class Mosaic:
         return f"{name}{limit}<br>own tap {theme.score_text(float(taps[self.offsets.own]))}"
 
     def _ticks(self) -> tuple[dict[int, str], dict[int, str]]:
-        """Offsets down beside every tile row, and across under every tile column."""
         keys, queries = offset_ticks(self.offsets, self.cell_px, self.cell_px)
         tops = [self.origin(row * self.columns)[0] - self.offsets.query[0] for row in range(self.rows)]
         lefts = [self.origin(column)[1] - self.offsets.key[0] for column in range(self.columns)]
@@ -233,13 +231,8 @@ def kernel_grid(
     name = f"L{layer + numbering_from}"
     if taps is None or offsets is None:
         return cells.empty_slot(f"{name} has no key-query kernel {WHERE[where]}", width)
-    look: dict[str, Any] = {
-        "own_scale": scale == "own",
-        "width": width,
-        "numbering_from": numbering_from,
-        "limit": limit,
-    }
-    mosaic = Mosaic(taps.numpy(), offsets, **look)
+    look: dict[str, Any] = {"width": width, "numbering_from": numbering_from, "limit": limit}
+    mosaic = Mosaic(taps.numpy(), offsets, own_scale=scale == "own", **look)
     size = f"{mosaic.c_q} x {mosaic.c_k}"
     return mosaic.figure(f"{name} key-query kernels {WHERE[where]} ({size})")
 
@@ -261,12 +254,8 @@ def training_curves(
     """
     parts, values = Parts(size, {"l": 66, "r": 14, "t": 36, "b": 48}), curves.values[score]
     for line in (*(other for other in range(len(values)) if other != head), head):
-        look = (
-            {"color": theme.SELECTED_COLOR, "width": 3}
-            if line == head
-            else {"color": theme.FRAME, "width": 1}
-        )
-        x, y = np.arange(len(values[line])), values[line]
+        color, width = (theme.SELECTED_COLOR, 3) if line == head else (theme.FRAME, 1)
+        x, y, look = np.arange(len(values[line])), values[line], {"color": color, "width": width}
         parts.traces.append(go.Scatter(x=x, y=y, mode="lines", line=look, showlegend=False, hoverinfo="skip"))
     # A target for every point of every line: streamlit tells of clicks on markers only.
     points = np.argwhere(np.isfinite(values))

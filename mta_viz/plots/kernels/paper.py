@@ -74,13 +74,9 @@ def layer_figure(picture: LayerPicture, *, width: Width = "page", numbering_from
         theme.head_name(picture.layer, head, numbering_from) + _broken(taps)
         for head, taps in enumerate(picture.taps)
     ]
-    look: dict[str, Any] = {
-        "width": width_px(width),
-        "numbering_from": numbering_from,
-        "headings": headings,
-        "room": _PRINT,
-    }
-    return _for_print(Mosaic(picture.taps, picture.offsets, own_scale=False, **look).figure(""))
+    look: dict[str, Any] = {"numbering_from": numbering_from, "headings": headings, "room": _PRINT}
+    mosaic = Mosaic(picture.taps, picture.offsets, own_scale=False, width=width_px(width), **look)
+    return _for_print(mosaic.figure(""))
 
 
 def kernel_map_figure(
@@ -172,7 +168,6 @@ def _add_text(
 
 
 def _placed(result: KernelBesideMap, wide: int, *, stacked: bool) -> tuple[_Box, _Box, tuple[int, int]]:
-    """The boxes of kernel and map, and the figure's size."""
     (c_q, c_k), (rows, columns) = result.taps.shape, result.attention.values.shape
     kernel_room = wide - 56 if stacked else 0.36 * wide - 50
     tap = min(kernel_room / c_k, _MAX_SIDE_PX / c_q, 22.0)
@@ -314,7 +309,6 @@ def _weights(weights: Float[np.ndarray, "head head"], numbering_from: int, *, nu
 
 
 def _add_groups(parts: Parts, weights: np.ndarray, n_groups: int) -> None:
-    """Hatch what is not mixed, frame groups and own weights, cross out NaN."""
     heads, step = len(weights), len(weights) // n_groups
     starts = range(0, heads, step)
     sides = [(start, *side) for start in starts for side in ((0, start), (start + step, heads))]

@@ -22,8 +22,7 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table
-from mta_viz.ui.shell import link, pickers, state
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
@@ -126,7 +125,6 @@ def draw_map(head: Head) -> None:
 
 
 def _draw_exact(head: Head, size: int) -> None:
-    """Of the selected stage; a click selects a cell."""
     spec = HeadMap(**head.stage, **head.cell, **head.ranges, **head.looks, scale=SCALE.value, size=size)
     figure = draw(head.source, spec)
     widget = head.widget("map", *head.ranges.values())
@@ -140,9 +138,7 @@ def _draw_exact(head: Head, size: int) -> None:
 
 @dataclass
 class _Sent:
-    """Which map the browser was sent last."""
-
-    map: str = ""
+    map: str = ""  # the browser was sent last
 
 
 def draw_cell(head: Head) -> None:
@@ -189,7 +185,6 @@ def draw_why(head: Head) -> None:
 
 
 def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
-    """All terms, largest product first; a row leads to its source, one stage earlier."""
     terms = [term for term in why.terms if term.state == "inside"]
     hidden, before = len(why.terms) - len(terms), why.stage_before or Stage.RAW
 
@@ -261,7 +256,7 @@ def _draw_search(head: Head) -> None:
         except PromptError as error:
             return (), str(error)
 
-    hits, problem = remember(search, "hits", head.page.key, text, pattern)
+    hits, problem = cache.remember(search, "hits", head.page.key, text, pattern)
     if problem:
         caption(problem)
         return

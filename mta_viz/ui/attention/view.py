@@ -46,8 +46,7 @@ AXES = {
 GRID, OWN = Setting("tiles of", ALL), Setting("tiles own", True)
 
 
-def draw_cells(head: Head) -> None:
-    """The cells that stand out; a row selects its query and key."""
+def _draw_cells(head: Head) -> None:
     stage = head.selected.stage
     before = stage_before(head.page.trace, head.selected.layer, stage)
     there = {"value": True, "change": before is not None, "contribution": stage is Stage.PATTERN}
@@ -68,48 +67,32 @@ def _cell_row(head: Head, cell: TopCell) -> dict[str, object]:
     return {"query": f"{cell.query} {pieces[cell.query]}", "key": f"{cell.key} {pieces[cell.key]}", **shown}
 
 
-def draw_difference(head: Head) -> None:
-    """What each convolution and head mixing changed, then the facts of every stage."""
+def _draw_difference(head: Head) -> None:
     source = head.source
     stages = changed_stages(source, *head.place.values())
     if not stages:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
     with st.container(horizontal=True):
         for stage in stages:
-            spec = StepChange(
-                **head.place, **head.cell, **head.ranges, **head.looks, stage=stage.value.key, size=WIDTH
-            )
+            place, widget = head.place | {"stage": stage.value.key}, head.widget
+            spec = StepChange(**place, **head.cell, **head.ranges, **head.looks, size=WIDTH)
             with st.container(width=WIDTH):
-                show(
-                    source,
-                    spec,
-                    pickers.on_cell,
-                    widget=head.widget("difference", stage.value.key, head.part),
-                )
+                show(source, spec, pickers.on_cell, widget=widget("difference", place["stage"], head.part))
     caption("The softmax changes the unit from score to weight, so there is no difference across it.")
     figure = draw(source, RowStatistics(**head.place))
     st.dataframe(figure.result.summary().frame(), hide_index=True)
     save_line(figure)
 
 
-def draw_rows(head: Head) -> None:
-    """What the query attends to above who attends to the key."""
-    row, column = (kind(**head.place, **head.cell, **head.looks) for kind in (Row, Column))
-    query, key = head.cell.values()
-    _draw_bars(head, row, "key", query=query)
-    _draw_bars(head, column, "query", key=key)
+def _draw_rows(head: Head) -> None:
+    for kind, field, own in ((Row, "key", "query"), (Column, "query", "key")):
+        figure, at = draw(head.source, kind(**head.place, **head.cell, **head.looks)), head.cell[own]
+        widget, chosen = head.widget(kind.name, at), pickers.on_position(field, **{own: at})
+        chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
+        save_line(figure, f"{figure.caption} Click a bar to select that {field}.")
 
 
-def _draw_bars(head: Head, spec: Row | Column, field: str, **whose: int) -> None:
-    figure = draw(head.source, spec)
-    widget = head.widget(spec.name, *whose.values())
-    chosen = pickers.on_position(field, **whose)
-    chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
-    save_line(figure, f"{figure.caption} Click a bar to select that {field}.")
-
-
-def draw_text(head: Head) -> None:
-    """One picture of the whole prompt; a click makes a token the query, or the key."""
+def _draw_text(head: Head) -> None:
     side = bar("Attention", SIDES, SIDE, label_visibility="collapsed")
     field = "query" if side == SIDES[0] else "key"
     position = head.cell[field]
@@ -124,8 +107,7 @@ def draw_text(head: Head) -> None:
     )
 
 
-def draw_next_token(head: Head) -> None:
-    """Predictions at the left; at the right, when asked for, the logit lens and the gate."""
+def _draw_next_token(head: Head) -> None:
     source, query = head.source, head.selected.query
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=WIDTH):
@@ -145,13 +127,10 @@ def draw_next_token(head: Head) -> None:
 
 @dataclass
 class _Asked:
-    """Which pass over all layers was asked for."""
-
-    key: Hashable = None
+    key: Hashable = None  # of the pass over all layers that was asked for
 
 
-def draw_heads(head: Head) -> None:
-    """A score of all heads as map, scatter and table, then every head's map as a thumbnail."""
+def _draw_heads(head: Head) -> None:
     if not _wanted(head):
         return
     about: dict[str, Any] = {"query": head.selected.query, "span": chosen_span(head)}
@@ -184,7 +163,6 @@ def _measured(head: Head, words: str, key: tuple[Hashable, ...], make: Callable[
 
 
 def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
-    """One score as map and table, three as points."""
     names = {score.key: f"{score.name} ({score.unit})" for score in scores.scores}
     usual = {"Score": next(iter(scores.values)), "Across": "distance", "Up": figures.informative(scores)}
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -214,7 +192,6 @@ def _show(head: Head, spec: ScoreMap | HeadScatter | HeadTiles, words: str) -> N
 
 
 def _draw_table(head: Head, scores: HeadScores, score: Score) -> None:
-    """The heads by this score; a row opens its head."""
     ranked = [place for place in ranking(scores, score.key) if not math.isnan(place.value)]
     key, numbering = head.widget("ranking", score.key, scores.query, scores.span), head.page.numbering
     rows = [
@@ -229,7 +206,6 @@ def _draw_table(head: Head, scores: HeadScores, score: Score) -> None:
 
 
 def _draw_tiles(head: Head) -> None:
-    """Every head's map in small."""
     stage, layer = head.selected.stage, head.selected.layer
     with st.container(horizontal=True, vertical_alignment="center"):
         grid = bar("Maps of", GRIDS, GRID, label_visibility="collapsed")
@@ -242,22 +218,20 @@ def _draw_tiles(head: Head) -> None:
 
 
 TABS = {
-    "Next token": draw_next_token,
-    "Difference": draw_difference,
-    "Row and column": draw_rows,
-    "Text": draw_text,
-    "Heads": draw_heads,
-    "Cells": draw_cells,
+    "Next token": _draw_next_token,
+    "Difference": _draw_difference,
+    "Row and column": _draw_rows,
+    "Text": _draw_text,
+    "Heads": _draw_heads,
+    "Cells": _draw_cells,
 }
 TAB = Setting("tab", next(iter(TABS)))
 
 
 @dataclass
 class _Opened:
-    """Why the page opened at a head that nobody chose."""
-
     at: tuple[str, int, int] | None = None
-    why: str = ""
+    why: str = ""  # the page opened at a head that nobody chose
 
 
 @st.fragment

@@ -21,15 +21,13 @@ from mta_viz.model.plans import Plan
 from mta_viz.run.tracing import Trace, capture
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu
-from mta_viz.ui.shell import cache, state, work
+from mta_viz.ui.shell import cache, show, sidebar, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
 from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
-from mta_viz.ui.shell.show import source_of
-from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import MAX_CHARACTERS, Setting
 from mta_viz.ui.shell.widgets import caption, plain
 from mta_viz.ui.shell.work import Work
@@ -41,10 +39,8 @@ RUN, NUMBERS = "compare run", "compare numbers"  # names of work
 
 
 @dataclass
-class BesideOf:
-    """The model A for which B was chosen: another A has a twin of its own."""
-
-    model: str = ""
+class _BesideOf:
+    model: str = ""  # A for which B was chosen: another A has a twin of its own
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def pick_side(page: Page) -> Side | None:
 
 
 def _two_models(page: Page) -> Side | None:
-    models, of, own = _models(), state.part(BesideOf), _model_key(page)
+    models, of, own = _models(), state.part(_BesideOf), _model_key(page)
     here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
     options, default = [IDENTITY, *others], registry.twin_of(here, others) or IDENTITY
@@ -90,7 +86,6 @@ def _two_models(page: Page) -> Side | None:
 
 
 def _pick_a(here: str, models: Mapping[str, Found]) -> None:
-    """The page's own model: the same choice as in the sidebar."""
     names, key = list(models) if here in models else [here, *models], state.borrow("compare.a", here)
     look: Any = {"width": 300, "key": key, "help": "The sidebar's checkpoint."}
     st.selectbox("A", names, on_change=lambda: _choose(st.session_state[key]), **look)
@@ -104,7 +99,7 @@ def _choose(name: str) -> None:
 
 def _swap_models(a: str, b: str) -> None:
     MODEL_B.put(a)
-    state.part(BesideOf).model = b
+    state.part(_BesideOf).model = b
     _choose(b)
 
 
@@ -126,7 +121,7 @@ def _two_prompts(page: Page) -> Side | None:
 
         def swap() -> None:
             PROMPT_B.put(own)
-            use_prompt(text)
+            sidebar.use_prompt(text)
 
         _draw_swap(bool(text) and text != own, swap)
     if not text:
@@ -154,7 +149,6 @@ def _edits(page: Page) -> Side | None:
 
 
 def _models() -> dict[str, Found]:
-    """Those that can run, by the names the sidebar gives them."""
     there = cache.discovery(tuple(map(str, registry.roots()))).found
     names = [model.name for model in there]
     return {registry.identity(model, names): model for model in there if registry.can_run(model)}
@@ -165,7 +159,6 @@ def _steps(model: Found) -> tuple[int, ...]:
 
 
 def _model_key(page: Page) -> ModelKey:
-    """A's."""
     if page.model_key is None:
         raise MtaVizError("this page was opened without its model's key")
     return page.model_key
@@ -184,16 +177,6 @@ class Compared:
     question: dict[str, Any]
     key: str
 
-    @property
-    def a(self) -> Trace:
-        """Run A."""
-        return self.source.trace
-
-    @property
-    def b(self) -> Trace:
-        """Run B."""
-        return self.source.other.trace
-
 
 def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | None:
     """Run B and measure; None after Stop, with a button to go on. Raises what either raised."""
@@ -202,7 +185,7 @@ def compared(page: Page, side: Side, question: dict[str, Any]) -> Compared | Non
     result, spec = None, ComparedAnswers(**question)
     if b is not None:
         key = plans.key_of(page.key, run_key)
-        source = source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
+        source = show.source_of(replace(page, key=key), beside=Source(b.model, b, numbering=page.numbering))
 
         def measure(work: Work) -> Comparison:
             work.begin("Comparing heads, kernels and answers")

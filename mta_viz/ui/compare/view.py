@@ -69,7 +69,6 @@ def draw_compare(page: Page) -> None:
 
 
 def _compared(page: Page) -> Compared | None:
-    """The header, and what it asks for; None: it was said why there is nothing."""
     try:
         side = pick_side(page)
         if side is None:
@@ -84,7 +83,6 @@ def _compared(page: Page) -> Compared | None:
 
 
 def _draw_options(page: Page, side: Side) -> dict[str, Any]:
-    """The answer, what shares are measured of, and how heads of models trained apart are paired."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         plan.draw_answer(width=300)
         span, by_needle = _pick_span(page), False
@@ -120,7 +118,6 @@ def _draw_rows(page: Page, selected: Selected, both: Compared) -> None:
 
 
 def _draw_answers(both: Compared) -> None:
-    """One sentence, then numbers beside the tokens."""
     answers = both.result.answers
     st.markdown(f"**{plain(verdict(answers[0], *both.names))}**")
     left, right = st.columns([2, 3], gap="medium")
@@ -161,7 +158,6 @@ def _p(log_probability: float) -> str:
 
 
 def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
-    """The pairing in a sentence, then A's map, B's, and the difference; the first two share a scale."""
     place, shared = (selected.layer, selected.head), both.result.shared
     partner = both.result.pairs.of(*place)
     caption(_pairing_words(page, both, place))
@@ -170,12 +166,13 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
     if partner is None:
         st.info("Nothing in B stands beside this head, so there are no maps to compare.")
         return
-    beside = stage_beside(both.b.model.config, partner[0], selected.stage)
+    beside = stage_beside(both.source.other.trace.model.config, partner[0], selected.stage)
     if beside is not selected.stage:
         words = f"B's layer has no “{selected.stage.value.long}”: what would enter it, “{beside.value.long}”"
         caption(f"{words}, leaves it as it is.")
     headings = {"a": f"A: {both.names[0]}", "b": f"B: {both.names[1]}", "difference": "A − B"}
-    sizes = {"a": len(both.a.tokens), "b": len(both.b.tokens), "difference": shared.n}
+    of_b = both.source.other.trace.tokens
+    sizes = {"a": len(page.trace.tokens), "b": len(of_b), "difference": shared.n}
     with side_by_side("compared"):
         for side, name in SIDES.items():
             with st.container():
@@ -191,7 +188,6 @@ def _draw_maps(page: Page, selected: Selected, both: Compared) -> None:
 
 
 def _pairing_words(page: Page, both: Compared, place: Head) -> str:
-    """How heads are paired, which head stands beside the chosen one, and how sure that is."""
     pairs = both.result.pairs
     partner = pairs.of(*place)
     if pairs.rule == "index" or partner is None:
@@ -201,7 +197,6 @@ def _pairing_words(page: Page, both: Compared, place: Head) -> str:
 
 
 def _draw_needle(selected: Selected, both: Compared) -> None:
-    """Maps of A, of B and of the paired difference; under them each layer's best head as two lines."""
     if both.result.needle is None:
         has_span = both.question["span"] is not None
         st.info("B's prompt has no such part, so there is no share to compare." if has_span else ABSENT)
@@ -222,7 +217,6 @@ def _draw_needle(selected: Selected, both: Compared) -> None:
 
 
 def _choose_partner(both: Compared, widget: str) -> None:
-    """A click on B's head chooses the head of A it stands beside."""
     clicked = pair_of(widget)
     pairs = both.result.pairs.partner
     beside = [] if clicked is None else np.argwhere((pairs == clicked).all(-1)).tolist()
@@ -231,7 +225,6 @@ def _choose_partner(both: Compared, widget: str) -> None:
 
 
 def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
-    """Distances as maps, one for each place, then the chosen pair's kernels, then all as a table."""
     rows = both.result.kernels
     if not any(row.distance > 0 for row in rows):
         st.info("All kernels are equal in A and B." if rows else _why_none(both))
@@ -258,13 +251,12 @@ def _draw_kernels(page: Page, selected: Selected, both: Compared) -> None:
 def _why_none(both: Compared) -> str:
     if both.result.pairs.rule == "none":
         return "Heads are not paired here, so no kernels are compared."
-    if both.a.model is both.b.model:
+    if both.source.trace.model is both.source.other.trace.model:
         return "A and B are one model here: their kernels are equal."
     return "Neither has kernels."
 
 
 def _draw_table(page: Page, both: Compared) -> None:
-    """All pairs, those farthest apart first; a row chooses its head."""
     ranked = sorted(both.result.kernels, key=lambda row: -row.distance)
     with st.expander(f"All {len(ranked)} pairs of kernels as a table"):
         name = f"compare.table.{plan.key_of(both.key, page.numbering)}"
@@ -272,17 +264,17 @@ def _draw_table(page: Page, both: Compared) -> None:
         def choose(row: KernelPair) -> None:
             state.select(layer=row.layer, head=row.head, place=row.where)
 
-        row_table(name, [_line(page, row) for row in ranked], ranked, choose, height=300)
+        lines = [
+            {
+                "A": head_name(row.layer, row.head, page.numbering),
+                "B": head_name(row.layer_b, row.head_b, page.numbering),
+                "where": SHORT[row.where],
+                "distance": round(row.distance, 3),
+                "shape in A": row.shape_a,
+                "shape in B": row.shape_b,
+            }
+            for row in ranked
+        ]
+        row_table(name, lines, ranked, choose, height=300)
         if NO_KERNEL in {shape for row in ranked for shape in (row.shape_a, row.shape_b)}:
             caption("Where one side has no kernel, its convolution leaves scores or weights as they are.")
-
-
-def _line(page: Page, row: KernelPair) -> dict[str, object]:
-    return {
-        "A": head_name(row.layer, row.head, page.numbering),
-        "B": head_name(row.layer_b, row.head_b, page.numbering),
-        "where": SHORT[row.where],
-        "distance": round(row.distance, 3),
-        "shape in A": row.shape_a,
-        "shape in B": row.shape_b,
-    }

@@ -3,7 +3,7 @@
 Owns the order of the card, its widgets, and its words: the title, and the verbs looks and acts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,16 @@ MEANING = {
     "both edges": "first and last of a run",
     "KV shift": "reads the previous key",
 }
+MIXING_SCORES = {
+    "own_weight": "own weight",
+    "energy_off_identity": "energy from other heads",
+    "contrast": "contrast",
+    "subtracted_fraction": "subtracted fraction of the contrasted head",
+    "common_mode": "common mode (1 averages all heads)",
+    "scaled_identity": "scaled identity (whole group)",
+    "permutation": "permutation (whole group)",
+    "angle": "angle in degrees (0 identity, −45 contrast, +45 average)",
+}
 HIGH_RANK = 0.95
 DOUBT = "Looks like {shape}, but the probe shows no such effect: treat the name as doubtful."
 
@@ -70,7 +80,6 @@ def draw_card(page: Page, kernel: KernelId) -> None:
 
 
 def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) -> None:
-    """The row as bars, its scores, and the whole matrix of the layer."""
     group = figures.mixing_group(model_layers(source)[kernel.layer], where, kernel.head)[2]
     trouble = broken(row, group).replace("this head's map", "what this head receives")
     st.markdown(f"#### {plain(title(kernel, row, None, source.numbering))}")
@@ -88,12 +97,11 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
         with st.container(width=WIDTH):
             show(source, LayerMixing(kernel.layer, where), widget=f"card.matrix.{name}")
     if not trouble:
-        facts = mixing_facts(row)
-        st.table({"score": list(facts), "value": list(facts.values())})
+        facts = {words: row[name] for name, words in MIXING_SCORES.items() if row[name] is not None}
+        st.table({"score": list(facts), "value": [f"{value:+.3g}" for value in facts.values()]})
 
 
 def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
-    """A key-query kernel's verdict, taps, scores, probe, nearest kernels and frequencies."""
     kernel, trouble = card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
     probe = None if trouble else probe_of(card.row["shape"])
@@ -236,18 +244,3 @@ def ranked(result: ProbeResult, rank: float, count: int) -> str:
         f"This is {side} {beyond:.0%} of the model's other {count - 1} kernels of this size: "
         f"{place}beyond the {end} percentile."
     )
-
-
-def mixing_facts(row: Row) -> Mapping[str, str]:
-    """The scores of a head-mixing row that mean something, in words."""
-    names = {
-        "own_weight": "own weight",
-        "energy_off_identity": "energy from other heads",
-        "contrast": "contrast",
-        "subtracted_fraction": "subtracted fraction of the contrasted head",
-        "common_mode": "common mode (1 averages all heads)",
-        "scaled_identity": "scaled identity (whole group)",
-        "permutation": "permutation (whole group)",
-        "angle": "angle in degrees (0 identity, −45 contrast, +45 average)",
-    }
-    return {words: f"{row[name]:+.3g}" for name, words in names.items() if row[name] is not None}

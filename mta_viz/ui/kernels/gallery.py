@@ -22,8 +22,7 @@ from mta_viz.ui.fields import menu, row_table
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import draw_card
 from mta_viz.ui.kernels.parts import select_kernel
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell import address, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import arrow, on_kernel
 from mta_viz.ui.shell.show import draw, save_line, show
@@ -97,7 +96,7 @@ def draw_gallery(page: Page) -> None:
     rows = draw(source, table).result
     selected = _selected(rows, kernel_rows(source))
     name = selected.name(page.numbering) if selected else "all kernels"
-    draw_address(f"{state.selection().checkpoint} · {name}")
+    address.draw_address(f"{state.selection().checkpoint} · {name}")
     _draw_verdict(page, source)
     if not rows:
         way_out = "clear the box" + ("" if len(table.places) == 4 else ", or show more places")
@@ -119,7 +118,6 @@ def draw_gallery(page: Page) -> None:
 
 
 def _draw_choice() -> KernelTable:
-    """What the visitor wants to see."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = "diagonal > 0.5, layer >= 3, pre"
         query = st.text_input("Query", placeholder=words, width=340, **QUERY.widget())
@@ -166,7 +164,6 @@ def _draw_verdict(page: Page, source: Source) -> None:
 def _draw_mosaics(
     page: Page, source: Source, table: KernelTable, rows: Sequence[Row], selected: KernelId | None
 ) -> None:
-    """Key-query kernels and head mixing, each kind as one figure."""
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "The own tap or own weight is near 1 almost everywhere: without it small structure shows."
         hide = st.toggle("Hide own tap", help=words, **HIDE_OWN.widget())
@@ -182,7 +179,6 @@ def _draw_mosaics(
 
 
 def _draw_walk(rows: Sequence[Row], selected: KernelId | None, stride: int) -> None:
-    """Arrows through the shown kernels: one by one, or a row of the mosaic up and down."""
     order = [kernel_of(row) for row in rows]
     at = order.index(selected) if selected in order else None
     steps = (("chevron_left", "Left", -1), ("chevron_right", "Right", 1),

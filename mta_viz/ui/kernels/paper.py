@@ -21,13 +21,9 @@ from mta_viz.plots.kernels.paper import PX_PER_MM, WIDTH_MM, Width
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels.parts import missing_text, select_kernel, weights_source
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.address import draw_address
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell import address, cache, show, sidebar, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import pick_head, pick_layer
-from mta_viz.ui.shell.show import digest_of, draw, save_button, source_of
-from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, head_name, layer_label, plain
 
@@ -54,9 +50,8 @@ NAME_A_SPAN = (
 
 
 @dataclass
-class MapHead:
-    """The run and place whose head the visitor was shown; of another one the strongest is shown at first."""
-
+class _MapHead:
+    # The run and place whose head the visitor was shown; of another one the strongest is shown at first.
     of: tuple[str, Place] | None = None
 
 
@@ -66,11 +61,11 @@ def draw_figures(page: Page) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = bar("Figure", FIGURES, FIGURE)
         width: Width = bar("Width", widths, WIDTH, help="One column of a paper in two, or the whole page.")
-    draw_address(f"{state.selection().checkpoint} · paper figure: {FIGURES[name].lower()}")
+    address.draw_address(f"{state.selection().checkpoint} · paper figure: {FIGURES[name].lower()}")
     try:
         spec = PICKERS[name](page, width)
         if spec is not None:
-            _draw(source_of(page) if isinstance(spec, figures.KernelMap) else weights_source(page), spec)
+            _draw(show.source_of(page) if isinstance(spec, figures.KernelMap) else weights_source(page), spec)
     except MtaVizError as error:
         st.info(plain(f"{FIGURES[name]}: {str(error).rstrip('.')}."))
         return
@@ -81,7 +76,7 @@ def draw_figures(page: Page) -> None:
 
 
 def _draw(source: Source, spec: Spec) -> None:
-    figure = draw(source, spec)
+    figure = show.draw(source, spec)
     with st.container(key="paper"):
         # Another figure is another widget: plotly would keep the axes of the one before.
         chart(figure.figure, f"paper.{hash((spec.name, spec, source.name))}", alt=FIGURES[spec.name])
@@ -89,12 +84,11 @@ def _draw(source: Source, spec: Spec) -> None:
         layout: Any = figure.figure and figure.figure.layout
         wide, high = (round(px / PX_PER_MM) for px in (layout.width, layout.height))
         caption(f"{wide} x {high} mm, shown at its true size. Its caption, with a button to copy it:")
-        save_button(figure)
+        show.save_button(figure)
     st.code(figure.caption, language=None, wrap_lines=True)
 
 
 def _pick_place(setting: Setting[Any], places: Sequence[Place] | Sequence[MixPlace]) -> Any:
-    """Before or after the softmax, as far as the model has it."""
     return bar("Softmax", {place: SHORT[place] for place in places}, setting, default=places[0])
 
 
@@ -125,7 +119,6 @@ def _mixing(page: Page, width: Width) -> Spec:
 
 
 def _kernel_map(page: Page, width: Width) -> Spec | None:
-    """The chosen kernel with its map on the prompt that was run; None: it was said what is missing."""
     places = kernels.kernel_places(page.model.config)
     spans = () if page.trace is None else spans_of(page)
     if not spans:
@@ -142,28 +135,26 @@ def _kernel_map(page: Page, width: Width) -> Spec | None:
     return figures.KernelMap(layer, head, where, (rows.start, rows.stop), (keys.start, keys.stop), width)
 
 
-def span_words(span: Span) -> str:
-    """A part of the prompt as the map's pickers list it: letter, name, first and last token."""
+def _span_words(span: Span) -> str:
     return f"{span.letter} {span.name}, {span.start}–{span.stop - 1}"
 
 
 def _pick_spans(page: Page, spans: Sequence[Span], where: Place) -> tuple[Span, Span]:
-    """Rows and keys: at first the question and the asked needle, or what comes closest to them."""
     mta = page.model.config.mta
     n_queries, _ = (mta.pre_kernel if where == "pre" else mta.post_kernel) or (1, 1)
     question = question_span(spans, len(page.trace.tokens), n_queries)
-    rows = {span_words(span): span for span in (question, *spans)}
-    keys = {span_words(span): span for span in spans}
-    asked = span_words(asked_span(spans) or spans[0])
-    chosen_rows = menu("Rows (queries)", [*rows], ROWS, default=span_words(question), width=280)
+    rows = {_span_words(span): span for span in (question, *spans)}
+    keys = {_span_words(span): span for span in spans}
+    asked = _span_words(asked_span(spans) or spans[0])
+    chosen_rows = menu("Rows (queries)", [*rows], ROWS, default=_span_words(question), width=280)
     chosen_keys = menu("Columns (keys)", [*keys], KEYS, default=asked, width=280)
     return rows[chosen_rows], keys[chosen_keys]
 
 
 def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, int]:
     """The selected head, where this page was given one; else the one that attends most to the keys."""
-    config, view, shown = page.model.config, state.selection(), state.part(MapHead)
-    strongest = source_of(page).remember(
+    config, view, shown = page.model.config, state.selection(), state.part(_MapHead)
+    strongest = show.source_of(page).remember(
         lambda: strongest_head(page.trace, rows, keys, where), "strongest head", rows, keys, where
     )
     opened = state.session().link.opened_with  # the address that may name the head of this figure
@@ -186,17 +177,16 @@ def _pick_head(page: Page, where: Place, rows: Span, keys: Span) -> tuple[int, i
 
 
 def _offer_needles(page: Page) -> None:
-    """A button that runs a prompt of the needle task, if the model can be given one."""
     if page.model.kernels_only:  # it was said that no prompt can be run
         return
     try:
-        sample = remember(lambda: needle_sample(page.model), "needle sample", page.key)
+        sample = cache.remember(lambda: needle_sample(page.model), "needle sample", page.key)
     except MtaVizError as error:
         caption(f"The needle task does not fit this model: {str(error).rstrip('.')}.")
         return
     words = "Four needles and a question about one of them; it takes the place of the prompt at the left."
     label, args = f"Run a needle prompt, {len(sample.tokens)} tokens", (sample.tokens.text,)
-    st.button(label, key="figure.needles", on_click=use_prompt, args=args, help=words)
+    st.button(label, key="figure.needles", on_click=sidebar.use_prompt, args=args, help=words)
 
 
 PICKERS: dict[str, Callable[[Page, Width], Spec | None]] = {
@@ -212,7 +202,7 @@ def _make(page: Page, width: Width, form: Form) -> None:
     progress = st.progress(0.0, text="Drawing")
     source = replace(weights_source(page), remember=lambda make, *key: make())  # each is drawn only here
     specs = figures.every_kernel(page.model.config, width)
-    files = [saved(drawn(spec, source), digest_of) for spec in specs]
+    files = [saved(drawn(spec, source), show.digest_of) for spec in specs]
     if not files:
         progress.empty()
         st.error("This model has neither key-query kernels nor head mixing: nothing to draw.")
@@ -228,11 +218,6 @@ def _make(page: Page, width: Width, form: Form) -> None:
         return
     progress.empty()
     caption(f"{len(files)} figures: one for each layer and place with kernels, and head mixing.")
-    st.download_button(
-        f"Save ({len(content) / 1e6:.1f} MB)",
-        content,
-        file_name(source.name, "kernels", suffix=form),
-        MIME_TYPES[form],
-        key="all_kernels.save",
-        on_click="ignore",
-    )
+    label, name = f"Save ({len(content) / 1e6:.1f} MB)", file_name(source.name, "kernels", suffix=form)
+    look: Any = {"key": "all_kernels.save", "on_click": "ignore"}
+    st.download_button(label, content, name, MIME_TYPES[form], **look)

@@ -199,7 +199,6 @@ def _draw_prompt(page: Page, kernel: KernelId) -> None:
 
 
 def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> list[str]:
-    """What the kernel does here: to its own map, to the attention, to the needle, to the next token."""
     kernel, change = effect.kernel, effect.change
     head = head_name(kernel.layer, kernel.head, page.numbering)
     centred = ", each row less its mean" if change.before.value.unit == "score" else ""

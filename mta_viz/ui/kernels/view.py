@@ -50,13 +50,12 @@ PROBES = (
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
     part = bar("Part", PARTS, PART, label_visibility="collapsed")
-    draws = (draw_gallery, draw_layer, draw_training, draw_figures, draw_definitions)
+    draws = (draw_gallery, _draw_layer, _draw_training, draw_figures, _draw_definitions)
     with errors_as_messages():
         dict(zip(PARTS, draws, strict=True))[part](page)
 
 
-def draw_layer(page: Page) -> None:
-    """The layer's pickers, kernels and matrices."""
+def _draw_layer(page: Page) -> None:
     config = page.model.config
     if not parts.has_kernels(config):
         return
@@ -85,8 +84,7 @@ def layers_with_kernels(config: ModelConfig) -> list[int]:
     return sorted({layer for place in KEY_QUERY for layer in layers_having(config, place)})
 
 
-def draw_training(page: Page) -> None:
-    """Pickers and slider, the kernels at that step, the curves."""
+def _draw_training(page: Page) -> None:
     layers, source = layers_with_kernels(page.model.config), weights_source(page)
     if not layers:
         parts.say_no_kernels(page.model.config)
@@ -130,8 +128,7 @@ def _pick(page: Page, steps: tuple[int, ...], layer: int, head: int) -> tuple[Pl
     return where, score, st.select_slider("Training step", steps, format_func=lambda at: f"{at:,}", **look)
 
 
-def draw_definitions(page: Page) -> None:
-    """The definitions, then the three tables of measured rates."""
+def _draw_definitions(page: Page) -> None:
     draw_address(f"{state.selection().checkpoint} · definitions")
     rows = kernel_rows(weights_source(page))
     if limits := limits_line(rows):

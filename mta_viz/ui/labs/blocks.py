@@ -15,7 +15,7 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import capture, estimate_seconds
 from mta_viz.tasks.blocks import OUTPUTS, BlockTask
 from mta_viz.ui.fields import menu, number
-from mta_viz.ui.labs.parts import Prompt, draw_crops, draw_finder, draw_verdict
+from mta_viz.ui.labs.parts import draw_crops, draw_finder, draw_verdict
 from mta_viz.ui.shell import work
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page
@@ -65,12 +65,12 @@ def _draw_sample(page: Page, form: Blocks) -> None:
     words = f"Model: {answer.letters}. Gold: {sample.answer} {'✓' if answer.all_right else '✗'}"
     asked = f"Asked: the block with {' and '.join(sample.query)}."
     draw_verdict(answer.all_right, f"{asked} {words}  p(gold) {probability_text(answer.probability)}.")
-    st.html(sequence_html(sample, answer))
+    st.html(_sequence_html(sample, answer))
     caption(
         f"{len(sample.tokens)} tokens, {len(sample.blocks)} blocks; the target block is outlined. Under the "
         "letters of the answer: what the model predicts after the gold letters before it."
     )
-    prompt = Prompt(sample.tokens.text or "", lambda: finder.parts.all)
+    prompt = (sample.tokens.text or "", lambda: finder.parts.all)
     draw_finder(page, BlockFinder(**vars(form)), finder, "Block", prompt)
     draw_crops(page, BlockCrop(**vars(form)), "query letters x target block")
 
@@ -83,7 +83,7 @@ def _run(model: HookedMTA, sample: BlockSample, running: Work) -> tuple[BlockAns
     return blocks.answer_block(model, sample), find(trace, parts, progress=running.report)
 
 
-def sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:
+def _sequence_html(sample: BlockSample, answer: BlockAnswer) -> str:
     """Blocks as chips, the target outlined, query letters marked; the answer with a tick or cross each."""
     chips = [
         _chip(block, sample.query, "target") if index == sample.target else _chip(block)
@@ -111,17 +111,15 @@ def _draw_error(page: Page, task: BlockTask) -> None:
     def measure(work: Work, keep: Keep) -> BlocksEvaluation:
         return blocks.evaluate_blocks(page.model, task, n=n, batch=batch, keep=keep, progress=work.report)
 
+    def draw(result: BlocksEvaluation | None, running: bool) -> None:
+        if result is not None:
+            st.markdown(plain(error_words(result, task)))
+        else:
+            st.info("The first sequences are on their way." if running else "Not measured yet.")
+
     key = ("blocks error", page.model_key, task, n)
     words = f"About {time_text(seconds)} here. {_chance(task)}"
-    measurement = Measurement("error", key, "Measure the error", measure, words)
-    draw_measured(measurement, partial(_draw_measured, task))
-
-
-def _draw_measured(task: BlockTask, result: BlocksEvaluation | None, running: bool) -> None:
-    if result is not None:
-        st.markdown(plain(error_words(result, task)))
-    else:
-        st.info("The first sequences are on their way." if running else "Not measured yet.")
+    draw_measured(Measurement("error", key, "Measure the error", measure, words), draw)
 
 
 def error_words(result: BlocksEvaluation, task: BlockTask) -> str:

@@ -68,9 +68,10 @@ def draw_conjunction(page: Page) -> None:
     )
     figure = _draw_form(page.model)
     first = replace(figure, samples=1) if isinstance(figure, BlockConjunction) else figure
-    sample = first.samples_of(page.model)[0]
-    _draw_prompts(sample, isinstance(figure, BlockConjunction))
-    _draw_test(page, figure, len(sample.prompts[0]))
+    samples = first.samples_of(page.model)
+    _draw_prompts(samples[0], isinstance(figure, BlockConjunction))
+    n = figure.samples if isinstance(figure, BlockConjunction) else len(samples)
+    _draw_test(page, figure, n, len(samples[0].prompts[0]))
 
 
 def _draw_form(model: HookedMTA) -> OfConjunction:
@@ -123,9 +124,9 @@ def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
     caption(words)
 
 
-def _draw_test(page: Page, figure: OfConjunction, n_tokens: int) -> None:
+def _draw_test(page: Page, figure: OfConjunction, n: int, n_tokens: int) -> None:
     figure, twin = _pick_beside(page, figure)
-    runs = figure.n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
+    runs = n * len(PROMPTS) * (1 if figure.twin == "none" else 2)
     seconds = runs * estimate_seconds(page.model, n_tokens)
     key = (NAME, page.model_key, figure, twin)
     words = f"{runs:,} runs of a prompt, about {time_text(seconds)}"
@@ -166,7 +167,7 @@ def _draw_results(
         st.info("The first sample is on its way." if running else "Not run yet. Press Run the test.")
         return
     for name, test in results.items():
-        st.markdown(plain(verdict(name, test, page.numbering)))
+        st.markdown(plain(_verdict(name, test, page.numbering)))
     figure = _pick_measure(figure, next(iter(results.values())))
     measure = figure.what(results)
     own = next(iter(results))
@@ -182,13 +183,12 @@ def _draw_results(
             with st.container(width=MAP_PX):
                 shown = replace(figure, of="twin" if place else "model")
                 _draw_model(source, shown, results, name)
-    st.markdown(plain(head_words(own, results[own], measure, page.numbering)))
+    st.markdown(plain(_head_words(own, results[own], measure, page.numbering)))
     caption(READING)
     caption(f"{_sure_words(results)} Click a head to choose it.")
 
 
 def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
-    """What f is, and the stage; at first the share of the final weights."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = bar("f", MEASURES, MEASURE)
         stages = {stage.value.key: stage.value.short for measure, stage in own.values if measure == name}
@@ -226,7 +226,7 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
     ranked_table(widget, list(heads), row, numbering, own, height=260)
 
 
-def verdict(name: str, test: Conjunction, numbering: int) -> str:
+def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     """The head and stage where a model's share shows the surest conjunction."""
     best = conjunctions.strongest(test, "share")
     if best is None:
@@ -241,7 +241,7 @@ def verdict(name: str, test: Conjunction, numbering: int) -> str:
     return f"{name}: {where}, I = {_interval(best)}: the span's share is {words}."
 
 
-def head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
+def _head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
     """What the two words do at the selected head, each with its interval; empty where the stage is absent."""
     selected, effects = state.selection(), test.effects(measure)
     place = selected.layer or 0, selected.head or 0

@@ -20,7 +20,7 @@ from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask, make_needle_sample
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs import parts
-from mta_viz.ui.labs.parts import SCORE, Mark
+from mta_viz.ui.labs.parts import SCORE
 from mta_viz.ui.labs.sweep import draw_opened, draw_sweep
 from mta_viz.ui.shell.measuring import Keep, Measurement, draw_measured
 from mta_viz.ui.shell.page import Page, errors_as_messages
@@ -83,7 +83,6 @@ def _draw_form(n_ctx: int) -> Needles:
 
 
 def _pick_template() -> tuple[str, str | None]:
-    """Needle and question."""
     names = (*TEMPLATES, OWN)
     name = st.radio("Template", names, horizontal=True, **TEMPLATE.widget(names))
     if name in TEMPLATES:
@@ -101,14 +100,14 @@ def _draw_sample(page: Page, form: Needles, task: NeedleTask) -> None:
     def do(work: Work, keep: Keep) -> NeedleRun:
         return needles.run_needle(page.model, task, form.seed, begin=work.begin, progress=work.report)
 
-    sample = parts.SampleRun("needle", (page.model_key, task), SEED, SHOWN, seconds, do)
-    run: NeedleRun | None = parts.sample_run(sample)
+    key = (page.model_key, task)
+    run: NeedleRun | None = parts.sample_run("needle", key, SEED, SHOWN, seconds, do)
     if run is None:
         return
     parts.draw_verdict(run.right, _answer_words(run))
     _draw_prompt(run)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
-    prompt = parts.Prompt(text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
+    prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     parts.draw_finder(page, NeedleFinder(**vars(form)), run.finder, "Needle", prompt)
     parts.draw_crops(page, NeedleCrop(**vars(form)), "question x asked needle")
     _draw_repeated(page, task, form.seed)
@@ -121,7 +120,7 @@ def _draw_prompt(run: NeedleRun) -> None:
     for other, span in zip(itertools.cycle(OTHERS), spans, strict=False):
         asked = span.letter != QUESTION and span.name.endswith("(asked)")
         color = "blue" if span.letter == QUESTION else "green" if asked else other
-        marks.append(Mark(span, color, strong=asked))
+        marks.append((span, color, asked))
     parts.draw_marked(sample.tokens, marks, WHOLE)
     named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)
     depth = "without haystack" if math.isnan(sample.depth) else f"at depth {sample.depth:.0f} %"
@@ -129,7 +128,6 @@ def _draw_prompt(run: NeedleRun) -> None:
 
 
 def _answer_words(run: NeedleRun) -> str:
-    """The answer beside the gold one, and which failure it is."""
     sample = run.sample
     answer = run.number or f"no number but “{run.continuation.strip()}”"
     mark = "✓" if run.right else "✗"
@@ -146,7 +144,6 @@ def _answer_words(run: NeedleRun) -> str:
 
 
 def _draw_repeated(page: Page, task: NeedleTask, seed: int) -> None:
-    """The finder over samples: heads ranked by the lower end of the score's interval."""
     n = number("Repeat on samples", REPEAT, (2, 10_000), width=170)
     key = ("gains", page.model_key, task, seed, n)
     label = f"Repeat, about {time_text(n * estimate_seconds(page.model, task.length))}"

@@ -20,12 +20,9 @@ from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.attention.head import NO_SPAN, name_spans, span_name
 from mta_viz.ui.fields import menu, row_table
-from mta_viz.ui.shell import show, state, work
-from mta_viz.ui.shell.cache import RunKey
+from mta_viz.ui.shell import cache, pickers, show, sidebar, state, work
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import on_head
-from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
@@ -51,41 +48,33 @@ class Labs:
     rankings: dict[str, Hashable] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SampleRun:
-    """One sample of a lab: number `seed` of `task`, which is equal only for equal tasks of equal models.
+def sample_run(
+    lab: str,
+    task: Hashable,
+    seed: Setting[int],
+    shown: Setting[bool],
+    seconds: float,
+    do: Callable[[Work, Keep], Any],
+) -> Any | None:
+    """The buttons, and the result once it is asked for: by them, or by a link of a page that showed one.
 
-    `shown` says in an address that the page shows a result; `seconds`: how long it should take.
+    The sample is number `seed` of `task`, which is equal only for equal tasks of equal models. `shown` says
+    in an address that the page shows a result; `seconds`: how long it should take.
     """
-
-    lab: str
-    task: Hashable
-    seed: Setting[int]
-    shown: Setting[bool]
-    seconds: float
-    do: Callable[[Work, Keep], Any]
-
-    def key(self, later: int = 0) -> Hashable:
-        """Of this sample, or of one so many later."""
-        return self.lab, self.task, self.seed.value + later
-
-
-def sample_run(sample: SampleRun) -> Any | None:
-    """The buttons, and the result once it is asked for: by them, or by a link of a page that showed one."""
-    asked, lab, key = state.part(Labs).asked, sample.lab, sample.key()
-    if sample.shown.declare() and sample.seconds < LINKED_SECONDS:
+    asked, key = state.part(Labs).asked, (lab, task, seed.value)
+    if shown.declare() and seconds < LINKED_SECONDS:
         asked.setdefault(lab, key)
 
     def go_on() -> None:
-        asked[lab] = sample.key(later=1)
-        sample.seed.put(sample.seed.value + 1)
+        asked[lab] = (lab, task, seed.value + 1)
+        seed.put(seed.value + 1)
 
-    words, linked = f"About {time_text(sample.seconds)} here.", asked.get(lab) == key
+    words, linked = f"About {time_text(seconds)} here.", asked.get(lab) == key
     with st.container(horizontal=True, vertical_alignment="center"):
-        run = measured(Measurement(lab, key, "Run this sample", sample.do, words, by_itself=linked))
+        run = measured(Measurement(lab, key, "Run this sample", do, words, by_itself=linked))
         st.button("New sample", key=f"{lab}.new", on_click=go_on, help="The next one.")
     if run is not None:
-        sample.shown.put(True)
+        shown.put(True)
     elif work.running(lab, key) is None:
         st.info("No sample yet. Press Run this sample: it is made from the form above and its number.")
     return run
@@ -137,25 +126,19 @@ def ranked_table(
         st.dataframe(rows, hide_index=True, key=name, **look)
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A span, the colour (Streamlit's name) behind it, and whether its text is bold."""
+def draw_marked(tokens: Tokens, marks: Sequence[tuple[Span, str, bool]], whole: Setting[bool]) -> None:
+    """The text, marked in order of position; gaps are cut in the middle until the visitor opens them.
 
-    span: Span
-    color: str
-    strong: bool = False
-
-
-def draw_marked(tokens: Tokens, marks: Sequence[Mark], whole: Setting[bool]) -> None:
-    """The text, `marks` in order of position; gaps are cut in the middle until the visitor opens them."""
+    A mark is a span, the colour (Streamlit's name) behind it, and whether its text is bold.
+    """
     opened = st.toggle("Whole text", **whole.widget())
     text, parts, at = tokens.text or "", [], 0
-    for mark in marks:
-        start, stop = tokens.spans[mark.span.start][0], tokens.spans[mark.span.stop - 1][1]
+    for span, color, strong in marks:
+        start, stop = tokens.spans[span.start][0], tokens.spans[span.stop - 1][1]
         parts.append(_gap(text[at:start], opened))
         words = plain(text[start:stop].strip())
-        words = f"**{words}**" if mark.strong else words
-        parts.append(f":{mark.color}-background[**{plain(mark.span.letter)}** {words}]")
+        words = f"**{words}**" if strong else words
+        parts.append(f":{color}-background[**{plain(span.letter)}** {words}]")
         at = stop
     with st.container(border=True, height=420 if opened else "content", key="marked"):
         st.markdown(" ".join(part for part in parts if part))
@@ -170,19 +153,14 @@ def _gap(text: str, whole: bool) -> str:
     return f"{plain(start)} *… {left_out:,} letters …* {plain(end)}"
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """What the Attention page is to run: a text, and how it finds the spans to name there."""
-
-    text: str
-    spans: Callable[[], tuple[Span, ...]]
+Prompt = tuple[str, Callable[[], tuple[Span, ...]]]  # to run on Attention: text, and the spans to name there
 
 
 def draw_finder(page: Page, figure: FinderMap, finder: Finder, words: str, prompt: Prompt) -> None:
     """Map and ranking by one score; `words` name the asked part."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         figure = _pick_scored(figure, finder, words)
-    caption(lit_words(finder, page.numbering))
+    caption(_lit_words(finder, page.numbering))
     score = figure.score_of(finder)
     ranked = ranking(figure.scores_of(finder), score.key)
     values = {(head.layer, head.head): head.value for head in ranked if not math.isnan(head.value)}
@@ -192,13 +170,13 @@ def draw_finder(page: Page, figure: FinderMap, finder: Finder, words: str, promp
     with st.container(horizontal=True):
         with st.container(width=MAP_PX):
             shown = replace(figure, marked=place)
-            show.show(source_of(page), shown, on_head, result=finder, widget=f"finder.{hash(shown)}")
+            show.show(source_of(page), shown, pickers.on_head, result=finder, widget=f"finder.{hash(shown)}")
         with st.container(key="finder-table"):
             _draw_ranking(page, finder, figure, values)
             name = head_name(*place, page.numbering)
-            caption(f"{name}: {head_words(finder, *place)}")
+            caption(f"{name}: {_head_words(finder, *place)}")
             if st.button(f"Open {name} in Attention", icon=":material/grid_on:", key="finder.attention"):
-                _open_in_attention(page, finder, prompt)
+                _open_in_attention(page, finder, *prompt)
     words = (
         "The columns raw to final are the asked part's share of the query's row at each stage; of scores, "
         "the share if the softmax came there. Click a head to choose it."
@@ -212,7 +190,6 @@ def draw_finder(page: Page, figure: FinderMap, finder: Finder, words: str, promp
 
 
 def _pick_scored(figure: FinderMap, finder: Finder, words: str) -> FinderMap:
-    """The score, and the part it is about: the asked one, unless another is wanted."""
     scores = {score.key: f"{score.name} ({score.unit})" for score in finder.asked.scores}
     usual = figure.score_of(finder).key
     score = menu("Rank heads by", scores, SCORE, default=usual, width=300, help="Of the map and the table.")
@@ -255,8 +232,7 @@ def _share_text(share: float) -> str:
     return "" if math.isnan(share) else f"{share:.3f}"
 
 
-def head_words(finder: Finder, layer: int, head: int) -> str:
-    """What one head does with the asked part, step by step."""
+def _head_words(finder: Finder, layer: int, head: int) -> str:
     shares = [f"{short} {text}" for short, text in _stage_texts(finder, layer, head).items() if text]
     words = f"share of “{finder.parts.asked.name}” {', '.join(shares)}"
     mass = float(finder.asked.values["mass.final"][layer, head])
@@ -268,8 +244,7 @@ def head_words(finder: Finder, layer: int, head: int) -> str:
     return words + "."
 
 
-def lit_words(finder: Finder, numbering: int) -> str:
-    """Which head's convolution lights the asked part: the most before the softmax, and the most after."""
+def _lit_words(finder: Finder, numbering: int) -> str:
     lit = []
     for where, (before, after) in STEPS.items():
         place = lit_most(finder, before, after)
@@ -282,14 +257,14 @@ def lit_words(finder: Finder, numbering: int) -> str:
     return f"The convolution that lights “{finder.parts.asked.name}” most: {'; '.join(lit)}."
 
 
-def _open_in_attention(page: Page, finder: Finder, prompt: Prompt) -> None:
+def _open_in_attention(page: Page, finder: Finder, text: str, find: Callable[[], tuple[Span, ...]]) -> None:
     """The same prompt there, its spans named, at this head and the query that should find the part."""
-    use_prompt(prompt.text)
+    sidebar.use_prompt(text)
     if page.model_key is not None:
-        spans = prompt.spans()
+        spans = find()
         asked = next((span for span in spans if span.name == finder.parts.asked.name), None)
         chosen = NO_SPAN if asked is None else span_name(asked)
-        name_spans(RunKey(page.model_key, prompt.text).text, spans, chosen)
+        name_spans(cache.RunKey(page.model_key, text).text, spans, chosen)
     state.select(query=finder.parts.query, key=None)
     st.switch_page("pages/attention.py")
 
@@ -321,11 +296,10 @@ def draw_crops(page: Page, figure: CropMap, words: str) -> None:
                 shown = replace(figure, place=crop.place, shown=side)
                 with st.container(width=CROP_PX):
                     show.show(source, shown, result=crop, widget=f"crop.{hash(shown)}")
-        caption(sum_words(crop))
+        caption(_sum_words(crop))
 
 
-def sum_words(crop: StepCrop) -> str:
-    """What the convolution did to the asked part, in sums."""
+def _sum_words(crop: StepCrop) -> str:
     write = score_text if crop.before.stage.value.unit == "score" else weight_text
     (before, after), (last_before, last_after) = (map(write, pair) for pair in (crop.sums, crop.last))
     asked, asking = crop.region.asked, crop.region.asking

@@ -8,6 +8,7 @@ import streamlit as st
 
 from mta_viz.analysis.attention.spans import QUESTION
 from mta_viz.analysis.labs import questions
+from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.analysis.labs.questions import QuestionRun, QuestionScore
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
@@ -19,7 +20,7 @@ from mta_viz.tasks.stories import TASKS
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs import parts
 from mta_viz.ui.labs.needle import can_write
-from mta_viz.ui.labs.parts import Mark, source_of
+from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import show
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
@@ -75,21 +76,21 @@ def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int)
     def do(work: Work, keep: Keep) -> QuestionRun:
         return questions.run_question(page.model, task, form.seed, begin=work.begin, progress=work.report)
 
-    sample = parts.SampleRun("question", (page.model_key, task), SEED, SHOWN, seconds, do)
-    run: QuestionRun | None = parts.sample_run(sample)
+    key = (page.model_key, task)
+    run: QuestionRun | None = parts.sample_run("question", key, SEED, SHOWN, seconds, do)
     if run is None:
         return
     parts.draw_verdict(run.scored.right, _answer_words(run))
     _draw_prompt(run.sample, task)
     text, tokenizer = run.sample.tokens.text or "", page.model.tokenizer
-    prompt = parts.Prompt(text, lambda: questions.fact_spans(run.sample, tokenizer.encode(text)))
+    prompt = (text, lambda: prompt_spans(run.sample, tokenizer.encode(text)))
     parts.draw_finder(page, QuestionFinder(**vars(form)), run.finder, "Fact", prompt)
 
 
 def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
     marks, supports = [], []
-    for span, part in zip(questions.fact_spans(sample), (*sample.facts, sample.question), strict=True):
-        marks.append(Mark(span, COLORS[part.role], strong=part.role == "support"))
+    for span, part in zip(prompt_spans(sample), (*sample.facts, sample.question), strict=True):
+        marks.append((span, COLORS[part.role], part.role == "support"))
         supports += [span.letter] if part.role == "support" else []
     parts.draw_marked(sample.tokens, marks, WHOLE)
     caption(
@@ -99,7 +100,6 @@ def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
 
 
 def _answer_words(run: QuestionRun) -> str:
-    """The answer beside the gold one, and which failure it is."""
     sample, scored = run.sample, run.scored
     question, mark = sample.question.text.partition("?")[0], "✓" if scored.right else "✗"
     words = (
@@ -115,7 +115,6 @@ def _answer_words(run: QuestionRun) -> str:
 
 
 def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: int) -> None:
-    """`n_tokens`: about a prompt's length."""
     n = number("Samples", MANY, (1, 100_000), step=10, width=140)
     figure = QuestionAnswers(**vars(form), samples=n)
     seconds = n * questions.ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
@@ -133,7 +132,6 @@ def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: in
 
 
 def _draw_measured(page: Page, figure: QuestionAnswers, score: QuestionScore | None, running: bool) -> None:
-    """The accuracy so far, its answers, and what else was measured of this model."""
     if score is None:
         st.info("The first sample is on its way." if running else "Not measured yet.")
     else:

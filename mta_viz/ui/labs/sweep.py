@@ -75,7 +75,6 @@ def draw_sweep(page: Page, form: Needles) -> None:
 
 
 def _measured(sweep: Sweep, names: Iterable[str], results: SweepResults) -> dict[str, ModelResults]:
-    """What there is of a sweep, by the models' names."""
     models = {model.name: model.only(sweep) for model in results.models}
     return {name: models[name] for name in names if name in models and models[name].samples}
 
@@ -97,7 +96,6 @@ def _draw_fields(page: Page, form: Needles) -> tuple[OfSweep | None, dict[str, M
 
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
-    """This page's model, and others that can run, on the same samples."""
     own, kept = page.model_key, state.part(Sweeps)
     if own is None:
         raise RuntimeError("this page was opened without its model's key")
@@ -171,9 +169,9 @@ def _draw_sweep(
     own, *others = keys.values()
     there = [cache.stores().models.get(key) for key in others]
     if own != page.model_key or len(others) > 1 or None in there:  # more than a figure can be drawn from
-        draw_results(source_of(page), replace(figure, file=FILE), models, "sweep")
+        _draw_results(source_of(page), replace(figure, file=FILE), models, "sweep")
     else:
-        draw_results(source_of(page, *map(Source, filter(None, there))), figure, models, "sweep")
+        _draw_results(source_of(page, *map(Source, filter(None, there))), figure, models, "sweep")
 
 
 def draw_opened(page: Page) -> None:
@@ -209,23 +207,20 @@ def _draw_file(page: Page, results: SweepResults, name: str) -> None:
                 f"{name} has samples of {len(values):,} {words}; at most {MOST_VALUES} can be drawn. "
                 "Measure fewer into one file"
             )
-    draw_results(source_of(page), figure, named, "opened")
+    _draw_results(source_of(page), figure, named, "opened")
     _draw_origin(results, named)
 
 
 def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> None:
-    """What the file says it was measured on."""
     st.markdown("**Measured on**")
-    rows = [
-        {
-            "checkpoint": name,
-            "samples": len(model.samples),
-            "sha256 of its weights": model.sha256,
-            "tokenizer": model.vocabulary,
-        }
-        for name, model in named.items()
-    ]
-    st.dataframe(rows, hide_index=True, key="opened.origin")
+    models = named.values()
+    columns = {
+        "checkpoint": list(named),
+        "samples": [len(model.samples) for model in models],
+        "sha256 of its weights": [model.sha256 for model in models],
+        "tokenizer": [model.vocabulary for model in models],
+    }
+    st.dataframe(columns, hide_index=True, key="opened.origin")
     question = results.question or "the needle up to its value"
     caption(
         f"Needle: {results.needle} Question: {question}. Digest of templates, haystack: {results.wording}; "
@@ -233,7 +228,7 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
     )
 
 
-def draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
+def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
     shown = figure.shown(models)
     counts = figure.axes(models)[0]
@@ -255,7 +250,6 @@ def draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> N
 
 
 def _draw_pairs(models: Models) -> None:
-    """Each later model against the first, on the samples both have."""
     first, *others = models
     for name in others:
         if models[name].vocabulary != models[first].vocabulary:
@@ -279,7 +273,6 @@ def difference_words(difference: Difference) -> str:
 
 
 def _draw_table(models: Models, key: str) -> None:
-    """One line a setting, a column a model."""
     scores = {name: sweep_file.by_setting(model.samples) for name, model in models.items()}
     settings = sorted({setting for own in scores.values() for setting in own})
     rows = [

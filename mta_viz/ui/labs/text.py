@@ -17,8 +17,7 @@ from mta_viz.plots.theme import probability_text
 from mta_viz.tasks.passages import FORMAT_WORDS, parse_passages
 from mta_viz.ui.fields import bar
 from mta_viz.ui.labs.parts import draw_verdict, source_of
-from mta_viz.ui.shell import show, state
-from mta_viz.ui.shell.link import Box
+from mta_viz.ui.shell import link, show, state
 from mta_viz.ui.shell.measuring import Keep, Measurement, all_results, draw_measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
@@ -52,16 +51,13 @@ Result = PassageScores | TextLosses
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is to be measured of which text; `file` is the file's name, None for what was typed."""
-
+class _Given:
     measure: str
     text: str
-    file: str | None
+    file: str | None  # its name; None for what was typed
 
     @property
     def digest(self) -> str:
-        """Equal only for equal ones."""
         return hashlib.sha256(repr((self.measure, self.file is None, self.text)).encode()).hexdigest()[:16]
 
     def passages(self) -> tuple[str, ...]:
@@ -70,10 +66,8 @@ class Given:
 
 
 @dataclass
-class Linked:
-    """Whether a link's text was looked at."""
-
-    done: bool = False
+class _Linked:
+    done: bool = False  # whether a link's text was looked at
 
 
 def draw_text(page: Page) -> None:
@@ -87,7 +81,7 @@ def draw_text(page: Page) -> None:
         st.info("There is no text yet. Type or paste one above, or open a file, then press Measure.")
         return
     key, measure = (NAME, page.model_key, given.digest), partial(_measure, page.model, given)
-    words, linked = "What is measured so far stays when it is stopped.", state.part(Linked)
+    words, linked = "What is measured so far stays when it is stopped.", state.part(_Linked)
     # A link of a page that showed this text's result measures it, once; no file has such a link.
     by_link = SHOWN.declare() == given.digest and not linked.done and not all_results(NAME)
     linked.done = True
@@ -95,7 +89,7 @@ def draw_text(page: Page) -> None:
     draw_measured(measurement, partial(_draw_result, page, given))
 
 
-def _draw_form() -> Given:
+def _draw_form() -> _Given:
     measure = bar("Measure", MEASURES, MEASURE)
     last = measure == LAST_WORD
     left, right = st.columns((3, 2))
@@ -106,12 +100,12 @@ def _draw_form() -> Given:
         file = text_file(f"text file {measure}", label, kinds, MEGABYTES[measure], close)
         caption(FORMAT_WORDS if last else "Plain text in UTF-8.")
     with left:
-        look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(Box).text or "")}
+        look: Any = {"disabled": file is not None, **TYPED.widget(default=state.part(link.Box).text or "")}
         typed = st.text_area("A passage" if last else "A text", height=170, **look)
-    return Given(measure, typed, None) if file is None else Given(measure, file[1], file[0])
+    return _Given(measure, typed, None) if file is None else _Given(measure, file[1], file[0])
 
 
-def _measure(model: HookedMTA, given: Given, running: Work, keep: Keep) -> Result:
+def _measure(model: HookedMTA, given: _Given, running: Work, keep: Keep) -> Result:
     if given.measure == EVERY_TOKEN:
         running.begin("Reading the text")
         return text_losses(model, given.text, keep=keep, progress=running.report)
@@ -119,7 +113,7 @@ def _measure(model: HookedMTA, given: Given, running: Work, keep: Keep) -> Resul
     return score_passages(model, given.passages(), keep=keep, progress=running.report)
 
 
-def _draw_result(page: Page, given: Given, result: Result | None, running: bool) -> None:
+def _draw_result(page: Page, given: _Given, result: Result | None, running: bool) -> None:
     if result is None:
         if not running:
             st.info("Not measured yet. Press Measure; long files can be stopped, and keep what is measured.")
@@ -131,49 +125,44 @@ def _draw_result(page: Page, given: Given, result: Result | None, running: bool)
         _draw_losses(page, given, result, running)
 
 
-def _draw_words(page: Page, given: Given, scores: PassageScores, running: bool) -> None:
+def _draw_words(page: Page, given: _Given, scores: PassageScores, running: bool) -> None:
     if scores.n == 1 and not scores.words:
         st.error(plain(f"This passage cannot be asked: {scores.left_out[0].reason}."))
         return
     if scores.n == 1:
         (word,) = scores.words
-        draw_verdict(word.greedy, verdict(word, page.model.config.vocab_size))
+        draw_verdict(word.greedy, _verdict(word, page.model.config.vocab_size))
     elif scores.words:
-        st.markdown(plain(sum_words(scores)))
+        st.markdown(plain(_sum_words(scores)))
     if scores.n > 1 and scores.left_out:
-        st.warning(plain(_left_out_words(scores)))
+        reasons = "; ".join(f"{passage.number}: {passage.reason}" for passage in scores.left_out[:3])
+        count = len(scores.left_out)
+        more = f"; and {count - 3:,} more, in the CSV" if count > 3 else ""
+        st.warning(plain(f"Left out: {count:,}. Passage {reasons}{more}."))
     if scores.n > 1 and scores.words:
         _draw_table(scores, running)
     if scores.words and not running:
         show.show(source_of(page), LastWords(given.passages()), result=scores)
 
 
-def _left_out_words(scores: PassageScores) -> str:
-    reasons = "; ".join(f"{passage.number}: {passage.reason}" for passage in scores.left_out[:3])
-    more = f"; and {len(scores.left_out) - 3:,} more, in the CSV" if len(scores.left_out) > 3 else ""
-    return f"Left out: {len(scores.left_out):,}. Passage {reasons}{more}."
-
-
-def verdict(word: WordScore, vocabulary: int) -> str:
-    """One word's numbers."""
+def _verdict(word: WordScore, vocabulary: int) -> str:
     tokens = f"{len(word.pieces)} token{'s' if len(word.pieces) > 1 else ''}: {' '.join(word.pieces)}"
     missed = "" if word.rank == 1 else f", the likeliest is “{word.instead}”"
     cut = f" Only the last {word.n_read:,} of {word.n_before:,} tokens were read."
     return (
         f"Last word: “{word.word}” {'✓' if word.greedy else '✗'} ({tokens}). "
         f"Its first token has rank {word.rank:,} of {vocabulary:,}{missed}. "
-        f"p(word) {probability_text(word.probability)}, perplexity {number_text(word.perplexity)}."
+        f"p(word) {probability_text(word.probability)}, perplexity {_number_text(word.perplexity)}."
         f"{'' if word.n_read == word.n_before else cut}"
     )
 
 
-def number_text(value: float) -> str:
+def _number_text(value: float) -> str:
     """Three significant digits, or more where the number is large."""
     return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:#.3g}"
 
 
-def sum_words(scores: PassageScores) -> str:
-    """Accuracy with its interval, and perplexity."""
+def _sum_words(scores: PassageScores) -> str:
     score, first = scores.accuracy, sum(word.rank == 1 for word in scores.words)
     low, high = score.interval
     done = len(scores.words) + len(scores.left_out)
@@ -181,7 +170,7 @@ def sum_words(scores: PassageScores) -> str:
     return (
         f"{score.right:,} of {score.n:,} last words right: accuracy {score.accuracy:.1%}, "
         f"95 % interval {low:.1%} to {high:.1%}. First token right in {first / score.n:.1%}. "
-        f"Perplexity of the last word {number_text(scores.perplexity)}: exp of the mean of −log p(word)."
+        f"Perplexity of the last word {_number_text(scores.perplexity)}: exp of the mean of −log p(word)."
         f"{so_far}"
     )
 
@@ -201,15 +190,15 @@ def _word_row(word: WordScore) -> dict[str, Any]:
         "right": "✓" if word.greedy else "✗",
         "rank": word.rank,
         "p(word)": probability_text(word.probability),
-        "perplexity": number_text(word.perplexity) if math.isfinite(word.perplexity) else "inf",
+        "perplexity": _number_text(word.perplexity) if math.isfinite(word.perplexity) else "inf",
         "likeliest first token": word.instead,
         "tokens of the word": " ".join(word.pieces),
         "tokens read": word.n_read,
     }
 
 
-def _draw_losses(page: Page, given: Given, losses: TextLosses, running: bool) -> None:
-    st.markdown(plain(loss_words(losses)))
+def _draw_losses(page: Page, given: _Given, losses: TextLosses, running: bool) -> None:
+    st.markdown(plain(_loss_words(losses)))
     if running:
         return
     parts, part = math.ceil(len(losses.tokens) / figures.PART), 1
@@ -224,15 +213,14 @@ def _draw_losses(page: Page, given: Given, losses: TextLosses, running: bool) ->
         st.dataframe(rows, hide_index=True, key="losses.table")
 
 
-def loss_words(losses: TextLosses) -> str:
-    """Perplexity, and over what."""
+def _loss_words(losses: TextLosses) -> str:
     total = len(losses.tokens)
     if not losses.n:
         return f"Nothing measured yet of {total:,} tokens."
     so_far = "" if losses.n == total - 1 else f" So far: the text has {total:,} tokens."
     windows = f" in {losses.windows:,} windows" if losses.windows > 1 else ""
     return (
-        f"Perplexity {number_text(losses.perplexity)}: exp of {losses.loss:.4f} nats, the mean over "
+        f"Perplexity {_number_text(losses.perplexity)}: exp of {losses.loss:.4f} nats, the mean over "
         f"{losses.n:,} predicted tokens{windows}.{so_far}"
     )
 

@@ -3,8 +3,7 @@
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.ui.fields import bar
 from mta_viz.ui.labs import blocks, conjunction, needle, questions, text
-from mta_viz.ui.shell import state
-from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell import address, state
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.state import Setting
 
@@ -23,6 +22,6 @@ def draw_labs(page: Page) -> None:
     """The page's body: only the chosen lab is computed. At first the one this model has a vocabulary for."""
     first = "Blocks" if page.model.config.vocab_size == VOCAB_SIZE else "Needle"
     chosen = bar("Lab", [*LABS], LAB, default=first, label_visibility="collapsed")
-    draw_address(f"{state.selection().checkpoint} · {chosen} lab")
+    address.draw_address(f"{state.selection().checkpoint} · {chosen} lab")
     with errors_as_messages():
         LABS[chosen](page)

@@ -1,7 +1,4 @@
-"""The line under the header of every page: where you are, the link to it, everything in one file, the help.
-
-Everything is all figures of a page: one PDF or ZIP, or a session that can be opened again.
-"""
+"""The line under the header of every page: where you are, its link, everything in one file, the help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,22 +11,14 @@ from mta_viz.errors import MtaVizError
 from mta_viz.exporting.pictures import Format
 from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
-from mta_viz.ui.shell import cache, kept_prompts, state, work
+from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, Box, PromptLink
 from mta_viz.ui.shell.page import ASSETS, PAGES
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import (
-    MIME_TYPES,
-    TextFiles,
-    TokenizerFiles,
-    bring,
-    caption,
-    files_of_page,
-    plain,
-)
+from mta_viz.ui.shell.widgets import caption, plain
 
 SESSION, PDF, ZIP = KINDS = ("Session", "One PDF", "ZIP of pictures")
 KIND = Setting("export kind", SESSION, private=True)
@@ -139,7 +128,7 @@ def _make(kind: str, format: Format, choices: Choices) -> None:
         bar.progress((1 + done) / 2, text="Drawing")
 
     suffix: Form = "pdf" if kind == PDF else "zip"
-    shown, figures = list(state.part(OnPage).drawn.values()), []
+    shown, figures = list(state.part(OnPage).values()), []
     for place, figure in enumerate(shown):
         if figure.figure is not None:
             figures.append(saved(figure, digest_of))
@@ -155,7 +144,7 @@ def _make(kind: str, format: Format, choices: Choices) -> None:
     caption(f"{len(figures)} figures: {names}." if figures else "")
     name = file_name(state.selection().checkpoint, state.session().page, kind, suffix=suffix)
     label, key = f"Save ({len(content) / 1e6:.1f} MB)", "everything.save"
-    st.download_button(label, content, name, MIME_TYPES[suffix], key=key, on_click="ignore")
+    st.download_button(label, content, name, widgets.MIME_TYPES[suffix], key=key, on_click="ignore")
 
 
 def _session() -> Session:
@@ -168,7 +157,7 @@ def _session() -> Session:
 
 def _given() -> list[Carried]:
     texts = [text for text in state.parameters().values() if kept_prompts.is_address(text)]
-    files = [Carried(text, place, name) for place, (name, text) in files_of_page().items()]
+    files = [Carried(text, place, name) for place, (name, text) in widgets.files_of_page().items()]
     return [*(Carried(kept_prompts.text_at(text)) for text in texts), *files]
 
 
@@ -176,7 +165,7 @@ def _not_carried() -> str:
     given, model = _given(), state.part(PageRun).model
     there = fitting(given)
     lacking = [carried.name or "a long text" for carried in given if carried not in there]
-    if model is not None and model.path in state.part(TokenizerFiles).of:
+    if model is not None and model.path in state.part(widgets.TokenizerFiles):
         lacking.append("the tokenizer's file")
     if state.part(Opened).run is not None:
         lacking.append("the run opened from a file (save it with Save run)")
@@ -201,7 +190,7 @@ def _draw_open() -> None:
 
 def open_session(session: Session, script: str) -> None:
     """Forget what this visitor chose and go to the session's page by its address."""
-    places = list(state.part(TextFiles).at)
+    places = list(state.part(widgets.TextFiles).at)
     work.stop_all("page", "model")
     state.begin_anew(session.view)
     if session.prompt is not None:
@@ -210,6 +199,6 @@ def open_session(session: Session, script: str) -> None:
         if not carried.place:
             kept_prompts.address_of(carried.text)  # where the view's address finds it
     files = {carried.place: (carried.name, carried.text) for carried in session.carried if carried.place}
-    bring(files, places)
+    widgets.bring(files, places)
     state.part(PromptLink).weights = session.sha256
     st.switch_page(script, query_params=session.view)

@@ -1,8 +1,7 @@
 """What is kept between reruns and sessions: summaries, tokenizers, models and traces, all bounded.
 
-Models and traces live in one process-wide `Stores`, filled by the threads of `work`, and
-shared by all sessions (a model serialises its own runs). What is drawn from them is kept
-with `remember`, so a click that changes nothing recomputes nothing.
+Models and traces live in one process-wide `Stores`, filled by the threads of `work` and shared by all
+sessions (a model serialises its own runs). `remember` keeps what is drawn from them.
 """
 
 import hashlib
@@ -55,10 +54,7 @@ class RunKey:
 
 
 class BoundedStore:
-    """A dictionary that forgets what was used longest ago, and makes each value only once.
-
-    Two threads asking for the same missing value wait for one of them to make it.
-    """
+    """A dictionary that forgets what was used longest ago; threads wait for one of them to make a value."""
 
     def __init__(self, size: int) -> None:
         self._size, self._values = size, OrderedDict[Hashable, Any]()
@@ -92,15 +88,12 @@ class BoundedStore:
 
 @dataclass(frozen=True)
 class Stores:
-    """The models and traces of the process, and what was computed and drawn from them.
-
-    `of_runs`: results that hold a run, and with it a model, so there may be only few of them.
-    """
+    """The models and traces of the process, and what was computed and drawn from them."""
 
     models: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_MODELS))
     traces: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))
     drawn: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_DRAWN))
-    of_runs: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))
+    of_runs: BoundedStore = field(default_factory=lambda: BoundedStore(MAX_TRACES))  # they hold a run
 
 
 @st.cache_resource(show_spinner=False)
@@ -147,8 +140,5 @@ def weights_digest(folder: str, changed: int) -> str:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def tokenizer(name: str, path: str | None, folder: str, override: str | None, changed: int) -> Tokenizer:
-    """A checkpoint's tokenizer without its weights. Raises TokenizerError.
-
-    `changed` is only part of the key: a file that was replaced is read again.
-    """
+    """A checkpoint's tokenizer without its weights, read again once `changed`. Raises TokenizerError."""
     return load_tokenizer(name, path, folder=Path(folder), override=Path(override) if override else None)

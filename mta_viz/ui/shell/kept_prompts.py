@@ -38,7 +38,10 @@ def keep(prompt: str) -> str | None:
             folder().mkdir(parents=True, exist_ok=True, mode=0o700)
             with replacing(place) as partial:
                 partial.write_text(prompt, encoding="utf-8", newline="")
-            _forget_oldest()
+            with suppress(OSError):  # another session was first
+                used = {file: file.stat().st_mtime for file in folder().iterdir() if _ID.fullmatch(file.name)}
+                for file in sorted(used, key=used.__getitem__, reverse=True)[MAX_KEPT:]:
+                    file.unlink()
         else:
             place.touch()
         return name
@@ -76,14 +79,3 @@ def text_at(address: str) -> str:
     if not isinstance(text, str):
         raise ValueError("its text is kept on the machine the link was made on, not here, or no longer")
     return text
-
-
-def _forget_oldest() -> None:
-    used = {}
-    for file in folder().iterdir():
-        with suppress(OSError):  # another session was first
-            if _ID.fullmatch(file.name):
-                used[file] = file.stat().st_mtime
-    for file in sorted(used, key=used.__getitem__, reverse=True)[MAX_KEPT:]:
-        with suppress(OSError):
-            file.unlink()

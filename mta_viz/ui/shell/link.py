@@ -1,9 +1,8 @@
 """The prompt in a page's address, so that a copied link shows the same run: `ex`, `p`, `ids` or `kept`.
 
 `ex=NAME` is an example of `examples.json`, `p=TEXT` a prompt, `ids=1,2,3` token ids; `kept=ID` is a prompt
-too long for an address, which this machine keeps. The selection in the address is `state`'s.
-Of a run's places it holds the exact part of a long map, and spans a visitor named.
-The example prompts of `assets/examples.json`, and which of them a tokenizer can encode.
+too long for an address, which this machine keeps. Of a run's places the address holds the exact part of a
+long map, and spans a visitor named. The selection in the address is `state`'s.
 """
 
 import json
@@ -25,8 +24,7 @@ from mta_viz.ui.shell.plan import NAME as PLAN
 
 NAMES = ("crop", "spans")
 PROMPTS = ("ex", "p", "ids", "kept")
-MAX_PLACES_CHARACTERS = 1000
-MAX_CHARACTERS = 1000
+MAX_CHARACTERS = 1000  # of a prompt, of a crop, of spans
 MAX_NAME = 200  # characters of a span's name
 QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
 Prompt = str | tuple[int, ...]
@@ -40,7 +38,7 @@ def place_parameters(crop: Crop | None, spans: Sequence[Span] | None) -> dict[st
     if spans is not None:
         rows = [[span.name, span.letter, span.start, span.stop] for span in spans]
         texts["spans"] = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
-    return {name: text for name, text in texts.items() if len(text) <= MAX_PLACES_CHARACTERS}
+    return {name: text for name, text in texts.items() if len(text) <= MAX_CHARACTERS}
 
 
 def read_crop(parameters: Mapping[str, str]) -> Crop | None:
@@ -56,7 +54,7 @@ def read_crop(parameters: Mapping[str, str]) -> Crop | None:
 def read_spans(parameters: Mapping[str, str], n_tokens: int) -> tuple[Span, ...] | None:
     """The spans an address names, all within the prompt; None for none, or for what are none."""
     text = parameters.get("spans", "")
-    if not text or len(text) > MAX_PLACES_CHARACTERS:
+    if not text or len(text) > MAX_CHARACTERS:
         return None
     try:
         return tuple(_span(row, n_tokens) for row in json.loads(text))
@@ -85,11 +83,11 @@ class Example:
 
 def examples() -> tuple[Example, ...]:
     """All examples, in the order of the file. `repeat` there makes a long prompt from a short one."""
-    entries = json.loads((ASSETS / "examples.json").read_text(encoding="utf-8"))
-    return tuple(
-        Example(entry["name"], " ".join([entry["text"]] * entry.get("repeat", 1)), tuple(entry["tokenizers"]))
-        for entry in entries
-    )
+    listed = []
+    for entry in json.loads((ASSETS / "examples.json").read_text(encoding="utf-8")):
+        text = " ".join([entry["text"]] * entry.get("repeat", 1))
+        listed.append(Example(entry["name"], text, tuple(entry["tokenizers"])))
+    return tuple(listed)
 
 
 def fitting(tokenizer: Tokenizer) -> tuple[Example, ...]:
@@ -104,10 +102,7 @@ def fitting(tokenizer: Tokenizer) -> tuple[Example, ...]:
 
 
 def prompt_for(tokenizer: Tokenizer, current: str | None, n_ctx: int) -> str:
-    """The prompt to show for a model: `current`, unless it is an example for other tokenizers.
-
-    Without a current prompt: the first example within the trained length `n_ctx`.
-    """
+    """`current`, unless it is an example for other tokenizers; else the first example within `n_ctx`."""
     offered = [example.text for example in fitting(tokenizer)]
     foreign = {example.text for example in examples()} - set(offered)
     if current is not None and current not in foreign:
@@ -133,10 +128,7 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
 
 
 def read(parameters: Mapping[str, str]) -> tuple[Prompt | None, str]:
-    """The prompt in an address, None without a usable one, and what is wrong with it.
-
-    An example goes before a text before ids before a kept one.
-    """
+    """The prompt in an address, the first of `PROMPTS`, or None; and what is wrong with it."""
     name = next((name for name in PROMPTS if parameters.get(name)), "")
     text = parameters.get(name, "")
     if name == "ex":
@@ -186,10 +178,7 @@ class PromptLink:
 
 @dataclass
 class Box:
-    """What the prompt's box holds, and what was asked to be run: texts, or token ids.
-
-    `text` is None before a model's first example is put there; `kind` is the box on the page.
-    """
+    """What the prompt's box holds (`text` is None before the first example), and what was asked to be run."""
 
     text: str | None = None
     ids: str = ""

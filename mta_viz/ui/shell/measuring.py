@@ -1,12 +1,11 @@
 """A long measurement beside the page: its button, Stop, the bar with the time left, and the result so far.
 
 `result = measured(Measurement(...))` is all a page needs. A result stays when the work is stopped; a whole
-one is also kept by the process, under the measurement's key, so that a figure remembered under that key is
-not measured again.
+one is also kept by the process, so that a figure remembered under the same key is not measured again.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import streamlit as st
 
 from mta_viz.errors import MtaVizError
 from mta_viz.ui.shell import state, work
-from mta_viz.ui.shell.cache import BoundedStore, stores
+from mta_viz.ui.shell.cache import stores
 from mta_viz.ui.shell.widgets import caption, plain
 from mta_viz.ui.shell.work import QUIET_SECONDS, Owner, Work
 
@@ -50,30 +49,27 @@ class Kept:
     whole: bool = False
 
 
-@dataclass
-class Results:
+class Results(dict[str, dict[Hashable, Kept]]):
     """This session's results by name and key; work writes into it."""
-
-    by_name: dict[str, dict[Hashable, Kept]] = field(default_factory=dict)
 
     def keep(self, measurement: Measurement, kept: Kept) -> None:
         """The newest result of a measurement; of too many the oldest go."""
-        values = dict(self.by_name.get(measurement.name, {}))
+        values = dict(self.get(measurement.name, {}))
         values.pop(measurement.key, None)
         most = 1 if measurement.large else MOST_KEPT
-        self.by_name[measurement.name] = dict([*values.items(), (measurement.key, kept)][-most:])
+        self[measurement.name] = dict([*values.items(), (measurement.key, kept)][-most:])
 
     def of(self, measurement: Measurement) -> Kept | None:
         """What there is of this measurement, here or in the process."""
-        whole = work.known(measurement.key)
+        whole = stores().drawn.get(measurement.key)
         if whole is not None:
             return Kept(whole, whole=True)
-        return self.by_name.get(measurement.name, {}).get(measurement.key)
+        return self.get(measurement.name, {}).get(measurement.key)
 
 
 def all_results(name: str) -> dict[Hashable, Any]:
     """What this session has measured under a name, by key, the newest last."""
-    return {key: kept.result for key, kept in state.part(Results).by_name.get(name, {}).items()}
+    return {key: kept.result for key, kept in state.part(Results).get(name, {}).items()}
 
 
 def measured(measurement: Measurement) -> Any | None:
@@ -88,10 +84,7 @@ def measured(measurement: Measurement) -> Any | None:
 
 
 def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], None]) -> None:
-    """The same, with `draw(result so far or None, whether it runs)`, drawn alone while the result grows.
-
-    A click on what is drawn may change the page: when nothing runs it is no fragment.
-    """
+    """The same, with `draw(result so far or None, whether it runs)`, drawn alone while the result grows."""
     _draw_controls(measurement)
     running, results = work.running(measurement.name, measurement.key), state.part(Results)
 
@@ -101,14 +94,11 @@ def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], N
         kept = results.of(measurement)
         draw(None if kept is None else kept.result, running is not None)
 
-    (st.fragment(live, run_every=1.0) if running else live)()
+    (st.fragment(live, run_every=1.0) if running else live)()  # a click outside fragments may change the page
 
 
 def _draw_controls(measurement: Measurement) -> None:
-    """The button that starts it, or Stop while it runs, and the words; nothing when it is through.
-
-    Says what went wrong where that is meant for the visitor, and raises what is not.
-    """
+    """The button that starts it, or Stop while it runs, and the words; nothing when it is through."""
     name, results = measurement.name, state.part(Results)
     if measurement.by_itself and not results.of(measurement) and not work.current(name, measurement.key):
         _start(measurement)
@@ -135,23 +125,18 @@ def _draw_controls(measurement: Measurement) -> None:
 
 def _start(measurement: Measurement) -> None:
     """Begin, and wait a moment: short work shows no bar."""
-    keep = partial(state.part(Results).keep, measurement)
-    do = partial(_measure, measurement, keep, stores().drawn)
-    work.start(measurement.name, measurement.key, do, measurement.owner).wait(QUIET_SECONDS)
+    results, store, so_far = state.part(Results), stores().drawn, list[Any]()
 
+    def keep(result: Any) -> None:
+        so_far[:] = [result]
+        results.keep(measurement, Kept(result))
 
-def _measure(
-    measurement: Measurement, keep: Callable[[Kept], None], store: BoundedStore, running: Work
-) -> None:
-    running.begin("Measuring")
-    last: list[Any] = []
+    def measure(running: Work) -> None:
+        running.begin("Measuring")
+        result = measurement.do(running, keep)
+        whole = so_far[0] if result is None else result
+        results.keep(measurement, Kept(whole, whole=True))
+        if not measurement.large:
+            store.get_or_make(measurement.key, lambda: whole)
 
-    def keep_so_far(result: Any) -> None:
-        last[:] = [result]
-        keep(Kept(result))
-
-    result = measurement.do(running, keep_so_far)
-    whole = last[0] if result is None else result
-    keep(Kept(whole, whole=True))
-    if not measurement.large:
-        store.get_or_make(measurement.key, lambda: whole)
+    work.start(measurement.name, measurement.key, measure, measurement.owner).wait(QUIET_SECONDS)

@@ -30,6 +30,9 @@ from mta_viz.ui.shell.widgets import TokenizerFiles
 from mta_viz.ui.shell.work import Work
 
 SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
+# What the libraries made is left out of the search for garbage: Streamlit searches after every run of a page,
+# which took 0.3 s with them. Once only: garbage that is there at the moment stays for good.
+_set_libraries_apart = functools.cache(gc.freeze)
 VARIANTS = {
     **{"transformer": "Transformer", "talking_heads": "Talking heads"},
     **{"mta": "MTA", "differential": "DIFF Transformer"},
@@ -37,10 +40,7 @@ VARIANTS = {
 
 
 def roots() -> tuple[Path, ...]:
-    """The folders to search, shipped models first, each once.
-
-    `--models DIR` or `--models=DIR` may be given any number of times; MTA_VIZ_MODELS is a list like PATH.
-    """
+    """The folders to search, shipped models first, each once; MTA_VIZ_MODELS is a list like PATH."""
     words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
@@ -49,10 +49,7 @@ def roots() -> tuple[Path, ...]:
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:
-    """The picker's line, short enough for the sidebar: `blocks-n5-mta · MTA`.
-
-    `names` are the names of all models on offer; where two are alike the parent folder is added.
-    """
+    """The picker's line: `blocks-n5-mta · MTA`, with the parent folder where two of `names` are alike."""
     parent = f" ({found.path.parent.name})" if list(names).count(found.name) > 1 else ""
     kind = "cannot be read" if found.summary is None else VARIANTS[found.summary.config.variant]
     return f"{found.name}{parent} · {kind}"
@@ -120,7 +117,7 @@ def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
 
 def beside(own: ModelKey, path: str, step: int | None = None) -> ModelKey:
     """The model at `path`, of a run folder its `step`, to be run as `own` is."""
-    given, newest = state.part(TokenizerFiles).of.get(path), cache.changed(Path(path), step)
+    given, newest = state.part(TokenizerFiles).get(path), cache.changed(Path(path), step)
     return dataclasses.replace(own, path=path, changed=newest, tokenizer=given, step=step)
 
 
@@ -162,16 +159,6 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
         return build_model(checkpoint, device=key.device, dtype=getattr(torch, key.dtype))
 
     return stores.models.get_or_make(key, read)
-
-
-@functools.cache
-def _set_libraries_apart() -> None:
-    """Leave what the libraries made out of the search for garbage.
-
-    Streamlit searches after every run of a page, which took 0.3 s with them. Once only: garbage
-    that is there at the moment stays for good.
-    """
-    gc.freeze()
 
 
 def expected_seconds(model: HookedMTA, prompt: str | tuple[int, ...]) -> float | None:

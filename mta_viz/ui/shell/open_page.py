@@ -1,8 +1,8 @@
 """How every page begins: `with open_page("Attention") as page: ...`.
 
-Opens the layout, draws the shared sidebar, has the model and the run made ready by `preparing`, and
-turns every error into a message. Pages start here because a page opened by its own address may run
-without app.py. Importing this imports nothing heavy: the first visitor sees the page at once.
+Opens the layout, draws the shared sidebar, has the model and the run made ready, and turns errors into
+messages; a page opened by its own address may run without app.py. Imports nothing heavy: the first visitor
+sees the page at once.
 """
 
 import sys
@@ -27,9 +27,8 @@ def open_page(
 ) -> Iterator[Page]:
     """Draw the frame around a page's body; the body does not run when there is nothing to draw.
 
-    `needs_run`: without a run of the prompt there is nothing; the page then says what to do. `plan`:
-    whether an active plan of interventions changes what is `shown`, is only `named` over the page, or
-    is the page's `own` business.
+    `needs_run`: nor without a run of the prompt. `plan`: an active plan of interventions changes what is
+    `shown`, is only `named` over the page, or is the page's `own` business.
     """
     _draw_frame(title)
     changed, request, page = state.enter(title), None, None
@@ -43,7 +42,7 @@ def open_page(
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)
-    shown = page
+    shown = page if has_body else None
     with errors_as_messages():
         if page is not None and not has_body:
             from mta_viz.ui.shell.address import draw_address
@@ -52,12 +51,12 @@ def open_page(
             st.info(plain(page.empty))
         elif page is not None and plan != "own":
             shown = plans.apply_plan(page, follows=plan == "shown")
-    if shown is None or not has_body:
-        _close(request, page)
-        st.stop()
-    with errors_as_messages():
-        yield shown
+    if shown is not None:
+        with errors_as_messages():
+            yield shown
     _close(request, page)
+    if shown is None:
+        st.stop()
 
 
 def _draw_frame(title: str) -> None:
@@ -70,10 +69,7 @@ def _draw_frame(title: str) -> None:
 
 @contextmanager
 def _first_paint() -> Iterator[None]:
-    """Say what is happening while torch is imported, and draw an empty figure in the same place.
-
-    The figure makes the browser load its drawing library while the server loads its own.
-    """
+    """While torch is imported: words, and an empty figure that has the browser load its drawing library."""
     place = st.empty()
     if "torch" not in sys.modules:
         with place.container():

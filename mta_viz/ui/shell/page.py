@@ -42,7 +42,7 @@ class Page:
     stale: bool
     numbering: int
     first_token: bool
-    model_key: "ModelKey | None" = None
+    model_key: "ModelKey"
 
 
 @contextmanager

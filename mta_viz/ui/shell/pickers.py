@@ -25,6 +25,8 @@ from mta_viz.ui.shell.widgets import head_label, layer_label, selection_on
 
 WHOLE_UP_TO = 256  # tokens: longer maps are an overview plus an exact crop; more cells take no clicks
 CROP_SIZE = 256  # tokens a side of the largest box
+Move = Callable[[int], None]
+Width = int | Literal["content"]
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,11 @@ def resolve(view: Selection, trace: Trace) -> Selected:
 
 
 def _head(view: Selection, trace: Trace) -> tuple[int, int, str]:
-    config = trace.model.config
-    if view.layer is None or view.layer >= config.n_layers:
+    config, layer, head, why = trace.model.config, view.layer, 0, ""
+    if layer is None or layer >= config.n_layers:
         changed = most_changed_head(trace)
         layer, head = changed or (0, 0)
         why = "largest change by the key-query conv at the last query" if changed else ""
-    else:
-        layer, head, why = view.layer, 0, ""
     if view.head is not None and view.head < config.n_heads:
         return layer, view.head, "" if view.head != head else why
     return layer, head, why
@@ -179,12 +179,7 @@ def pick_position(field: str, position: int, count: int, shortcuts: tuple[str, s
 
 @contextmanager
 def _arrows(
-    field: str,
-    place: int,
-    count: int,
-    shortcuts: tuple[str, str],
-    move: Callable[[int], None],
-    width: int | Literal["content"],
+    field: str, place: int, count: int, shortcuts: tuple[str, str], move: Move, width: Width
 ) -> Iterator[None]:
     """What is drawn inside stands between two arrows over 0..count-1 that stop at the ends."""
     with st.container(horizontal=True, wrap=False, width=width, gap="xsmall", vertical_alignment="bottom"):
@@ -255,8 +250,7 @@ def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:
 
 def on_head(widget: str) -> None:
     """A click on a head's tile opens that head."""
-    place = pair_of(widget)
-    if place is not None:
+    if place := pair_of(widget):
         state.select(layer=place[0], head=place[1])
 
 
@@ -290,7 +284,6 @@ def on_overview(n_tokens: int) -> Callable[[str], None]:
 
 
 def _point(widget: str) -> dict[str, Any]:
-    """The point that was clicked; empty for none."""
     points = selection_on(widget).get("points")
     return dict(points[0]) if points and "x" in points[0] and "y" in points[0] else {}
 

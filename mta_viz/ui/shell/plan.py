@@ -1,7 +1,6 @@
 """The visitor's plan: a list of interventions for each checkpoint, with undo, and in the address as `e`.
 
-Owns where the list is kept, and the answer a plan is judged by. A plan acts where it is on and the model has
-what it names. Every page says when one is active: in the sidebar, and in a strip over the page.
+A plan acts where it is on and the model has what it names. Every page says when one is active.
 """
 
 import hashlib
@@ -102,17 +101,6 @@ def splice(index: int, *items: Listed) -> None:
     change((*now[:index], *items, *now[index + 1 :]))
 
 
-def _restore() -> None:
-    """Take the list from the address, once a session; what is none is said by `problem`."""
-    plans, text = state.part(Plans), st.query_params.get(NAME)
-    if text and not plans.read:
-        try:
-            _keep(from_address(text))
-        except ConfigError as error:
-            plans.problem = f"The link's plan was left out. {error}"
-    plans.read = True
-
-
 def apply_plan(page: Page, *, follows: bool) -> Page:
     """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
     plan = current_plan(page.model.config)
@@ -123,10 +111,8 @@ def apply_plan(page: Page, *, follows: bool) -> Page:
         place = st.container()
         shown = ORIGINAL
         if can_show:
-            choosing = PLAN_SHOWN.widget(RUNS)
-            shown = st.segmented_control(
-                "Show", RUNS, required=True, label_visibility="collapsed", **choosing
-            )
+            look = PLAN_SHOWN.widget(RUNS) | {"label_visibility": "collapsed"}
+            shown = st.segmented_control("Show", RUNS, required=True, **look)
         st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=change, args=((),))
     words = ", ".join(part.text(page.numbering) for part in plan[:NAMED])
     if len(plan) > NAMED:
@@ -163,23 +149,25 @@ def edited_run(page: Page, plan: Plan) -> Trace:
 
 def draw_answer(**look: Any) -> None:
     """The field for the answer that Surgery and Compare look at."""
-    st.text_input(
-        "Answer",
-        placeholder="empty: the number asked for, or the likeliest token",
-        help="What should follow the prompt. Type a space first where a word would have one.",
-        **ANSWER.widget(),
-        **look,
-    )
+    look |= ANSWER.widget() | {"placeholder": "empty: the number asked for, or the likeliest token"}
+    help = "What should follow the prompt. Type a space first where a word would have one."
+    st.text_input("Answer", help=help, **look)
 
 
 def draw_interventions(numbering: int) -> None:
-    """The sidebar's part: every intervention with its switch; and the plan's way to the link."""
-    _restore()
+    """The sidebar's part: every intervention with its switch; and the plan's way from and to the link."""
+    plans, linked = state.part(Plans), st.query_params.get(NAME)
+    if linked and not plans.read:
+        try:
+            _keep(from_address(linked))
+        except ConfigError as error:
+            plans.problem = f"The link's plan was left out. {error}"
+    plans.read = True
     listed = plan_items()
     text = to_address(listed)
     state.session().link.plan = {NAME: text} if text and len(text) <= MAX_CHARACTERS else {}
-    if state.part(Plans).problem:
-        st.warning(plain(state.part(Plans).problem))
+    if plans.problem:
+        st.warning(plain(plans.problem))
     if not listed:
         return
     n_active = sum(item.on for item in listed)

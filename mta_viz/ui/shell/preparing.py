@@ -56,12 +56,12 @@ def _draw_details(request: Request, page: Page) -> Any:
     with request.details:
         st.caption("Health on this prompt" if page.trace else "Health of the weights")
         card = st.empty()
-        facts |= {"sha256": _digest(request), "path": request.model_key.path}
+        facts |= {"sha256": _digest(page.model_key, request.summary.n_bytes), "path": page.model_key.path}
         text = "\n".join(f"{name}: {value}" for name, value in facts.items())
         st.code(text, language=None, wrap_lines=True)
         for note in request.summary.notes:
             st.caption(plain(note))
-        readme = door.own_file(Path(request.model_key.path), "README.md", door.SETTINGS)
+        readme = door.own_file(Path(page.model_key.path), "README.md", door.SETTINGS)
         if readme is not None:
             st.download_button("Model card", readme, "model-card.md", on_click="ignore")
     return card
@@ -87,9 +87,9 @@ def _health_lines(report: Health) -> list[str]:
     return lines
 
 
-def _digest(request: Request) -> str:
+def _digest(key: ModelKey, n_bytes: int) -> str:
     """The sha256 of the weights; large ones get a button, since reading them takes long."""
-    key, asked, n_bytes = request.model_key, HASHED.value, request.summary.n_bytes
+    asked = HASHED.value
     if n_bytes <= HASH_UP_TO or key in asked:
         return cache.digest(key)
     st.button("Compute sha256", key="sha256", on_click=HASHED.put, args=((*asked, key),))
@@ -97,11 +97,7 @@ def _digest(request: Request) -> str:
 
 
 def _draw_health(request: Request, page: Page, card: Any) -> None:
-    """The health card into `card`, and one line: a second run of the prompt against the first.
-
-    Both are worked out beside the page, once for each run; meanwhile the line says so. Nothing is said where
-    another page of this session stopped it. Raises what the check raised.
-    """
+    """The health card, and one line: a second run of the prompt against the first. Raises what failed."""
     line, key, drawn = request.check.empty(), ("health", page.key), stores().drawn
     if drawn.get(key) is None:
         line.caption("Checking this run ..." if page.trace else "Checking the weights ...")
@@ -115,7 +111,7 @@ def _draw_health(request: Request, page: Page, card: Any) -> None:
             raise work.failure
     line.empty()
     report = drawn.get(key)
-    if report is not None:
+    if report is not None:  # else another page of this session stopped it
         card.code("\n".join(_health_lines(report)), language=None, wrap_lines=True)
         if report.self_check is not None:
             line.caption(plain(check_line(report.self_check, page.model.dtype.itemsize >= 4)))
@@ -207,14 +203,11 @@ def _draw_run(request: Request) -> None:
 
 
 def finish(request: Request, page: Page) -> None:
-    """What could not be restored, and the parts of the sidebar that need a loaded model; after the page.
-
-    The check comes last: it runs the prompt once more, and everything else is on screen by then.
-    """
+    """What could not be restored, and the parts of the sidebar that need a loaded model; after the page."""
     left_out, weights = state.left_out(), state.part(link.PromptLink).weights
     if left_out:  # of what the link asked for, until another prompt is run
         st.sidebar.warning(plain(f"The link's settings that could not be restored: {'; '.join(left_out)}."))
-    if weights and cache.digest(request.model_key) != weights:
+    if weights and cache.digest(page.model_key) != weights:
         st.sidebar.warning("The opened session was made with other weights than this model's.")
     _draw_estimate(request, page.model)
     card = _draw_details(request, page)
@@ -222,4 +215,4 @@ def finish(request: Request, page: Page) -> None:
     if request.runs:
         with st.sidebar:
             saved_runs.draw_saved_runs(page)
-    _draw_health(request, page, card)
+    _draw_health(request, page, card)  # last: it runs the prompt once more, and all else is on screen

@@ -1,13 +1,14 @@
 """The run this session opened from a file, in the place of the same run computed here.
 
 Kept in the session alone: what a file holds must not reach other visitors' pages, nor what is drawn of it.
-Two windows: one saves the page's run as a file, the other opens such a file.
 """
 
 import hashlib
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -29,6 +30,7 @@ from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.widgets import caption, chart, head_label, keep_upload, layer_label, plain
 
 MOST_MB = 200  # what a browser is asked to take, and the app takes back
+_words_of = attrgetter("value.long")  # a stage
 
 
 @dataclass(frozen=True)
@@ -96,24 +98,15 @@ def draw_save(page: Page) -> None:
     config = trace.model.config
     there = [stage for stage in Stage if any(stage in stages for stages in model_stages(config))]
     stages = st.multiselect(
-        "Maps to store", there, format_func=_stage_words, key="run.stages", placeholder="none"
+        "Maps to store", there, format_func=_words_of, key="run.stages", placeholder="none"
     )
-    layers = st.multiselect(
-        "Of layers",
-        range(config.n_layers),
-        format_func=lambda layer: layer_label(layer, page.numbering),
-        key="run.layers",
-        placeholder="all",
-        disabled=not stages,
-    )
+    layer_of = partial(layer_label, numbering=page.numbering)
+    look: dict[str, Any] = {"format_func": layer_of, "placeholder": "all", "disabled": not stages}
+    layers = st.multiselect("Of layers", range(config.n_layers), key="run.layers", **look)
     try:
         _draw_file(page, trace, stages, layers or None)
     except MtaVizError as error:
         st.error(plain(str(error)))
-
-
-def _stage_words(stage: Stage) -> str:
-    return stage.value.long
 
 
 def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] | None) -> None:
@@ -124,12 +117,11 @@ def _draw_file(page: Page, trace: Trace, stages: list[Stage], layers: list[int] 
             f"A browser is given at most {MOST_MB} MB. Store fewer maps, or write the file with "
             "python -m mta_viz trace PATH ... --format run --out FILE"
         )
+    n_tokens = f"{len(trace.tokens)}-tokens"
     st.download_button(
         "Save",
         data=partial(trace_bytes, trace, stages=stages, layers=layers),
-        file_name=file_name(
-            state.selection().checkpoint, "run", f"{len(trace.tokens)}-tokens", suffix="safetensors"
-        ),
+        file_name=file_name(state.selection().checkpoint, "run", n_tokens, suffix="safetensors"),
         mime="application/octet-stream",
         key="run.file",
         on_click="ignore",
@@ -178,7 +170,7 @@ def _draw_use(page: Page, name: str, run: SavedRun, trace: StoredTrace) -> None:
         caption("The page shows the original model's runs, so this one is shown here; every stage is there.")
     elif prompt is None:
         caption("This model's prompt box cannot hold these tokens, so the run is shown here.")
-    elif page.model_key is not None:
+    else:
         help = "Prompt and run, without computing it again."
         if st.button("Show it on the page", type="primary", key="run.show", help=help):
             maps = hashlib.sha256(run.about.to_text().encode())
@@ -201,16 +193,10 @@ def _draw_maps(page: Page, trace: StoredTrace) -> None:
         st.info("The file stores no maps. Choose its checkpoint in the sidebar to see them.")
         return
     with st.container(horizontal=True):
-        layer = st.selectbox(
-            "Layer", layers, format_func=lambda layer: layer_label(layer, numbering), key="run.layer"
-        )
-        head = st.selectbox(
-            "Head",
-            range(config.n_heads),
-            format_func=lambda head: head_label(head, numbering),
-            key="run.head",
-        )
-        stage = st.selectbox("Stage", by_layer[layer], format_func=_stage_words, key=f"run.stage.{layer}")
+        layer_of, head_of = (partial(label, numbering=numbering) for label in (layer_label, head_label))
+        layer = st.selectbox("Layer", layers, format_func=layer_of, key="run.layer")
+        head = st.selectbox("Head", range(config.n_heads), format_func=head_of, key="run.head")
+        stage = st.selectbox("Stage", by_layer[layer], format_func=_words_of, key=f"run.stage.{layer}")
     spec = HeadMap(layer, head, stage.value.key, first_token=page.first_token, size=560)
     figure = drawn(spec, Source(trace.model, trace, numbering=numbering))
     chart(figure.figure, "run.map", alt=f"The map of the opened run at {stage.value.long}")

@@ -1,11 +1,10 @@
 """A named figure on a page: its chart, its caption, and the window that saves it.
 
-What a page shows is kept by its parameters, so that all of it can be saved at once, and every file says where
-it comes from. The window has format, size, colours, part of the prompt; preview and files.
+What a page shows is kept by its parameters, so that all of it can be saved at once.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,11 +37,8 @@ QUERIES = Setting("export queries", WHOLE, private=True)
 KEYS = Setting("export keys", WHOLE, private=True)
 
 
-@dataclass
-class OnPage:
+class OnPage(dict[NamedFigure[Any], Drawn]):
     """The figures and tables the page shows, in the order in which they were drawn."""
-
-    drawn: dict[NamedFigure[Any], Drawn] = field(default_factory=dict)
 
 
 def source_of(page: Page, beside: Source | None = None) -> Source:
@@ -59,16 +55,13 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
 
 def begin() -> None:
     """Before a page's figures are drawn anew."""
-    state.part(OnPage).drawn.clear()
+    state.part(OnPage).clear()
 
 
 def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
-    """The figure, which from now on counts as shown; its picture is put on the page by the caller.
-
-    `result`: of a measurement of the page, through or as far as it came.
-    """
+    """The figure, from now on counted as shown; `result`: of a measurement, as far as it came."""
     figure = drawn(spec, source, result)
-    state.part(OnPage).drawn[spec] = figure
+    state.part(OnPage)[spec] = figure
     return figure
 
 
@@ -104,7 +97,7 @@ def save_line(figure: Drawn, words: str | None = None) -> None:
 
 def save_button(figure: Drawn) -> None:
     """Opens the window in which a figure or a table is saved. Each file is made only when it is asked for."""
-    alike = [spec for spec in state.part(OnPage).drawn if spec.name == figure.spec.name]
+    alike = [spec for spec in state.part(OnPage) if spec.name == figure.spec.name]
     number = alike.index(figure.spec)
     key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
     if st.button("Save", icon=":material/download:", key=key):
@@ -163,15 +156,12 @@ def _pick_part(figure: Drawn) -> tuple[Range | None, Range | None] | None:
 
 def pick_format() -> Format:
     """Of pictures."""
-    return st.segmented_control(
-        "Format",
-        FORMATS,
-        required=True,
-        format_func=str.upper,
-        help="SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and "
-        "works offline.",
-        **FORMAT.widget(FORMATS),
+    help = (
+        "SVG and PDF are drawn in lines, their text can be selected. HTML keeps the hover texts and works "
+        "offline."
     )
+    look = FORMAT.widget(FORMATS) | {"format_func": str.upper, "help": help}
+    return st.segmented_control("Format", FORMATS, required=True, **look)
 
 
 def pick_size() -> SizeName:
@@ -215,7 +205,7 @@ def _draw_files(saved: Saved, format: Format, choices: Choices) -> None:
         button("Numbers (CSV)", "csv", saved.csv.encode)
         button("Sidecar (JSON)", "json", lambda: files.sidecar(saved, choices))
     everything = "All of these and the caption (ZIP)"
-    button(everything, "zip", lambda: files.zipped(files.all_files(saved, format, choices)))
+    button(everything, "zip", lambda: files.zipped(files.all_files(saved, format, choices).items()))
     _say_command("the picture", "the picture or its sidecar")
 
 

@@ -5,11 +5,13 @@ It decides WHAT is wanted (a `Request`); loading and running it is the business 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from mta_viz.checkpoint.reading import Found, Summary
+from mta_viz.checkpoint.reading import Found
+from mta_viz.checkpoint.types import Summary
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.run.cost import multiply_adds
@@ -69,13 +71,6 @@ class Request:
         """Whether a prompt can be run: not with a file that holds kernels only."""
         return self.summary.format != "kernels"
 
-    @property
-    def model_key(self) -> ModelKey:
-        """`model`, where it is known to be set."""
-        if self.model is None:
-            raise RuntimeError("no usable checkpoint is chosen")
-        return self.model
-
 
 def draw_sidebar() -> Request:
     """Draw the sidebar and say what is wanted."""
@@ -87,7 +82,7 @@ def draw_sidebar() -> Request:
     with st.sidebar:
         _draw_checkpoint(request)
         if request.model is not None and request.runs:
-            _draw_prompt(request)
+            _draw_prompt(request, request.model)
         elif request.model is not None:
             caption(ONLY_KERNELS)
             request.empty, request.button = ONLY_KERNELS, st.empty()
@@ -149,14 +144,13 @@ def _model_key(found: Found) -> ModelKey:
         changed=cache.changed(found.path, step),
         device=DEVICE.value,
         dtype=DTYPE.value,
-        tokenizer=state.part(TokenizerFiles).of.get(str(found.path)),
+        tokenizer=state.part(TokenizerFiles).get(str(found.path)),
         step=step,
     )
 
 
-def _draw_prompt(request: Request) -> None:
-    model, summary = request.model_key, request.summary
-    name, path, tokenizer = summary.tokenizer_name, summary.tokenizer_path, None
+def _draw_prompt(request: Request, model: ModelKey) -> None:
+    name, path, tokenizer = request.summary.tokenizer_name, request.summary.tokenizer_path, None
     problem = "params.json names no tokenizer. Paste token ids instead of text."
     if name is not None:
         try:
@@ -164,20 +158,18 @@ def _draw_prompt(request: Request) -> None:
         except MtaVizError as error:
             problem = str(error)
     if tokenizer is None:
-        _draw_missing_tokenizer(model, problem)
-        _draw_ids(request)
+        st.warning(plain(problem))
+        upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
+        if upload is not None:
+            state.part(TokenizerFiles)[model.path] = str(keep_upload(upload.name, upload.getvalue()))
+            st.rerun()
+        text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
+        tokens = partial(tokens_from_ids, vocab_size=request.summary.config.vocab_size)
+        _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
     else:
         _draw_text(request, tokenizer)
     request.estimate = st.empty()
     request.button = st.empty()
-
-
-def _draw_missing_tokenizer(model: ModelKey, problem: str) -> None:
-    st.warning(plain(problem))
-    upload = st.file_uploader("Tokenizer file", key="widget.tokenizer", max_upload_size=50)
-    if upload is not None:
-        state.part(TokenizerFiles).of[model.path] = str(keep_upload(upload.name, upload.getvalue()))
-        st.rerun()
 
 
 def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
@@ -191,16 +183,6 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
             name, key = plain(example.name), f"example.{example.name}"
             st.button(name, key=key, width="stretch", on_click=use_prompt, args=(example.text,))
     _want(request, text, nothing, str, tokenizer.encode)
-
-
-def _draw_ids(request: Request) -> None:
-    vocab_size = request.summary.config.vocab_size
-
-    def tokens(ids: tuple[int, ...]) -> Tokens:
-        return tokens_from_ids(ids, vocab_size=vocab_size)
-
-    text = _draw_box("ids", "ids", "Token ids", "256, 72, 105").strip()
-    _want(request, text, "Paste token ids, or choose the tokenizer file.", ids_from_text, tokens)
 
 
 def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: str) -> str:
@@ -241,8 +223,8 @@ def _want_run(request: Request, prompt: Prompt) -> None:
     asked = state.part(Box).run
     if asked == prompt and request.empty:  # it was refused, and running it would only say so again
         return
-    if isinstance(asked, type(prompt)) and asked:
-        request.run = RunKey(request.model_key, asked)
+    if request.model is not None and isinstance(asked, type(prompt)) and asked:
+        request.run = RunKey(request.model, asked)
         request.stale = asked != prompt
     elif not request.empty:
         request.empty = "Press Run to see this prompt."
@@ -279,17 +261,10 @@ def draw_settings(request: Request, devices: list[str]) -> None:
     with request.settings:
         st.selectbox("Device", devices, **DEVICE.widget(devices))
         st.selectbox("Compute in", DTYPES, **DTYPE.widget(DTYPES))
-        st.selectbox(
-            "Layers and heads",
-            (0, 1),
-            format_func=lambda first: "from 0" if first == 0 else "from 1 (as in the paper)",
-            **NUMBERING.widget((0, 1)),
-        )
-        st.toggle(
-            "First token sets the colour scale too",
-            help="The first token often draws most of the attention; it is left out of the automatic limits.",
-            **FIRST_TOKEN.widget(),
-        )
+        counted = ("from 0", "from 1 (as in the paper)").__getitem__
+        st.selectbox("Layers and heads", (0, 1), format_func=counted, **NUMBERING.widget((0, 1)))
+        help = "The first token often draws most of the attention; it is left out of the automatic limits."
+        st.toggle("First token sets the colour scale too", help=help, **FIRST_TOKEN.widget())
         if st.button("Look for new models", icon=":material/refresh:"):
             cache.discovery.clear()
             st.rerun()

@@ -47,10 +47,7 @@ def to_text(value: Any) -> str | None:
 def from_text(
     text: str, default: Any, options: Sequence[Any] | None = None, within: Limits | None = None
 ) -> Any:
-    """The value `text` stands for: one of `options` where there are some, else of the default's kind.
-
-    Raises ValueError for what is none of the options, no such number, or outside `within`.
-    """
+    """What `text` stands for: one of `options`, or of the default's kind and `within`; else ValueError."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"{text[:40]}... is too long")
     if isinstance(default, list):
@@ -80,10 +77,7 @@ def _single(text: str, options: Sequence[Any] | None, default: Any, within: Limi
 
 @dataclass(frozen=True)
 class Selection:
-    """What is looked at. None means: not chosen yet, the page takes its default. Counts from 0.
-
-    `place` says which kernel of a head is meant: pre, post, head_pre or head_post.
-    """
+    """What is looked at, counted from 0; None: the page takes its default. `place` is one of `PLACES`."""
 
     checkpoint: str | None = None
     layer: int | None = None
@@ -199,8 +193,7 @@ class Setting(Generic[T]):
     ) -> T:
         """Say that the page has it: it goes into the address, and is taken from the one that was opened.
 
-        `default` is that of this page, where it depends on what is shown. `within` are the least and largest
-        number an address may ask for.
+        `default`: of this page. `within`: the least and largest number an address may ask for.
         """
         usual, current = self.default if default is None else default, session()
         if self.private:
@@ -219,10 +212,7 @@ class Setting(Generic[T]):
     def widget(
         self, options: Sequence[T] | None = None, *, default: T | None = None, within: Limits | None = None
     ) -> dict[str, Any]:
-        """Arguments that tie a widget to it: `st.toggle("x", **HIDE.widget())`.
-
-        A value outside `options` falls back to the default; of a list those that are none go.
-        """
+        """Arguments that tie a widget to it, `**HIDE.widget()`; the default for what is none of `options`."""
         value: Any = self.declare(default, options, within)
         if options is not None and isinstance(value, list):
             value = [item for item in value if item in options]
@@ -258,7 +248,6 @@ def parameters() -> dict[str, str]:
 
 
 def _setting_text(name: str, value: Any) -> str | None:
-    """As it stands in an address; a long text by its id."""
     if not isinstance(value, str) or (len(value) <= MAX_CHARACTERS and not kept_prompts.is_address(value)):
         return to_text(value)
     texts = session().link.texts
@@ -268,10 +257,7 @@ def _setting_text(name: str, value: Any) -> str | None:
 
 
 def read_settings(known: Collection[str]) -> None:
-    """Keep what the address says of settings, once a session; each is taken when it is drawn.
-
-    `known` are the names of parameters that are no settings.
-    """
+    """Keep what the address says of settings until they are drawn; `known` parameters are no settings."""
     link, names = session().link, {*_URL_NAMES.values(), "embed", "embed_options", *known}
     link.opened_with = dict(st.query_params)
     link.settings = {name: text for name, text in st.query_params.items() if name not in names}

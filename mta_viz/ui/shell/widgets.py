@@ -1,8 +1,7 @@
 """Small widgets every page uses: text that is never markup, labels, charts, files handed over in the browser.
 
-Tokens and messages may hold anything a user can type, so nothing reaches Streamlit's markdown
-without `plain`. Labels of layers and heads are counted from 0 or from 1 as the visitor chose. Files are
-kept in a temporary folder for readers, or as text in the session.
+Tokens and messages may hold anything a user can type, so nothing reaches Streamlit's markdown without
+`plain`. Labels of layers and heads are counted from 0 or from 1 as the visitor chose.
 """
 
 import hashlib
@@ -80,8 +79,7 @@ def chart(
 ) -> None:
     """A figure at its own size or as wide as there is room; `then(widget key)` after a choice on it.
 
-    `square`: as wide as there is room, and as high: inside `side_by_side`. `name` keys the widget. A chart
-    that shows something else needs another where an old choice must not be taken for one on the new figure.
+    `square`: for `side_by_side`. `name` keys the widget: another where an old choice must not be kept.
     """
     key = f"chart.{name}"
     choosing: dict[str, Any] = {}
@@ -115,11 +113,8 @@ def picked(widget: str) -> int | None:
     return int(rows[0]) if rows else None
 
 
-@dataclass
-class TokenizerFiles:
+class TokenizerFiles(dict[str, str]):
     """The tokenizer file given for each model, by the model's path."""
-
-    of: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -140,10 +135,7 @@ class TextFiles:
 
 
 def keep_upload(name: str, content: bytes) -> Path:
-    """Where the uploaded bytes now lie, under their own file name; equal bytes share a place.
-
-    Nobody else on the machine can read or write there, and it is gone when the process ends.
-    """
+    """Where the uploaded bytes lie, by content and name, for this user alone; gone when the process ends."""
     file = Path(_own_folder().name) / hashlib.sha256(content).hexdigest() / Path(name).name
     file.parent.mkdir(exist_ok=True)
     if not file.exists():
@@ -159,12 +151,11 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
 def text_file(name: str, label: str, types: list[str], megabytes: int, back: str) -> tuple[str, str] | None:
     """A place for a file of UTF-8 text; its name and content, kept under `name` over page changes.
 
-    `back` is the button that lets go of it. Raises PromptError for a file that is no text; what was
-    there before stays.
+    `back` is the button that lets go of it. Raises PromptError for what is no text; what was there stays.
     """
-    file = state.part(TextFiles).at.setdefault(name, TextFile())
+    here = state.part(TextFiles)
+    file, brought = here.at.setdefault(name, TextFile()), here.brought.pop(name, None)
     file.page = state.session().page
-    brought = state.part(TextFiles).brought.pop(name, None)
     if brought is not None and len(brought[1].encode()) <= megabytes * 2**20:
         file.content = brought
     upload = st.file_uploader(label, type=types, max_upload_size=megabytes, key=f"widget.{name}.{file.turn}")
@@ -173,9 +164,7 @@ def text_file(name: str, label: str, types: list[str], megabytes: int, back: str
     if file.content is not None:
         st.text(f"{file.content[0]}: {len(file.content[1]):,} characters")
         anew = TextFile(turn=file.turn + 1)  # a new uploader as well, since the old one still holds the file
-        st.button(
-            back, key=f"forget.{name}", on_click=state.part(TextFiles).at.__setitem__, args=(name, anew)
-        )
+        st.button(back, key=f"forget.{name}", on_click=here.at.__setitem__, args=(name, anew))
     return file.content
 
 
@@ -189,10 +178,8 @@ def bring(files: Mapping[str, tuple[str, str]], places: Iterable[str]) -> None:
 
 def files_of_page() -> dict[str, tuple[str, str]]:
     """Name and content of the files of this page, by their places."""
-    here = {
-        name: file for name, file in state.part(TextFiles).at.items() if file.page == state.session().page
-    }
-    return {name: file.content for name, file in here.items() if file.content is not None}
+    page, at = state.session().page, state.part(TextFiles).at.items()
+    return {name: file.content for name, file in at if file.page == page and file.content is not None}
 
 
 def decoded(name: str, content: bytes, megabytes: int) -> str:

@@ -2,14 +2,12 @@
 
 A `Work` is one thread: it says what it does, how far it is and how long it still takes, and can be stopped.
 A session has one work for each name; starting another stops it. Each has an owner, "page" or "model": leaving
-the page stops what the page owns, another model or an opened session stops everything. Draws nothing but the
-bar with Stop of `finished`.
+the page stops what the page owns, another model or an opened session stops everything.
 """
 
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import streamlit as st
@@ -26,7 +24,8 @@ Owner = Literal["page", "model"]
 class Work:
     """Something done in a thread: `do(work)` reports through `work.report` and may raise."""
 
-    def __init__(self, do: Callable[["Work"], Any]) -> None:
+    def __init__(self, do: Callable[["Work"], Any], key: Hashable = None, owner: Owner = "page") -> None:
+        self.key, self.owner = key, owner
         self.stage, self.fraction = "Starting", 0.0
         self.error: Exception | None = None
         self._expected: float | None = None
@@ -42,10 +41,7 @@ class Work:
             self._done.set()
 
     def begin(self, stage: str, expected: float | None = None) -> None:
-        """Name what happens from now on; progress and the clock start again.
-
-        `expected`: seconds the stage should take, told until its progress says more.
-        """
+        """Name what happens from now on, for `expected` seconds if that is known; the clock starts again."""
         self.report(0.0)
         self.stage, self._started, self._expected = stage, time.monotonic(), expected
 
@@ -87,29 +83,21 @@ class Work:
         return spent * (1.0 - self.fraction) / self.fraction
 
 
-@dataclass(frozen=True)
-class _Entry:
-    owner: Owner
-    key: Hashable
-    work: Work
-
-
-class _Desk(dict[str, _Entry]):
+class _Desk(dict[str, Work]):
     """This session's work by name."""
 
 
 def start(name: str, key: Hashable, do: Callable[[Work], Any], owner: Owner = "page") -> Work:
     """New work of this name, also where work for `key` was stopped; what it did before is stopped."""
     forget(name)
-    work = Work(do)
-    state.part(_Desk)[name] = _Entry(owner, key, work)
+    work = state.part(_Desk)[name] = Work(do, key, owner)
     return work
 
 
 def current(name: str, key: Hashable) -> Work | None:
     """This session's work of this name, running or through, if it is for `key`."""
-    entry = state.part(_Desk).get(name)
-    return entry.work if entry is not None and entry.key == key else None
+    work = state.part(_Desk).get(name)
+    return work if work is not None and work.key == key else None
 
 
 def running(name: str, key: Hashable) -> Work | None:
@@ -120,41 +108,28 @@ def running(name: str, key: Hashable) -> Work | None:
 
 def forget(name: str) -> None:
     """Stop the work of this name; `finished` starts anew."""
-    entry = state.part(_Desk).pop(name, None)
-    if entry is not None:
-        entry.work.stop()
+    work = state.part(_Desk).pop(name, None)
+    if work is not None:
+        work.stop()
 
 
 def stop_all(*owners: Owner) -> None:
     """Stop everything of these owners: nobody will look at what it finds."""
-    entries = state.part(_Desk)
-    for name in [name for name, entry in entries.items() if entry.owner in owners]:
-        entries.pop(name).work.stop()
-
-
-def known(key: Hashable) -> Any | None:
-    """The result for `key`, if it is there."""
-    return stores().drawn.get(key)
+    for name in [name for name, work in state.part(_Desk).items() if work.owner in owners]:
+        forget(name)
 
 
 def finished(
-    name: str,
-    key: Hashable,
-    do: Callable[[Work], Any],
-    store: BoundedStore | None = None,
-    owner: Owner = "page",
+    name: str, key: Hashable, do: Callable[[Work], Any], store: BoundedStore | None = None
 ) -> Any | None:
-    """What `do(work)` gives for `key`, once for each key; waits with a bar and Stop. None after Stop.
-
-    `store` is where the result is kept; None: with what is drawn. Raises what the work raised.
-    """
+    """What `do(work)` gives for `key`, kept in `store` or with the figures, or raises; None after Stop."""
     kept = store or stores().drawn
     result = kept.get(key)
     if result is not None:
         return result
     work = current(name, key)
     if work is None or (not work.running and work.error is None):  # or its result went for newer ones
-        work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)), owner)
+        work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)))
     if not work.wait(QUIET_SECONDS):
         place = st.empty()
         with place.container():

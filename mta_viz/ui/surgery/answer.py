@@ -116,10 +116,8 @@ def measured_beside(
 
 
 @dataclass
-class AskedOf:
-    """The run whose position and answer stand in the fields: of another one they mean nothing."""
-
-    run: str = ""
+class _AskedOf:
+    run: str = ""  # whose position and answer stand in the fields: of another one they mean nothing
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def pick_question(page: Page) -> Asked:
 
     Raises MtaVizError for an answer that is none.
     """
-    last, of = len(page.trace.tokens) - 1, state.part(AskedOf)
+    last, of = len(page.trace.tokens) - 1, state.part(_AskedOf)
     if of.run not in ("", page.key):
         POSITION.put(last)
         OWN_ANSWER.put("")
@@ -209,7 +207,6 @@ def _draw_worst(page: Page, rows: tuple[sweeps.SweepRow, ...]) -> None:
 
 
 def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Where]) -> None:
-    """The measured accuracies, where there are any; else how to get them."""
     st.markdown("**Accuracy at the model's task**")
     effects = effects_of(page)
     why = (
@@ -237,7 +234,7 @@ def draw_greedy_set(page: Page, selected: Selected) -> None:
     if not sweeps.kernels_alone(page.model.config):
         st.info("This model has no key-query kernels, so no answer of it needs one.")
         return
-    caption(figures.CRITERION)
+    caption(figures.NeededKernels.words)
     spec = NeededKernels(answer=ANSWER.value or None)
     needed = measured_beside(page, "needed", spec, "Find a set")
     if needed is not None:
@@ -285,10 +282,8 @@ def _sentence(meter: AnswerMeter, needed: sweeps.GreedySet) -> str:
 
 
 @dataclass
-class OtherOf:
-    """The run whose other prompt stands in the field."""
-
-    run: str = ""
+class _OtherOf:
+    run: str = ""  # whose other prompt stands in the field
 
 
 def draw_patch(page: Page, selected: Selected) -> None:
@@ -319,7 +314,7 @@ def draw_patch(page: Page, selected: Selected) -> None:
 
 def _other_prompt(page: Page) -> str | tuple[int, ...] | None:
     """What is typed, if it can be patched from; else it is said why not."""
-    tokens, of = page.trace.tokens, state.part(OtherOf)
+    tokens, of = page.trace.tokens, state.part(_OtherOf)
     own = tokens.text if tokens.text is not None else ", ".join(map(str, tokens.ids))
     if of.run not in ("", page.key):
         OTHER_PROMPT.put(own)

@@ -64,7 +64,6 @@ def draw_attribution(page: Page, selected: Selected) -> None:
 
 
 def _pick_method(page: Page, asked: Asked) -> TokenValues:
-    """The method with its own fields. Raises PromptError for a token that is none."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = (
             "Gradients along the way from a baseline to the prompt, which sum to the difference; or what is "
@@ -109,7 +108,6 @@ def _pick_groups(page: Page, last: int) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _pick_token(page: Page, label: str) -> int:
-    """One token by its text, or by its id where there is no tokenizer."""
     tokenizer = page.model.tokenizer
     if tokenizer is None:
         return number(f"{label}'s id", BASELINE_ID, (0, page.model.config.vocab_size - 1), width=150)
@@ -121,17 +119,15 @@ def _pick_token(page: Page, label: str) -> int:
 
 
 @dataclass
-class Latest:
-    """The tokens' values measured last for a question, and how far work that was stopped since had come."""
-
+class _Latest:
     question: Hashable = None
-    result: AttributedPrompt | None = None
-    so_far: AttributedPrompt | None = None
+    result: AttributedPrompt | None = None  # measured last for the question
+    so_far: AttributedPrompt | None = None  # how far work that was stopped since had come
 
 
 def _measured(page: Page, spec: TokenValues) -> AttributedPrompt | None:
     """What is there so far; gradients that are not complete go on from there at another press."""
-    question, latest = (page.key, *replace(spec, max_seconds=0.0).key), state.part(Latest)
+    question, latest = (page.key, *replace(spec, max_seconds=0.0).key), state.part(_Latest)
     if latest.question != question:
         latest.question, latest.result, latest.so_far = question, None, None
     last = latest.result
@@ -164,7 +160,6 @@ def _goes_on(result: AttributedPrompt) -> bool:
 
 
 def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> None:
-    """The numbers, then the bars and the text on one scale."""
     _draw_facts(result)
     which = key_of(page.key, spec, _steps(result))
     show(source_of(page), spec, on_position("query"), result=result, widget=f"attribution.bars.{which}")
@@ -187,7 +182,6 @@ def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> Non
 
 
 def _draw_facts(result: AttributedPrompt) -> None:
-    """The scores at both ends, completeness and steps; a warning where the bar was not reached."""
     values = result.found
     numbers = st.columns(4)
     numbers[0].metric("p(answer)", probability_text(float(np.exp(values.score))))
@@ -212,7 +206,6 @@ def _draw_facts(result: AttributedPrompt) -> None:
 
 
 def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) -> None:
-    """A button, then two layer x head maps and the chosen head's cells beside its map."""
     stage, config = selected.stage, page.model.config
     there = [at for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
     caption(
@@ -252,7 +245,6 @@ def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) ->
 
 
 def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question: dict[str, Any]) -> None:
-    """The head's map, and what its cells bring, side by side."""
     layer, source = heads.of(selected.layer), source_of(page)
     if layer is None:
         st.info("This layer is not measured: the work was stopped before. Choose a layer that has values.")
@@ -296,7 +288,6 @@ def draw_responsibility(page: Page, selected: Selected) -> None:
 
 
 def _pick_token_of(page: Page, asked: Asked) -> int:
-    """Which token of the answer; only asked where there are several."""
     ids = asked.answer.ids
     if len(ids) == 1:
         return 0
@@ -307,7 +298,6 @@ def _pick_token_of(page: Page, asked: Asked) -> int:
 
 
 def _draw_sums(page: Page, selected: Selected, result: ResponsiblePrompt) -> None:
-    """The chosen layer's sums, the check, and what attention is not."""
     sums = result.layers[selected.layer]
     layer, head = layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering)
     source, target = float(sums.sources[selected.head]), float(sums.heads[selected.head])
@@ -325,7 +315,6 @@ def _draw_sums(page: Page, selected: Selected, result: ResponsiblePrompt) -> Non
 
 
 def _draw_cells(page: Page, result: ResponsiblePrompt, layer: Responsibility) -> None:
-    """The cells of the layer, largest first."""
     pieces, name = result.tokens.pieces, layer_label(layer.layer, page.numbering)
     st.markdown(f"**{name}: the cells that add most, of all its heads**")
     formats = {"softmax": "%.3f", "logit": "%+.4f"}

@@ -19,8 +19,7 @@ from mta_viz.model.interventions import Intervention, OfKernel
 from mta_viz.model.plans import MAX_CHARACTERS, Listed, to_address
 from mta_viz.plots.kernels.card import kernel_picture
 from mta_viz.ui.fields import bar, menu
-from mta_viz.ui.shell import plan, state
-from mta_viz.ui.shell.cache import remember
+from mta_viz.ui.shell import cache, plan, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.plan import draw_switch, key_of
@@ -70,7 +69,6 @@ def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTo
 
 
 def _draw_add(page: Page, selected: Selected) -> None:
-    """The actions for the head that is chosen above."""
     offered = actions(page, selected.layer, selected.head)
     names = list(offered)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -114,7 +112,7 @@ def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> d
     if not interventions.MirrorKernel(*at).problems(config):
         mirrored = f"{words}: mirrored (earlier and later keys swapped)"
         offered[mirrored] = partial(interventions.MirrorKernel, *at)
-    template = nearest_template(_current(page, interventions.KernelToIdentity(*at)))
+    template = _nearest_template(_current(page, interventions.KernelToIdentity(*at)))
     if template is not None:
         rounded = f"{words}: to its nearest template, {template[0]}"
         offered[rounded] = partial(interventions.ReplaceKernel, *at, template[1])
@@ -127,8 +125,6 @@ def _of_kernel(page: Page, layer: int, head: int, where: Place, words: str) -> d
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel as the plan leaves it."""
-
     at: OfKernel
     taps: np.ndarray
     offsets: Offsets
@@ -157,7 +153,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
             _draw_buttons(kernel)
         with st.container(width=PICTURE_PX):
             draw = partial(kernel_picture, kernel.taps, kernel.offsets, width=PICTURE_PX)
-            figure = remember(draw, "edited", kernel.key)
+            figure = cache.remember(draw, "edited", kernel.key)
             chart(figure, f"edited.{kernel.key}", alt="The kernel's taps as the plan leaves them")
     caption(
         "Rows: the query's offset (0 = now), columns: the key's. Change a number and the plan gets these "
@@ -166,8 +162,7 @@ def draw_taps(page: Page, selected: Selected) -> None:
     )
 
 
-def nearest_template(kernel: _Kernel) -> tuple[str, interventions.Taps] | None:
-    """(name, taps) of the kernel rounded; None where no template fits."""
+def _nearest_template(kernel: _Kernel) -> tuple[str, interventions.Taps] | None:
     try:
         name, taps = round_to_template(kernel.taps, kernel.offsets)
     except ConfigError:
@@ -185,7 +180,7 @@ def _current(page: Page, at: OfKernel) -> _Kernel:
         model = edited(page.model, own) if own else page.model
         return model.state_dict()[f"blocks.{at.layer}.attn.kernel_{at.where}"][at.head].double().cpu().numpy()
 
-    taps = remember(read, "current taps", page.key, at.layer, at.head, at.where, own)
+    taps = cache.remember(read, "current taps", page.key, at.layer, at.head, at.where, own)
     return _Kernel(at, taps, kernel_offsets(config, *taps.shape))
 
 
@@ -214,7 +209,7 @@ def _draw_grid(kernel: _Kernel) -> None:
 
 
 def _draw_buttons(kernel: _Kernel) -> None:
-    template = nearest_template(kernel)
+    template = _nearest_template(kernel)
     mirrors = kernel.offsets.key == tuple(-offset for offset in reversed(kernel.offsets.key))
     name, taps = ("", ((0.0,),)) if template is None else (f": {template[0]}", template[1])
     with st.container(horizontal=True):

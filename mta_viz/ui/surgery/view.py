@@ -91,7 +91,6 @@ def _start(kernel: KernelId) -> None:
 
 
 def _draw_maps(page: Page, selected: Selected, plan: Plan) -> None:
-    """The chosen head's map in the original run, in the edited one, and what changed."""
     edited = plans.edited_page(page, plan)
     source = source_of(replace(page, key=edited.key), beside=source_of(edited))
     place, cell = (selected.layer, selected.head, selected.stage.value.key), (selected.query, selected.key)

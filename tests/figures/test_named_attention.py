@@ -39,6 +39,8 @@ FIGURES: dict[str, dict[str, Any]] = {
     "head-scores": {"score": "gain.kq", "span": CAT, "selected": (1, 2)},
     "heads-scatter": {"up": "sink", "colour": "distance"},
     "head-tiles": {"stage": "kq2", "layer": 1, "own_scale": False},
+    "operator": HEAD | {"where": "post"},
+    "tap-gains": HEAD | {"keys": (4, 7), "query": 9},
 }
 TABLES: dict[str, dict[str, Any]] = {
     "top-cells": HEAD | {"stage": "final", "by": "contribution", "count": 3},

@@ -78,6 +78,10 @@ class Operator:
         flat = [(query, key, weight, share) for (query, key, weight), share in rows]
         return sorted(flat, key=lambda row: -abs(row[3]))[:count]
 
+    def table(self) -> Table:
+        """A row a tap."""
+        return Table.of(("query_offset", "key_offset", "weight", "share"), self.top(self.weights.size))
+
 
 def matching_cells(ids: Sequence[int]) -> Bool[Array, "query key"]:
     """Cells whose key is an earlier position than the query and holds the same token."""

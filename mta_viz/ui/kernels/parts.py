@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -17,7 +17,8 @@ from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
 from mta_viz.config import ModelConfig
-from mta_viz.figures.base import Source
+from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
+from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import probability_text, weight_text
@@ -39,6 +40,7 @@ T = TypeVar("T")
 PARTS = ("Gallery", "One layer", "Over training", "Paper figures", "Definitions")
 PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
+FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
@@ -196,6 +198,22 @@ def _draw_prompt(page: Page, kernel: KernelId) -> None:
     with st.spinner("Running the prompt with the kernel at identity ..."):
         effect = remember(lambda: kernel_effect(page.trace, kernel, span), *key)
     st.markdown("\n".join(f"- {plain(sentence)}" for sentence in _prompt_sentences(effect, page, span)))
+    words = "The kernel acts on scores whose sign differs from head to head: this shows the sign as measured."
+    if kernel.where in KEY_QUERY and st.toggle("Sign and scale folded out", help=words, **FOLDED.widget()):
+        _draw_taps(page, kernel, span)
+
+
+def _draw_taps(page: Page, kernel: KernelId, span: Span | None) -> None:
+    """The shape on the prompt's own scores, and what each tap adds to a needle that is asked for."""
+    run, where = source_of(page), "pre" if kernel.where == "pre" else "post"
+    place: dict[str, Any] = {"layer": kernel.layer, "head": kernel.head, "where": where}
+    figures: list[NamedFigure[Any]] = [KernelOperator(**place)]
+    if span is not None:
+        figures.append(TapGainMap(keys=(span.start, span.stop), **place))
+    with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
+        for figure in figures:
+            with st.container(width=TAPS_WIDTH):
+                show(run, figure, widget=f"{figure.name}.{page.key}.{hash(figure)}")
 
 
 def _prompt_sentences(effect: KernelEffect, page: Page, span: Span | None) -> list[str]:

@@ -1,6 +1,6 @@
 """The app's router: page list, titles and icons, nothing else.
 
-Pages draw everything themselves through `mta_viz.ui.shell.page`, because a page opened by its own
+Pages draw everything themselves through `mta_viz.ui.shell.open_page`, because a page opened by its own
 address can run before this file has.
 """
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.ui.shell.page import ICON, PAGES
+from mta_viz.ui.shell.open_page import ICON, PAGES
 
 FIRST = next(iter(PAGES))
 

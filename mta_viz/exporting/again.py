@@ -59,7 +59,15 @@ def _older_figure(provenance: Provenance, source: Source) -> tuple[NamedFigure[A
             f"the page {provenance.page} of an older version showed {provenance.figure!r}, which this "
             "version cannot make again; open its checkpoint in the app"
         )
-    made = makers[provenance.figure](provenance.view, source)
+    try:
+        made = makers[provenance.figure](provenance.view, source)
+    except MtaVizError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise MtaVizError(
+            f"the file's view of the page {provenance.page} cannot be read ({error!r}); open its checkpoint "
+            "in the app"
+        ) from error
     return made if isinstance(made, tuple) else (made, source)
 
 

@@ -43,7 +43,7 @@ KINDS = {kind.kind: kind for kind in _WORDS}
 
 def check_plan(plan: Sequence[Intervention], config: ModelConfig) -> None:
     """Raises ConfigError listing everything in the plan that the model does not have."""
-    problems = [f"{one.text()}: {problem}" for one in plan for problem in one.problems(config)]
+    problems = [f"{change.text()}: {problem}" for change in plan for problem in change.problems(config)]
     if problems:
         raise ConfigError(problems, subject=SUBJECT)
 

@@ -174,8 +174,9 @@ def _spread(
     else:
         wanted = task.depth / 100 * ends[-1]
         asked = min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
-        last = asked == len(hay) and (hay or task.depth >= 50)
-        rank = 2.0 if last else -1.0 if asked == 0 else rng.random()
+        at_end = asked == len(hay) and bool(hay or task.depth >= 50)
+        # of the needles in one place, the asked one comes first or last only at the ends of the haystack
+        rank = 2.0 if at_end else -1.0 if asked == 0 else rng.random()
     placed = [(asked, rank, 0)]
     placed += [(rng.randrange(len(ends)), rng.random(), i) for i in range(1, task.n_needles)]
     parts: list[Part] = []

@@ -14,7 +14,7 @@ from typing import Literal
 from mta_viz.tasks.sources import stream_seed, word_lists
 
 Verb = Literal["move", "take", "drop", "give", "lies"]
-Asked = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]
+QuestionKind = Literal["person", "object", "before", "neighbour", "giver", "receiver", "given"]
 
 PEOPLE, PLACES, OBJECTS = (word_lists("stories")["names"][kind] for kind in ("person", "place", "object"))
 TASKS: dict[str, str] = {  # in the words of the paper's appendix
@@ -35,9 +35,9 @@ _VERBS: dict[str, dict[Verb, int]] = {  # how often each happens, where it can
     "qa3": {"move": 3, "take": 2, "drop": 1},
     "qa5": {"move": 3, "take": 2, "drop": 1, "give": 6},
 }
-_ASKED: dict[str, Asked] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
+_ASKED: dict[str, QuestionKind] = {"qa1": "person", "qa2": "object", "qa3": "before", "qa4": "neighbour"}
 # Places in a gift's words: of the two in the question, and the answer.
-_GIFT: dict[Asked, tuple[int, ...]] = {
+_GIFT: dict[QuestionKind, tuple[int, ...]] = {
     "giver": (1, 2, 0),
     "receiver": (0, 1, 2),
     "given": (0, 2, 1),
@@ -69,7 +69,7 @@ class Query:
     receiver. receiver: giver, object. given: giver, receiver.
     """
 
-    asked: Asked
+    asked: QuestionKind
     words: tuple[str, ...]
     text: str
 
@@ -91,7 +91,7 @@ def make_story(task: str, seed: int) -> Story:
     """
     rng = random.Random(stream_seed(f"story {task}", seed))
     if task == "qa5":
-        people: Asked = rng.choice(("giver", "receiver"))
+        people: QuestionKind = rng.choice(("giver", "receiver"))
         asked = "given" if rng.randrange(len(LABELS[task])) < len(OBJECTS) else people
     else:
         asked = _ASKED[task]
@@ -191,7 +191,7 @@ def _rooms(rng: random.Random) -> tuple[Fact, ...]:
     return tuple(rng.sample(facts, len(facts)))
 
 
-def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Iterator[Story]:
+def _questions(facts: tuple[Fact, ...], asked: QuestionKind, rng: random.Random) -> Iterator[Story]:
     """Every question of the wanted kind, with the facts that should support its answer."""
     for at, fact in enumerate(facts):
         if asked == "neighbour":
@@ -209,11 +209,11 @@ def _questions(facts: tuple[Fact, ...], asked: Asked, rng: random.Random) -> Ite
             yield from _about_thing(facts, asked, at)
 
 
-def _query(asked: Asked, *words: str) -> Query:
+def _query(asked: QuestionKind, *words: str) -> Query:
     return Query(asked, words, _QUESTIONS[asked][0].format(*words))
 
 
-def _about_thing(facts: tuple[Fact, ...], asked: Asked, at: int) -> Iterator[Story]:
+def _about_thing(facts: tuple[Fact, ...], asked: QuestionKind, at: int) -> Iterator[Story]:
     """Where a thing is, or was before: from where its holder was when fact `at`, a take or drop, happened."""
     who, thing = facts[at].words
     drops = (i for i in range(at, len(facts)) if facts[i].verb == "drop" and facts[i].words[1] == thing)

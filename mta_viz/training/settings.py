@@ -95,7 +95,7 @@ class RecipeSettings(TrainerSettings):
     evaluation_seed: int = 0
 
     def problems(self) -> list[str]:
-        """Of the model's shape too."""
+        """What is wrong with the settings, the model's shape included."""
         problems = super().problems()
         problems += [
             f"{name} is {getattr(self, name)}; expected a whole number of at most 64 bits"

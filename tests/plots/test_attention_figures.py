@@ -217,7 +217,7 @@ def test_the_richest_hovers_stay_under_two_megabytes() -> None:
 def strip(**limits: float) -> go.Figure:
     stages = [Stage.RAW, Stage.KQ, Stage.SOFTMAX, Stage.PATTERN]
     maps = {stage: random_map(4, stage, distribution=stage is Stage.SOFTMAX) for stage in stages}
-    return stage_strip(maps, tokens(4), {"score": 5.0, "weight": 0.5} | limits, Stage.KQ)
+    return stage_strip(maps, {"score": 5.0, "weight": 0.5} | limits, Stage.KQ)
 
 
 def test_the_strip_shares_a_scale_within_each_unit() -> None:
@@ -240,5 +240,5 @@ def test_each_thumbnail_is_one_click_target_that_names_its_stage() -> None:
 
 def test_big_maps_are_pooled_for_the_strip() -> None:
     maps = {stage: random_map(300, stage) for stage in Stage}
-    figure = stage_strip(maps, tokens(300), {"score": 1.0, "weight": 1.0}, Stage.RAW)
+    figure = stage_strip(maps, {"score": 1.0, "weight": 1.0}, Stage.RAW)
     assert max(heat(figure).z.shape) <= 128

@@ -141,7 +141,11 @@ def attribute(
 
 
 def _by_ablation(
-    asked: "Asked", groups: Groups | None, baseline: Any, max_seconds: float, progress: Progress | None
+    asked: "PromptAndAnswer",
+    groups: Groups | None,
+    baseline: Any,
+    max_seconds: float,
+    progress: Progress | None,
 ) -> AttributedPrompt:
     """Of `groups`; without, of every token where they are few, else of those the gradients single out."""
     model, n_tokens, searched = asked.trace.model, len(asked.trace.tokens), 0.0
@@ -176,7 +180,7 @@ def _check_choices(
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptAndAnswer:
     """A prompt up to the position that is asked about, and the answer after it."""
 
     trace: Trace
@@ -206,14 +210,14 @@ def ask(
     prompt: str | Tokens | Sequence[int],
     answer: str | None = None,
     position: int | None = None,
-) -> Asked:
+) -> PromptAndAnswer:
     """The prompt's run up to `position` and the answer after it. Raises PromptError for what is not there."""
     tokens = tokenize(model, prompt)
     last = len(tokens) - 1
     if position is not None and not 0 <= position <= last:
         raise PromptError(f"position {position} does not exist; the prompt has 0 to {last}")
     trace = capture(model, tokens if position in (None, last) else tokens.ids[: position + 1])
-    return Asked(trace, answer_after(trace, answer))
+    return PromptAndAnswer(trace, answer_after(trace, answer))
 
 
 @dataclass(frozen=True)

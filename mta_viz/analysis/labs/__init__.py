@@ -1,1 +1,1 @@
-"""The labs: a model on tasks with known answers, each answer located.."""
+"""The labs: a model on tasks with known answers, each answer located."""

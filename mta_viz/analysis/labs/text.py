@@ -106,7 +106,7 @@ class PassageScores:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _LastWord:
     number: int
     word: str
     ids: tuple[int, ...]
@@ -148,7 +148,7 @@ def score_passages(
     return scores
 
 
-def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _Asked:
+def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _LastWord:
     """The passage up to the end of its last word, in ids."""
     start, stop = last_word(passage)
     tokens = tokenize(model, passage[:stop])
@@ -162,16 +162,16 @@ def _asked(model: HookedMTA, number: int, passage: str, window: int) -> _Asked:
     if cut and bos + cut >= first:
         raise PromptError(f"its last word alone has more tokens than the window of {window}")
     ids = (*tokens.ids[:bos], *tokens.ids[bos + cut :])
-    return _Asked(number, passage[start:stop], ids, first - cut, cut)
+    return _LastWord(number, passage[start:stop], ids, first - cut, cut)
 
 
 def _begins_with_bos(model: HookedMTA, tokens: Tokens) -> int:
     return int(model.tokenizer is not None and tokens.ids[0] == model.tokenizer.bos_id)
 
 
-def _batches(model: HookedMTA, asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+def _batches(model: HookedMTA, asked: Sequence[_LastWord]) -> Iterator[list[_LastWord]]:
     """Passages of about equal length together, so that little is filled up."""
-    batch: list[_Asked] = []
+    batch: list[_LastWord] = []
     for passage in sorted(asked, key=lambda passage: len(passage.ids)):
         full = len(batch) >= at_once(model, len(passage.ids))
         if batch and (full or len(passage.ids) > 1.25 * len(batch[0].ids) + 4):
@@ -182,7 +182,7 @@ def _batches(model: HookedMTA, asked: Sequence[_Asked]) -> Iterator[list[_Asked]
         yield batch
 
 
-def _score(model: HookedMTA, tokenizer: Tokenizer, batch: Sequence[_Asked]) -> list[WordScore]:
+def _score(model: HookedMTA, tokenizer: Tokenizer, batch: Sequence[_LastWord]) -> list[WordScore]:
     """The shorter ones are filled up at the end, which no token before it can see."""
     ids = pad_sequence([torch.tensor(passage.ids[:-1]) for passage in batch], batch_first=True)
     first = min(passage.start for passage in batch) - 1
@@ -193,7 +193,7 @@ def _score(model: HookedMTA, tokenizer: Tokenizer, batch: Sequence[_Asked]) -> l
     ]
 
 
-def _word_score(tokenizer: Tokenizer, passage: _Asked, logits: Tensor) -> WordScore:
+def _word_score(tokenizer: Tokenizer, passage: _LastWord, logits: Tensor) -> WordScore:
     """`logits` [token of the word, vocab]: those which predict it."""
     logits = logits.double().cpu()
     if not logits.isfinite().all():

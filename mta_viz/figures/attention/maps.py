@@ -239,7 +239,7 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
     def draw(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Figure:
         """Small multiples."""
         stage = Stage.from_key(self.stage)
-        return stage_strip(result, source.trace.tokens, self._limits(result), stage, size=STRIP_SIZE)
+        return stage_strip(result, self._limits(result), stage, size=STRIP_SIZE)
 
     def table(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Table:
         """The rows of all stages."""

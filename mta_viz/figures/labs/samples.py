@@ -32,7 +32,7 @@ MAP_PX, CROP_PX = 400, (300, 300)
 
 
 @dataclass(frozen=True)
-class Asked:
+class LabSample:
     """A sample: its tokens, the parts that compete, and where queries that ask meet the asked keys."""
 
     tokens: Tokens
@@ -43,7 +43,7 @@ class Asked:
 class OfSample(NamedFigure[R]):
     """A figure of one sample of a lab, which its parameters make."""
 
-    def sample(self, model: HookedMTA) -> Asked:
+    def sample(self, model: HookedMTA) -> LabSample:
         """Raises PromptError and TokenizerError for a sample that this model's tokenizer cannot write."""
         raise NotImplementedError(type(self).__name__)
 
@@ -53,7 +53,7 @@ class OfSample(NamedFigure[R]):
         kind = next(kind for kind in type(self).__mro__ if kind in (Needles, Blocks, Questions))
         return kind.__name__, *(getattr(self, parameter.name) for parameter in fields(kind))
 
-    def asked(self, source: Source) -> Asked:
+    def asked(self, source: Source) -> LabSample:
         """The sample, kept."""
         return source.remember(partial(self.sample, source.model), "lab sample", self.sample_key)
 
@@ -83,11 +83,11 @@ class Needles:
         length = min(512, model.config.n_ctx) if self.length is None else self.length
         return NeedleTask(self.needles, length, self.depth, self.needle, self.question, self.haystack)
 
-    def sample(self, model: HookedMTA) -> Asked:
+    def sample(self, model: HookedMTA) -> LabSample:
         """The needles, and question x asked needle."""
         tokenizer = check_vocabulary(model, model.tokenizer)
         sample = make_needle_sample(tokenizer, self.task(model), self.seed)
-        return Asked(sample.tokens, sample_parts(sample), needle_region(sample))
+        return LabSample(sample.tokens, sample_parts(sample), needle_region(sample))
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class Blocks:
         """What the sequence is of."""
         return BlockTask(self.letters, self.asked_letters, self.blocks, self.answer)
 
-    def sample(self, model: HookedMTA) -> Asked:
+    def sample(self, model: HookedMTA) -> LabSample:
         """The blocks, and query letters x target block."""
         check_characters(model)
         sample = block_sample(self.task, self.number)
-        return Asked(sample.tokens, block_parts(sample), block_region(sample))
+        return LabSample(sample.tokens, block_parts(sample), block_region(sample))
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ class Questions:
         distraction = min(512, model.config.n_ctx // 2) if self.distraction is None else self.distraction
         return QuestionTask(self.task, distraction, self.haystack)
 
-    def sample(self, model: HookedMTA) -> Asked:
+    def sample(self, model: HookedMTA) -> LabSample:
         """The facts of the story."""
         tokenizer = check_vocabulary(model, model.tokenizer)
         sample = make_question_sample(tokenizer, self.question_task(model), self.seed)
-        return Asked(sample.tokens, sample_parts(sample))
+        return LabSample(sample.tokens, sample_parts(sample))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ _STRIP_TOP, _GAP, _ABSENT_WIDTH = 36, 0.012, 0.4
 
 def stage_strip(
     maps: Mapping[Stage, AttentionMap],
-    tokens: Tokens,
     limits: Mapping[Unit, float],
     selected: Stage,
     *,

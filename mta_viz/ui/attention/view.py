@@ -125,11 +125,6 @@ def _draw_next_token(head: Head) -> None:
                 caption("This model has no gate: every head's output passes as it is.")
 
 
-@dataclass
-class _Asked:
-    key: Hashable = None  # of the pass over all layers that was asked for
-
-
 def _draw_heads(head: Head) -> None:
     if not _wanted(head):
         return
@@ -143,12 +138,12 @@ def _draw_heads(head: Head) -> None:
 
 def _wanted(head: Head) -> bool:
     """Whether to work: always for short prompts, after a button for long ones, once for each pass."""
-    asked = state.part(_Asked)
+    asked = state.part(state.Wanted)
     key = (head.page.key, chosen_span(head), head.selected.query, head.selected.stage)
-    if len(head.tokens) <= ASK_FROM or asked.key == key:
+    if len(head.tokens) <= ASK_FROM or key in asked.keys:
         return True
     caption(f"Scoring all heads passes over every layer of {len(head.tokens):,} tokens once.")
-    st.button("Score all heads", on_click=lambda: setattr(asked, "key", key))
+    st.button("Score all heads", on_click=lambda: asked.keys.add(key))
     return False
 
 

@@ -1,1 +1,1 @@
-"""the Compare page"""
+"""The Compare page: two models, prompts or training steps side by side."""

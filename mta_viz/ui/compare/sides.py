@@ -13,7 +13,7 @@ import streamlit as st
 from mta_viz.analysis.cause.answers import rerun
 from mta_viz.analysis.compare.comparing import Comparison, identity_plan, other_question
 from mta_viz.checkpoint.reading import Found
-from mta_viz.errors import MtaVizError, PromptError, TokenizerError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.figures.base import Source
 from mta_viz.figures.beside import IDENTITY
 from mta_viz.figures.compare import ComparedAnswers, side_names
@@ -24,7 +24,7 @@ from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.shell import cache, show, sidebar, state, work
 from mta_viz.ui.shell import models as registry
 from mta_viz.ui.shell import plan as plans
-from mta_viz.ui.shell.cache import ModelKey, RunKey, stores
+from mta_viz.ui.shell.cache import RunKey, stores
 from mta_viz.ui.shell.models import model_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
@@ -64,7 +64,7 @@ def pick_side(page: Page) -> Side | None:
 
 
 def _two_models(page: Page) -> Side | None:
-    models, of, own = _models(), state.part(_BesideOf), _model_key(page)
+    models, of, own = _models(), state.part(_BesideOf), page.model_key
     here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
     options, default = [IDENTITY, *others], registry.twin_of(here, others) or IDENTITY
@@ -134,7 +134,7 @@ def _two_prompts(page: Page) -> Side | None:
         )
     if text == own:
         caption("Both prompts are the same: change one of them.")
-    return Side(RunKey(_model_key(page), text))
+    return Side(RunKey(page.model_key, text))
 
 
 def _edits(page: Page) -> Side | None:
@@ -156,12 +156,6 @@ def _models() -> dict[str, Found]:
 
 def _steps(model: Found) -> tuple[int, ...]:
     return model.summary.steps if model.summary else ()
-
-
-def _model_key(page: Page) -> ModelKey:
-    if page.model_key is None:
-        raise MtaVizError("this page was opened without its model's key")
-    return page.model_key
 
 
 @dataclass(frozen=True)

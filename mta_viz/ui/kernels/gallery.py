@@ -94,7 +94,7 @@ def draw_gallery(page: Page) -> None:
         return
     source, table = parts.weights_source(page), _draw_choice()
     rows = draw(source, table).result
-    selected = _selected(rows, kernel_rows(source))
+    selected = _selected(kernel_rows(source))
     name = selected.name(page.numbering) if selected else "all kernels"
     address.draw_address(f"{state.selection().checkpoint} · {name}")
     _draw_verdict(page, source)
@@ -132,7 +132,7 @@ def _draw_choice() -> KernelTable:
     return KernelTable(query.strip(), sort, places)
 
 
-def _selected(shown: Sequence[Row], rows: Sequence[Row]) -> KernelId | None:
+def _selected(rows: Sequence[Row]) -> KernelId | None:
     """The kernel the view names, whether it is shown or not; without a place the first that head has."""
     view = state.selection()
     if view.layer is None:

@@ -6,7 +6,7 @@ Matters: what is lost when a kernel is set to identity, at the model's task and 
 import math
 import shlex
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlac
 from mta_viz.config import ModelConfig
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
+from mta_viz.figures.cause import TASKS
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import probability_text, weight_text
@@ -33,7 +34,7 @@ from mta_viz.ui.shell.models import VARIANTS
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.show import show, source_of
-from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.state import Setting, Wanted
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, layer_list, lines, plain
 
 T = TypeVar("T")
@@ -43,7 +44,6 @@ ASK_FROM = 1.0  # seconds
 FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
-TASKS = {"needle": "the needle task", "blocks": "block finding"}
 
 
 def weights_source(page: Page) -> Source:
@@ -99,13 +99,6 @@ def pick_scale(*, labelled: bool) -> Scale:
     words = "shared: one colour scale for all; own: each its own."
     scale: Scale = bar("Scale", ("shared", "own"), SCALE, help=words, **look)
     return scale
-
-
-@dataclass
-class Asked:
-    """The measurement on a prompt that the visitor asked for, by its key."""
-
-    key: tuple[Hashable, ...] | None = None
 
 
 def draw_matters(page: Page, kernel: KernelId) -> None:
@@ -189,11 +182,11 @@ def _draw_prompt(page: Page, kernel: KernelId) -> None:
         caption("Press Run to measure it on a prompt.")
         return
     span = next((span for span in spans_of(page) if span.name.endswith("(asked)")), None)
-    key, asked = ("kernel effect", page.key, kernel, span), state.part(Asked)
+    key, asked = ("kernel effect", page.key, kernel, span), state.part(Wanted)
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
-    if seconds > ASK_FROM and asked.key != key and stores().drawn.get(key) is None:
+    if seconds > ASK_FROM and key not in asked.keys and stores().drawn.get(key) is None:
         words = f"Measure it on this prompt, about {math.ceil(seconds)} s"
-        st.button(words, key="kernel-effect", on_click=lambda: setattr(asked, "key", key))
+        st.button(words, key="kernel-effect", on_click=lambda: asked.keys.add(key))
         return
     with st.spinner("Running the prompt with the kernel at identity ..."):
         effect = remember(lambda: kernel_effect(page.trace, kernel, span), *key)

@@ -106,7 +106,7 @@ def select_first(
 
 
 def select(place: tuple[int, int]) -> None:
-    """A head."""
+    """Select the head at `place` (layer, head)."""
     state.select(layer=place[0], head=place[1])
 
 

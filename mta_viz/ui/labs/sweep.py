@@ -97,8 +97,6 @@ def _draw_fields(page: Page, form: Needles) -> tuple[OfSweep | None, dict[str, M
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
     own, kept = page.model_key, state.part(Sweeps)
-    if own is None:
-        raise RuntimeError("this page was opened without its model's key")
     models = [  # those that may read English
         model
         for model in cache.discovery(tuple(map(str, registry.roots()))).found

@@ -9,7 +9,7 @@ The selection is mirrored to the address, `?ck=needle-mta&l=2&h=1&s=kq&q=503&k=2
 0, and so are the page's settings that are not at their defaults, under their own names: `&tab=Heads`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -165,6 +165,13 @@ def url_from_selection(current: Selection) -> dict[str, str]:
     """The URL parameters of a selection, without what is not chosen."""
     texts = {name: getattr(current, field_name) for field_name, name in _URL_NAMES.items()}
     return {name: str(value) for name, value in texts.items() if value is not None}
+
+
+@dataclass
+class Wanted:
+    """The measurements that take a while and that the visitor asked for, by their keys."""
+
+    keys: set[Hashable] = field(default_factory=set)
 
 
 @dataclass(frozen=True)

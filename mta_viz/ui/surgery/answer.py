@@ -116,12 +116,12 @@ def measured_beside(
 
 
 @dataclass
-class _AskedOf:
+class _AnswerOf:
     run: str = ""  # whose position and answer stand in the fields: of another one they mean nothing
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerAt:
     """`text`: the answer as typed, None for the one the prompt suggests. `answer`: its tokens."""
 
     position: int
@@ -133,12 +133,12 @@ class Asked:
         return {"answer": self.text, "position": self.position}
 
 
-def pick_question(page: Page) -> Asked:
+def pick_question(page: Page) -> AnswerAt:
     """The token and the answer after it; at the prompt's end the answer of the board above.
 
     Raises MtaVizError for an answer that is none.
     """
-    last, of = len(page.trace.tokens) - 1, state.part(_AskedOf)
+    last, of = len(page.trace.tokens) - 1, state.part(_AnswerOf)
     if of.run not in ("", page.key):
         POSITION.put(last)
         OWN_ANSWER.put("")
@@ -148,7 +148,7 @@ def pick_question(page: Page) -> Asked:
         look: dict[str, Any] = {"step": 1, "width": 170, "help": words}
         position = number("After token", POSITION, (0, last), default=last, **look)
         text = (ANSWER.value if position == last else _own_answer()) or None
-    asked = Asked(position, text, _answer(page, position, text))
+    asked = AnswerAt(position, text, _answer(page, position, text))
     piece = cut(page.trace.tokens.pieces[asked.position], 24)
     caption(
         f"After token {asked.position} “{piece}”: the answer “{asked.answer.text}” "

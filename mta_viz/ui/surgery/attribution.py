@@ -28,7 +28,7 @@ from mta_viz.ui.shell.plan import key_of
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
-from mta_viz.ui.surgery.answer import Asked, measured_beside, pick_question
+from mta_viz.ui.surgery.answer import AnswerAt, measured_beside, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
 BASELINES = {
@@ -63,7 +63,7 @@ def draw_attribution(page: Page, selected: Selected) -> None:
     _draw_heads(page, selected, asked, spec.max_seconds)
 
 
-def _pick_method(page: Page, asked: Asked) -> TokenValues:
+def _pick_method(page: Page, asked: AnswerAt) -> TokenValues:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = (
             "Gradients along the way from a baseline to the prompt, which sum to the difference; or what is "
@@ -205,7 +205,7 @@ def _draw_facts(result: AttributedPrompt) -> None:
         st.warning(plain(f"Not complete: {rough} or the work was stopped. Values are rough. {advice}"))
 
 
-def _draw_heads(page: Page, selected: Selected, asked: Asked, seconds: float) -> None:
+def _draw_heads(page: Page, selected: Selected, asked: AnswerAt, seconds: float) -> None:
     stage, config = selected.stage, page.model.config
     there = [at for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
     caption(
@@ -287,7 +287,7 @@ def draw_responsibility(page: Page, selected: Selected) -> None:
     _draw_cells(page, result, result.layers[selected.layer])
 
 
-def _pick_token_of(page: Page, asked: Asked) -> int:
+def _pick_token_of(page: Page, asked: AnswerAt) -> int:
     ids = asked.answer.ids
     if len(ids) == 1:
         return 0

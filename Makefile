@@ -3,6 +3,7 @@
 # make check  before each commit: style, types, the rules, the docs and the quick tests
 # make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
 # make lint   style and types only
+# make size   product files and lines (app.py, pages, mta_viz), size of the README; cycles are a test
 # make bench  time and memory, printed as tables
 #
 # The first call builds .venv with the pinned versions (minutes); later calls reuse it until
@@ -15,7 +16,7 @@ TEST_READY := .venv/.test-ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app test check soak lint bench
+.PHONY: help app test check soak lint size bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -41,6 +42,11 @@ lint: $(TEST_READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+size:
+	@git ls-files app.py 'pages/*.py' 'mta_viz/*.py' | wc -l | sed 's/$$/ files/'
+	@git ls-files app.py 'pages/*.py' 'mta_viz/*.py' | xargs cat | wc -l | sed 's/$$/ lines/'
+	@wc -lc README.md
 
 bench: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(RUN) -m benchmarks.memory $(or $(MODEL),assets/blocks-n5-mta)

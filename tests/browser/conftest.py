@@ -1,9 +1,12 @@
 """A running app for the browser tests."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.serving import running
 from tests.tiny_models import write_models
+
+expect.set_options(timeout=30_000)  # a loaded machine draws late, and the address follows the drawing
 
 
 @pytest.fixture(scope="session")

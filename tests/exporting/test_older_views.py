@@ -19,5 +19,5 @@ def test_a_view_that_cannot_be_read_is_refused_in_words(tmp_path, damage):
     new = provenance_of(figure("attention-map", trace, layer=1, head=2, stage="kq"))
     view = {"l": "1", "h": "2", "s": "kq", "q": "5", "k": "2"} | damage
     older = replace(new, figure="map", page="attention", view=view)
-    with pytest.raises(MtaVizError, match="cannot be read|does not say"):
+    with pytest.raises(MtaVizError, match=r"cannot be read|does not say"):
         make_again(older, folder)

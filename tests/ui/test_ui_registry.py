@@ -2,7 +2,8 @@
 
 import os
 
-from mta_viz.checkpoint.reading import Found, Summary
+from mta_viz.checkpoint.reading import Found
+from mta_viz.checkpoint.types import Summary
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.ui.shell.cache import changed, discovery
 from mta_viz.ui.shell.models import ASSETS, grey_line, label, nothing_found, roots, shape_lines

@@ -15,7 +15,7 @@ from mta_viz.analysis.cause.effects import (
     find_effects,
     kernel_of,
     read_effects,
-    to_identity,
+    without,
     write_effects,
 )
 from mta_viz.analysis.cause.measuring_effects import effect_plans
@@ -67,7 +67,7 @@ def test_effects_are_found_by_kernel_and_told_apart_from_plans_of_more():
     assert [kernel_of(effect) for effect in found.effects] == [PRE, ROW, None]
     assert kernel_of(Effect((MixingToIdentity(0, "head_post"),), 1.0, NO_CHANGE, NO_CHANGE)) is None
     assert kernel_of(Effect((AblateHead(0, 0),), 1.0, NO_CHANGE, NO_CHANGE)) is None
-    assert to_identity(ROW) == MixingToIdentity(0, "head_post", 3)
+    assert without(ROW) == MixingToIdentity(0, "head_post", 3)
 
 
 def test_without_a_file_the_effects_are_absent(folder: Path):

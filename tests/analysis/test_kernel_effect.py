@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.cause.effects import to_identity
+from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.cause.kernel_effect import kernel_effect, moved_mass
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.errors import ConfigError, PromptError
@@ -67,7 +67,7 @@ def test_mass_and_span_gain_compare_with_the_edited_model_on_the_same_input(trac
 @pytest.mark.parametrize("kernel", [PRE, KernelId(0, 0, "head_post")])
 def test_the_answer_is_that_of_a_whole_run_of_the_edited_model(trace: Trace, kernel: KernelId):
     effect = kernel_effect(trace, kernel).answer
-    run = capture(edited(trace.model, (to_identity(kernel),)), trace.tokens).logits()[-1].log_softmax(-1)
+    run = capture(edited(trace.model, (without(kernel),)), trace.tokens).logits()[-1].log_softmax(-1)
     assert effect.token == int(trace.logits()[-1].argmax())
     assert effect.without == pytest.approx(float(run[effect.token]), abs=1e-5)
     assert effect.change == pytest.approx(

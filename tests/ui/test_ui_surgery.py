@@ -106,7 +106,7 @@ def test_a_plan_is_started_listed_switched_weakened_and_undone(surgery):
 def test_actions_are_added_and_taps_mirrored_rounded_and_reset(surgery, models_folder):
     app = surgery()
     (actions,) = (box for box in app.selectbox if box.label.startswith("Add"))
-    kernels, mixing = 2 * (5 + 3), 2 * 2  # each place: five shapes and three other heads; a row and the layer
+    kernels, mixing = 2 * (6 + 3), 2 * 3  # each place: six shapes and three other heads; two rows, the layer
     assert len(actions.options) == kernels + mixing + 3  # and head, norm, gate
     row = next(name for name in actions.options if "head mixing before the softmax: this head's row" in name)
     actions.set_value(row).run()

@@ -3,7 +3,7 @@
 import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import mta_viz
 from mta_viz.checkpoint import door
@@ -17,6 +17,9 @@ from mta_viz.model.interventions import (
     MixingPlace,
     MixingToIdentity,
 )
+
+if TYPE_CHECKING:
+    from mta_viz.analysis.kernels.kernels import KernelId
 
 HELP = "what changed kernels and heads do to a prompt's answer"
 KERNELS = ("pre", "post", "head_pre", "head_post")
@@ -64,15 +67,26 @@ def plan_of_file(path: Path | None) -> tuple[Intervention, ...]:
     return () if path is None else plan_from_text(door.read_text(path))
 
 
+def kernel_named(text: str) -> "KernelId":
+    """`L3 H5 pre` -> that kernel. Raises MtaVizError for a text that names no kernel."""
+    from mta_viz.analysis.kernels.kernels import KernelId
+
+    return KernelId(*_place_named(text))
+
+
 def kernel_to_identity(text: str) -> Intervention:
     """`L3 H5 pre` -> that kernel to the identity. Raises MtaVizError for a text that names no kernel."""
+    layer, head, where = _place_named(text)
+    if where in get_args(MixingPlace):
+        return MixingToIdentity(layer, where, head)
+    return KernelToIdentity(layer, head, where)
+
+
+def _place_named(text: str) -> tuple[int, int, Any]:
     place = PLACE.fullmatch(text)
     if place is None or place[3] not in KERNELS:
         raise MtaVizError(f'{text!r} names no kernel; write "L3 H5 pre": {", ".join(KERNELS)}')
-    layer, head, where = int(place[1]), int(place[2]), place[3]
-    if where in get_args(MixingPlace):
-        return MixingToIdentity(layer, cast(Any, where), head)
-    return KernelToIdentity(layer, head, cast(Any, where))
+    return int(place[1]), int(place[2]), place[3]
 
 
 def head_off(text: str) -> Intervention:

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from mta_viz.cli.ablate import kernel_named
 from mta_viz.cli.flags import add_prompt, run_prompt
 from mta_viz.cli.heads import one_span
-from mta_viz.cli.paths import kernel_named
 from mta_viz.errors import PromptError
 
 if TYPE_CHECKING:

@@ -1,14 +1,11 @@
 """`paths PATH --prompt TEXT --kernel "L3 H5 pre"`: which later heads read what a kernel writes."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mta_viz.cli.ablate import kernel_to_identity
+from mta_viz.cli.ablate import kernel_named
 from mta_viz.cli.flags import add_answer, add_prompt, run_prompt
 from mta_viz.cli.output import ProgressLine
-
-if TYPE_CHECKING:
-    from mta_viz.analysis.kernels.kernels import KernelId
 
 HELP = "which later heads read what a kernel writes, and what the answer loses along each edge"
 
@@ -36,11 +33,3 @@ def run(arguments: Namespace) -> dict[str, Any]:
     meter = AnswerMeter(trace, answer_after(trace, arguments.answer))
     with ProgressLine("measuring") as progress:
         return kernel_paths(meter, kernel, arguments.edit, progress=progress).as_data()
-
-
-def kernel_named(text: str) -> "KernelId":
-    """`L3 H5 pre` -> that kernel. Raises MtaVizError for a text that names none."""
-    from mta_viz.analysis.kernels.kernels import KernelId
-
-    place = vars(kernel_to_identity(text))
-    return KernelId(place["layer"], place["head"], place["where"])

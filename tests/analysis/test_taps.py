@@ -115,3 +115,13 @@ def test_what_is_not_there_is_refused(trace):
         tap_gains(trace, PRE, range(2, 4), (2,))
     with pytest.raises(PromptError, match="head 2 does not exist"):
         operator(trace, replace(PRE, head=2))
+
+
+def test_a_broken_kernel_has_no_shape_and_says_why(trace):
+    weights = {name: value.clone() for name, value in trace.model.state_dict().items()}
+    for taps, words in ((float("nan"), "hold NaN"), (0.0, "same value everywhere")):
+        weights["blocks.1.attn.kernel_pre"][0] = taps
+        model = HookedMTA(CONFIG).requires_grad_(False).eval()
+        model.load_state_dict(weights)
+        with pytest.raises(PromptError, match=words):
+            operator(capture(model, IDS), PRE)

@@ -1,5 +1,7 @@
 """A small checkpoint on disk, and a way to run commands in this process."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +32,14 @@ def folder(model: HookedMTA, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / "small"
     write_native(folder, CONFIG, model.state_dict(), tokenizer_name="char", tokenizer_path=None, dtype=None)
     return folder
+
+
+@pytest.fixture
+def small(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the small checkpoint, with a card that says its sequences have 3 blocks."""
+    copy = Path(shutil.copytree(folder, tmp_path / "small"))
+    (copy / "card.json").write_text(json.dumps({"config": {"n_blocks": 3, "block_mixture": [3]}}))
+    return copy
 
 
 @pytest.fixture

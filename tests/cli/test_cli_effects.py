@@ -1,6 +1,5 @@
 """`effects`: measures, saves, resumes, and refuses what is of another measurement."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,6 @@ from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.run import tracing
 from tests.tiny_models import config, random_weights
-
-CARD = {"config": {"n_blocks": 3, "block_mixture": [3]}}
-
-
-@pytest.fixture
-def small(folder: Path, tmp_path: Path) -> Path:
-    """A copy of the small checkpoint, with a card that says its sequences have 3 blocks."""
-    copy = tmp_path / "small"
-    copy.mkdir()
-    for file in folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "card.json").write_text(json.dumps(CARD))
-    return copy
 
 
 def measure(run, small: Path, *more: object):

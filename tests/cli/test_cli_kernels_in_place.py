@@ -1,8 +1,5 @@
 """`gain`, `operator`, `paths`, `shapley`, `recurrence`, `effects --edit`: the calls behind them."""
 
-import json
-from pathlib import Path
-
 import pytest
 from cli_support import assert_refused
 
@@ -16,17 +13,6 @@ from mta_viz.run.tracing import capture
 
 KERNEL, NAME = KernelId(1, 2, "pre"), "L1 H2 pre"
 PROMPT = "abcab.bcabc#ab"
-
-
-@pytest.fixture
-def trained(folder: Path, tmp_path: Path) -> Path:
-    """A copy of the small checkpoint, with a card that says its sequences have 3 blocks."""
-    copy = tmp_path / "small"
-    copy.mkdir()
-    for file in folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "card.json").write_text(json.dumps({"config": {"n_blocks": 3, "block_mixture": [3]}}))
-    return copy
 
 
 def test_gain_lists_every_kernel_or_the_taps_of_one(run, folder):
@@ -58,8 +44,8 @@ def test_paths_list_every_edge_and_the_share_of_the_strongest(run, folder):
     assert_refused(run("paths", folder, "--prompt", PROMPT, "--kernel", "L0 H2 pre"), "has no pre kernel")
 
 
-def test_shapley_gives_a_row_a_kernel(run, trained):
-    answer = run("shapley", trained, "--task", "blocks", "--samples", 2, "--most", 2)
+def test_shapley_gives_a_row_a_kernel(run, small):
+    answer = run("shapley", small, "--task", "blocks", "--samples", 2, "--most", 2)
     assert answer.status == 0, answer.err
     values = [row["shapley"] for row in answer.json["kernels"]]
     assert sum(values) == pytest.approx(answer.json["effect"], abs=1e-3)
@@ -67,16 +53,16 @@ def test_shapley_gives_a_row_a_kernel(run, trained):
     assert len(answer.json["greedy_sets"]) == 5
 
 
-def test_effects_at_own_tap_lie_beside_those_at_identity(run, trained):
+def test_effects_at_own_tap_lie_beside_those_at_identity(run, small):
     for edit in ("identity", "own-tap"):
-        answer = run("effects", trained, "--task", "blocks", "--samples", 2, "--edit", edit)
+        answer = run("effects", small, "--task", "blocks", "--samples", 2, "--edit", edit)
         assert answer.status == 0, answer.err
-    own = read_effects(trained / "effects-own-tap.json")
+    own = read_effects(small / "effects-own-tap.json")
     assert own.of(KERNEL).plan == (KernelToOwnTap(1, 2, "pre"),)
-    assert own.of(KERNEL).log_probability_change != find_effects(trained).of(KERNEL).log_probability_change
-    assert find_effects(trained, "own-tap") == own
+    assert own.of(KERNEL).log_probability_change != find_effects(small).of(KERNEL).log_probability_change
+    assert find_effects(small, "own-tap") == own
     refused = run(
-        "effects", trained, "--task", "blocks", "--samples", 2, "--out", trained / "effects-own-tap.json"
+        "effects", small, "--task", "blocks", "--samples", 2, "--out", small / "effects-own-tap.json"
     )
     assert_refused(refused, "edit differ")
 
@@ -98,3 +84,12 @@ def test_recurrence_of_a_model_with_itself_and_with_a_file_of_kernels(run, folde
     assert_refused(
         run("recurrence", folder, tmp_path / "other.safetensors"), "the model has no kernel something"
     )
+
+
+def test_head_mixing_has_no_taps_and_no_edit_to_zero(run, folder):
+    for command in ("operator", "gain"):
+        more = ("--span", "2:5") if command == "gain" else ()
+        answer = run(command, folder, "--prompt", PROMPT, "--kernel", "L1 H2 head_pre", *more)
+        assert_refused(answer, "is head mixing, which has no taps")
+    zero = run("paths", folder, "--prompt", PROMPT, "--kernel", "L1 H2 head_pre", "--edit", "zero")
+    assert_refused(zero, "has no edit 'zero'")

@@ -6,7 +6,7 @@ kernel's shape with sign and scale folded out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
@@ -153,9 +153,7 @@ def gains_table(gains: Sequence[TapGains]) -> Table:
     rows = []
     for gain in gains:
         match = float(gain.match.sum())
-        kernel = gain.kernel
-        place = (kernel.layer, kernel.head, kernel.where)
-        rows.append((*place, gain.total, match, gain.total - match, *gain.strongest))
+        rows.append((*astuple(gain.kernel), gain.total, match, gain.total - match, *gain.strongest))
     return Table.of(columns, rows)
 
 
@@ -179,6 +177,8 @@ def operator(trace: Trace, kernel: KernelId) -> Operator:
         n_cells += query + 1
     covariance /= max(n_cells, 1)
     variance = float(flat @ covariance @ flat)
+    if not np.isfinite(variance):
+        raise PromptError("the kernel, or the scores it reads, hold NaN or infinite values: it has no shape")
     if not variance > 0:
         raise PromptError("the kernel gives the same value everywhere on this prompt: it has no shape here")
     gap = _gap(trace, kernel)
@@ -190,6 +190,8 @@ def operator(trace: Trace, kernel: KernelId) -> Operator:
 
 def _kernel(trace: Trace, kernel: KernelId) -> tuple[Float[Array, "c_q c_k"], Offsets]:
     config = trace.model.config
+    if kernel.where not in KEY_QUERY:
+        raise PromptError(f"{kernel.name()} is head mixing, which has no taps; name a kernel: pre or post")
     check_layer(config, kernel.layer, kernel.where)
     attention = trace.model.blocks[kernel.layer].attn
     stored = attention.kernel_pre if kernel.where == "pre" else attention.kernel_post

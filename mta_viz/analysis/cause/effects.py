@@ -10,7 +10,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mta_viz.analysis.kernels.kernels import KernelId, MixPlace, Place
+from mta_viz.analysis.kernels.kernels import MIXING, KernelId, MixPlace, Place
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import write_results
 from mta_viz.checkpoint.locate import sha256
@@ -75,6 +75,8 @@ class Effects:
 
     def of(self, kernel: KernelId) -> Effect | None:
         """The effect of taking out one kernel (a target's row of head mixing) as `edit` says."""
+        if kernel.where in MIXING and self.edit not in OF_MIXING:
+            return None
         return self.of_plan((without(kernel, self.edit),))
 
     def of_each(self, where: Place | MixPlace | None = None) -> dict[KernelId, Effect]:
@@ -113,10 +115,15 @@ class Absent:
 
 
 def without(kernel: KernelId, edit: Edit = "identity") -> Intervention:
-    """The intervention that takes out one kernel, or of head mixing a target's row."""
+    """The intervention that takes out one kernel, or of head mixing a target's row.
+
+    Raises MtaVizError for head mixing at zero: the head would attend to all keys alike.
+    """
     match kernel.where:
         case "pre" | "post" as where:
             return OF_KERNEL[edit](kernel.layer, kernel.head, where)
+        case where if edit not in OF_MIXING:
+            raise MtaVizError(f"{kernel.name()} is head mixing, which has no edit {edit!r}; take own-tap")
         case where:
             return OF_MIXING[edit](kernel.layer, where, kernel.head)
 

@@ -8,7 +8,7 @@ to `measuring_effects`.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,7 +111,7 @@ class Shapley:
         """A line a kernel, the largest Shapley value first; nats."""
         columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error")
         rows = [
-            (*_place(value.kernel), value.necessary, value.sufficient, value.shapley, value.error)
+            (*astuple(value.kernel), value.necessary, value.sufficient, value.shapley, value.error)
             for value in self.values
         ]
         return Table.of(columns, rows)
@@ -327,7 +327,3 @@ class _Steps:
         self.done += steps
         if self.progress is not None:
             self.progress(min(self.done / self.budget, 1.0))
-
-
-def _place(kernel: KernelId) -> tuple[int, int, str]:
-    return kernel.layer, kernel.head, kernel.where

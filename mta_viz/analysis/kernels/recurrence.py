@@ -6,7 +6,7 @@ shuffled. Owns the matching and its p; names are `naming.py`'s.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -77,7 +77,7 @@ class Recurrence:
         columns = ("layer", "head", "where", "shape", "other_head", "other_shape", "cosine", "same")
         rows = [
             (
-                *_place(match.kernel),
+                *astuple(match.kernel),
                 match.shape,
                 match.other.head,
                 match.other_shape,
@@ -226,14 +226,10 @@ def lasting_names(history: KernelHistory, config: ModelConfig) -> tuple[Lasting,
 def lasting_table(rows: Sequence[Lasting]) -> Table:
     """A row a named kernel; `share` of the snapshots with that name, 0..1."""
     columns = ("layer", "head", "where", "shape", "since_step", "share")
-    return Table.of(columns, [(*_place(row.kernel), row.shape, row.since, row.share) for row in rows])
+    return Table.of(columns, [(*astuple(row.kernel), row.shape, row.since, row.share) for row in rows])
 
 
 def _lasting(kernel: KernelId, shape: str, bears: Sequence[bool], steps: Sequence[int]) -> Lasting:
     breaks = [at for at, held in enumerate(bears) if not held]
     since = steps[breaks[-1] + 1] if breaks else steps[0]
     return Lasting(kernel, shape, since, sum(bears) / len(bears))
-
-
-def _place(kernel: KernelId) -> tuple[int, int, str]:
-    return kernel.layer, kernel.head, kernel.where

@@ -27,7 +27,7 @@ class KernelOperator(NamedFigure[Operator]):
 
     def draw(self, source: Source, result: Operator) -> Figure:
         """The weights, as taps are drawn."""
-        return kernel_picture(result.weights, result.offsets, width=WIDTH)
+        return kernel_picture(result.weights, result.offsets, title="Shape on this prompt", width=WIDTH)
 
     def caption(self, source: Source, result: Operator) -> str:
         """The measured sign, and the taps of largest share."""
@@ -66,7 +66,8 @@ class TapGainMap(NamedFigure[TapGains]):
 
     def draw(self, source: Source, result: TapGains) -> Figure:
         """The gains, as taps are drawn."""
-        return kernel_picture(result.taps, result.offsets, width=WIDTH)
+        title = f"What each tap adds to tokens {self.keys[0]} to {self.keys[1] - 1}"
+        return kernel_picture(result.taps, result.offsets, title=title, width=WIDTH)
 
     def caption(self, source: Source, result: TapGains) -> str:
         """The whole gain, and how much of it comes from repeated tokens."""

@@ -37,12 +37,17 @@ class ScoreBar:
 
 
 def kernel_picture(
-    kernel: Float[np.ndarray, "c_q c_k"], offsets: Offsets, *, hide_own: bool = False, width: int = 440
+    kernel: Float[np.ndarray, "c_q c_k"],
+    offsets: Offsets,
+    *,
+    hide_own: bool = False,
+    title: str | None = None,
+    width: int = 440,
 ) -> go.Figure:
     """The taps with numbers where they fit, sums over queries on top and over keys at the right.
 
     The colour limit comes from the taps other than the own one. `hide_own` leaves the own tap out of the
-    cells and of the sums; its value is printed anyway.
+    cells and of the sums; its value is printed anyway, unless another `title` is given.
     """
     drawn = kernel.copy()
     if hide_own:
@@ -58,11 +63,11 @@ def kernel_picture(
     add_taps(parts, kernel, drawn, offsets, numbers=cell >= NUMBER_CELL_PX)
     _add_sums(parts, drawn, offsets)
     parts.layout |= _axes(offsets, cell, row, share, (plot_px, height - _TOP - bottom))
-    own = float(kernel[offsets.own])
+    own = f"own tap {theme.score_text(float(kernel[offsets.own]))}{' (hidden)' if hide_own else ''}"
     parts.add_axis_titles(mosaic.key_title(offsets), "query offset", above_px=bottom - _BOTTOM)
     if bottom > _BOTTOM:
         parts.add_caption(mosaic.LATER_KEYS, below_px=_BOTTOM)
-    return parts.figure(f"own tap {theme.score_text(own)}{' (hidden)' if hide_own else ''}")
+    return parts.figure(own if title is None else title)
 
 
 def add_taps(

@@ -31,7 +31,7 @@ from mta_viz.ui.fields import bar
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, stores
 from mta_viz.ui.shell.models import VARIANTS
-from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting, Wanted
@@ -205,7 +205,7 @@ def _draw_taps(page: Page, kernel: KernelId, span: Span | None) -> None:
         figures.append(TapGainMap(keys=(span.start, span.stop), **place))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         for figure in figures:
-            with st.container(width=TAPS_WIDTH):
+            with st.container(width=TAPS_WIDTH), errors_as_messages():
                 show(run, figure, widget=f"{figure.name}.{page.key}.{hash(figure)}")
 
 

@@ -23,6 +23,7 @@ from mta_viz.plots import labs as plots
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.intervals import median_words
 
 Results = Mapping[str, ModelResults]  # of a sweep, by the models' names
 MOST_MODELS = 4  # a chart has lines for
@@ -194,7 +195,8 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         score = testing.score_of(testing.measure_there(drawn, self.what(result)))
         return (
             f"{score.name} ({score.unit}), {name}, {drawn.n:,} sample{'s' if drawn.n > 1 else ''}. "
-            f"Layers down, heads across. Dot: the 95 % interval covers 0. {score.definition}"
+            "Layers down, heads across. Colour: the mean over samples. Dot: the median's interval covers 0. "
+            f"{median_words(drawn.n)} {score.definition}"
         )
 
     def file_parts(self) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from mta_viz.figures.labs.samples import Needles
 from mta_viz.plots.labs import score_words
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import widest_half
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
@@ -120,11 +120,10 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
 def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
     total = len(sweep.keys) * n_models
     seconds = n_models * sweep.samples * sum(estimate_seconds(page.model, at[1]) for at in sweep.settings)
-    low, high = wilson_interval(round(sweep.samples / 2), sweep.samples)
     return (
         f"{done:,} of {total:,} samples are there; the rest takes about "
         f"{time_text(seconds * (total - done) / total)} here. With {sweep.samples} samples a cell is known "
-        f"to ±{(high - low) / 2:.2f}. The order of the needles is shuffled."
+        f"to ±{widest_half(sweep.samples):.2f}. The order of the needles is shuffled."
     )
 
 

@@ -68,7 +68,7 @@ def mean_interval(values: ArrayLike, bounds: tuple[float, float]) -> tuple[np.nd
     if (measured < least - ROUNDING).any() or (measured > most + ROUNDING).any():
         raise ValueError(f"a value lies outside {least:g} to {most:g}")
     measured = np.sort(measured.clip(least, most), axis=0)
-    return _lower_end(measured, least), -_lower_end(-measured[::-1], -most)
+    return _lower_end(measured, least), np.asarray(-_lower_end(-measured[::-1], -most))
 
 
 def _lower_end(ascending: np.ndarray, least: float) -> np.ndarray:
@@ -79,7 +79,9 @@ def _lower_end(ascending: np.ndarray, least: float) -> np.ndarray:
     for start in range(0, DRAWS, rows):
         weights = rng.standard_exponential((min(rows, DRAWS - start), n))
         means.append(weights @ values / weights.sum(1, keepdims=True))
-    return np.quantile(np.concatenate(means), (1 - LEVEL) / 2, axis=0).reshape(ascending.shape[1:])
+    return np.asarray(np.quantile(np.concatenate(means), (1 - LEVEL) / 2, axis=0)).reshape(
+        ascending.shape[1:]
+    )
 
 
 def median_interval(values: ArrayLike) -> Median:

@@ -44,7 +44,11 @@ def test_blocks_give_the_numbers_of_the_call_beside_identity(run, folder, loaded
     assert plain["heads"] == rows_in(rows_of(conjunction(at_identity(loaded), samples)))
     assert plain["model"].endswith("kernels at identity")
     assert answer.json["first"]["prompts"]["both"] == samples[0].prompts[0].text
-    assert set(own["strongest"]["share"]) == {"stage", "layer", "head", "interaction", "low", "high"}
+    medians = {"median", "median_low", "median_high", "level"}
+    assert (
+        set(own["strongest"]["share"]) == {"stage", "layer", "head", "interaction", "low", "high"} | medians
+    )
+    assert own["strongest"]["odds"]["low"] is None  # a mean without bounds has no interval
 
 
 def test_a_text_and_a_twin_as_csv_and_file(run, folder, loaded, tmp_path):

@@ -82,7 +82,7 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
     app.button(key="start.gains").click().run()
     run_through(app, "gains")
     assert "mean over 3 samples" in said(app)
-    low = app.dataframe[1].value["low"].astype(float).tolist()
+    low = app.dataframe[1].value["median low"].astype(float).tolist()
     assert len(low) == 16 and low == sorted(low, reverse=True)
     app.button(key="finder.attention").click().run()
     fine(app)

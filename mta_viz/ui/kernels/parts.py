@@ -142,7 +142,7 @@ def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:
     return (
         f"Matters: {what}, accuracy on {TASKS[effects.task]} {_moves(effects.accuracy, effect)} "
         f"({ends}, {effects.samples:,} samples); log-probability of the answer {_nats(effect)}: "
-        f"rank {ranked.index(kernel) + 1} of {len(ranked)} kernels by that."
+        f"rank {ranked.index(kernel) + 1} of {len(ranked)} kernels by the mean."
     )
 
 

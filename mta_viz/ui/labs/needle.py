@@ -163,9 +163,10 @@ def _draw_means(page: Page, key: object, means: FinderMeans | None, running: boo
     over = means.score(score.key)
 
     def row(layer: int, head: int) -> dict[str, Any]:
-        columns = {"median": over.median, "low": over.median_low, "high": over.median_high, "mean": over.mean}
+        columns = {"median": over.median, "median low": over.median_low, "median high": over.median_high}
+        columns |= {"mean": over.mean}
         if score.bounds is not None:
-            columns |= {"mean, low": over.low, "mean, high": over.high}
+            columns |= {"low": over.low, "high": over.high}
         return {name: value_text(score, float(values[layer, head])) for name, values in columns.items()}
 
     name, places = f"gains.{hash((key, score.key))}", needles.ranked_places(over)

@@ -25,7 +25,7 @@ SAME = ("sha256", "task", "samples", "seed", "setting", "edit")
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, and where the table is kept."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
     add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
     add(

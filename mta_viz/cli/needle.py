@@ -27,7 +27,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """Models, the settings of the sweep, and the file of its results."""
     add = parser.add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
-    add_running(parser, dtype="float32")
+    add_running(parser)
     add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
     add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")
     about = "per cent of the haystack before the asked needle (default 0,25,50,75,100)"

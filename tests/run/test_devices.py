@@ -1,5 +1,7 @@
 """Devices: a model that does not fit the memory is refused before it is built, with a way out."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -23,8 +25,8 @@ def test_free_memory_is_what_the_system_says(tmp_path, monkeypatch):
     assert devices.free_bytes(CPU) is None
 
 
-def test_the_dtype_to_compute_in_is_counted(assets, tmp_path, monkeypatch):
-    folder, n = assets / "blocks-n5-mta", 3_418_512
+def test_the_dtype_to_compute_in_is_counted(tmp_path, monkeypatch):
+    folder, n = Path(__file__).parents[2] / "assets" / "blocks-n5-mta", 3_418_512
     monkeypatch.setattr(devices, "MEMORY", memory(tmp_path, n * 3 // 1024))
     with pytest.raises(MtaVizError, match=r"in float32 the weights take 1[34].* compute in bfloat16"):
         load(folder)

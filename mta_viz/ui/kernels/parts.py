@@ -248,8 +248,9 @@ def _answer_sentence(effect: KernelEffect, page: Page) -> str:
         for token in (answer.token, answer.token_without)
     ]
     now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
+    white = f" after the white space written first ({len(answer.after)} tokens)" if answer.after else ""
     words = (
-        f"The next token “{names[0]}” has probability {now} with it and {then} without "
+        f"The next token “{names[0]}”{white} has probability {now} with it and {then} without "
         f"({_signed(answer.change)} nats)"
     )
     if answer.token_without == answer.token:

@@ -138,7 +138,13 @@ def _answer(file: Path, sweep: "Sweep", measured: "list[tuple[Path, ModelResults
 
 
 def _scores(samples: "tuple[SampleResult, ...]") -> dict[str, Any]:
-    from mta_viz.analysis.labs.sweep_file import by_needles, by_place, by_setting, misses
+    from mta_viz.analysis.labs.sweep_file import (
+        by_length_and_needles,
+        by_needles,
+        by_place,
+        by_setting,
+        misses,
+    )
 
     names = ("needles", "length", "depth")
     return {
@@ -149,6 +155,10 @@ def _scores(samples: "tuple[SampleResult, ...]") -> dict[str, Any]:
         "by_needles": _rows("needles", by_needles(samples)),
         "by_place": _rows("place", by_place(samples)),
         "misses": asdict(misses(samples)),
+        "by_length_and_needles": [
+            {"length": length, "needles": needles} | asdict(score)
+            for (length, needles), score in by_length_and_needles(samples).items()
+        ],
     }
 
 

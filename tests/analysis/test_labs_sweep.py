@@ -16,6 +16,7 @@ from mta_viz.analysis.labs.sweep import SampleResult, Sweep, run_sweep, vocabula
 from mta_viz.analysis.labs.sweep_file import (
     ModelResults,
     by_depth_and_length,
+    by_length_and_needles,
     by_needles,
     by_place,
     by_setting,
@@ -193,6 +194,12 @@ def test_summaries_by_hand():
         2: (2, 3),
         4: (1, 3),
     }
+    assert {key: (one.right, one.n) for key, one in by_length_and_needles(RESULTS).items()} == {
+        (512, 2): (2, 3),
+        (512, 4): (0, 1),
+        (1024, 4): (1, 2),
+    }
+    assert by_needles(RESULTS, 1024) == {4: by_length_and_needles(RESULTS)[1024, 4]}
     assert by_needles(RESULTS)[2].interval == accuracy_interval(2, 3)
     assert list(by_depth_and_length(RESULTS)) == [(0, 512), (50, 1024), (100, 512)]
     assert by_depth_and_length(RESULTS, 4)[0, 512].right == 0

@@ -44,8 +44,9 @@ class SpanGain:
 class AnswerEffect:
     """The model's own most probable next token at the last position, and what it becomes.
 
-    Where that is white space, the one after it: `after` are the ids of the white space, read first. `log_probability` and `without` are that token's, in nats, by the model and with the kernel at
-    identity, run through all layers above. `token_without`: the most probable token then.
+    Where that is white space, the token after it: `after` are the ids of the white space, read first.
+    `log_probability` and `without` are the token's, in nats, by the model and with the kernel at identity,
+    run through all layers above. `token_without`: the most probable token then.
     """
 
     token: int

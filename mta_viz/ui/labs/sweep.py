@@ -1,6 +1,6 @@
 """The needle lab's sweep: models one after another, no sample run twice; and the results of a file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -40,6 +40,8 @@ NEEDLES, LENGTHS = Setting[Any]("sweep needles", [2, 4]), Setting[Any]("sweep le
 DEPTHS, MANY = Setting[Any]("sweep depths", [0, 25, 50, 75, 100]), Setting("sweep samples", 20)
 MODELS, OPENED = Setting[Any]("sweep models", []), Setting[Any]("opened models", [])
 
+EACH, POOLED = "a panel for each context length", "pooled over context lengths"
+LINES_OF = {key: Setting[Any](f"{key} lines of", EACH) for key in ("sweep", "opened")}
 MAP_OF = {key: Setting[Any](f"{key} map of", ALL) for key in ("sweep", "opened")}
 Models = Mapping[str, ModelResults]  # by their names on the page
 
@@ -228,13 +230,17 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
 def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
     shown = figure.shown(models)
-    counts = figure.axes(models)[0]
+    counts, lengths, _ = figure.axes(models)
     options = [ALL, *counts] if len(counts) > 1 else []
-    needles = menu("Maps of needles", options, MAP_OF[key], width=160) if options else counts[0]
+    with st.container(horizontal=True):
+        panels = _panels(lengths, key)
+        needles = menu("Maps of needles", options, MAP_OF[key], width=160) if options else counts[0]
     parameters = asdict(figure)
     with st.container(horizontal=True):
-        with st.container(width=CHART_PX):
-            show.show(source, SweepLines(**parameters), result=models, widget=f"{key}.lines")
+        for length in panels:
+            with st.container(width=CHART_PX):
+                chart = SweepLines(**parameters, of_length=length)
+                show.show(source, chart, result=models, widget=f"{key}.lines.{length}")
         for place, name in enumerate(shown):
             with st.container(width=CHART_PX):
                 chart = SweepMap(**parameters, of_needles=None if needles == ALL else needles, model=place)
@@ -244,6 +250,14 @@ def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> 
     for name, model in shown.items():
         bias, wrong = sweep_file.by_place(model.samples), sweep_file.misses(model.samples)
         caption(f"{name}: {bias_words(bias)} {misses_words(wrong)}")
+
+
+def _panels(lengths: Sequence[int], key: str) -> Sequence[int | None]:
+    """The charts by number of needles: one a context length, as in the paper, or one pooled over them."""
+    if len(lengths) == 1:
+        return lengths
+    chosen = menu("Charts", (EACH, POOLED), LINES_OF[key], width=260)
+    return lengths if chosen == EACH else [None]
 
 
 def _draw_pairs(models: Models) -> None:

@@ -116,12 +116,12 @@ def test_effects_are_means_and_medians_over_samples():
     found = values((0.9, 0.2, 0.3, 0.1), (0.8, 0.1, 0.1, 0.0), (0.5, 0.4, 0.3, 0.2))
     effects = found.effects(("share", Stage.PATTERN))
     each = {"a": [0.1, 0.1, 0.2], "b": [0.2, 0.1, 0.1], "interaction": [0.5, 0.6, 0.0]}
-    bounds = {"a": (-1, 1), "b": (-1, 1), "interaction": (-2, 2)}
+    bounds = {"a": (-1.0, 1.0), "b": (-1.0, 1.0), "interaction": (-2.0, 2.0)}
     for name, by_hand in each.items():
         score = getattr(effects, name)
         assert float(score.mean) == pytest.approx(sum(by_hand) / 3, abs=1e-6)
-        ends = (float(score.low), float(score.high))
-        assert ends == pytest.approx(mean_interval(by_hand, bounds[name]), abs=1e-6)
+        ends = [float(score.low), float(score.high)]
+        assert ends == pytest.approx([float(end) for end in mean_interval(by_hand, bounds[name])], abs=1e-6)
         middle = (float(score.median_low), float(score.median), float(score.median_high))
         assert middle == pytest.approx(sorted(by_hand)) and score.level == 0.75  # the range of three
     means = effects.means[:, 0, 0].tolist()

@@ -17,12 +17,12 @@ TASK = NeedleTask(2, 260, 50)
 def test_mean_and_interval_are_those_of_one_head_alone():
     values = torch.rand(7, 2, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
     values[:, 1, 2] = torch.nan
-    found, unbounded = mean_score(values, (-1, 1)), mean_score(values)
+    found, unbounded = mean_score(values, (-1.0, 1.0)), mean_score(values)
     for layer, head in ((0, 0), (1, 1)):
         each = values[:, layer, head].tolist()
         assert float(found.mean[layer, head]) == pytest.approx(sum(each) / 7, abs=1e-6)
-        interval = (float(found.low[layer, head]), float(found.high[layer, head]))
-        assert interval == pytest.approx(mean_interval(each, (-1, 1)), abs=1e-6)
+        interval = [float(found.low[layer, head]), float(found.high[layer, head])]
+        assert interval == pytest.approx([float(end) for end in mean_interval(each, (-1.0, 1.0))], abs=1e-6)
         of_median = (float(found.median_low[layer, head]), float(found.median_high[layer, head]))
         alone = median_interval(each)
         assert of_median == pytest.approx((float(alone.low), float(alone.high)), abs=1e-6)
@@ -36,7 +36,7 @@ def test_heads_are_ranked_by_the_lower_end_of_the_median_and_of_one_sample_by_it
     values = torch.tensor([[[0.9, 0.5, torch.nan]], [[-0.9, 0.4, torch.nan]]])
     assert ranked_places(mean_score(values)) == [(0, 1), (0, 0)]
     assert ranked_places(mean_score(values[:1])) == [(0, 0), (0, 1)]
-    assert mean_score(values[:1], (-1, 1)).low.isnan().all()
+    assert mean_score(values[:1], (-1.0, 1.0)).low.isnan().all()
 
 
 def test_samples_are_those_of_the_lab_and_partial_results_come_one_by_one():

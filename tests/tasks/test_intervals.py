@@ -57,25 +57,26 @@ def test_an_accuracy_is_covered_whatever_it_is(n: int) -> None:
 
 def test_the_mean_of_zeros_and_ones_has_the_interval_of_an_accuracy() -> None:
     for hits, n in ((0, 5), (1, 5), (7, 20), (119, 120), (60, 120)):
-        found = mean_interval([1.0] * hits + [0.0] * (n - hits), (0, 1))
+        found = [float(end) for end in mean_interval([1.0] * hits + [0.0] * (n - hits), (0.0, 1.0))]
         assert found == pytest.approx(accuracy_interval(hits, n), abs=0.01)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30))
 def test_a_bounded_mean_lies_in_its_interval_within_its_bounds_and_turns_with_the_sign(values) -> None:
-    low, high = mean_interval(values, (-1, 1))
+    low, high = mean_interval(values, (-1.0, 1.0))
     assert -1 <= low <= np.mean(values) + 1e-9 and np.mean(values) - 1e-9 <= high <= 1
-    assert mean_interval([-value for value in values], (-1, 1)) == (-high, -low)
-    assert mean_interval(values[::-1], (-1, 1)) == (low, high)
-    wide = mean_interval(values, (-2, 2))
+    assert mean_interval([-value for value in values], (-1.0, 1.0)) == (-high, -low)
+    assert mean_interval(values[::-1], (-1.0, 1.0)) == (low, high)
+    wide = mean_interval(values, (-2.0, 2.0))
     assert wide[0] <= low and high <= wide[1]
 
 
 def test_every_cell_has_the_interval_it_has_alone() -> None:
     values = np.random.default_rng(0).random((7, 2, 3))
     values[3, 1, 2] = np.nan
-    low, high = mean_interval(values, (0, 1))
-    assert (low[0, 1], high[0, 1]) == pytest.approx(mean_interval(values[:, 0, 1], (0, 1)))
+    low, high = mean_interval(values, (0.0, 1.0))
+    alone = mean_interval(values[:, 0, 1], (0.0, 1.0))
+    assert (low[0, 1], high[0, 1]) == pytest.approx([float(end) for end in alone])
     assert np.isnan([low[1, 2], high[1, 2]]).all() and np.isnan(low).sum() == 1
     median = median_interval(values)
     assert float(median.low[0, 1]) == float(median_interval(values[:, 0, 1]).low)
@@ -97,7 +98,7 @@ def test_words_say_what_stands_beside_a_number() -> None:
     assert median_words(20) == "Ends beside a median: its 95 % interval over 20 samples."
     assert "range of the 5 samples, a 93.7 % interval" in median_words(5)
     assert median_words(1) == "One sample has no interval."
-    assert "no interval" in mean_words(None) and "within -1 to 1" in mean_words((-1, 1))
+    assert "no interval" in mean_words(None) and "within -1 to 1" in mean_words((-1.0, 1.0))
 
 
 def pairs(both: int, lost: int, gained: int, neither: int) -> tuple[list[bool], list[bool]]:
@@ -121,7 +122,7 @@ def test_a_paired_change_holds_its_estimate_and_turns_with_the_sides(counts: tup
 
 
 def test_nothing_measured_has_no_interval() -> None:
-    for call in (lambda: paired_change_interval([], []), lambda: mean_interval([], (0, 1))):
+    for call in (lambda: paired_change_interval([], []), lambda: mean_interval([], (0.0, 1.0))):
         with pytest.raises(ValueError, match="at least"):
             call()
     with pytest.raises(ValueError, match="at least"):
@@ -129,7 +130,7 @@ def test_nothing_measured_has_no_interval() -> None:
     with pytest.raises(ValueError, match="zip"):
         paired_change_interval([True], [])
     with pytest.raises(ValueError, match="outside 0 to 1"):
-        mean_interval([0.5, 1.5], (0, 1))
+        mean_interval([0.5, 1.5], (0.0, 1.0))
 
 
 def either(rng, shape, low, high, chance):
@@ -139,21 +140,21 @@ def either(rng, shape, low, high, chance):
 
 # By name: what draws samples, the true mean, the bounds.
 BOUNDED = {
-    "one half or the other": (lambda rng, shape: either(rng, shape, 0, 1, 0.5), 0.5, (0, 1)),
-    "wrong in 2 %": (lambda rng, shape: either(rng, shape, 0, 1, 0.02), 0.98, (0, 1)),
-    "right in 10 %": (lambda rng, shape: either(rng, shape, 1, 0, 0.1), 0.1, (0, 1)),
-    "uniform": (lambda rng, shape: rng.random(shape), 0.5, (0, 1)),
-    "beta .5 .5": (lambda rng, shape: rng.beta(0.5, 0.5, shape), 0.5, (0, 1)),
-    "beta .1 .9": (lambda rng, shape: rng.beta(0.1, 0.9, shape), 0.1, (0, 1)),
-    "beta 8 1": (lambda rng, shape: rng.beta(8, 1, shape), 8 / 9, (0, 1)),
-    "beta 2 60": (lambda rng, shape: rng.beta(2, 60, shape), 2 / 62, (0, 1)),
-    "always .3": (lambda rng, shape: np.full(shape, 0.3), 0.3, (0, 1)),
-    ".9, in 5 % 0": (lambda rng, shape: either(rng, shape, 0, 0.9, 0.05), 0.855, (0, 1)),
-    "-.02, in 5 % -1": (lambda rng, shape: either(rng, shape, -1, -0.02, 0.05), -0.069, (-1, 1)),
+    "one half or the other": (lambda rng, shape: either(rng, shape, 0, 1, 0.5), 0.5, (0.0, 1.0)),
+    "wrong in 2 %": (lambda rng, shape: either(rng, shape, 0, 1, 0.02), 0.98, (0.0, 1.0)),
+    "right in 10 %": (lambda rng, shape: either(rng, shape, 1, 0, 0.1), 0.1, (0.0, 1.0)),
+    "uniform": (lambda rng, shape: rng.random(shape), 0.5, (0.0, 1.0)),
+    "beta .5 .5": (lambda rng, shape: rng.beta(0.5, 0.5, shape), 0.5, (0.0, 1.0)),
+    "beta .1 .9": (lambda rng, shape: rng.beta(0.1, 0.9, shape), 0.1, (0.0, 1.0)),
+    "beta 8 1": (lambda rng, shape: rng.beta(8, 1, shape), 8 / 9, (0.0, 1.0)),
+    "beta 2 60": (lambda rng, shape: rng.beta(2, 60, shape), 2 / 62, (0.0, 1.0)),
+    "always .3": (lambda rng, shape: np.full(shape, 0.3), 0.3, (0.0, 1.0)),
+    ".9, in 5 % 0": (lambda rng, shape: either(rng, shape, 0, 0.9, 0.05), 0.855, (0.0, 1.0)),
+    "-.02, in 5 % -1": (lambda rng, shape: either(rng, shape, -1, -0.02, 0.05), -0.069, (-1.0, 1.0)),
     "about .3, in 5 % -1.7": (
         lambda rng, shape: either(rng, shape, -1.7, 0.2 + 0.2 * rng.random(shape), 0.05),
         0.2,
-        (-2, 2),
+        (-2.0, 2.0),
     ),
 }
 # By name: what draws samples, the true median.
@@ -199,7 +200,7 @@ def coverage(repeats: int, n: int, rng: np.random.Generator) -> Iterator[tuple[s
     for lost, gained in PAIRED:
         drawn = rng.random((n, repeats))
         change = np.where(drawn < lost, -1, np.where(drawn > 1 - gained, 1, 0))
-        low, high = mean_interval(change, (-1, 1))
+        low, high = mean_interval(change, (-1.0, 1.0))
         yield "paired", f"-{lost} +{gained}", (low <= gained - lost + 1e-9) & (gained - lost - 1e-9 <= high)
 
 

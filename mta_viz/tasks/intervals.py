@@ -79,9 +79,8 @@ def _lower_end(ascending: np.ndarray, least: float) -> np.ndarray:
     for start in range(0, DRAWS, rows):
         weights = rng.standard_exponential((min(rows, DRAWS - start), n))
         means.append(weights @ values / weights.sum(1, keepdims=True))
-    return np.asarray(np.quantile(np.concatenate(means), (1 - LEVEL) / 2, axis=0)).reshape(
-        ascending.shape[1:]
-    )
+    ends = np.quantile(np.concatenate(means), (1 - LEVEL) / 2, axis=0)
+    return np.maximum(ends, least).reshape(ascending.shape[1:])  # weights sum to 1 but for rounding
 
 
 def median_interval(values: ArrayLike) -> Median:

@@ -123,7 +123,9 @@ def test_effects_are_means_and_medians_over_samples():
         ends = [float(score.low), float(score.high)]
         assert ends == pytest.approx([float(end) for end in mean_interval(by_hand, bounds[name])], abs=1e-6)
         middle = (float(score.median_low), float(score.median), float(score.median_high))
-        assert middle == pytest.approx(sorted(by_hand)) and score.level == 0.75  # the range of three
+        assert (
+            middle == pytest.approx(sorted(by_hand), abs=1e-6) and score.level == 0.75
+        )  # the range of three
     means = effects.means[:, 0, 0].tolist()
     assert means[0] == pytest.approx(
         means[3] + float(effects.a.mean + effects.b.mean + effects.interaction.mean)

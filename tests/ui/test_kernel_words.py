@@ -27,7 +27,9 @@ def table() -> Effects:
         return Estimate(value, math.nan, math.nan)
 
     effects = (
-        Effect((KernelToIdentity(1, 2, "pre"),), 0.12, fall, mean(-3.2), MedianEstimate(-3.0, -4.0, -2.5, 0.96)),
+        Effect(
+            (KernelToIdentity(1, 2, "pre"),), 0.12, fall, mean(-3.2), MedianEstimate(-3.0, -4.0, -2.5, 0.96)
+        ),
         Effect((MixingToIdentity(0, "head_post", 3),), 1.0, nothing, mean(0.0)),
         Effect((MixingToIdentity(0, "head_post"), KernelToIdentity(1, 2, "pre")), 0.0, never, never),
     )

@@ -74,12 +74,12 @@ def mean_interval(values: ArrayLike, bounds: tuple[float, float]) -> tuple[np.nd
 def _lower_end(ascending: np.ndarray, least: float) -> np.ndarray:
     """The same weights for every cell, so that ends do not hang on what stands beside."""
     n = len(ascending) + 1
-    values = np.concatenate([[np.full(ascending.shape[1:], least)], ascending]).reshape(n, -1)
+    values = np.concatenate([[np.full(ascending.shape[1:], least)], ascending]).reshape(n, -1).T
     rng, means, rows = np.random.default_rng(0), [], max(AT_ONCE // n, 1)
     for start in range(0, DRAWS, rows):
         weights = rng.standard_exponential((min(rows, DRAWS - start), n))
-        means.append(weights @ values / weights.sum(1, keepdims=True))
-    ends = np.quantile(np.concatenate(means), (1 - LEVEL) / 2, axis=0)
+        means.append(values @ (weights / weights.sum(1, keepdims=True)).T)
+    ends = np.quantile(np.concatenate(means, axis=1), (1 - LEVEL) / 2, axis=1)
     return np.maximum(ends, least).reshape(ascending.shape[1:])  # weights sum to 1 but for rounding
 
 

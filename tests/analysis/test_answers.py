@@ -81,3 +81,17 @@ def test_the_effect_on_this_prompt_is_of_the_token_after_the_space():
     assert effect.change == pytest.approx(0, abs=1e-6)  # attention adds nothing here
     whole = mta_viz.capture(trace.model, "It is ").logits(slice(-1, None))[0].log_softmax(-1)
     assert effect.log_probability == pytest.approx(float(whole[effect.token]), abs=1e-6)
+
+
+def test_a_logit_explained_is_that_of_the_token_after_the_space():
+    trace = run("s ", " 7", "7.")
+    for answer in (None, " 7"):
+        found = mta_viz.responsibilities(trace.model, "It is", answer=answer)
+        assert found.place == 1 and found.as_data()["explains"] == 'token 2 of 2 of the answer: "7"'
+        assert found.logit == pytest.approx(
+            float(past_white_space(trace).logits(slice(-1, None))[0].max()), rel=1e-5
+        )
+    assert mta_viz.responsibilities(trace.model, "It is", answer=" 7", place=0).explained.startswith(
+        "token 1 of 2"
+    )
+    assert 'Logit of token 2 of 2 of the answer: "7"' in repr(found)

@@ -58,8 +58,8 @@ def draw_board(page: Page, plan: Plan) -> None:
     meter, run = meter_of(source_of(page), ANSWER.value or None), plans.edited_page(page, plan).trace
     board: Board = remember(lambda: answer_board(meter, run, plan), "board", page.key, meter.answer, plan)
     count = len(board.answer.ids)
-    n_tokens = "1 token" if count == 1 else f"{count} tokens"
-    caption(f"Answer “{board.answer.text}”: {SOURCES[board.answer.source]}; {n_tokens}, measured together.")
+    n_tokens = "1 token" if count == 1 else f"{count} tokens, measured together"
+    caption(f"Answer “{board.answer.text}”: {SOURCES[board.answer.source]}; {n_tokens}.")
     _draw_numbers(board)
     top = [(token.piece, token.before, token.after, token.after - token.before) for token in board.top]
     draw_probabilities(top, ("original", "edited", "change"))

@@ -1,4 +1,4 @@
-"""`attribute PATH --prompt TEXT [--answer TEXT]`: what the answer after a prompt rests on."""
+"""`attribute PATH --prompt TEXT [--answer TEXT]`: what tokens or maps bring to the answer after a prompt."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from mta_viz.tokenizers.base import Tokens
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
 
-HELP = "what the answer after a prompt rests on"
+HELP = "what tokens or maps bring to the answer after a prompt"
 MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
 
 

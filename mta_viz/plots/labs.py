@@ -13,7 +13,14 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, score_of
+from mta_viz.analysis.labs.conjunction import (
+    Conjunction,
+    Effects,
+    Measure,
+    measure_there,
+    p_values,
+    score_of,
+)
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells, theme
@@ -158,7 +165,7 @@ def interaction_map(
         mean.round(3) + 0.0,  # no -0.0
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
-        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(mean.shape)},
+        hover={place: _hover(score, effects, test, there, place) for place in np.ndindex(mean.shape)},
         unsure=unsure if test.n > 1 else (),
         **options,
     )
@@ -170,14 +177,16 @@ def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> 
     return round_up(max([_LEAST, *map(cells.largest, sizes)]))
 
 
-def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:
+def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, place: Place) -> str:
     parts = [value_text(score, float(values[place])) for values in effects.means]
     words = "both {}, A only {}, B only {}, neither {}".format(*parts)
     low, high = (float(end[place]) for end in (effects.interaction.low, effects.interaction.high))
     if math.isnan(low):
-        return f"{words}<br>one sample, no interval" if n < 2 else words
+        return f"{words}<br>one sample, no interval" if test.n < 2 else words
     ends = f"{value_text(score, low)} to {value_text(score, high)}"
-    return f"{words}<br>95 % interval of I {ends}, {n:,} samples"
+    p = p_values(test).get(measure)
+    corrected = "" if p is None else f"<br>p {float(p[place]):.2g}, corrected for all heads and stages"
+    return f"{words}<br>95 % interval of I {ends}, {test.n:,} samples{corrected}"
 
 
 def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:

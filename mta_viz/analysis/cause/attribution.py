@@ -1,4 +1,4 @@
-"""What an answer's log-probability rests on: integrated gradients and ablation of tokens and maps, by captum.
+"""What tokens and maps bring to an answer's log-probability: integrated gradients and ablation, by captum.
 
 Values are nats of log p(answer); integrated gradients (Sundararajan et al. 2017) sum to the difference to
 the baseline up to `error`, ablation does not sum to anything. How the integral is taken is

@@ -3,8 +3,9 @@
 The paper says that a convolution finds where "Alice" and "rabbit" both stand. Per head and stage, with
 f the span's log-odds or share in the last token's row of the four prompts: the effect of A is
 f(A only) - f(neither), of B f(B only) - f(neither), and the interaction
-I = f(both) - f(A only) - f(B only) + f(neither). So f(both) = f(neither) + A + B + I. Owns the numbers;
-the prompts are `four_prompts`'.
+I = f(both) - f(A only) - f(B only) + f(neither). So f(both) = f(neither) + A + B + I. Whether a conjunction
+is shown is judged on log-odds, corrected for all heads and stages; on shares adding up bends, so they are
+pictures. Owns the numbers; the prompts are `four_prompts`'.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,24 +19,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.heads import Score
+from mta_viz.analysis.attention.spans import log_odds
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.analysis.labs.four_prompts import FourPrompts
 from mta_viz.analysis.labs.needle import MeanScore, mean_score
+from mta_viz.analysis.labs.sign_flips import corrected_p, least_p, t_values
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Progress, capture, progress_within
+from mta_viz.run.tracing import Progress, Trace, capture, progress_within
 from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
 MEASURES: tuple[Measure, ...] = (
     *(("odds", stage) for stage in Stage if stage.value.unit == "score"),
     *(("share", stage) for stage in Stage),
+    *(
+        ("odds", stage) for stage in (Stage.SOFTMAX_KQ, Stage.PATTERN)
+    ),  # after a softmax they are as before it
 )
 DEFINITIONS = {
-    "odds": "log-odds: logsumexp of the last token's scores over the span less that over its other keys.",
+    "odds": "log-odds: logsumexp of the last token's scores over the span less that over its other keys; of "
+    "weights, log of the sum of |P| over the span less that over the others.",
     "share": "share: sum of |P| over the span / sum over the last token's row; of scores, the share if the "
     "softmax came there.",
 }
@@ -43,6 +50,8 @@ _NUMBERS = (
     *("both", "a_only", "b_only", "neither", "a", "a_low", "a_high", "b", "b_low", "b_high"),
     *("interaction", "interaction_low", "interaction_high"),
 )
+ALPHA = 0.05  # how often a conjunction may be shown where there is none, of all heads and stages together
+ROUNDING = 1e-4  # nats: a smaller I of one sample is taken for 0, so that rounding is no effect
 
 
 @dataclass(frozen=True)
@@ -60,9 +69,11 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Conjunction:
-    """f of every head over the samples, by measure: ("odds", stage) of scores, ("share", stage) of all.
+    """f of every head over the samples, by measure: ("odds", stage) and ("share", stage).
 
-    Measures that no layer has are absent. The prompts are in the order of `four_prompts.PROMPTS`.
+    Log-odds of weights are of the stages after the softmax that a layer has, NaN where the span or the rest
+    gets exactly nothing. Measures that no layer has are absent. The prompts are in the order of
+    `four_prompts.PROMPTS`.
     """
 
     values: Mapping[Measure, Float[Tensor, "sample prompt layer head"]]
@@ -80,16 +91,28 @@ class Conjunction:
         return _effects(self, measure)
 
     def table(self) -> Table:
-        """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals."""
+        """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals.
+
+        `p_corrected` of log-odds, as in `Verdict`; None of shares, which are not tested.
+        """
         rows: list[Row] = []
+        tested = p_values(self)
         for name, stage in self.values:
-            effects = self.effects((name, stage))
+            effects, p = self.effects((name, stage)), tested.get((name, stage))
             numbers = torch.cat([effects.means, *map(_ends, (effects.a, effects.b, effects.interaction))])
             rows += [
-                (name, stage.value.hook, *place, self.n, *numbers[:, *place].tolist())
-                for place in np.ndindex(*numbers.shape[1:])
+                (
+                    name,
+                    stage.value.hook,
+                    *at,
+                    self.n,
+                    *numbers[:, *at].tolist(),
+                    None if p is None else float(p[at]),
+                )
+                for at in np.ndindex(*numbers.shape[1:])
             ]
-        return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS), rows)
+        columns = ("measure", "stage", "layer", "head", "samples", *_NUMBERS, "p_corrected")
+        return Table.of(columns, rows)
 
 
 @dataclass(frozen=True)
@@ -174,6 +197,70 @@ def strongest(test: Conjunction, name: str) -> Strongest | None:
     return max(reversed(firsts), key=lambda head: round(_rank(test, head), 6), default=None)
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the samples show a conjunction anywhere, on log-odds.
+
+    `tested`: heads and stages with a number in every sample; `untested`: those of the stage's layers without.
+    `best`: the one of smallest `p`; where there is none, None and NaN. `p`: how often the best of all tested
+    would have as large a t if no sample's I had a preferred sign (`sign_flips`). `passing`: how many have
+    p <= `ALPHA`. `least_p`: the smallest p that so many samples can give.
+    """
+
+    best: Strongest | None
+    p: float
+    tested: int
+    untested: int
+    passing: int
+    samples: int
+    least_p: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether one is shown. If not, that is no evidence that there is none."""
+        return self.passing > 0
+
+
+def verdict(test: Conjunction) -> Verdict:
+    """Whether a conjunction is shown, with P(shown where there is none) at most `ALPHA`."""
+    measures, values = _interactions(test)
+    p = torch.stack([*p_values(test).values()]) if measures else torch.empty(0)
+    best, least = None, float("nan")
+    if not p.isnan().all():
+        t = t_values(values).masked_fill(p.isnan(), -torch.inf)
+        at, *place = (int(index) for index in np.unravel_index(int(t.argmax()), t.shape))
+        best = Strongest(
+            measures[at], *place, *_ends(test.effects(measures[at]).interaction)[:, *place].tolist()
+        )
+        least = float(p[at, *place])
+    tested, partly = int((~p.isnan()).sum()), int((values.isfinite().any(0) & p.isnan()).sum())
+    return Verdict(best, least, tested, partly, int((p <= ALPHA).sum()), test.n, least_p(test.n))
+
+
+@lru_cache(maxsize=64)
+def p_values(test: Conjunction) -> Mapping[Measure, Float[Tensor, "layer head"]]:
+    """Corrected p of I > 0 on log-odds, all heads and stages together; NaN where a sample has no number."""
+    measures, values = _interactions(test)
+    if not measures:
+        return {}
+    flat = values.flatten(1)
+    there = flat.isfinite().all(0)
+    p = torch.full(flat.shape[1:], torch.nan, dtype=torch.float64)
+    if there.any():
+        p[there] = corrected_p(flat[:, there])
+    return dict(zip(measures, p.unflatten(0, values.shape[1:]), strict=True))
+
+
+def _interactions(test: Conjunction) -> tuple[list[Measure], Float[Tensor, "sample stage layer head"]]:
+    """I of the log-odds of each sample, what is only rounding as 0, at all stages that have them."""
+    measures = [measure for measure in test.values if measure[0] == "odds"]
+    if not measures:
+        return [], torch.empty(test.n, 0, 0, 0)
+    both, a, b, neither = torch.stack([test.values[at] for at in measures], 2).double().unbind(1)
+    values = both - a - b + neither
+    return measures, values.masked_fill(values.abs() <= ROUNDING, 0.0)
+
+
 def score_of(measure: Measure) -> Score:
     """The name, unit and definition of a measure's interaction."""
     name, stage = measure
@@ -190,6 +277,13 @@ def measure_there(test: Conjunction, measure: Measure) -> Measure:
     name, stage = measure
     stages = list(Stage)[: list(Stage).index(stage) + 1]
     return next((name, there) for there in reversed(stages) if (name, there) in test.values)
+
+
+def usual_stage(test: Conjunction, name: str) -> Stage:
+    """The last stage that a measure has; of log-odds the last of scores, where adding up is adding log-odds."""
+    stages = [stage for measure, stage in test.values if measure == name]
+    scores = [stage for stage in stages if stage.value.unit == "score"]
+    return scores[-1] if name == "odds" and scores else stages[-1]
 
 
 def heads_table(results: Mapping[str, Conjunction]) -> Table:
@@ -229,17 +323,46 @@ def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
 def _measured(
     model: HookedMTA, sample: FourPrompts, progress: Progress
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
-    finders = []
+    parts, prompts = Parts(sample.span, (sample.span,), sample.query), list[dict[Measure, Tensor]]()
     for at, tokens in enumerate(sample.prompts):
-        finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
+        trace = capture(model, tokens)
+        found, weights = find(trace, parts), _weight_odds(trace, parts)
+        values = {
+            ("share", stage): found.share(stage) for stage in Stage if _span(stage) in found.asked.values
+        }
+        scores = [stage for name, stage in values if stage.value.unit == "score"]
+        prompts.append(
+            values | {("odds", stage): found.asked.values[_span(stage)] for stage in scores} | weights
+        )
         progress((at + 1) / len(sample.prompts))
-    measured = {}
-    for name, stage in MEASURES:
-        key = f"span.{stage.value.key}"
-        if key in finders[0].asked.values:
-            values = [each.asked.values[key] if name == "odds" else each.share(stage) for each in finders]
-            measured[name, stage] = torch.stack(values)
-    return measured
+    there = [measure for measure in MEASURES if measure in prompts[0]]
+    return {measure: torch.stack([values[measure] for values in prompts]) for measure in there}
+
+
+def _span(stage: Stage) -> str:
+    return f"span.{stage.value.key}"
+
+
+def _weight_odds(trace: Trace, parts: Parts) -> dict[Measure, Float[Tensor, "layer head"]]:
+    """Log-odds of the last token's weights at the stages after the softmax that a layer of the model has.
+
+    From the sums of both sides, so a share next to 1 loses no digits; NaN where one side is exactly 0.
+    """
+    config, row = trace.model.config, slice(parts.query, parts.query + 1)
+    kernels = [config.kernels(layer) for layer in range(config.n_layers)]
+    has = {
+        Stage.SOFTMAX_KQ: [bool(layer.post) for layer in kernels],
+        Stage.PATTERN: [bool(layer.head_post) for layer in kernels],
+    }
+    odds = {}
+    for stage, layers in has.items():
+        if any(layers):
+            values = torch.full((config.n_layers, config.n_heads), torch.nan)
+            for layer in (layer for layer, there in enumerate(layers) if there):
+                weights = trace.maps(layer, stage, row, slice(0, parts.query + 1))[:, 0].abs().double()
+                values[layer] = log_odds(weights.log(), parts.asked).float()
+            odds["odds", stage] = values.masked_fill(values.isinf(), torch.nan)
+    return odds
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,7 @@
 A command is a module with `HELP`, `add_flags(parser)` and `run(arguments)`, which returns the answer; `OLDER`
 has older words for it. stdout is the answer as JSON (CSV where asked for) and nothing else; notes and
 progress go to stderr. What the user got wrong ends with exit status 2 and `error: ...` on stderr. Nothing
-heavy is imported before the arguments are understood: what needs torch is imported in `run` and what it calls.
+heavy is imported before the arguments are understood: what needs torch is imported in `run` or what it calls.
 """
 
 import argparse

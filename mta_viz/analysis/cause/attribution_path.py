@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.errors import PromptError
+from mta_viz.model.ops import rms_normalize
 
 Score = Callable[[Tensor], Tensor]
 Progress = Callable[[float], None]
@@ -25,6 +26,7 @@ FIRST = 4  # stretches to begin with, one where that would take too long
 FIRST_COST = 20  # in scores of both ends, at most
 MOST_STEPS = 1536
 ROUNDING = 1e-6  # of a score: a smaller error of a stretch is not the integral's
+EARLY = 0.01  # of the path: where a norm makes most of the change happen here, the integral is ill-posed
 SAME = 1e-3  # nats: scores of one question, computed twice, are no further apart
 
 
@@ -35,7 +37,8 @@ class Integral:
     `error`: completeness error, |sum of values - change of the score| over |change|; the same of all
     stretches, summed so that none hides another's, where that is more. `steps`: gradients computed, those of
     halved stretches too. `score` and `baseline_score`: at the ends of the path. `stretches`: what it is the
-    sum of, from which it can go on.
+    sum of, from which it can go on. `early`: the share of the score's change that comes in the first 1 % of
+    the path (of the change there and that over the rest, as sizes).
     """
 
     values: Float[Tensor, "..."]
@@ -44,6 +47,7 @@ class Integral:
     score: float
     baseline_score: float
     stretches: tuple["Stretch", ...]
+    early: float
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def integrate(
         return scores
 
     path = _Path(counted, IntegratedGradients(counted), real, base, at_once, summed)
-    ends = path.scores((0.0, 1.0))
+    start, early, stop = path.scores((0.0, EARLY, 1.0))
+    ends, path.early = (start, stop), jump(abs(early - start), abs(stop - early))
     if after is None:
         stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
     else:
@@ -126,6 +131,7 @@ class _Path:
     at_once: int
     summed: Callable[[Tensor], Tensor] | None
     steps: int = 0
+    early: float = 0.0
 
     def cut(self, ends: Sequence[float], count: int) -> list[Stretch]:
         """The whole path, with the scores at its ends, in equal stretches."""
@@ -180,7 +186,7 @@ class _Path:
         last = max(stretches, key=lambda stretch: stretch.stop).scores[1]
         gap, error = (sum(getattr(stretch, of) for stretch in stretches) for of in ("gap", "error"))
         share = max(abs(gap), error) / max(abs(last - first), 1e-12)
-        return Integral(values, share, self.steps, last, first, tuple(stretches))
+        return Integral(values, share, self.steps, last, first, tuple(stretches), self.early)
 
     def _points(self, shares: Sequence[float]) -> Tensor:
         weights = torch.tensor(shares, dtype=self.real.dtype, device=self.real.device)
@@ -198,6 +204,23 @@ class _Path:
 def _parts(items: Sequence, size: int) -> list[Sequence]:
     size = max(size, 1)
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def jump(early: float, rest: float) -> float:
+    """The share of a change that comes early; 0 where nothing changes."""
+    return early / (early + rest) if early + rest > 0 else 0.0
+
+
+def normed_jump(
+    base: Float[Tensor, "*places width"], real: Float[Tensor, "*places width"], eps: float
+) -> float:
+    """The share of the change of an RMSNorm's output that comes in the first 1 % of the straight path.
+
+    A norm divides by the size of what it gets: from a `base` far smaller than `real` its output is there
+    after a step of that size, and stays. Computed without a run.
+    """
+    start, early, stop = (rms_normalize(torch.lerp(base, real, share), eps) for share in (0.0, EARLY, 1.0))
+    return jump(float((early - start).norm(dim=-1).sum()), float((stop - early).norm(dim=-1).sum()))
 
 
 class _Watch:

@@ -280,7 +280,7 @@ def measure_there(test: Conjunction, measure: Measure) -> Measure:
 
 
 def usual_stage(test: Conjunction, name: str) -> Stage:
-    """The last stage that a measure has; of log-odds the last of scores, where adding up is adding log-odds."""
+    """The last stage that a measure has; of log-odds the last of scores."""
     stages = [stage for measure, stage in test.values if measure == name]
     scores = [stage for stage in stages if stage.value.unit == "score"]
     return scores[-1] if name == "odds" and scores else stages[-1]

@@ -134,7 +134,8 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
     """A conjunction test: I of every head, `of` the model or its `twin`, which ran on the same samples.
 
     The twin is the model with its kernels at "identity", the "other" model, or "none". `stage`: its
-    key, "" for the last the model has (of log-odds, the last of scores). The head `marked` (layer, head) is framed.
+    key, "" for the last the model has (of log-odds, the last of scores). The head `marked` (layer, head) is
+    framed.
     """
 
     twin: Literal["none", "identity", "other"] = "none"

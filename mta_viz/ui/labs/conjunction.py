@@ -234,7 +234,7 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     """Whether a model's log-odds show a conjunction, corrected for all heads and stages, and where."""
     found = conjunctions.verdict(test)
     if found.best is None:
-        return f"**{name}: not shown**, as no head has log-odds that are a number."
+        return f"{name}: no conjunction is shown, as no head has log-odds that are a number."
     where = (
         f"{head_name(found.best.layer, found.best.head, numbering)} at {found.best.measure[1].value.short}"
     )
@@ -244,11 +244,13 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     left_out = f" {found.untested} more have weights of exactly 0 and are not tested." * (found.untested > 0)
     if found.shown:
         more = f" {found.passing} pass {ALPHA:g}." if found.passing > 1 else ""
-        return f"**{name}: shown** ({samples}): {best}.{more} {_shares(test, found.best)}{left_out}"
+        return (
+            f"{name}: a conjunction is shown ({samples}): {best}.{more} {_shares(test, found.best)}{left_out}"
+        )
     why = f"no head passes {ALPHA:g}"
     if found.least_p > ALPHA:
         why = f"{samples} cannot give a p below {found.least_p:.2g}; give at least {FEWEST}"
-    return f"**{name}: not shown** ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
+    return f"{name}: no conjunction is shown ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
 
 
 def _shares(test: Conjunction, head: Strongest) -> str:
@@ -298,7 +300,7 @@ def _sure_words(results: Results) -> str:
     few = " With fewer than 10 samples such an interval is too narrow." if own.n < 10 else ""
     heads = sum(len(ranked(own, measure)) for measure in own.values)
     return (
-        f"Intervals: 95 % bootstrap over {own.n:,} samples, each of one head alone; heads ranked by the lower "
+        f"Intervals: 95 % bootstrap over {own.n:,} samples, of each head alone; heads ranked by the lower "
         f"end. Of {heads:,} numbers a model, one in twenty leaves 0 out by chance: the verdict above is "
         f"corrected for that, the map and its dots are not. Heads of two models are not paired.{few}"
     )

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, AttributedPrompt, Method
-from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bos_id
+from mta_viz.analysis.cause.attributed_prompt import OTHER_BASELINE, AttributedHeads, AttributedPrompt, Method
+from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bos_id, check_baseline
 from mta_viz.analysis.cause.attribution_path import MOST_STEPS
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
@@ -53,12 +53,25 @@ def draw_attribution(page: Page, selected: Selected) -> None:
     spec = _pick_method(page, asked)
     if spec.groups == ():
         st.info("No named span lies before this token. Choose single tokens, or name a span on Attention.")
-    else:
+    elif _has_path(page, spec):
         result = _measured(page, spec)
         if result is not None:
             _draw_tokens(page, spec, result)
     st.markdown("**Heads: what their maps bring to the answer**")
     _draw_heads(page, selected, asked, spec.max_seconds)
+
+
+def _has_path(page: Page, spec: TokenValues) -> bool:
+    """Whether gradients can be integrated from the baseline; if not it is said why, and what to take."""
+    if spec.method != "gradients":
+        return True
+    prompt = page.trace.tokens.ids[: (spec.position or 0) + 1]
+    try:
+        check_baseline(page.model, prompt, "mean" if spec.baseline is None else spec.baseline)
+    except PromptError as error:
+        st.warning(plain(str(error)))
+        return False
+    return True
 
 
 def _pick_method(page: Page, asked: AnswerAt) -> TokenValues:
@@ -154,7 +167,7 @@ def _steps(result: AttributedPrompt | None) -> int:
 
 def _goes_on(result: AttributedPrompt) -> bool:
     """Whether more time would bring it nearer to complete."""
-    return result.found.reached is False and _steps(result) < MOST_STEPS
+    return result.found.reached is False and not result.found.jumps and _steps(result) < MOST_STEPS
 
 
 def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> None:
@@ -198,7 +211,9 @@ def _draw_facts(result: AttributedPrompt) -> None:
     if not values.reached:
         advice = "Go on with the button above: it keeps the gradients that are there."
         if not _goes_on(result):
-            advice = "More steps would hardly help: try another baseline, or ablation."
+            advice = "More steps would hardly help: take another baseline, or ablation."
+        if values.jumps:
+            advice = f"{values.early:.0%} of the change comes in the first 1 % of the path. {advice}"
         rough = f"the error is {values.error:.1%}, more than {ENOUGH:.0%}, when the time was over"
         st.warning(plain(f"Not complete: {rough} or the work was stopped. Values are rough. {advice}"))
 
@@ -208,8 +223,8 @@ def _draw_heads(page: Page, selected: Selected, asked: AnswerAt, seconds: float)
     there = [at for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
     caption(
         f"Of each head's map at the chosen stage ({stage.value.long}): integrated gradients of every cell, "
-        "from a map of zeros, and what is lost when the map is all zeros. What enters the layer is held as "
-        "it was."
+        "from a map of zeros (of weights under a group norm, which undoes their size: from even rows), and "
+        "what is lost when the map is all zeros. What enters the layer is held as it was."
     )
     layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
     question = asked.question() | {"stage": stage.value.key, "max_seconds": seconds}
@@ -229,17 +244,23 @@ def _draw_heads(page: Page, selected: Selected, asked: AnswerAt, seconds: float)
                 widget = f"heads.{of}.{key_of(page.key, spec.key)}"
                 own = replace(spec, of=of)
                 show(source_of(page), own, on_head, result=heads, widget=widget)
-    worst = max(layer.error or 0.0 for layer in heads.layers)
-    steps = sum(layer.steps or 0 for layer in heads.layers)
-    caption(f"Completeness error at most {worst:.2%}; {steps:,} steps in all.")
+    _draw_completeness(page, heads)
+    _draw_head(page, selected, heads, question)
+
+
+def _draw_completeness(page: Page, heads: AttributedHeads) -> None:
+    errors = [layer.error for layer in heads.layers if layer.error is not None]
+    steps, baselines = sum(layer.steps or 0 for layer in heads.layers), {at.baseline for at in heads.layers}
+    known = f"at most {max(errors):.2%}" if errors else "not known"
+    caption(f"From {', '.join(sorted(baselines))}. Completeness error {known}; {steps:,} steps in all.")
     late = [
         f"{layer_label(layer.layer, page.numbering)} ({layer.error:.1%})"
         for layer in heads.layers
-        if not layer.reached
+        if not layer.reached and layer.error is not None
     ]
     if late:
-        st.warning(plain(f"Not complete within the time: {', '.join(late)}. Allow more seconds for these."))
-    _draw_head(page, selected, heads, question)
+        advice = f"There {OTHER_BASELINE}" if heads.jumps else "Allow more seconds for these"
+        st.warning(plain(f"Not complete within the time: {', '.join(late)}. {advice}."))
 
 
 def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question: dict[str, Any]) -> None:

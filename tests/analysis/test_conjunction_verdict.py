@@ -44,7 +44,7 @@ def within_chance(runs: int) -> float:
 
 @pytest.mark.parametrize(("n", "noise"), [(5, "normal"), (8, "lognormal"), (20, "normal"), (20, "shared")])
 def test_nothing_is_shown_where_nothing_is_planted(n, noise):
-    assert shown(100, n, 48, noise=noise) <= within_chance(100)
+    assert shown(60, n, 48, noise=noise) <= within_chance(60)
 
 
 @pytest.mark.slow

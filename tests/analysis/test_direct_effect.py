@@ -14,6 +14,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.interventions import PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import without_cell
 from mta_viz.run.tracing import capture, operated, run_hooks
 from tests.tiny_models import random_weights
 
@@ -201,14 +202,18 @@ def without_mlps(model: HookedMTA) -> HookedMTA:
     return model
 
 
-def test_above_the_last_attention_free_and_whole_are_one_and_held_is_what_a_linear_end_gives():
-    """Only the final norm follows: norms free is the whole, and both come near held as cells get small."""
+def test_where_only_the_final_norm_follows_what_it_hides_is_its_scale():
+    """Norms free is the whole, and without the cell the logit is what is left, scaled anew."""
     model, ids = without_mlps(build(OPTIONS[1])), list(range(8))
-    found = whole_effects(direct_effect(model, ids), layer=1, count=30)
-    for cell in found.cells:
+    effects = direct_effect(model, ids)
+    run = without_cell(effects.trace, 1, None, 7)
+    for cell in whole_effects(effects, layer=1, count=12).cells:
         assert cell.norms_free == pytest.approx(cell.whole_logit, abs=1e-5)
-    smallest = min(found.cells, key=lambda cell: abs(cell.value))
-    assert smallest.norms_free == pytest.approx(smallest.value, rel=0.1)
+        gone = without_cell(effects.trace, 1, (cell.head, cell.query, cell.key), 7)
+        scale = float(run.leaving.norm() / gone.leaving.norm())
+        left = (effects.logit - cell.value) * scale
+        assert cell.whole_logit == pytest.approx(effects.logit - left, abs=1e-3)
+        assert abs(cell.whole_logit - cell.value) > 1e-4  # the scale is not held
 
 
 def test_a_cell_that_only_scales_a_norms_input_acts_with_the_norm_held_alone():

@@ -94,7 +94,7 @@ def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
         (("--baseline", "best"), "expected zero, mean, bos, or a token's id"),
         (("--baseline", "9" * 5000), "expected zero, mean, bos, or a token's id"),
         (("--baseline", "mean", "--method", "ablation"), "is no token's id"),
-        (("--baseline", "zero"), "changes in the first 1 % of the path"),
+        (("--baseline", "zero"), "comes in the first 1 % of the path"),
         (("--position", "99"), "position 99 does not exist"),
         (("--spans", "0:99", "--method", "ablation"), "expected positions of 0 to"),
     ],

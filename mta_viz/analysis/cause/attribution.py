@@ -30,7 +30,10 @@ MAPS_KEPT = 8  # of each layer, for the way back
 MOST_TOKENS = 64
 EVEN = "even rows (each row's sum spread over the keys it sees)"
 AT_ONCE = 4  # prompts of one ablation forward
-JUMP = 0.5  # of a change, in the first 1 % of a path: more is no path to integrate along
+JUMP = 0.5  # of the score's change, in the first 1 % of a path: more time would not help
+NORM_JUMP = (
+    0.1  # of the change of what the first layer sees: ten times an even path's, which no steps keep up with
+)
 
 
 @dataclass(frozen=True)
@@ -201,18 +204,18 @@ def check_baseline(
     """Both ends of the path, the prompt's embeddings and the baseline's, float32, and the baseline in words.
 
     Raises PromptError for a token that is not there, and where the norm ahead of the first layer makes more
-    than half of its output's change happen in the first 1 % of the path.
+    than a tenth of its output's change happen in the first 1 % of the path.
     """
     real = embedded(model, torch.tensor([list(prompt)])).float()
     base, words = _baseline(model, baseline)
     share = _normed_jump(model, real, base)
-    if share > JUMP:
+    if share > NORM_JUMP:
         mean = _normed_jump(model, real, _baseline(model, "mean")[0])
-        other = "the vocabulary's mean, " if mean <= JUMP else ""
+        other = "the vocabulary's mean, " if mean <= NORM_JUMP else ""
         raise PromptError(
-            f"{words}: no baseline for this model. Its RMSNorm divides by the size of what it gets, so "
-            f"{share:.0%} of what the first layer sees changes in the first 1 % of the path, and gradients "
-            "along the rest miss it, however many seconds they get. Choose "
+            f"{words}: no baseline for this model. Its RMSNorm divides by the size of what it gets, so what "
+            f"the first layer sees jumps: {share:.0%} of its change comes in the first 1 % of the path, and "
+            "gradients along the rest say nothing of it, however many seconds they get. Choose "
             f"{other}the embedding of a token, or ablation"
         )
     return real, base.float().expand_as(real), words
@@ -221,7 +224,7 @@ def check_baseline(
 def path_baseline(model: HookedMTA, prompt: Sequence[int], token: int | None = None) -> Baseline:
     """The vocabulary's mean, or where no path leads from it a token: `token`, else BOS, else 0."""
     real = embedded(model, torch.tensor([list(prompt)])).float()
-    ill_posed = _normed_jump(model, real, _baseline(model, "mean")[0]) > JUMP
+    ill_posed = _normed_jump(model, real, _baseline(model, "mean")[0]) > NORM_JUMP
     return _token(model, token) if ill_posed else "mean"
 
 

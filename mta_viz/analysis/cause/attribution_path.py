@@ -37,8 +37,7 @@ class Integral:
     `error`: completeness error, |sum of values - change of the score| over |change|; the same of all
     stretches, summed so that none hides another's, where that is more. `steps`: gradients computed, those of
     halved stretches too. `score` and `baseline_score`: at the ends of the path. `stretches`: what it is the
-    sum of, from which it can go on. `early`: the share of the score's change that comes in the first 1 % of
-    the path (of the change there and that over the rest, as sizes).
+    sum of, from which it can go on.
     """
 
     values: Float[Tensor, "..."]
@@ -47,7 +46,18 @@ class Integral:
     score: float
     baseline_score: float
     stretches: tuple["Stretch", ...]
-    early: float
+
+    @property
+    def early(self) -> float | None:
+        """The share of the score's change in the first 1 % of the path, as far as stretches end there.
+
+        Of the change there and that over the rest, as sizes; None where no stretch is as short yet.
+        """
+        first = [stretch for stretch in self.stretches if stretch.stop <= EARLY]
+        if not first:
+            return None
+        score = max(first, key=lambda stretch: stretch.stop).scores[1]
+        return _part(abs(score - self.baseline_score), abs(self.score - score))
 
 
 @dataclass(frozen=True)
@@ -102,8 +112,7 @@ def integrate(
         return scores
 
     path = _Path(counted, IntegratedGradients(counted), real, base, at_once, summed)
-    start, early, stop = path.scores((0.0, EARLY, 1.0))
-    ends, path.early = (start, stop), jump(abs(early - start), abs(stop - early))
+    ends = path.scores((0.0, 1.0))
     if after is None:
         stretches = path.cut(ends, FIRST if watch.spent * FIRST_COST <= max_seconds else 1)
     else:
@@ -131,7 +140,6 @@ class _Path:
     at_once: int
     summed: Callable[[Tensor], Tensor] | None
     steps: int = 0
-    early: float = 0.0
 
     def cut(self, ends: Sequence[float], count: int) -> list[Stretch]:
         """The whole path, with the scores at its ends, in equal stretches."""
@@ -186,7 +194,7 @@ class _Path:
         last = max(stretches, key=lambda stretch: stretch.stop).scores[1]
         gap, error = (sum(getattr(stretch, of) for stretch in stretches) for of in ("gap", "error"))
         share = max(abs(gap), error) / max(abs(last - first), 1e-12)
-        return Integral(values, share, self.steps, last, first, tuple(stretches), self.early)
+        return Integral(values, share, self.steps, last, first, tuple(stretches))
 
     def _points(self, shares: Sequence[float]) -> Tensor:
         weights = torch.tensor(shares, dtype=self.real.dtype, device=self.real.device)
@@ -206,8 +214,7 @@ def _parts(items: Sequence, size: int) -> list[Sequence]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def jump(early: float, rest: float) -> float:
-    """The share of a change that comes early; 0 where nothing changes."""
+def _part(early: float, rest: float) -> float:
     return early / (early + rest) if early + rest > 0 else 0.0
 
 
@@ -220,7 +227,7 @@ def normed_jump(
     after a step of that size, and stays. Computed without a run.
     """
     start, early, stop = (rms_normalize(torch.lerp(base, real, share), eps) for share in (0.0, EARLY, 1.0))
-    return jump(float((early - start).norm(dim=-1).sum()), float((stop - early).norm(dim=-1).sum()))
+    return _part(float((early - start).norm(dim=-1).sum()), float((stop - early).norm(dim=-1).sum()))
 
 
 class _Watch:

@@ -24,14 +24,11 @@ def corrected_p(values: Float[Tensor, "sample test"]) -> Float[Tensor, " test"]:
     has the smallest. Raises nothing: values must be finite.
     """
     values = values.double()
-    squares = values.pow(2).sum(0)
-    observed = _t(values.mean(0), squares, len(values))
-    reached, n_flips = torch.zeros_like(observed), 0
-    for signs in _signs(len(values)):
-        largest = _t(signs @ values / len(values), squares, len(values)).amax(1)
-        reached += (largest[:, None] >= observed - 1e-9 * observed.abs()).sum(0)
-        n_flips += len(signs)
-    return reached / n_flips
+    squares, n = values.pow(2).sum(0), len(values)
+    flips = [_t(signs @ values / n, squares, n).amax(1) for signs in _signs(n)]
+    largest, observed = torch.cat(flips).sort().values, _t(values.mean(0), squares, n)
+    reached = len(largest) - torch.searchsorted(largest, observed - 1e-9 * observed.abs())
+    return reached.double() / len(largest)
 
 
 def least_p(n_samples: int) -> float:

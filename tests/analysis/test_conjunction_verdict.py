@@ -33,23 +33,28 @@ def planted(seed: int, n: int, tests: int, *, effect: float = 0.0, noise: str = 
     return Conjunction({at: f[:, :, place, None].float() for place, at in enumerate(stages)})
 
 
+def least(test: Conjunction) -> float:
+    """The smallest corrected p, which the verdict goes by."""
+    return min(float(p.min()) for p in p_values(test).values())
+
+
 def shown(runs: int, *setting, **options) -> float:
-    return sum(verdict(planted(seed, *setting, **options)).shown for seed in range(runs)) / runs
+    return sum(least(planted(seed, *setting, **options)) <= ALPHA for seed in range(runs)) / runs
 
 
 def within_chance(runs: int) -> float:
-    """What a share of 5 % stays below in all but one of 1,000 repetitions."""
+    """What a share of `ALPHA` stays below in all but one of 1,000 repetitions: at most 5 % of 400."""
     return ALPHA + 3.1 * math.sqrt(ALPHA * (1 - ALPHA) / runs)
 
 
-@pytest.mark.parametrize(("n", "noise"), [(5, "normal"), (8, "lognormal"), (20, "normal"), (20, "shared")])
+@pytest.mark.parametrize(("n", "noise"), [(6, "normal"), (8, "lognormal"), (20, "normal"), (20, "shared")])
 def test_nothing_is_shown_where_nothing_is_planted(n, noise):
-    assert shown(60, n, 48, noise=noise) <= within_chance(60)
+    assert shown(100, n, 48, noise=noise) <= within_chance(100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tests", [48, 432])
-@pytest.mark.parametrize("n", [5, 8, 20, 50, 120])
+@pytest.mark.parametrize("n", [6, 8, 20, 50, 120])
 @pytest.mark.parametrize("noise", ["normal", "lognormal", "shared"])
 def test_nothing_is_shown_where_nothing_is_planted_at_all_sizes(n, tests, noise):
     rate = shown(400, n, tests, noise=noise)
@@ -60,6 +65,7 @@ def test_nothing_is_shown_where_nothing_is_planted_at_all_sizes(n, tests, noise)
 @pytest.mark.parametrize("tests", [48, 432])
 def test_what_is_planted_is_shown_and_where(tests):
     found = [verdict(planted(seed, 20, tests, effect=2.0)) for seed in range(10)]
+    assert all(each.p == least(planted(seed, 20, tests, effect=2.0)) for seed, each in enumerate(found[:2]))
     assert sum(each.shown for each in found) >= 9
     places = [(each.best.layer, each.best.head, each.best.measure) for each in found if each.shown]
     assert places.count((0, 0, ODDS[0])) == len(places)
@@ -100,8 +106,8 @@ def test_heads_without_a_number_in_a_sample_are_left_out_and_counted():
     assert nothing.best is None and math.isnan(nothing.p) and not nothing.shown and nothing.tested == 0
 
 
-def test_four_samples_can_show_nothing_and_five_can():
-    for n, expected in ((1, False), (4, False), (5, True)):
+def test_five_samples_can_show_nothing_and_six_can():
+    for n, expected in ((1, False), (5, False), (6, True)):
         found = verdict(planted(1, n, 1, effect=50.0))
         assert found.shown is expected and found.p == pytest.approx(found.least_p) == 2.0**-n
 

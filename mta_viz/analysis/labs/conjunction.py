@@ -50,7 +50,7 @@ _NUMBERS = (
     *("both", "a_only", "b_only", "neither", "a", "a_low", "a_high", "b", "b_low", "b_high"),
     *("interaction", "interaction_low", "interaction_high"),
 )
-ALPHA = 0.05  # how often a conjunction may be shown where there is none, of all heads and stages together
+ALPHA = 0.025  # one-sided, all heads and stages together: half of 5 %, as a 95 % interval leaves on that side
 ROUNDING = 1e-4  # nats: a smaller I of one sample is taken for 0, so that rounding is no effect
 
 

@@ -23,7 +23,7 @@ from mta_viz.analysis.attention.spans import log_odds
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.analysis.labs.four_prompts import FourPrompts
 from mta_viz.analysis.labs.needle import MeanScore, mean_score
-from mta_viz.analysis.labs.sign_flips import corrected_p, least_p, t_values
+from mta_viz.analysis.labs.sign_flips import corrected_p, least_p, standardized
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import everything_to_identity
@@ -51,6 +51,7 @@ _NUMBERS = (
     *("interaction", "interaction_low", "interaction_high"),
 )
 ALPHA = 0.025  # one-sided, all heads and stages together: half of 5 %, as a 95 % interval leaves on that side
+LEAST_SHARE = 0.01  # of the row, mean of samples and prompts: log-odds of less say little and are not tested
 ROUNDING = 1e-4  # nats: a smaller I of one sample is taken for 0, so that rounding is no effect
 
 
@@ -201,7 +202,8 @@ def strongest(test: Conjunction, name: str) -> Strongest | None:
 class Verdict:
     """Whether the samples show a conjunction anywhere, on log-odds.
 
-    `tested`: heads and stages with a number in every sample; `untested`: those of the stage's layers without.
+    `tested`: heads and stages that give the span `LEAST_SHARE` of the row or more, as a mean of all prompts;
+    `faint`: those that give less, `untested`: those without a number in some sample.
     `best`: the one of smallest `p`; where there is none, None and NaN. `p`: how often the best of all tested
     would have as large a t if no sample's I had a preferred sign (`sign_flips`). `passing`: how many have
     p <= `ALPHA`. `least_p`: the smallest p that so many samples can give.
@@ -210,6 +212,7 @@ class Verdict:
     best: Strongest | None
     p: float
     tested: int
+    faint: int
     untested: int
     passing: int
     samples: int
@@ -227,24 +230,27 @@ def verdict(test: Conjunction) -> Verdict:
     p = torch.stack([*p_values(test).values()]) if measures else torch.empty(0)
     best, least = None, float("nan")
     if not p.isnan().all():
-        t = t_values(values).masked_fill(p.isnan(), -torch.inf)
+        t = standardized(values).masked_fill(p.isnan(), -torch.inf)
         at, *place = (int(index) for index in np.unravel_index(int(t.argmax()), t.shape))
         best = Strongest(
             measures[at], *place, *_ends(test.effects(measures[at]).interaction)[:, *place].tolist()
         )
         least = float(p[at, *place])
-    tested, partly = int((~p.isnan()).sum()), int((values.isfinite().any(0) & p.isnan()).sum())
-    return Verdict(best, least, tested, partly, int((p <= ALPHA).sum()), test.n, least_p(test.n))
+    whole, partly = values.isfinite().all(0), values.isfinite().any(0)
+    tested, faint = int((~p.isnan()).sum()), int((whole & p.isnan()).sum())
+    passing, untested = int((p <= ALPHA).sum()), int((partly & ~whole).sum())
+    return Verdict(best, least, tested, faint, untested, passing, test.n, least_p(test.n))
 
 
 @lru_cache(maxsize=64)
 def p_values(test: Conjunction) -> Mapping[Measure, Float[Tensor, "layer head"]]:
-    """Corrected p of I > 0 on log-odds, all heads and stages together; NaN where a sample has no number."""
+    """Corrected p of I > 0 on log-odds, all heads and stages together; NaN where none is tested."""
     measures, values = _interactions(test)
     if not measures:
         return {}
+    shares = torch.stack([test.values[measure].sigmoid().mean((0, 1)) for measure in measures])
     flat = values.flatten(1)
-    there = flat.isfinite().all(0)
+    there = flat.isfinite().all(0) & (shares.flatten() >= LEAST_SHARE)
     p = torch.full(flat.shape[1:], torch.nan, dtype=torch.float64)
     if there.any():
         p[there] = corrected_p(flat[:, there])

@@ -18,16 +18,15 @@ CHUNK = 512  # flips at once
 
 
 def corrected_p(values: Float[Tensor, "sample test"]) -> Float[Tensor, " test"]:
-    """One-sided p of each test's mean being above 0, corrected for all tests; float64.
+    """One-sided p of each test's mean being above 0, corrected for all tests; float64. Values must be finite.
 
-    The least there can be is 1 / 2^samples, or 1 / 10,000. A test whose values are all 0 has p 1; the largest
-    has the smallest. Raises nothing: values must be finite.
+    The least there can be is `least_p`. A test whose values are all 0 has p 1.
     """
     values = values.double()
-    squares, n = values.pow(2).sum(0), len(values)
-    flips = [_t(signs @ values / n, squares, n).amax(1) for signs in _signs(n)]
-    largest, observed = torch.cat(flips).sort().values, _t(values.mean(0), squares, n)
-    reached = len(largest) - torch.searchsorted(largest, observed - 1e-9 * observed.abs())
+    each = values / values.norm(dim=0).clamp_min(1e-300)
+    flipped = [(signs @ each).amax(1) for signs in _signs(len(values))]
+    largest, observed = torch.cat(flipped).sort().values, each.sum(0)
+    reached = len(largest) - torch.searchsorted(largest, observed - 1e-9)
     return reached.double() / len(largest)
 
 
@@ -36,16 +35,10 @@ def least_p(n_samples: int) -> float:
     return 2.0**-n_samples if n_samples <= EXHAUSTIVE else 1 / (1 + FLIPS)
 
 
-def t_values(values: Float[Tensor, "sample *tests"]) -> Float[Tensor, "*tests"]:
-    """Student's t of each mean, float64; where p is smallest this is largest."""
+def standardized(values: Float[Tensor, "sample *tests"]) -> Float[Tensor, "*tests"]:
+    """Each mean / root mean square, which orders tests as Student's t does: -1 to 1."""
     values = values.double()
-    return _t(values.mean(0), values.pow(2).sum(0), len(values))
-
-
-def _t(means: Tensor, squares: Tensor, n: int) -> Tensor:
-    """Student's t; flips leave the sum of squares as it is. 0 where all values are 0."""
-    variance = (squares / n - means.pow(2)).clamp_min(1e-12 * squares / n).clamp_min(1e-300)
-    return means * (max(n - 1, 1) / variance).sqrt()
+    return values.mean(0) / values.pow(2).mean(0).sqrt().clamp_min(1e-300)
 
 
 def _signs(n: int) -> Iterator[Float[Tensor, "flip sample"]]:

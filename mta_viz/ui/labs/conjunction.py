@@ -7,7 +7,16 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.labs import conjunction as conjunctions
-from mta_viz.analysis.labs.conjunction import ALPHA, Conjunction, Measure, Strongest, ranked, score_of
+from mta_viz.analysis.labs.conjunction import (
+    ALPHA,
+    LEAST_SHARE,
+    Conjunction,
+    Measure,
+    Strongest,
+    Verdict,
+    ranked,
+    score_of,
+)
 from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, example
 from mta_viz.analysis.labs.sign_flips import least_p
 from mta_viz.errors import PromptError
@@ -234,14 +243,14 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     """Whether a model's log-odds show a conjunction, corrected for all heads and stages, and where."""
     found = conjunctions.verdict(test)
     if found.best is None:
-        return f"{name}: no conjunction is shown, as no head has log-odds that are a number."
+        return f"{name}: no conjunction is shown, as no head gives the span a share worth testing."
     where = (
         f"{head_name(found.best.layer, found.best.head, numbering)} at {found.best.measure[1].value.short}"
     )
     among = f"corrected for all {found.tested:,} heads and stages looked at"
     best = f"{where}, I of the log-odds = {_interval(found.best)} nats, p = {found.p:.2g} {among}"
     samples = f"{test.n:,} sample{'s' if test.n > 1 else ''}"
-    left_out = f" {found.untested} more have weights of exactly 0 and are not tested." * (found.untested > 0)
+    left_out = _left_out(found)
     if found.shown:
         more = f" {found.passing} pass {ALPHA:g}." if found.passing > 1 else ""
         return (
@@ -251,6 +260,16 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     if found.least_p > ALPHA:
         why = f"{samples} cannot give a p below {found.least_p:.2g}; give at least {FEWEST}"
     return f"{name}: no conjunction is shown ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
+
+
+def _left_out(found: Verdict) -> str:
+    """Heads and stages that are not tested, and why."""
+    why = {
+        f"{found.faint} give the span less than {LEAST_SHARE:.0%} of the row": found.faint,
+        f"{found.untested} have weights of exactly 0": found.untested,
+    }
+    words = " and ".join(reason for reason, count in why.items() if count)
+    return f" Not tested: {words}." if words else ""
 
 
 def _shares(test: Conjunction, head: Strongest) -> str:

@@ -15,9 +15,8 @@ WHOLE = 8  # as in `removed_cells`, which is imported later
 def add_flags(parser: ArgumentParser) -> None:
     """An answer to a prompt, which of its tokens and layers, and how many cells are removed."""
     add_question(parser)
-    parser.add_argument(
-        "--answer-token", type=int, default=0, metavar="N", help="which token of the answer (default 0)"
-    )
+    about = "which token of the answer, from 0 (default: the first that is not only white space)"
+    parser.add_argument("--answer-token", type=int, metavar="N", help=about)
     parser.add_argument("--layer", type=int, metavar="L", help="also this layer's cells")
     about = f"cells of largest direct effect that are removed, a run each (default {WHOLE}, 0: none)"
     parser.add_argument("--whole", type=whole(0), default=WHOLE, metavar="N", help=about)

@@ -203,9 +203,7 @@ class DirectEffects(Printed):
         return Table.of(("layer", "head", "as_source", "as_target"), rows)
 
     def _title(self) -> str:
-        return (
-            f"Direct effects on the logit {number(self.logit)} of token {self.place} of {self.answer.text!r}"
-        )
+        return f"Direct effects on the logit of {self.explained}: {number(self.logit)}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what they add."""
@@ -228,6 +226,12 @@ class DirectEffects(Printed):
         """The id of the token whose logit it is."""
         return self.answer.ids[self.place]
 
+    @property
+    def explained(self) -> str:
+        """Which token it is: `token 2 of 3 of the answer: "7"`."""
+        tokenizer = self.trace.model.tokenizer
+        return self.answer.explains(self.place, tokenizer.pieces((self.token,))[0] if tokenizer else "")
+
     def largest(self, layer: int | None = None, count: int = CELLS) -> tuple[Cell, ...]:
         """The cells of largest |direct effect|, largest first: of one layer, or (None) of all.
 
@@ -249,6 +253,7 @@ class DirectEffects(Printed):
             "tokens": list(self.tokens.pieces),
             "answer": self.answer.as_data(),
             "token": self.token,
+            "explains": self.explained,
             "position": self.position,
             "logit": self.logit,
             "held_fixed": "group norm, gate and final norm held as the run left them",
@@ -268,20 +273,21 @@ def direct_effect(
     *,
     answer: str | None = None,
     position: int | None = None,
-    place: int = 0,
+    place: int | None = None,
 ) -> DirectEffects:
     """What every softmax cell adds directly to the logit of the answer's token number `place`, by layer.
 
     `answer` and `position` as in `attribute`: None is the number a needle prompt asks for, else the
-    likeliest token, after the prompt's last token. Exact, without gradients; held fixed are each head's
-    group norm, its gate and the final norm's scale. It is not what the answer loses without the cell: that
+    likeliest token, after the prompt's last token. `place`: None is the first token of the answer that is
+    not only white space. Exact, without gradients; held fixed are each head's group norm, its gate and the
+    final norm's scale. It is not what the answer loses without the cell: that
     is `whole_effects`'. Raises PromptError for what is not there.
 
     >>> mta_viz.direct_effect(model, trace.tokens).layers[3].values.shape
     torch.Size([2, 1, 21])
     """
     asked = ask(model, prompt, answer, position)
-    ids = asked.answer.ids
+    ids, place = asked.answer.ids, asked.answer.place if place is None else place
     if not 0 <= place < len(ids):
         raise PromptError(f"the answer has no token {place}; expected 0 to {len(ids) - 1}")
     trace = asked.whole()

@@ -223,7 +223,7 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 
-def direct_effects(source: Source, figure: OfAnswer[Any], token: int) -> DirectEffects:
+def direct_effects(source: Source, figure: OfAnswer[Any], token: int | None) -> DirectEffects:
     """Every layer's direct effect on the logit of the answer's token number `token`, cell by cell."""
     model, tokens = source.model, source.trace.tokens
     return source.remember_with_run(
@@ -236,10 +236,10 @@ def direct_effects(source: Source, figure: OfAnswer[Any], token: int) -> DirectE
 class SourceHeads(OfAnswer[DirectEffects]):
     """The direct effect on a logit through each head's softmax map; `selected` (layer, head) is framed.
 
-    The logit is that of the answer's token number `token`.
+    The logit is that of the answer's token number `token`, None: of the first that is not only white space.
     """
 
-    token: int = 0
+    token: int | None = None
     selected: Head | None = None
     holds_run = True
     words = (
@@ -250,6 +250,10 @@ class SourceHeads(OfAnswer[DirectEffects]):
     def result(self, source: Source) -> DirectEffects:
         """Raises PromptError for what cannot be asked."""
         return direct_effects(source, self, self.token)
+
+    def caption(self, source: Source, result: DirectEffects) -> str:
+        """With the token whose logit it is."""
+        return f"Logit of {result.explained}. {self.words}"
 
     def draw(self, source: Source, result: DirectEffects) -> Figure:
         """Layers down and heads across."""
@@ -262,7 +266,7 @@ class SourceHeads(OfAnswer[DirectEffects]):
 class CellsRemoved(OfAnswer[RemovedCells]):
     """The softmax cells of largest direct effect, of a `layer` or (None) of all, each removed; a table."""
 
-    token: int = 0
+    token: int | None = None
     layer: int | None = None
     count: int = WHOLE
     hangs_on = ("answer", "position", "token", "layer", "count")
@@ -284,7 +288,7 @@ class SourceCells(OfHead):
     """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there."""
 
     of: CellKind
-    token: int = 0
+    token: int | None = None
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""

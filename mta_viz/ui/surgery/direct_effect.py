@@ -1,7 +1,7 @@
 """The direct effect of softmax cells on an answer's logit, and what the logit loses without the largest."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
@@ -13,6 +13,7 @@ from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, CellsRemoved
 from mta_viz.plots.theme import score_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.ui.fields import bar
+from mta_viz.ui.shell import state
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
@@ -59,14 +60,26 @@ def draw_direct_effect(page: Page, selected: Selected) -> None:
     _draw_cells(page, result.tokens.pieces, result.largest(selected.layer), removed)
 
 
+@dataclass
+class _TokenOf:
+    """The answer whose token was chosen: another one begins with its own."""
+
+    ids: tuple[int, ...] = ()
+
+
 def _pick_token_of(page: Page, asked: AnswerAt) -> int:
-    ids = asked.answer.ids
+    ids, of = asked.answer.ids, state.part(_TokenOf)
+    if of.ids not in ((), ids):  # another answer
+        TOKEN.put(asked.answer.place)
+    of.ids = ids
     if len(ids) == 1:
         return 0
     pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
     names = {place: plain(f"{place + 1}: {piece}") for place, piece in enumerate(pieces)}
     words = "A logit is one token's. Later tokens are asked for after the earlier ones."
-    return int(bar("Token of the answer", names, TOKEN, help=words))
+    place = int(bar("Token of the answer", names, TOKEN, default=asked.answer.place, help=words))
+    caption(f"Explains {asked.answer.explains(place, pieces[place])}")
+    return place
 
 
 def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:

@@ -215,7 +215,7 @@ def check_baseline(
         raise PromptError(
             f"{words}: no baseline for this model. Its RMSNorm divides by the size of what it gets, so what "
             f"the first layer sees jumps: {share:.0%} of its change comes in the first 1 % of the path, and "
-            "gradients along the rest say nothing of it, however many seconds they get. Choose "
+            "gradients along the rest say little of it, however many seconds they get. Choose "
             f"{other}the embedding of a token, or ablation"
         )
     return real, base.float().expand_as(real), words

@@ -1,6 +1,6 @@
 """What interventions do to an answer: sweeps on a prompt and at a task, patched heads, a greedy set.
 
-What an answer rests on is `attribution`'s; the edited run's maps are `beside`'s.
+What adds to an answer is `attribution`'s; the edited run's maps are `beside`'s.
 """
 
 import math
@@ -272,6 +272,6 @@ OLDER: dict[str, Older] = {
     **{f"attribution.{kind}": _older(TokenValues, kind=kind) for kind in ("bars", "text")},
     **{f"heads.{of}": _older(attribution.HeadSizes, of=of) for of in ("sizes", "ablated")},
     **{f"heads.{of}": _older(attribution.HeadCells, of=of) for of in ("map", "attribution")},
-    "responsible": _older(attribution.ResponsibleHeads),
-    **{f"responsible.{of}": _older(attribution.ResponsibleCells, of=of) for of in attribution.CELL_KINDS},
+    "responsible": _older(attribution.SourceHeads),
+    **{f"responsible.{of}": _older(attribution.SourceCells, of=of) for of in attribution.CELL_KINDS},
 }

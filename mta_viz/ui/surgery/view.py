@@ -22,7 +22,8 @@ from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import head_name, plain, side_by_side
 from mta_viz.ui.surgery.answer import draw_board, draw_greedy_set, draw_patch, draw_sweep
-from mta_viz.ui.surgery.attribution import draw_attribution, draw_responsibility
+from mta_viz.ui.surgery.attribution import draw_attribution
+from mta_viz.ui.surgery.direct_effect import draw_direct_effect
 from mta_viz.ui.surgery.plan_list import draw_plan, draw_taps
 
 Draw = Callable[[Page, Selected], None]
@@ -32,7 +33,7 @@ TABS: dict[str, tuple[str, Draw]] = {  # in the address, and on the page
     "Minimal set": ("Greedy set", draw_greedy_set),
     "Patch": ("Patch", draw_patch),
     "Attribution": ("Attribution", draw_attribution),
-    "Responsibility": ("Responsibility", draw_responsibility),
+    "Responsibility": ("Direct effect", draw_direct_effect),
 }
 TAB = Setting("surgery tab", "One kernel")
 Side = Literal["original", "edited", "difference"]

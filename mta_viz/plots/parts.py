@@ -40,7 +40,8 @@ class Parts:
             self.add_words(title, 13, **corner, **shift)
         margin = {"pad": 0, "autoexpand": False} | self.margin
         layout = theme.frame(*self.size) | {"margin": margin} | self.layout
-        layout |= {"annotations": self.annotations, "shapes": self.shapes}
+        added = {"annotations": self.annotations, "shapes": self.shapes}
+        layout |= {name: parts for name, parts in added.items() if parts}
         return go.Figure(data=self.traces, layout=layout, _validate=False)
 
     def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:

@@ -24,7 +24,7 @@ def app_address(models_folder):
 
 @pytest.fixture(scope="session")
 def contexts(browser):
-    """`contexts(1280, "light")`: one for all pages of this width and theme, which fetches the scripts once."""
+    """`contexts(1280, "light")`: one for all pages of a width and theme; it fetches scripts once."""
     kept = {}
 
     def context_of(width, theme):
@@ -45,7 +45,7 @@ def new_context(browser, width, theme):
 
 @pytest.fixture
 def visit(browser, contexts, app_address):
-    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page; `empty`: in a browser that knows nothing."""
+    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page; `empty`: in an empty browser."""
     pages, own = [], []
 
     def go(path, width=1280, theme="light", address=app_address, empty=False):

@@ -1,7 +1,7 @@
 """What a figure is put together from, and the words and frames figures share.
 
 Plotly checks a whole figure at every change, so a figure is collected here and made at once. Its traces are
-checked as they are made; its layout is checked by tests of every figure, since that takes half of the drawing.
+checked as they are made, its layout by the tests of every figure, since that takes half of the drawing.
 """
 
 from collections.abc import Sequence

@@ -30,6 +30,7 @@ from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, load
+from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights, write_models, write_wide
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -114,7 +115,9 @@ def words(drawn) -> str:
 def comes_again(name: str, drawn_from: HookedMTA | Trace, parameters: dict[str, Any]) -> None:
     made = figure(name, drawn_from, **parameters)
     assert made.table.rows and made.spec.file_parts()
-    assert made.figure is None or (made.caption and len(made.figure.data) > 0)
+    if made.figure is not None:
+        assert made.caption and len(made.figure.data) > 0
+        assert_plotly_takes_it(made.figure)
     plain = json.loads(json.dumps(made.spec.parameters()))
     assert spec(name, plain) == made.spec
     assert figure(name, drawn_from, **plain).table.csv() == made.table.csv()

@@ -28,6 +28,7 @@ from mta_viz.model.interventions import AblateHead, BypassGate, BypassGroupNorm,
 from mta_viz.model.plans import plan_as_data
 from mta_viz.model.stages import Stage
 from mta_viz.run.trace import Trace
+from tests.figures.checked import assert_plotly_takes_it
 from tests.figures.test_named_attention import FIGURES as OF_ATTENTION
 from tests.tiny_models import write_models
 
@@ -94,6 +95,7 @@ def heat(made: Drawn) -> np.ndarray:
 def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(trace, edited, name, parameters):
     made = figure(name, trace, beside=edited, **parameters)
     assert len(made.figure.data) > 0 and made.caption and made.table.rows
+    assert_plotly_takes_it(made.figure)
     plain = json.loads(json.dumps(made.spec.parameters()))
     assert spec(name, plain) == made.spec
     if "max_seconds" not in parameters:  # gradients stop by the clock

@@ -94,17 +94,41 @@ class Effects:
         """The effect of a plan, None where it was not measured."""
         return next((effect for effect in self.effects if effect.plan == plan), None)
 
-    def table(self) -> Table:
-        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
+    def table(self, other: "Effects | None" = None) -> Table:
+        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals.
+
+        `other`: the effects at another edit, in columns after these, with whether the two differ; empty
+        where the other has no effect of the kernel.
+        """
         rows = []
         for effect in self.effects:
-            kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
-            if kernel is not None:
-                ends = [end for change in changes for end in astuple(change)]
-                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
+            kernel = kernel_of(effect)
+            if kernel is None:
+                continue
+            row: tuple[object, ...] = (kernel.layer, kernel.head, kernel.where, *_cells(effect))
+            if other is not None:
+                beside = other.of(kernel)
+                more = (None,) * 8 if beside is None else (*_cells(beside), edits_differ(effect, beside))
+                row += more
+            rows.append(row)
         measured = ("accuracy_change", "log_probability_change")
-        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
-        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
+        names = ["accuracy", *(f"{name}{end}" for name in measured for end in ("", "_low", "_high"))]
+        columns = ["layer", "head", "where", *names]
+        if other is not None:
+            word = other.edit.replace("-", "_")
+            columns += [*(f"{word}_{name}" for name in names), f"differs_from_{word}"]
+        return Table.of(columns, rows)
+
+
+def _cells(effect: Effect) -> tuple[float, ...]:
+    changes = (effect.accuracy_change, effect.log_probability_change)
+    return effect.accuracy, *(end for change in changes for end in astuple(change))
+
+
+def edits_differ(first: Effect, second: Effect) -> bool:
+    """Whether the 95 % intervals of the two changes of the log-probability have no point in common."""
+    one, other = first.log_probability_change, second.log_probability_change
+    return one.high < other.low or other.high < one.low
 
 
 @dataclass(frozen=True)

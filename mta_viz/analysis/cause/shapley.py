@@ -26,6 +26,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded
 from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
+from mta_viz.tasks.intervals import bootstrap_interval
 
 LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
 FEWEST, MOST = 20, 400  # pairs of orders
@@ -40,6 +41,7 @@ class KernelValue:
     `necessary`: what is lost when it alone is taken out. `sufficient`: what is gained when it alone is
     kept, all others taken out. `shapley`: the mean over sampled orders of what it adds to those before
     it, `error` that mean's standard error. Over all kernels the Shapley values sum to the whole effect.
+    The ends: of 95 % intervals over samples (bootstrap); None where a file has none.
     """
 
     kernel: KernelId
@@ -47,6 +49,10 @@ class KernelValue:
     sufficient: float
     shapley: float
     error: float
+    necessary_low: float | None = None
+    necessary_high: float | None = None
+    sufficient_low: float | None = None
+    sufficient_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,12 +115,9 @@ class Shapley:
 
     def table(self) -> Table:
         """A line a kernel, the largest Shapley value first; nats."""
-        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error")
-        rows = [
-            (*astuple(value.kernel), value.necessary, value.sufficient, value.shapley, value.error)
-            for value in self.values
-        ]
-        return Table.of(columns, rows)
+        ends = ("necessary_low", "necessary_high", "sufficient_low", "sufficient_high")
+        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error", *ends)
+        return Table.of(columns, [(*astuple(value.kernel), *astuple(value)[1:]) for value in self.values])
 
 
 def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
@@ -156,8 +159,7 @@ def shapley_values(
     n = len(coalitions.kernels)
     if not n:
         raise ValueError("the model has no kernels to share the effect out to")
-    budget = (2 * n + 2) * len(batches) + 2 * n * most + LARGEST_SET * (TRIED + RANDOM_SETS) * len(batches)
-    report = _Steps(progress, budget)
+    report = _Steps(progress, passes(n, len(batches), most))
     alone = _alone(coalitions, batches, report)
     marginals = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
     mean, error = marginals.mean(0), marginals.std(0, ddof=1) / math.sqrt(len(marginals))
@@ -165,10 +167,12 @@ def shapley_values(
     values = tuple(
         KernelValue(
             coalitions.kernels[at],
-            alone.complete - alone.without[at],
-            alone.only[at] - alone.none,
+            alone.necessary[at].mean,
+            alone.sufficient[at].mean,
             float(mean[at]),
             float(error[at]),
+            *alone.necessary[at][1:],
+            *alone.sufficient[at][1:],
         )
         for at in order
     )
@@ -184,6 +188,15 @@ def shapley_values(
         values,
         removals,
     )
+
+
+def passes(n_kernels: int, n_batches: int, pairs: int) -> int:
+    """Forward passes of a batch for `pairs` pairs of orders: each kernel out and alone, orders, sets.
+
+    Most of them run only the layers from the changed kernel on.
+    """
+    alone, sets = 2 * n_kernels + 2, LARGEST_SET * (TRIED + 1 + RANDOM_SETS)
+    return (alone + sets) * n_batches + 2 * n_kernels * pairs
 
 
 class Coalitions:
@@ -210,12 +223,19 @@ class Coalitions:
             weight.data = chosen.view_as(whole)
         return self.model
 
+    def samples(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> Outcome:
+        """Each sample's verdict and log-probability."""
+        model = self.keep(kept)
+        return outcome(model, [embedded(model, batch.ids) for batch in batches], 0, batches)
+
     def measure(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> tuple[float, float]:
         """Accuracy and mean log-probability (nats) over all samples."""
-        model = self.keep(kept)
-        result = outcome(model, [embedded(model, batch.ids) for batch in batches], 0, batches)
-        n = len(result.right)
-        return sum(result.right) / n, math.fsum(result.log_probability) / n
+        return _means(self.samples(kept, batches))
+
+
+def _means(result: Outcome) -> tuple[float, float]:
+    n = len(result.right)
+    return sum(result.right) / n, math.fsum(result.log_probability) / n
 
 
 class _Alone(NamedTuple):
@@ -223,25 +243,38 @@ class _Alone(NamedTuple):
     complete_accuracy: float
     none: float
     none_accuracy: float
-    without: list[float]
-    only: list[float]
+    necessary: list["_Gain"]
+    sufficient: list["_Gain"]
 
 
 def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
 
-    def measured(kept: Array) -> tuple[float, float]:
-        result = coalitions.measure(kept, batches)
+    def measured(kept: Array) -> Outcome:
+        result = coalitions.samples(kept, batches)
         report.add(len(batches))
         return result
 
-    complete_accuracy, complete = measured(np.ones(n, bool))
-    none_accuracy, none = measured(np.zeros(n, bool))
+    complete, none = measured(np.ones(n, bool)), measured(np.zeros(n, bool))
     each = np.eye(n, dtype=bool)
-    without_each = [measured(~row)[1] for row in each]
-    only_each = [measured(row)[1] for row in each]
-    return _Alone(complete, complete_accuracy, none, none_accuracy, without_each, only_each)
+    necessary = [_gain(measured(~row), complete) for row in each]
+    sufficient = [_gain(none, measured(row)) for row in each]
+    (accuracy, value), (none_accuracy, none_value) = _means(complete), _means(none)
+    return _Alone(value, accuracy, none_value, none_accuracy, necessary, sufficient)
+
+
+class _Gain(NamedTuple):
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def _gain(before: Outcome, after: Outcome) -> _Gain:
+    """What the log-probability of the same samples gains, with its interval over them; one has none."""
+    gains = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
+    ends = bootstrap_interval(gains) if len(gains) > 1 else (None, None)
+    return _Gain(math.fsum(gains) / len(gains), *ends)
 
 
 def _marginals(
@@ -301,15 +334,18 @@ def _removals(
     n = len(order)
     random = np.random.default_rng((seed, MOST))
 
-    def without(places: Sequence[int] | Array) -> tuple[float, float]:
+    def measured(kept: Array) -> tuple[float, float]:
         report.add(len(batches))
-        return coalitions.measure(~np.isin(np.arange(n), places), batches)
+        return coalitions.measure(kept, batches)
+
+    def without(places: Sequence[int] | Array) -> tuple[float, float]:
+        return measured(~np.isin(np.arange(n), places))
 
     chosen: list[int] = []
     for size in range(1, min(LARGEST_SET, n) + 1):
         tried = {at: without([*chosen, at]) for at in order[:TRIED].tolist() if at not in chosen}
         chosen.append(min(tried, key=lambda at: tried[at][1]))
-        only = coalitions.measure(np.isin(np.arange(n), chosen), batches)
+        only = measured(np.isin(np.arange(n), chosen))
         drawn = [without(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
         worst = min(drawn, key=lambda pair: pair[1])
         kernels = tuple(coalitions.kernels[at] for at in chosen)

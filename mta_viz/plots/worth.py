@@ -1,0 +1,281 @@
+"""What kernels are worth to a task, and along which edges: bars, a scatter, a graph of paths.
+
+Blue and vermilion are told apart by hatching too, gains from losses by the dashes of their lines.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from mta_viz.analysis.cause.paths import Edge, KernelPaths
+from mta_viz.analysis.cause.shapley import KernelValue
+from mta_viz.analysis.kernels.kernels import Where
+from mta_viz.plots import cells, theme
+from mta_viz.plots.parts import Parts
+
+NECESSARY, SUFFICIENT = theme.SELECTED_COLOR, theme.INCOMING_COLOR
+ERRORS = 2.0  # standard errors: about 95 %
+SYMBOLS: dict[Where, str] = {
+    "pre": "circle",
+    "post": "square",
+    "head_pre": "triangle-up",
+    "head_post": "diamond",
+}
+PLACE_WORDS: dict[Where, str] = {
+    "pre": "kernel before the softmax",
+    "post": "kernel after the softmax",
+    "head_pre": "mixing before the softmax",
+    "head_post": "mixing after the softmax",
+}
+LABELLED = 6
+_ROW_PX, _TOP, _BOTTOM, _LEFT = 34, 66, 46, 104
+_LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "xanchor": "left", "font": {"size": 11}}
+
+
+def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 520) -> go.Figure:
+    """Each kernel's two bars and its Shapley value as a diamond, nats; whiskers: 95 %.
+
+    Clicks: the event's customdata is (layer, head).
+    """
+    parts = Parts(
+        (width, _ROW_PX * max(len(values), 3) + _TOP + _BOTTOM),
+        {"l": _LEFT, "r": 16, "t": _TOP, "b": _BOTTOM},
+    )
+    rows = np.arange(len(values))
+    places = np.array([(value.kernel.layer, value.kernel.head) for value in values], np.int16)
+    names = [value.kernel.name(numbering_from) for value in values]
+    hover = [_worth_lines(value, name) for value, name in zip(values, names, strict=True)]
+    for name, color, pattern, shift in (
+        ("necessary", NECESSARY, "", -0.27),
+        ("sufficient", SUFFICIENT, "/", 0.0),
+    ):
+        lengths = np.array([getattr(value, name) for value in values], float)
+        look = {"color": color, "pattern": {"shape": pattern, "fgcolor": "white", "size": 5}}
+        parts.traces.append(
+            go.Bar(
+                x=lengths, y=rows + shift, width=0.25, orientation="h", name=name, marker=look,
+                error_x=_whiskers(values, name, lengths), customdata=places, **theme.hover(hover),
+            )
+        )  # fmt: skip
+    errors = {
+        "array": [ERRORS * value.error for value in values],
+        "color": theme.INK,
+        "thickness": 1.2,
+        "width": 3,
+    }
+    marker = {"symbol": "diamond", "size": 9, "color": theme.INK}
+    parts.traces.append(
+        go.Scatter(
+            x=[value.shapley for value in values], y=rows + 0.27, mode="markers", name="Shapley value",
+            marker=marker, error_x=errors, customdata=places, **theme.hover(hover),
+        )
+    )  # fmt: skip
+    zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1}
+    parts.layout |= {
+        "xaxis": theme.axis(**zero, rangemode="tozero"),
+        "yaxis": theme.listed(names, down=True),
+        "showlegend": True, "legend": _LEGEND, "barmode": "overlay", "dragmode": False,
+    }  # fmt: skip
+    title = "Each kernel alone, and its share of the whole effect"
+    return parts.figure(title, "log-probability of the right answer (nats)")
+
+
+def _whiskers(values: Sequence[KernelValue], name: str, lengths: np.ndarray) -> dict[str, object]:
+    """The ends of the intervals as plotly takes them; nothing where there are none."""
+    ends = [(getattr(value, f"{name}_low"), getattr(value, f"{name}_high")) for value in values]
+    low, high = (
+        np.array([(np.nan, np.nan) if None in pair else pair for pair in ends], float).reshape(-1, 2).T
+    )
+    arrays = {"array": np.nan_to_num(high - lengths), "arrayminus": np.nan_to_num(lengths - low)}
+    return {"symmetric": False, **arrays, "color": theme.INK, "thickness": 1, "width": 2}
+
+
+def _worth_lines(value: KernelValue, name: str) -> str:
+    def ends(low: float | None, high: float | None) -> str:
+        return "" if low is None or high is None else f" ({low:+.3g} to {high:+.3g})"
+
+    necessary = f"{value.necessary:+.3g}{ends(value.necessary_low, value.necessary_high)}"
+    sufficient = f"{value.sufficient:+.3g}{ends(value.sufficient_low, value.sufficient_high)}"
+    return (
+        f"{name}<br>necessary: {necessary} nats are lost without it alone<br>sufficient: {sufficient} nats "
+        f"are gained with it alone<br>Shapley value {value.shapley:+.3g}, standard error {value.error:.2g}"
+    )
+
+
+def worth_scatter(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 440) -> go.Figure:
+    """Sufficient across, necessary up, a point a kernel; the line is where both are equal.
+
+    The largest of both are named. Clicks: the event's customdata is (layer, head).
+    """
+    parts = Parts((width, 420), {"l": 62, "r": 16, "t": 92, "b": _BOTTOM})
+    for where, symbol in SYMBOLS.items():
+        own = [value for value in values if value.kernel.where == where]
+        if own:
+            look = {"symbol": symbol, "size": 9, "color": theme.LINE_COLORS[list(SYMBOLS).index(where)]}
+            look |= {"line": {"color": theme.INK, "width": 0.5}}
+            names = [value.kernel.name(numbering_from) for value in own]
+            places = [(value.kernel.layer, value.kernel.head) for value in own]
+            hover = [_worth_lines(value, name) for value, name in zip(own, names, strict=True)]
+            parts.traces.append(
+                go.Scatter(
+                    x=[value.sufficient for value in own], y=[value.necessary for value in own],
+                    mode="markers", marker=look, name=PLACE_WORDS[where],
+                    customdata=places, **theme.hover(hover),
+                )
+            )  # fmt: skip
+    across, up = (_range([getattr(value, name) for value in values]) for name in ("sufficient", "necessary"))
+    ends = max(across[0], up[0]), min(across[1], up[1])
+    if ends[0] < ends[1]:
+        parts.add_line(ends, ends, {"color": theme.FRAME, "width": 1, "dash": "dot"}, layer="below")
+    for value in _standing_out(values):
+        name = value.kernel.name(numbering_from)
+        place: dict[str, object] = {"x": value.sufficient, "y": value.necessary, "xref": "x", "yref": "y"}
+        left = value.sufficient > (across[0] + 3 * across[1]) / 4
+        place |= {"xanchor": "right" if left else "left", "xshift": -7 if left else 7}
+        parts.add_words(name, 10, **place, font={"size": 10, "color": theme.INK})
+    zero = {"zeroline": True, "zerolinecolor": theme.MASKED_LINE, "zerolinewidth": 1}
+    parts.layout |= {
+        "xaxis": theme.axis(range=across, **zero), "yaxis": theme.axis(range=up, **zero),
+        "showlegend": True, "legend": _LEGEND, "dragmode": False,
+    }  # fmt: skip
+    x = "sufficient: gained with it alone (nats)"
+    return parts.figure("Necessary and sufficient", x, "necessary: lost without it alone (nats)")
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(0.0, *values), max(0.0, *values)
+    spare = 0.08 * (high - low or 1.0)
+    return low - spare, high + spare
+
+
+def _standing_out(values: Sequence[KernelValue]) -> list[KernelValue]:
+    """Those farthest from 0, each side measured by its largest."""
+    sizes = [
+        max(abs(getattr(value, name)) for value in values) or 1.0 for name in ("sufficient", "necessary")
+    ]
+
+    def far(value: KernelValue) -> float:
+        return float(np.hypot(value.sufficient / sizes[0], value.necessary / sizes[1]))
+
+    return [value for value in sorted(values, key=far)[-LABELLED:] if far(value) > 0.1]
+
+
+PARTS = {"queries": "Q", "keys": "K", "values": "V", "scores": "S", "mlp": "MLP", "logits": ""}
+PART_WORDS = {
+    **{"queries": "its queries", "keys": "its keys", "values": "its values", "scores": "its raw scores"},
+    **{"mlp": "the layer's MLP", "logits": "the logits"},
+}
+_NODE_PX, _WIDEST = 26, 8.0
+
+
+def paths_graph(
+    paths: KernelPaths,
+    edges: Sequence[Edge],
+    *,
+    layout: tuple[int, int, int],
+    numbering_from: int = 0,
+    width: int = 620,
+) -> go.Figure:
+    """Edges from a kernel's head to what reads it: layers across, heads down, MLPs in the lowest row.
+
+    `layout`: layers, heads, and query heads that share a key-value head. The width of a line is the size of
+    its effect; a lost answer is brown and solid, a gained one green and dashed. Clicks: the event's
+    customdata is (layer, head).
+    """
+    n_layers, n_heads, _ = layout
+    height = _NODE_PX * (n_heads + 1) + 66 + _BOTTOM
+    parts = Parts((width, height), {"l": 52, "r": 62, "t": 66, "b": _BOTTOM})
+    start, largest = (
+        (paths.kernel.layer, paths.kernel.head),
+        max((abs(edge.effect) for edge in edges), default=1.0),
+    )
+    parts.traces.append(_nodes(range(start[0], n_layers), n_heads))
+    for edge in sorted(edges, key=lambda edge: abs(edge.effect)):
+        parts.traces.append(_line(start, _end(edge, layout), edge.effect, largest))
+    parts.traces.append(_ends(edges, layout, numbering_from))
+    own = {"symbol": "square", "size": 15, "color": theme.INK}
+    parts.traces.append(
+        go.Scatter(
+            x=[start[0]],
+            y=[start[1]],
+            mode="markers",
+            marker=own,
+            **theme.hover([paths.kernel.name(numbering_from)]),
+        )
+    )
+    for edge in edges[:LABELLED]:
+        x, y = _end(edge, layout)
+        text = f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip()
+        parts.add_words(
+            text,
+            10,
+            x=x,
+            y=y,
+            xref="x",
+            yref="y",
+            xanchor="left",
+            xshift=8,
+            font={"size": 10, "color": theme.INK},
+        )
+    names = [*(f"L{at + numbering_from}" for at in range(start[0], n_layers)), "logits"]
+    rows = [*(f"H{head + numbering_from}" for head in range(n_heads)), "MLP"]
+    across = theme.ticks(dict(enumerate(names, start[0])))
+    parts.layout |= {
+        "xaxis": theme.axis(range=(start[0] - 0.4, n_layers + 0.4), **across),
+        "yaxis": theme.listed(rows, down=True),
+        "dragmode": False,
+    }  # fmt: skip
+    title = f"Who reads what {paths.kernel.name(numbering_from)} writes: change of the answer (nats)"
+    return parts.figure(title, "layer of the reader", "head of the reader")
+
+
+def _end(edge: Edge, layout: tuple[int, int, int]) -> tuple[float, float]:
+    """Where an edge ends: in its head's row queries, keys and values a little apart."""
+    n_layers, n_heads, shared = layout
+    if edge.part == "logits":
+        return float(n_layers), (n_heads - 1) / 2
+    if edge.head is None:
+        return float(edge.layer), float(n_heads)
+    head = edge.head * shared + (shared - 1) / 2 if edge.part in ("keys", "values") else edge.head
+    return float(edge.layer), head + {"queries": -0.28, "values": 0.28}.get(edge.part, 0.0)
+
+
+def _nodes(layers: range, n_heads: int) -> go.Scatter:
+    places = [(layer, row) for layer in layers for row in range(n_heads + 1)]
+    places.append((layers.stop, (n_heads - 1) / 2))
+    x, y = zip(*places, strict=True)
+    marker = {"symbol": "circle-open", "size": 9, "color": theme.MASKED_LINE}
+    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
+
+
+def _line(start: tuple[float, float], end: tuple[float, float], effect: float, largest: float) -> go.Scatter:
+    """A bowed line, so that lines to one row do not lie on each other."""
+    along = np.linspace(0, 1, 24)
+    x, y = (first + (last - first) * along for first, last in zip(start, end, strict=True))
+    bow = 0.22 * (end[0] - start[0]) * (-1 if end[1] <= start[1] else 1)
+    lost = effect < 0
+    line = {
+        "width": 0.8 + _WIDEST * abs(effect) / (largest or 1.0),
+        "color": theme.LOWERED_COLOR if lost else theme.RAISED_COLOR,
+        "dash": "solid" if lost else "dash",
+    }
+    return go.Scatter(
+        x=x, y=y + bow * along * (1 - along) * 2, mode="lines", line=line, opacity=0.75, hoverinfo="skip"
+    )
+
+
+def _ends(edges: Sequence[Edge], layout: tuple[int, int, int], numbering_from: int) -> go.Scatter:
+    """What takes hover and clicks at the readers."""
+    places = np.array([_end(edge, layout) for edge in edges], float).reshape(-1, 2)
+    texts = []
+    for edge in edges:
+        head = "" if edge.head is None else f" H{edge.head + numbering_from}"
+        reader = "the logits" if edge.part == "logits" else f"L{edge.layer + numbering_from}{head}"
+        texts.append(f"{reader}: {PART_WORDS[edge.part]}<br>{edge.effect:+.4g} nats along this edge alone")
+    data = np.array(
+        [(edge.layer, -1 if edge.head is None else edge.head) for edge in edges], np.int16
+    ).reshape(-1, 2)
+    made = cells.targets(places[:, 0], places[:, 1], 10.0, "%{text}", data)
+    look = {"size": 7, "color": theme.INK, "opacity": 1}
+    return made.update(text=texts, marker=look | {"maxdisplayed": 0}, selected=None, unselected=None)

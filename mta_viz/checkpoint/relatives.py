@@ -65,8 +65,9 @@ def relatives(folder: Path, config: ModelConfig) -> tuple[Relative, ...]:
     own, shapes = run_folder(folder), _shapes(config)
     found: dict[str, Relative] = {}
     for model in find_checkpoints([*_checkpoints_in(own.parent), *model_roots()]).found:
-        there = model.summary is not None and model.problem is None
-        if there and model.path.resolve() != own.resolve() and _shapes(model.summary.config) == shapes:
+        if model.summary is None or model.problem is not None or model.path.resolve() == own.resolve():
+            continue
+        if _shapes(model.summary.config) == shapes:
             found.setdefault(model.name, Relative(model.name, model.path, _seed(model.path / CARD)))
     for root in dict.fromkeys([own.parent, *model_roots()]):
         for relative in _files(root / CARDS, config):

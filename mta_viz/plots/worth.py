@@ -30,7 +30,15 @@ PLACE_WORDS: dict[Where, str] = {
 }
 LABELLED = 6
 _ROW_PX, _TOP, _BOTTOM, _LEFT = 34, 66, 46, 104
-_LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "xanchor": "left", "font": {"size": 11}}
+_LEGEND = {
+    "orientation": "h",
+    "x": 0,
+    "y": 1,
+    "yanchor": "bottom",
+    "xanchor": "left",
+    "font": {"size": 11},
+    "bgcolor": "rgba(0,0,0,0)",
+}
 
 
 def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 520) -> go.Figure:
@@ -51,7 +59,10 @@ def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width:
         ("sufficient", SUFFICIENT, "/", 0.0),
     ):
         lengths = np.array([getattr(value, name) for value in values], float)
-        look = {"color": color, "pattern": {"shape": pattern, "fgcolor": "white", "size": 5}}
+        look = {
+            "color": color,
+            "pattern": {"shape": pattern, "bgcolor": color, "fgcolor": "white", "size": 5},
+        }
         parts.traces.append(
             go.Bar(
                 x=lengths, y=rows + shift, width=0.25, orientation="h", name=name, marker=look,
@@ -131,8 +142,11 @@ def worth_scatter(values: Sequence[KernelValue], *, numbering_from: int = 0, wid
     for value in _standing_out(values):
         name = value.kernel.name(numbering_from)
         place: dict[str, object] = {"x": value.sufficient, "y": value.necessary, "xref": "x", "yref": "y"}
-        left = value.sufficient > (across[0] + 3 * across[1]) / 4
-        place |= {"xanchor": "right" if left else "left", "xshift": -7 if left else 7}
+        if value.necessary < up[0] + 0.25 * (up[1] - up[0]):  # where many lie side by side
+            place |= {"textangle": -90, "yanchor": "bottom", "yshift": 7}
+        else:
+            left = value.sufficient > (across[0] + 3 * across[1]) / 4
+            place |= {"xanchor": "right" if left else "left", "xshift": -7 if left else 7}
         parts.add_words(name, 10, **place, font={"size": 10, "color": theme.INK})
     zero = {"zeroline": True, "zerolinecolor": theme.MASKED_LINE, "zerolinewidth": 1}
     parts.layout |= {
@@ -242,7 +256,7 @@ def _end(edge: Edge, layout: tuple[int, int, int]) -> tuple[float, float]:
 
 
 def _nodes(layers: range, n_heads: int) -> go.Scatter:
-    places = [(layer, row) for layer in layers for row in range(n_heads + 1)]
+    places = [(layer, float(row)) for layer in layers for row in range(n_heads + 1)]
     places.append((layers.stop, (n_heads - 1) / 2))
     x, y = zip(*places, strict=True)
     marker = {"symbol": "circle-open", "size": 9, "color": theme.MASKED_LINE}

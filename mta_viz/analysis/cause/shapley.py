@@ -288,11 +288,13 @@ def _marginals(
     """What each kernel added, the mean of an order and its reverse, a row a pair."""
     rows: list[Array] = []
     n = len(coalitions.kernels)
+    sizes = np.array([len(batch.answers) for batch in batches])
+    weights = sizes / sizes.mean()  # all samples count alike, the last batch may be smaller
     while len(rows) < most:
         order = np.random.default_rng((seed, len(rows))).permutation(n)
         batch = batches[len(rows) % len(batches)]
         walks = [_walk(coalitions, batch, way, report) for way in (order, order[::-1])]
-        rows.append(np.mean(walks, axis=0))
+        rows.append(weights[len(rows) % len(batches)] * np.mean(walks, axis=0))
         if len(rows) >= max(FEWEST, len(batches)) and len(rows) % len(batches) == 0:
             error = np.std(rows, axis=0, ddof=1).max() / math.sqrt(len(rows))
             if error <= LARGEST_ERROR * abs(effect):

@@ -261,7 +261,7 @@ def lasting_names(
 
     Raise in `progress` to stop.
     """
-    rows = []
+    rows: list[Lasting] = []
     places = [(layer, where) for layer in range(config.n_layers) for where in KEY_QUERY]
     for done, (layer, where) in enumerate(places, 1):
         stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")

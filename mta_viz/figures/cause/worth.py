@@ -34,7 +34,7 @@ from mta_viz.plots.theme import Figure, score_text
 from mta_viz.run.tracing import estimate_seconds
 
 SHOWN = 12
-BARS_PX, SCATTER_PX, GRAPH_PX = 520, 440, 620
+BARS_PX, SCATTER_PX, GRAPH_PX = 490, 420, 600
 EDITS: dict[Edit, str] = {
     "own-tap": "keeps its own tap only: its shape goes, its gain and sign stay",
     "identity": "is set to the identity: its shape goes, and its gain and sign",
@@ -190,9 +190,13 @@ class NecessitySufficiency(OfShapley):
         return plots.worth_scatter(result.shared.values, numbering_from=source.numbering, width=SCATTER_PX)
 
     def caption(self, source: Source, result: TaskShapley) -> str:
+        """The measurement, and how it is read."""
+        return f"{self.words_of(result)} {self.reading(result)}"
+
+    def reading(self, result: TaskShapley) -> str:
         """How it is read."""
         return (
-            f"{self.words_of(result)} All {len(result.shared.values)} kernels and rows of head mixing. On "
+            f"All {len(result.shared.values)} kernels and rows of head mixing. On "
             "the dotted line a kernel does alone what is lost without it. Under it others stand in for the "
             "kernel when it is out; above it it needs others. Near 0: neither alone. The axes differ in "
             "scale."

@@ -7,7 +7,14 @@ import streamlit as st
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, kernel_ids
 from mta_viz.analysis.cause.shapley_file import TaskShapley
-from mta_viz.figures.cause.worth import Cost, NecessitySufficiency, OfShapley, ShapleyBars
+from mta_viz.figures.cause.worth import (
+    BARS_PX,
+    SCATTER_PX,
+    Cost,
+    NecessitySufficiency,
+    OfShapley,
+    ShapleyBars,
+)
 from mta_viz.model.plans import Edit
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tasks.blocks import VOCAB_SIZE
@@ -96,10 +103,12 @@ def _expectation(cost: Cost, spec: OfShapley) -> str:
 
 def _draw_values(page: Page, parameters: dict[str, Any], result: TaskShapley) -> None:
     name = key_of(page.key, tuple(sorted(parameters.items(), key=str)))
-    with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
-        for spec, width in ((ShapleyBars(**parameters), 520), (NecessitySufficiency(**parameters), 440)):
+    bars, scatter = ShapleyBars(**parameters), NecessitySufficiency(**parameters)
+    drawn = ((bars, BARS_PX, None), (scatter, SCATTER_PX, scatter.reading(result)))
+    with st.container(horizontal=True, gap="small", vertical_alignment="top"):
+        for spec, width, words in drawn:
             with st.container(width=width):
-                show(source_of(page), spec, on_head, result=result, widget=f"{spec.name}.{name}")
+                show(source_of(page), spec, on_head, result=result, widget=f"{spec.name}.{name}", words=words)
     _draw_sets(page, result)
 
 
@@ -121,7 +130,7 @@ def _draw_sets(page: Page, result: TaskShapley) -> None:
             "without, nats": removal.without_log_probability,
             "only them": removal.only_accuracy,
             "only, nats": removal.only_log_probability,
-            "without the worst random set": removal.random_accuracy,
+            "without a random set": removal.random_accuracy,
             "random, nats": removal.random_log_probability,
         }
         for removal in shared.removals

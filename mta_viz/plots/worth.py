@@ -4,6 +4,7 @@ Blue and vermilion are told apart by hatching too, gains from losses by the dash
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,9 +13,10 @@ from mta_viz.analysis.cause.paths import Edge, KernelPaths
 from mta_viz.analysis.cause.shapley import KernelValue
 from mta_viz.analysis.kernels.kernels import Where
 from mta_viz.plots import cells, theme
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Number, Parts
 
 NECESSARY, SUFFICIENT = theme.SELECTED_COLOR, theme.INCOMING_COLOR
+HATCHED = {"shape": "/", "bgcolor": SUFFICIENT, "fgcolor": "white", "size": 5}
 ERRORS = 2.0  # standard errors: about 95 %
 SYMBOLS: dict[Where, str] = {
     "pre": "circle",
@@ -41,55 +43,53 @@ _LEGEND = {
 }
 
 
-def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 520) -> go.Figure:
+def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 490) -> go.Figure:
     """Each kernel's two bars and its Shapley value as a diamond, nats; whiskers: 95 %.
 
     Clicks: the event's customdata is (layer, head).
     """
-    parts = Parts(
-        (width, _ROW_PX * max(len(values), 3) + _TOP + _BOTTOM),
-        {"l": _LEFT, "r": 16, "t": _TOP, "b": _BOTTOM},
-    )
-    rows = np.arange(len(values))
-    places = np.array([(value.kernel.layer, value.kernel.head) for value in values], np.int16)
+    height = _ROW_PX * max(len(values), 3) + _TOP + _BOTTOM
+    parts = Parts((width, height), {"l": _LEFT, "r": 16, "t": _TOP, "b": _BOTTOM})
     names = [value.kernel.name(numbering_from) for value in values]
-    hover = [_worth_lines(value, name) for value, name in zip(values, names, strict=True)]
-    for name, color, pattern, shift in (
-        ("necessary", NECESSARY, "", -0.27),
-        ("sufficient", SUFFICIENT, "/", 0.0),
-    ):
-        lengths = np.array([getattr(value, name) for value in values], float)
-        look = {
-            "color": color,
-            "pattern": {"shape": pattern, "bgcolor": color, "fgcolor": "white", "size": 5},
-        }
-        parts.traces.append(
-            go.Bar(
-                x=lengths, y=rows + shift, width=0.25, orientation="h", name=name, marker=look,
-                error_x=_whiskers(values, name, lengths), customdata=places, **theme.hover(hover),
-            )
-        )  # fmt: skip
-    errors = {
-        "array": [ERRORS * value.error for value in values],
-        "color": theme.INK,
-        "thickness": 1.2,
-        "width": 3,
-    }
-    marker = {"symbol": "diamond", "size": 9, "color": theme.INK}
-    parts.traces.append(
-        go.Scatter(
-            x=[value.shapley for value in values], y=rows + 0.27, mode="markers", name="Shapley value",
-            marker=marker, error_x=errors, customdata=places, **theme.hover(hover),
-        )
-    )  # fmt: skip
+    shared = _shared(values, names)
+    parts.traces += [
+        _bars(values, "necessary", {"color": NECESSARY}, -0.27, shared),
+        _bars(values, "sufficient", {"color": SUFFICIENT, "pattern": HATCHED}, 0.0, shared),
+        _diamonds(values, shared),
+    ]
     zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1}
     parts.layout |= {
         "xaxis": theme.axis(**zero, rangemode="tozero"),
         "yaxis": theme.listed(names, down=True),
-        "showlegend": True, "legend": _LEGEND, "barmode": "overlay", "dragmode": False,
-    }  # fmt: skip
+        **{"showlegend": True, "legend": _LEGEND, "barmode": "overlay", "dragmode": False},
+    }
     title = "Each kernel alone, and its share of the whole effect"
     return parts.figure(title, "log-probability of the right answer (nats)")
+
+
+def _shared(values: Sequence[KernelValue], names: Sequence[str]) -> dict[str, Any]:
+    """Hover and what a click brings back."""
+    places = np.array([(value.kernel.layer, value.kernel.head) for value in values], np.int16)
+    hover = [_worth_lines(value, name) for value, name in zip(values, names, strict=True)]
+    return {"customdata": places.reshape(-1, 2), **theme.hover(hover)}
+
+
+def _bars(
+    values: Sequence[KernelValue], name: str, marker: dict[str, object], shift: float, shared: dict[str, Any]
+) -> go.Bar:
+    lengths = np.array([getattr(value, name) for value in values], float)
+    rows, whiskers = np.arange(len(values)) + shift, _whiskers(values, name, lengths)
+    look = {"width": 0.25, "orientation": "h", "name": name, "marker": marker}
+    return go.Bar(x=lengths, y=rows, error_x=whiskers, **look, **shared)
+
+
+def _diamonds(values: Sequence[KernelValue], shared: dict[str, Any]) -> go.Scatter:
+    errors = [ERRORS * value.error for value in values]
+    whiskers = {"array": errors, "color": theme.INK, "thickness": 1.2, "width": 3}
+    look = {"mode": "markers", "name": "Shapley value"}
+    marker = {"symbol": "diamond", "size": 9, "color": theme.INK}
+    x, y = [value.shapley for value in values], np.arange(len(values)) + 0.27
+    return go.Scatter(x=x, y=y, error_x=whiskers, marker=marker, **look, **shared)
 
 
 def _whiskers(values: Sequence[KernelValue], name: str, lengths: np.ndarray) -> dict[str, object]:
@@ -120,41 +120,44 @@ def worth_scatter(values: Sequence[KernelValue], *, numbering_from: int = 0, wid
     The largest of both are named. Clicks: the event's customdata is (layer, head).
     """
     parts = Parts((width, 420), {"l": 62, "r": 16, "t": 92, "b": _BOTTOM})
-    for where, symbol in SYMBOLS.items():
-        own = [value for value in values if value.kernel.where == where]
-        if own:
-            look = {"symbol": symbol, "size": 9, "color": theme.LINE_COLORS[list(SYMBOLS).index(where)]}
-            look |= {"line": {"color": theme.INK, "width": 0.5}}
-            names = [value.kernel.name(numbering_from) for value in own]
-            places = [(value.kernel.layer, value.kernel.head) for value in own]
-            hover = [_worth_lines(value, name) for value, name in zip(own, names, strict=True)]
-            parts.traces.append(
-                go.Scatter(
-                    x=[value.sufficient for value in own], y=[value.necessary for value in own],
-                    mode="markers", marker=look, name=PLACE_WORDS[where],
-                    customdata=places, **theme.hover(hover),
-                )
-            )  # fmt: skip
+    parts.traces += [
+        _points([value for value in values if value.kernel.where == where], where, numbering_from)
+        for where in SYMBOLS
+        if any(value.kernel.where == where for value in values)
+    ]
     across, up = (_range([getattr(value, name) for value in values]) for name in ("sufficient", "necessary"))
     ends = max(across[0], up[0]), min(across[1], up[1])
     if ends[0] < ends[1]:
         parts.add_line(ends, ends, {"color": theme.FRAME, "width": 1, "dash": "dot"}, layer="below")
     for value in _standing_out(values):
-        name = value.kernel.name(numbering_from)
-        place: dict[str, object] = {"x": value.sufficient, "y": value.necessary, "xref": "x", "yref": "y"}
-        if value.necessary < up[0] + 0.25 * (up[1] - up[0]):  # where many lie side by side
-            place |= {"textangle": -90, "yanchor": "bottom", "yshift": 7}
-        else:
-            left = value.sufficient > (across[0] + 3 * across[1]) / 4
-            place |= {"xanchor": "right" if left else "left", "xshift": -7 if left else 7}
-        parts.add_words(name, 10, **place, font={"size": 10, "color": theme.INK})
+        parts.add_words(value.kernel.name(numbering_from), 10, **_beside(value, across, up))
     zero = {"zeroline": True, "zerolinecolor": theme.MASKED_LINE, "zerolinewidth": 1}
     parts.layout |= {
-        "xaxis": theme.axis(range=across, **zero), "yaxis": theme.axis(range=up, **zero),
-        "showlegend": True, "legend": _LEGEND, "dragmode": False,
-    }  # fmt: skip
+        **{"xaxis": theme.axis(range=across, **zero), "yaxis": theme.axis(range=up, **zero)},
+        **{"showlegend": True, "legend": _LEGEND, "dragmode": False},
+    }
     x = "sufficient: gained with it alone (nats)"
     return parts.figure("Necessary and sufficient", x, "necessary: lost without it alone (nats)")
+
+
+def _points(values: Sequence[KernelValue], where: Where, numbering_from: int) -> go.Scatter:
+    """Those of one place."""
+    marker = {"symbol": SYMBOLS[where], "size": 9, "color": theme.LINE_COLORS[list(SYMBOLS).index(where)]}
+    marker |= {"line": {"color": theme.INK, "width": 0.5}}
+    names = [value.kernel.name(numbering_from) for value in values]
+    x, y = [value.sufficient for value in values], [value.necessary for value in values]
+    look = {"mode": "markers", "marker": marker, "name": PLACE_WORDS[where]}
+    return go.Scatter(x=x, y=y, **look, **_shared(values, names))
+
+
+def _beside(value: KernelValue, across: tuple[float, float], up: tuple[float, float]) -> dict[str, Any]:
+    """Where a point's name stands: upright where many lie side by side, near the lower edge."""
+    place = {"x": value.sufficient, "y": value.necessary, "xref": "x", "yref": "y"}
+    place |= {"font": {"size": 10, "color": theme.INK}}
+    if value.necessary < up[0] + 0.25 * (up[1] - up[0]):
+        return place | {"textangle": -90, "yanchor": "bottom", "yshift": 7}
+    left = value.sufficient > (across[0] + 3 * across[1]) / 4
+    return place | {"xanchor": "right" if left else "left", "xshift": -7 if left else 7}
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
@@ -200,38 +203,18 @@ def paths_graph(
     n_layers, n_heads, _ = layout
     height = _NODE_PX * (n_heads + 1) + 66 + _BOTTOM
     parts = Parts((width, height), {"l": 52, "r": 62, "t": 66, "b": _BOTTOM})
-    start, largest = (
-        (paths.kernel.layer, paths.kernel.head),
-        max((abs(edge.effect) for edge in edges), default=1.0),
-    )
-    parts.traces.append(_nodes(range(start[0], n_layers), n_heads))
-    for edge in sorted(edges, key=lambda edge: abs(edge.effect)):
-        parts.traces.append(_line(start, _end(edge, layout), edge.effect, largest))
-    parts.traces.append(_ends(edges, layout, numbering_from))
-    own = {"symbol": "square", "size": 15, "color": theme.INK}
-    parts.traces.append(
-        go.Scatter(
-            x=[start[0]],
-            y=[start[1]],
-            mode="markers",
-            marker=own,
-            **theme.hover([paths.kernel.name(numbering_from)]),
-        )
-    )
+    start, name = (paths.kernel.layer, paths.kernel.head), paths.kernel.name(numbering_from)
+    largest = max((abs(edge.effect) for edge in edges), default=1.0)
+    parts.traces += [
+        _nodes(range(start[0], n_layers), n_heads),
+        *(_line(start, _end(edge, layout), edge.effect, largest) for edge in reversed(edges)),
+        _ends(edges, layout, numbering_from),
+        _start(start, name),
+    ]
     for edge in edges[:LABELLED]:
-        x, y = _end(edge, layout)
-        text = f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip()
-        parts.add_words(
-            text,
-            10,
-            x=x,
-            y=y,
-            xref="x",
-            yref="y",
-            xanchor="left",
-            xshift=8,
-            font={"size": 10, "color": theme.INK},
-        )
+        (x, y), text = _end(edge, layout), f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip()
+        where = {"x": x, "y": y, "xref": "x", "yref": "y", "xanchor": "left", "xshift": 8}
+        parts.add_words(text, 10, **where, font={"size": 10, "color": theme.INK})
     names = [*(f"L{at + numbering_from}" for at in range(start[0], n_layers)), "logits"]
     rows = [*(f"H{head + numbering_from}" for head in range(n_heads)), "MLP"]
     across = theme.ticks(dict(enumerate(names, start[0])))
@@ -239,9 +222,15 @@ def paths_graph(
         "xaxis": theme.axis(range=(start[0] - 0.4, n_layers + 0.4), **across),
         "yaxis": theme.listed(rows, down=True),
         "dragmode": False,
-    }  # fmt: skip
-    title = f"Who reads what {paths.kernel.name(numbering_from)} writes: change of the answer (nats)"
+    }
+    title = f"Who reads what {name} writes: change of the answer (nats)"
     return parts.figure(title, "layer of the reader", "head of the reader")
+
+
+def _start(place: tuple[int, int], name: str) -> go.Scatter:
+    marker = {"symbol": "square", "size": 15, "color": theme.INK}
+    x, y = place
+    return go.Scatter(x=[x], y=[y], mode="markers", marker=marker, **theme.hover([name]))
 
 
 def _end(edge: Edge, layout: tuple[int, int, int]) -> tuple[float, float]:
@@ -263,7 +252,9 @@ def _nodes(layers: range, n_heads: int) -> go.Scatter:
     return go.Scatter(x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")
 
 
-def _line(start: tuple[float, float], end: tuple[float, float], effect: float, largest: float) -> go.Scatter:
+def _line(
+    start: tuple[Number, Number], end: tuple[Number, Number], effect: float, largest: float
+) -> go.Scatter:
     """A bowed line, so that lines to one row do not lie on each other."""
     along = np.linspace(0, 1, 24)
     x, y = (first + (last - first) * along for first, last in zip(start, end, strict=True))

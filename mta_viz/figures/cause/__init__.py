@@ -204,7 +204,8 @@ class NeededKernels(Measured[GreedySet]):
         f"probability falls to a tenth (its log-probability by {sweeps.FALL:.2f} nats). Greedy: of the "
         f"{sweeps.TRIED} kernels most harmful alone, the worst joins the set at each step; then what the set "
         f"can do without is taken out. At most {sweeps.MAX_SET} kernels. There may be smaller sets, and "
-        "kernels that matter only together can be missed."
+        f"kernels that matter only together can be missed. Beside it up to {sweeps.RANDOM_SETS} random sets "
+        "of its size (seed 0)."
     )
 
     def measure(self, source: Source) -> GreedySet:

@@ -50,7 +50,8 @@ def _draw_trainings(page: Page) -> None:
         st.info("Choose at least one.")
         return
     spec = KernelRecurrence(others=tuple(chosen))
-    words = f"{len(chosen)} trainings to match, a few seconds each."
+    count = "1 training" if len(chosen) == 1 else f"{len(chosen)} trainings"
+    words = f"{count} to match, a few seconds each."
     result = _measured(page, spec, "Match the kernels", words)
     if result is None:
         return

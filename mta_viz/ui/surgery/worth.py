@@ -1,11 +1,13 @@
 """What each kernel is worth: necessary, sufficient, its Shapley value; from the file, or measured here."""
 
+import shlex
 from typing import Any
 
 import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, kernel_ids
+from mta_viz.analysis.cause.shapley_file import FILE as WORTH_FILE
 from mta_viz.analysis.cause.shapley_file import TaskShapley
 from mta_viz.figures.cause.worth import (
     BARS_PX,
@@ -19,13 +21,13 @@ from mta_viz.model.plans import Edit
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.ui.fields import bar, menu, number
-from mta_viz.ui.kernels.parts import worth_of
+from mta_viz.ui.kernels.parts import effects_command, worth_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import ANSWER, key_of
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption
+from mta_viz.ui.shell.widgets import caption, lines
 from mta_viz.ui.shell.work import time_text
 
 FILE = "file"
@@ -60,7 +62,8 @@ def draw_worth(page: Page, selected: Selected) -> None:
         _draw_values(page, {}, there)
         return
     if isinstance(there, Absent):
-        caption(there.reason)
+        caption(f"{there.reason} This command measures them at a task, for this page to show:")
+        lines(_command(page), "worth-command")
     parameters = _pick(page, chosen)
     spec = ShapleyBars(**parameters)
     words = _expectation(spec.cost(source_of(page)), spec)
@@ -76,6 +79,15 @@ def _offered(page: Page, there: TaskShapley | Absent) -> dict[str, str]:
     elif page.model.tokenizer is not None:
         names["needle"] = "here, at the needle task"
     return names | {"prompt": "here, on this prompt"}
+
+
+def _command(page: Page) -> str:
+    command = effects_command(page).replace(" effects ", " shapley ")
+    return (
+        f"{command} --out {shlex.quote(str(page.model.source.path / WORTH_FILE))}"
+        if page.model.source
+        else command
+    )
 
 
 def _pick(page: Page, task: str) -> dict[str, Any]:

@@ -29,8 +29,7 @@ def recurring_grid(recurring: Recurring, *, numbering_from: int = 0) -> go.Figur
             same[row, column] = match.same
             texts[row][column] = f"{_short(match)} {match.cosine:+.2f}"
     heads = [
-        f"{theme.escape(theme.cut(training.name, 20))}<br>{_counted(training.recurrence)}"
-        for training in trainings
+        f"{theme.escape(_end_of(training.name))}<br>{_counted(training.recurrence)}" for training in trainings
     ]
     size = (_LEFT + _COLUMN_PX * len(trainings) + 14, _ROW_PX * max(len(named), 2) + _TOP + _BOTTOM)
     parts = Parts(size, {"l": _LEFT, "r": 14, "t": _TOP, "b": _BOTTOM})
@@ -42,8 +41,14 @@ def recurring_grid(recurring: Recurring, *, numbering_from: int = 0) -> go.Figur
         "dragmode": False,
     }
     return parts.figure(
-        "The named kernels in other trainings", "training: kernel matched within layer and place"
+        "The named kernels in other trainings",
+        "other training: name of the kernel matched within layer and place, cosine",
     )
+
+
+def _end_of(name: str) -> str:
+    """Names of trainings differ at their ends."""
+    return name if len(name) <= 20 else f"…{name[-19:]}"
 
 
 def _short(match: Match) -> str:

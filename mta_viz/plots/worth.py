@@ -44,7 +44,7 @@ _LEGEND = {
 
 
 def worth_bars(values: Sequence[KernelValue], *, numbering_from: int = 0, width: int = 490) -> go.Figure:
-    """Each kernel's two bars and its Shapley value as a diamond, nats; whiskers: 95 %.
+    """Each kernel's two bars and its Shapley value as a diamond between whiskers, nats.
 
     Clicks: the event's customdata is (layer, head).
     """
@@ -78,9 +78,9 @@ def _bars(
     values: Sequence[KernelValue], name: str, marker: dict[str, object], shift: float, shared: dict[str, Any]
 ) -> go.Bar:
     lengths = np.array([getattr(value, name) for value in values], float)
-    rows, whiskers = np.arange(len(values)) + shift, _whiskers(values, name, lengths)
+    rows = np.arange(len(values)) + shift
     look = {"width": 0.25, "orientation": "h", "name": name, "marker": marker}
-    return go.Bar(x=lengths, y=rows, error_x=whiskers, **look, **shared)
+    return go.Bar(x=lengths, y=rows, **look, **shared)
 
 
 def _diamonds(values: Sequence[KernelValue], shared: dict[str, Any]) -> go.Scatter:
@@ -92,25 +92,15 @@ def _diamonds(values: Sequence[KernelValue], shared: dict[str, Any]) -> go.Scatt
     return go.Scatter(x=x, y=y, error_x=whiskers, marker=marker, **look, **shared)
 
 
-def _whiskers(values: Sequence[KernelValue], name: str, lengths: np.ndarray) -> dict[str, object]:
-    """The ends of the intervals as plotly takes them; nothing where there are none."""
-    ends = [(getattr(value, f"{name}_low"), getattr(value, f"{name}_high")) for value in values]
-    low, high = (
-        np.array([(np.nan, np.nan) if None in pair else pair for pair in ends], float).reshape(-1, 2).T
-    )
-    arrays = {"array": np.nan_to_num(high - lengths), "arrayminus": np.nan_to_num(lengths - low)}
-    return {"symmetric": False, **arrays, "color": theme.INK, "thickness": 1, "width": 2}
-
-
 def _worth_lines(value: KernelValue, name: str) -> str:
-    def ends(low: float | None, high: float | None) -> str:
-        return "" if low is None or high is None else f" ({low:+.3g} to {high:+.3g})"
+    def median(side: str) -> str:
+        middle, low, high = (getattr(value, f"{side}_median{end}") for end in ("", "_low", "_high"))
+        return "" if middle is None else f" (median {middle:+.3g}, {low:+.3g} to {high:+.3g})"
 
-    necessary = f"{value.necessary:+.3g}{ends(value.necessary_low, value.necessary_high)}"
-    sufficient = f"{value.sufficient:+.3g}{ends(value.sufficient_low, value.sufficient_high)}"
     return (
-        f"{name}<br>necessary: {necessary} nats are lost without it alone<br>sufficient: {sufficient} nats "
-        f"are gained with it alone<br>Shapley value {value.shapley:+.3g}, standard error {value.error:.2g}"
+        f"{name}<br>necessary: {value.necessary:+.3g}{median('necessary')} nats are lost without it alone<br>"
+        f"sufficient: {value.sufficient:+.3g}{median('sufficient')} nats are gained with it alone<br>"
+        f"Shapley value {value.shapley:+.3g}, standard error {value.error:.2g}"
     )
 
 

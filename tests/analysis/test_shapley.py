@@ -136,16 +136,16 @@ def _none_right(greedy: torch.Tensor) -> list[bool]:
     return [False] * len(greedy)
 
 
-def test_intervals_hold_the_means_and_one_sample_has_none(model: HookedMTA, shared: Shapley):
+def test_medians_have_intervals_and_one_sample_has_none(model: HookedMTA, shared: Shapley):
     for value in shared.values:
-        assert value.necessary_low <= value.necessary <= value.necessary_high
-        assert value.sufficient_low <= value.sufficient <= value.sufficient_high
-    assert any(value.sufficient_low < value.sufficient_high for value in shared.values)
+        assert value.necessary_median_low <= value.necessary_median <= value.necessary_median_high
+        assert value.sufficient_median_low <= value.sufficient_median <= value.sufficient_median_high
+    assert any(value.sufficient_median_low < value.sufficient_median_high for value in shared.values)
     meter = AnswerMeter(capture(model, [3, 1, 4, 1, 5]), Answer((9, 2), "9 2", "given"))
     setting, one = prompt_batch(meter)
     alone = shapley_values(model, one, most=2)
     assert alone.complete == pytest.approx(meter.before, abs=1e-5) and "this prompt of 5 tokens" in setting
-    assert {value.necessary_low for value in alone.values} == {None}
+    assert {value.necessary_median for value in alone.values} == {None}
 
 
 def test_the_number_of_passes_is_what_progress_counts(model: HookedMTA, batches):
@@ -161,9 +161,9 @@ def test_a_file_is_read_as_it_was_written_and_its_faults_are_listed(tmp_path, sh
     assert read_shapley(file) == whole
     older = whole.as_data()
     for row in older["kernels"]:
-        del row["necessary_low"]
+        del row["necessary_median"]
     file.write_text(json.dumps(older))
-    assert {value.necessary_low for value in read_shapley(file).shared.values} == {None}
+    assert {value.necessary_median for value in read_shapley(file).shared.values} == {None}
     file.write_text(json.dumps(whole.as_data() | {"task": "chess", "n_orders": "many"}))
     with pytest.raises(MtaVizError, match=r"(?s)task.*n_orders"):
         read_shapley(file)

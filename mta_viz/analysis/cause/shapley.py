@@ -26,7 +26,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded
 from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
-from mta_viz.tasks.intervals import bootstrap_interval
+from mta_viz.tasks.intervals import LEVEL, median_interval
 
 LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
 FEWEST, MOST = 20, 400  # pairs of orders
@@ -41,7 +41,8 @@ class KernelValue:
     `necessary`: what is lost when it alone is taken out. `sufficient`: what is gained when it alone is
     kept, all others taken out. `shapley`: the mean over sampled orders of what it adds to those before
     it, `error` that mean's standard error. Over all kernels the Shapley values sum to the whole effect.
-    The ends: of 95 % intervals over samples (bootstrap); None where a file has none.
+    These are means, which have no interval; the medians over samples have 95 % intervals, and are None with
+    fewer than 6 samples and where a file has none.
     """
 
     kernel: KernelId
@@ -49,10 +50,12 @@ class KernelValue:
     sufficient: float
     shapley: float
     error: float
-    necessary_low: float | None = None
-    necessary_high: float | None = None
-    sufficient_low: float | None = None
-    sufficient_high: float | None = None
+    necessary_median: float | None = None
+    necessary_median_low: float | None = None
+    necessary_median_high: float | None = None
+    sufficient_median: float | None = None
+    sufficient_median_low: float | None = None
+    sufficient_median_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,10 @@ class Shapley:
 
     def table(self) -> Table:
         """A line a kernel, the largest Shapley value first; nats."""
-        ends = ("necessary_low", "necessary_high", "sufficient_low", "sufficient_high")
-        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error", *ends)
+        medians = [
+            f"{name}_median{end}" for name in ("necessary", "sufficient") for end in ("", "_low", "_high")
+        ]
+        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error", *medians)
         return Table.of(columns, [(*astuple(value.kernel), *astuple(value)[1:]) for value in self.values])
 
 
@@ -266,15 +271,18 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
 
 class _Gain(NamedTuple):
     mean: float
+    median: float | None
     low: float | None
     high: float | None
 
 
 def _gain(before: Outcome, after: Outcome) -> _Gain:
-    """What the log-probability of the same samples gains, with its interval over them; one has none."""
+    """What the log-probability of the same samples gains; few of them have no interval of 95 %."""
     gains = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
-    ends = bootstrap_interval(gains) if len(gains) > 1 else (None, None)
-    return _Gain(math.fsum(gains) / len(gains), *ends)
+    middle = median_interval(gains)
+    enough = middle.level >= LEVEL
+    parts = (float(middle.value), float(middle.low), float(middle.high)) if enough else (None, None, None)
+    return _Gain(math.fsum(gains) / len(gains), *parts)
 
 
 def _marginals(

@@ -100,10 +100,12 @@ class _Row:
     sufficient: float
     shapley: float
     standard_error: float
-    necessary_low: float | None = None
-    necessary_high: float | None = None
-    sufficient_low: float | None = None
-    sufficient_high: float | None = None
+    necessary_median: float | None = None
+    necessary_median_low: float | None = None
+    necessary_median_high: float | None = None
+    sufficient_median: float | None = None
+    sufficient_median_low: float | None = None
+    sufficient_median_high: float | None = None
 
     def value(self) -> KernelValue:
         kernel, *rest = KernelId(self.layer, self.head, self.where), *list(vars(self).values())[3:]

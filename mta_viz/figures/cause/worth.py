@@ -169,12 +169,13 @@ class ShapleyBars(OfShapley):
     def caption(self, source: Source, result: TaskShapley) -> str:
         """What each mark is, n, intervals, and what is left out."""
         shared, drawn = result.shared, len(self.largest(result))
-        intervals = all(value.necessary_low is not None for value in shared.values)
-        whiskers = " Their whiskers: 95 % bootstrap intervals over samples." if intervals else ""
+        medians = all(value.necessary_median is not None for value in shared.values)
+        means = " Both are means over samples, which have no interval"
+        means += "; hover and numbers have the medians with theirs (95 %)." if medians else "."
         return (
             f"{self.words_of(result)} Blue: necessary, what is lost when that kernel alone is taken out. "
             "Vermilion, hatched: sufficient, what is gained when it alone is kept and all others are "
-            f"out.{whiskers} Diamond: Shapley value, the mean over orders of what the kernel adds to those "
+            f"out.{means} Diamond: Shapley value, the mean over orders of what the kernel adds to those "
             "before it, ± 2 standard errors; over all kernels they sum to the whole effect. "
             f"{error_words(result)} Drawn: the {drawn} of {len(shared.values)} kernels and rows of head "
             "mixing with the largest values."

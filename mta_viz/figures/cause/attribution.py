@@ -15,6 +15,7 @@ from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause import attributed_prompt as asking
+from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, AttributedPrompt, Method
 from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
 from mta_viz.analysis.cause.direct_effect import DirectEffect, DirectEffects, direct_effect
@@ -32,6 +33,12 @@ R = TypeVar("R")
 MAP_PX, WIDTH, ROW_PX, AROUND_PX = 452, 900, 16, 190
 CellKind = Literal["responsibility", "softmax", "final"]
 CELL_KINDS = get_args(CellKind)
+
+
+def meter_of(source: Source, answer: str | None) -> AnswerMeter:
+    """The answer that is looked at: given, or the one the prompt suggests."""
+    run = source.trace
+    return source.remember_with_run(lambda: AnswerMeter(run, answer_after(run, answer)), "meter", answer)
 
 
 @dataclass(frozen=True, kw_only=True)

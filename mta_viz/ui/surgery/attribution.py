@@ -24,10 +24,10 @@ from mta_viz.ui.shell.measuring import Keep
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
 from mta_viz.ui.shell.plan import key_of
-from mta_viz.ui.shell.show import show, source_of
+from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, layer_label, plain
-from mta_viz.ui.surgery.answer import AnswerAt, measured_beside, pick_question
+from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
 BASELINES = {

@@ -149,7 +149,7 @@ def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:
 def _moves(before: float, effect: Effect) -> str:
     change, old, new = effect.accuracy_change, weight_text(before), weight_text(effect.accuracy)
     if change.low <= 0 <= change.high:
-        return f"stays as it is within chance: {old}, then {new}"
+        return f"is not shown to change: {old}, then {new}"
     return f"{'falls' if change.value < 0 else 'rises'} from {old} to {new}"
 
 

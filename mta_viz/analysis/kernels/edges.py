@@ -27,8 +27,9 @@ DIFFERENCES: dict[str, tuple[float, float, float]] = {
 NAMES = tuple(DIFFERENCES)
 DEPTHS = (1, 3)  # and all rows of the kernel
 COHERENT = 0.75
+SMALLEST = 0.1  # index: the first of a run gets 1.2 times as much as its middle
 QUANTILE, LARGEST_P = 0.005, 0.05  # a larger p is not told from 1
-SIMULATED, DRAWN, SEED = 200_000, 4_000_000, 0  # kernels, and taps beside the own column, at most
+SIMULATED, DRAWN, SEED = 100_000, 4_000_000, 0  # kernels, and taps beside the own column, at most
 
 Near = Float[Array, "kernel c_q 3"]
 
@@ -40,7 +41,7 @@ class Edges:
     `kind`: its place in `NAMES`. `share`: of ||r||^2, that the fit holds. `p`: how often a Gaussian kernel
     has a share as large in a difference over as many queries; 1 where none is coherent. `index`: EF, EL or EX
     of the fit. `fires`: p is below what 1 in 200 Gaussian kernels reach in any difference, and the index is
-    above 0.
+    at least 0.1.
     """
 
     kind: Int[Array, " kernel"]
@@ -75,10 +76,10 @@ def best_edges(kernels: Kernels, offsets: Offsets) -> Edges:
     sign = np.where(measures.has_own_tap(kernels, offsets), measures.own_sign(kernels, offsets), 0.0)
     fits = _fits(_near(rest, offsets), np.square(rest).sum((-2, -1)), sign, offsets)
     best = fits.p.argmin(0), np.arange(count)
-    kind = np.array([NAMES.index(name) for name, _ in candidates])[best[0]]
-    index = _index(kernels, offsets, kind, fits.weights[best])
+    kind, depth = np.array([(NAMES.index(name), depth) for name, depth in candidates]).T[:, best[0]]
+    index = _index(kernels, offsets, kind, depth, fits.weights[best])
     p = fits.p[best]
-    return Edges(kind, fits.share[best], p, index, (p <= edge_threshold(offsets)) & (index > 0))
+    return Edges(kind, fits.share[best], p, index, (p <= edge_threshold(offsets)) & (index >= SMALLEST))
 
 
 @lru_cache(maxsize=64)
@@ -155,18 +156,22 @@ def _weights(
 
 
 def _index(
-    kernels: Kernels, offsets: Offsets, kind: Int[Array, " kernel"], weights: Float[Array, "kernel c_q"]
+    kernels: Kernels,
+    offsets: Offsets,
+    kind: Int[Array, " kernel"],
+    depth: Int[Array, " kernel"],
+    weights: Float[Array, "kernel c_q"],
 ) -> PerKernel:
     """EF, EL, the smaller of both, or EX of the columns summed with these weights of the queries.
 
     Queries beyond the fit have the mean weight. Taps that do not stand out count as 0, but for the own tap
     and those of the difference.
     """
-    fitted = np.zeros(kernels.shape, bool)
+    fitted, rows = np.zeros(kernels.shape, bool), -np.array(offsets.query) < depth[:, None]
     for column, key in enumerate(NEIGHBOURS):
         if key in offsets.key:
             of_kind = np.array([bool(values[column]) for values in DIFFERENCES.values()])[kind]
-            fitted[:, :, offsets.key.index(key)] = of_kind[:, None]
+            fitted[:, :, offsets.key.index(key)] = of_kind[:, None] & rows
     clean = np.where(fitted, kernels, measures.denoised(kernels, offsets))
     profile = np.einsum("kn,knd->kd", weights[:, ::-1], clean)
     first, last, across = measures.profile_edges(profile, offsets)

@@ -24,7 +24,7 @@ from mta_viz.tasks.intervals import wilson_interval
 SEED = 0
 FIRST, FEWEST, MOST = 9_999, 99_999, 999_999  # surrogates of a p
 RESOLUTION = 2.0  # times what one test among all needs
-LEVEL = 0.05
+LEVEL, LARGE_P = 0.05, 0.01
 NAMED = 10_000  # surrogates that are named
 BLOCK = 50_000
 LARGEST_CORRELATION = 0.95
@@ -117,7 +117,7 @@ def envelope_p(
     """
     enough = int(np.clip(RESOLUTION / LEVEL * fired.shape[1] * tests, FEWEST, MOST))
     p = _rarity(kernels, envelope, fired, FIRST)
-    clear = p <= naming.LARGE_P
+    clear = p <= LARGE_P
     if clear.any():
         p[clear] = _rarity(kernels[clear], envelope, fired[clear], enough)
     return p

@@ -25,10 +25,11 @@ SIZE_QUANTILE = 0.995
 TAP_QUANTILE = 0.999
 SMALLEST_DOMINANT = 0.5
 BETWEEN_NAMES = "; "
-PERMUTATIONS, MORE_PERMUTATIONS = 999, 99_999  # the second where the first leave p at most 0.01
-LARGE_P = 0.01
+PERMUTATIONS = 999
+STAGES = (PERMUTATIONS, 9_999, 99_999)  # a kernel goes on while fewer than FEW orders are as large
+FEW = 10
 ROUNDING = 1e-6  # of a score in float32
-BLOCK = 64  # permutations at a time: 64 x 15 templates x 4095 taps stay below 16 MiB
+BLOCK = 2**20  # taps of permuted templates, and scores of kernels, at a time
 
 
 @lru_cache(maxsize=64)
@@ -89,8 +90,9 @@ def _as_large(kernels: Kernels, offsets: Offsets, rho: PerKernel, permutations: 
     taps = (taps / np.where(length > 0, length, 1)).astype(np.float32)
     units = np.delete(unit_templates(offsets), own, 1).astype(np.float32)
     random, count = np.random.default_rng(SEED), np.zeros(len(kernels))
-    for start in range(0, permutations, BLOCK):
-        size = min(BLOCK, permutations - start)
+    block = max(BLOCK // max(units.size, len(taps) * len(units) // 8), 1)
+    for start in range(0, permutations, block):
+        size = min(block, permutations - start)
         order = random.permuted(np.tile(np.arange(taps.shape[1]), (size, 1)), axis=1)
         count += (_largest(taps, units, order) >= (rho - ROUNDING)[:, None]).sum(-1)
     return (1 + count) / (1 + permutations)
@@ -107,7 +109,7 @@ def _largest(
 
 
 def benjamini_hochberg(p: Float[Array, " test"], level: float = 0.05) -> Bool[Array, " test"]:
-    """Which tests survive when at most `level` of the survivors may be false (Benjamini & Hochberg 1995).
+    """Which tests survive when `level` of the survivors are expected to be false (Benjamini & Hochberg 1995).
 
     Not scipy's `false_discovery_control`: it divides where this multiplies, so that a p at the very threshold
     may be lost to rounding.
@@ -245,9 +247,7 @@ class Evidence:
     kernel is an edge, or has a dominant tap.
     """
 
-    def __init__(
-        self, kernels: Kernels, offsets: Offsets, stages: Sequence[int] = (PERMUTATIONS, MORE_PERMUTATIONS)
-    ) -> None:
+    def __init__(self, kernels: Kernels, offsets: Offsets, stages: Sequence[int] = STAGES) -> None:
         largest = np.abs(kernels).max((-2, -1))
         kernels = kernels / np.where(largest > 0, largest, 1)[:, None, None]  # squares stay in range
         self.offsets = offsets
@@ -270,8 +270,8 @@ def _template_p(
 ) -> Float[Array, "kernel template"]:
     """The permutation p of every score that passes the size rule, against the largest of all; else NaN.
 
-    In two stages: what 999 orders leave at p <= 0.01 gets 99,999, so that a single true kernel is not lost
-    among hundreds of tests.
+    Where fewer than 10 of 999 orders are as large there are 9,999, and then 99,999, so that a single true
+    kernel is not lost among hundreds of tests.
     """
     p = np.full(rho.shape, np.nan)
     tested = np.abs(rho) >= size_threshold(offsets)
@@ -279,7 +279,7 @@ def _template_p(
         kernel, template = np.nonzero(tested)
         if len(kernel):
             p[tested] = _as_large(kernels[kernel], offsets, np.abs(rho[kernel, template]), permutations)
-        tested = p <= LARGE_P  # NaN is not
+        tested = p <= FEW / (1 + permutations)  # NaN is not
     return p
 
 
@@ -328,7 +328,7 @@ def template_names(evidence: Evidence, index: int) -> Iterator[Name]:
 def edge_name(evidence: Evidence, index: int) -> Iterator[Name]:
     """The difference between neighbouring keys that fits best, if rarer than in 199 of 200 Gaussian kernels.
 
-    Its score is EF, EL or EX of the fit, above 0; a "?" stays until it is probed.
+    Its score is EF, EL or EX of the fit, at least 0.1; a "?" stays until it is probed.
     """
     edge = evidence.edge
     if edge.fires[index]:

@@ -41,6 +41,7 @@ def row_of(taps: np.ndarray, offsets: Offsets) -> dict:
     (shape,) = name_kernels(taps[None], offsets)
     scores = {name.replace("-", "_"): value for name, value in shape.scores.items()}
     facts = {"shape": shape.shape, "faint": shape.faint, "evidence": shape.evidence, "verdict": shape.verdict}
+    facts["names"] = shape.names
     return facts | {"c_q": taps.shape[0], "c_k": taps.shape[1]} | scores
 
 
@@ -52,9 +53,9 @@ def test_the_sentence_says_what_falls_how_sure_and_the_rank():
     )
 
 
-def test_a_change_within_chance_is_called_so():
+def test_a_change_whose_interval_holds_0_is_not_shown():
     assert matters_sentence(table(), ROW) == (
-        "Matters: with its row at identity, accuracy on the needle task stays as it is within chance: 0.999, "
+        "Matters: with its row at identity, accuracy on the needle task is not shown to change: 0.999, "
         "then 1.000 (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the answer "
         "+0.000 nats: rank 2 of 2 kernels by that."
     )

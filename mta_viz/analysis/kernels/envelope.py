@@ -102,7 +102,7 @@ def _with_own(rest: Kernels, envelope: Envelope, random: np.random.Generator) ->
 def named_share(envelope: Envelope, count: int = NAMED) -> tuple[float, float]:
     """Shares of surrogates that a template names, and that an edge names."""
     drawn = envelope.draw(count, np.random.default_rng(SEED))
-    evidence = naming.Evidence(drawn, envelope.offsets, (naming.PERMUTATIONS,))
+    evidence = naming.Evidence(drawn, envelope.offsets)
     return float(evidence.templates.any(-1).mean()), float(evidence.edge.fires.mean())
 
 
@@ -164,7 +164,7 @@ def judge_kernels(stacks: Sequence[KernelStack]) -> dict[KernelId, Judged]:
     ids = [kernel for stack in stacks for kernel in stack.ids]
     shapes, rarity = [], []
     for stack in stacks:
-        of_stack = naming.name_kernels(stack.taps, stack.offsets)
+        of_stack = naming.name_kernels(stack.taps, stack.offsets, naming.STAGES)
         shapes += of_stack
         rarity += _stack_p(stack, of_stack, len(ids)).tolist()
     tested = np.flatnonzero(~np.isnan(rarity))

@@ -191,17 +191,20 @@ class KernelShape:
         return BETWEEN_NAMES.join(name.text() for name in self.fired) or None
 
 
-def name_kernels(kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets) -> tuple[KernelShape, ...]:
+def name_kernels(
+    kernels: Float[Array, "kernel c_q c_k"], offsets: Offsets, stages: Sequence[int] = (PERMUTATIONS,)
+) -> tuple[KernelShape, ...]:
     """Scores and names of each kernel; `offsets` say where its own tap is. Nothing depends on other kernels.
 
-    Names are unchanged by any positive factor, and by a negative one if the kernel has an own tap.
+    Names are unchanged by any positive factor, and by a negative one if the kernel has an own tap. `stages`:
+    in how many orders p is taken, `STAGES` where a p below 0.001 matters.
     """
     kernels = np.asarray(kernels, np.float64)
     finite = np.isfinite(kernels).all((-2, -1))
     clean = np.where(finite[:, None, None], kernels, 0.0)
     scores = all_scores(clean, offsets)
     largest = np.abs(clean).max((-2, -1))
-    evidence = Evidence(clean, offsets)
+    evidence = Evidence(clean, offsets, stages)
     shapes = []
     for index in range(len(kernels)):
         if finite[index] and largest[index] > 0:
@@ -247,7 +250,7 @@ class Evidence:
     kernel is an edge, or has a dominant tap.
     """
 
-    def __init__(self, kernels: Kernels, offsets: Offsets, stages: Sequence[int] = STAGES) -> None:
+    def __init__(self, kernels: Kernels, offsets: Offsets, stages: Sequence[int] = (PERMUTATIONS,)) -> None:
         largest = np.abs(kernels).max((-2, -1))
         kernels = kernels / np.where(largest > 0, largest, 1)[:, None, None]  # squares stay in range
         self.offsets = offsets

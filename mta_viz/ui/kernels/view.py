@@ -38,7 +38,7 @@ FALSE_NAMES = (
 )
 POWER = (
     "Shapes planted in Gaussian noise of standard deviation 1, and the share of them that got the right "
-    "name, as the first or beside it. An edge of one row or a single tap must stand out by more than a line "
+    "name as the first. An edge of one row or a single tap must stand out by more than a line "
     "of taps before it is named: no edge named means none clear, not none."
 )
 PROBES = (

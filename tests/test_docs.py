@@ -23,7 +23,7 @@ from mta_viz.analysis.kernels.query import parse
 from mta_viz.cli import build_parser, main
 from mta_viz.model.plans import KINDS, plan_from_data
 from mta_viz.model.stages import Stage
-from mta_viz.tasks.intervals import RESAMPLES
+from mta_viz.tasks.intervals import DRAWS
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -259,6 +259,6 @@ def test_the_thresholds_are_those_of_the_code():
         f"or the set has {sweeps.MAX_SET};",
         f"{sweeps.RANDOM_SETS} random sets",
         f"a cosine above {CLOSE:g}",
-        f"{RESAMPLES:,} resamples",
+        f"{DRAWS:,} draws",
     ]
     assert [word for word in words if word not in text] == []

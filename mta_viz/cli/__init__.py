@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from mta_viz.cli.output import check_output, json_text, write_text
+from mta_viz.cli.output import check_output, json_text, note, write_text
 from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
@@ -71,10 +71,14 @@ def _run(arguments: argparse.Namespace) -> str:
     out = arguments.out if arguments.out_is else None
     if out:
         check_output(out, force=arguments.force or arguments.out_is == "results")
-    answer = arguments.run(arguments)
+    answer, dtype = arguments.run(arguments), getattr(arguments, "dtype", None)
+    if dtype is not None:
+        answer = answer | {"computed_in": dtype}
     if out and arguments.out_is == "answer":
         write_text(out, json_text(answer) + "\n")
     in_csv = arguments.as_csv and arguments.format == "csv"
+    if in_csv and dtype is not None:
+        note(f"computed in {dtype}")
     return arguments.as_csv(answer).rstrip("\n") if in_csv else json_text(answer)
 
 

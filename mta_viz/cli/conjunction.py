@@ -32,7 +32,7 @@ MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 def add_flags(parser: ArgumentParser) -> None:
     """A model, what runs beside it, and the samples: blocks of letters, or a text."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
     add("--samples", type=positive, default=20, metavar="N", help="blocks: how many sequences")
     add("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")

@@ -1,7 +1,7 @@
 """`effects PATH --task TASK`: what the task loses when each kernel, one at a time, is taken out."""
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ SAME = ("sha256", "task", "samples", "seed", "setting", "edit")
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, and where the table is kept."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
     add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
     add(
@@ -113,8 +113,11 @@ def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":
             f"{file} is of another measurement ({', '.join(differing)} differ); name another file with "
             "--out, or replace it with --force"
         )
-    note(f"{len(there.effects)} effects are in {file} already and stay")
-    return there
+    kept = [effect for effect in there.effects if effect.log_probability_change_median is not None]
+    if len(kept) < len(there.effects):
+        note(f"{len(there.effects) - len(kept)} effects in {file} have no median and are measured again")
+    note(f"{len(kept)} effects are in {file} already and stay")
+    return replace(there, effects=tuple(kept))
 
 
 def _answer(file: Path, table: "Effects") -> dict[str, Any]:

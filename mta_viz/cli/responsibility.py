@@ -12,9 +12,8 @@ HELP = "the softmax cells an answer's logit rests on"
 def add_flags(parser: ArgumentParser) -> None:
     """An answer to a prompt, and which of its tokens and layers."""
     add_question(parser)
-    parser.add_argument(
-        "--answer-token", type=int, default=0, metavar="N", help="which token of the answer (default 0)"
-    )
+    about = "which token of the answer, from 0 (default: the first that is not only white space)"
+    parser.add_argument("--answer-token", type=int, metavar="N", help=about)
     parser.add_argument("--layer", type=int, metavar="L", help="also this layer's cells")
     add_out(parser)
 

@@ -16,7 +16,7 @@ LENGTH = 160
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, what is made of a kernel, and how long to sample."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
     add(
         "--edit",

@@ -31,7 +31,7 @@ def test_the_numbers_are_the_notebooks(run, folder, options, named):
     answer = run("attribute", folder, "--prompt", PROMPT, "--answer", "ef", *options)
     assert answer.status == 0, answer.err
     found = mta_viz.attribute(mta_viz.load(folder), PROMPT, answer="ef", **named)
-    assert answer.json == json.loads(json.dumps(found.as_data()))
+    assert answer.json == json.loads(json.dumps(found.as_data())) | {"computed_in": "float32"}
     assert len(answer.json["values"]) > 0 and answer.json["answer"]["text"] == "ef"
 
 
@@ -52,7 +52,7 @@ def test_every_heads_numbers_are_the_notebooks(run, folder, options, named):
     assert answer.status == 0, answer.err
     model = mta_viz.load(folder)
     found = mta_viz.attribute_heads(model, PROMPT, Stage.MIX, answer="ef", position=6, **named)
-    assert answer.json == json.loads(json.dumps(found.as_data()))
+    assert answer.json == json.loads(json.dumps(found.as_data())) | {"computed_in": "float32"}
     assert [len(one["sizes"]) for one in answer.json["layers"]] == [4] * (1 if named else 2)
 
 
@@ -62,7 +62,7 @@ def test_responsibilities_are_the_notebooks(run, folder, options, layer):
     answer = run("responsibility", folder, "--prompt", PROMPT, *words)
     assert answer.status == 0, answer.err
     found = mta_viz.responsibilities(mta_viz.load(folder), PROMPT, answer="ef", position=6, place=1)
-    assert answer.json == json.loads(json.dumps(found.as_data(layer)))
+    assert answer.json == json.loads(json.dumps(found.as_data(layer))) | {"computed_in": "float32"}
     assert answer.json["position"] == 7 and ("values" in answer.json) == (layer is not None)
     model = mta_viz.load(folder)
     e, f = found.answer.ids

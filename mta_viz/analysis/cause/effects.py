@@ -26,12 +26,12 @@ FILES: dict[Edit, str] = {
     "zero": "effects-zero.json",
 }
 FILE = FILES["identity"]
-FORMAT = "mta_viz effects 1"
+FORMAT, OLDER = "mta_viz effects 2", "mta_viz effects 1"  # the older has no medians
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over samples and the ends of its 95 % interval."""
+    """A mean over samples and the ends of its 95 % interval, NaN where it has none."""
 
     value: Measured
     low: Measured
@@ -39,12 +39,26 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class MedianEstimate:
+    """A median over samples and the ends of its interval, which covers it in `level` of cases.
+
+    `level` is 0.95 or more, and less below 6 samples, where the ends are the range.
+    """
+
+    value: Measured
+    low: Measured
+    high: Measured
+    level: Measured
+
+
+@dataclass(frozen=True)
 class Effect:
     """What one plan does to the task, on the samples the unchanged model was measured on.
 
-    `accuracy` 0..1; `accuracy_change` = it minus the unchanged model's, its interval Newcombe's for
-    pairs. `log_probability_change`: change of the gold answer's log-probability in nats, summed
-    over the answer's tokens and averaged over samples, its interval a bootstrap over samples; NaN
+    `accuracy` 0..1; `accuracy_change` = it minus the unchanged model's, on the same samples.
+    `log_probability_change`: change of the gold answer's log-probability in nats, summed over the
+    answer's tokens and averaged over samples; a mean without bounds, so without an interval.
+    `log_probability_change_median`: its median over samples, None in files of the older format. NaN
     where the edited model's output is not finite.
     """
 
@@ -52,6 +66,7 @@ class Effect:
     accuracy: Measured
     accuracy_change: Estimate
     log_probability_change: Estimate
+    log_probability_change_median: MedianEstimate | None = None
 
 
 @dataclass(frozen=True)
@@ -101,10 +116,13 @@ class Effects:
             kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
             if kernel is not None:
                 ends = [end for change in changes for end in astuple(change)]
+                middle = effect.log_probability_change_median
+                ends += [None] * 4 if middle is None else astuple(middle)
                 rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
-        measured = ("accuracy_change", "log_probability_change")
+        median = "log_probability_change_median"
+        measured = ("accuracy_change", "log_probability_change", median)
         names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
-        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
+        return Table.of(("layer", "head", "where", "accuracy", *names, f"{median}_level"), rows)
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,15 @@ def find_effects(folder: Path, edit: Edit = "identity") -> Effects | Absent:
 def read_effects(file: Path) -> Effects:
     """The table in a file. Raises MtaVizError listing what is wrong with it."""
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
-    return from_text(Effects, content, f"{file} as a table of effects", file_format=FORMAT, remedy=remedy)
+    subject = f"{file} as a table of effects"
+    read = from_text(Effects, content, subject, file_format=FORMAT, older=(OLDER,), remedy=remedy)
+    return replace(read, effects=tuple(map(_without_bootstrap, read.effects)))
+
+
+def _without_bootstrap(effect: Effect) -> Effect:
+    """Ends of a mean without bounds, as files of the older format hold, cover too seldom to be shown."""
+    mean = replace(effect.log_probability_change, low=math.nan, high=math.nan)
+    return replace(effect, log_probability_change=mean)
 
 
 def write_effects(file: Path, effects: Effects) -> None:

@@ -201,7 +201,7 @@ class ResponsiblePrompt(Printed):
         return Table.of(("layer", "head", "as_source", "as_target"), rows)
 
     def _title(self) -> str:
-        return f"Logit of token {self.place} of the answer {self.answer.text!r}: {number(self.logit)}"
+        return f"Logit of {self.explained}: {number(self.logit)}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what they add."""
@@ -219,6 +219,12 @@ class ResponsiblePrompt(Printed):
         """The id of the token whose logit it is."""
         return self.answer.ids[self.place]
 
+    @property
+    def explained(self) -> str:
+        """Which token it is: `token 2 of 3 of the answer: "7"`."""
+        tokenizer = self.trace.model.tokenizer
+        return self.answer.explains(self.place, tokenizer.pieces((self.token,))[0] if tokenizer else "")
+
     def as_data(self, layer: int | None = None) -> dict[str, Any]:
         """Plain values, as the command prints them; with `layer` also that layer's cells.
 
@@ -230,6 +236,7 @@ class ResponsiblePrompt(Printed):
             "tokens": list(self.tokens.pieces),
             "answer": self.answer.as_data(),
             "token": self.token,
+            "explains": self.explained,
             "position": self.layers[0].position,
             "logit": self.logit,
             "held_fixed": "group norm, gate and final norm held as the run left them",
@@ -249,19 +256,20 @@ def responsibilities(
     *,
     answer: str | None = None,
     position: int | None = None,
-    place: int = 0,
+    place: int | None = None,
 ) -> ResponsiblePrompt:
     """Which softmax cells the logit of the answer's token number `place` rests on, in every layer.
 
     `answer` and `position` as in `attribute`: None is the number a needle prompt asks for, else the
-    likeliest token, after the prompt's last token. Exact, without gradients; held fixed are each head's
+    likeliest token, after the prompt's last token. `place`: None is the first token of the answer that is
+    not only white space. Exact, without gradients; held fixed are each head's
     group norm, its gate and the final norm's scale. Raises PromptError for what is not there.
 
     >>> mta_viz.responsibilities(model, trace.tokens).layers[3].values.shape
     torch.Size([2, 1, 21])
     """
     asked = ask(model, prompt, answer, position)
-    ids = asked.answer.ids
+    ids, place = asked.answer.ids, asked.answer.place if place is None else place
     if not 0 <= place < len(ids):
         raise PromptError(f"the answer has no token {place}; expected 0 to {len(ids) - 1}")
     trace = asked.whole()

@@ -20,7 +20,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.scoring import end_logits
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
@@ -29,7 +29,7 @@ LogitsOf = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch positi
 
 @dataclass(frozen=True)
 class BlocksEvaluation:
-    """`error`: share of sequences with any wrong greedy answer letter, with its 95 % Wilson interval.
+    """`error`: share of sequences with any wrong greedy answer letter, with its 95 % interval.
 
     `letter_accuracy[i]`: share of sequences whose i-th answer letter is predicted right after the
     right letters (not after the model's own, which may be wrong already).
@@ -74,7 +74,7 @@ def evaluate_blocks(
         parts.append(right[samples.answer[:, 1:]].unflatten(0, (len(right), -1)))
         letters = torch.cat(parts)
         done, wrong = len(letters), int((~letters.all(1)).sum())
-        interval, by_letter = wilson_interval(wrong, done), (letters.sum(0) / done).tolist()
+        interval, by_letter = accuracy_interval(wrong, done), (letters.sum(0) / done).tolist()
         summary = BlocksEvaluation(done, seed, wrong, wrong / done, interval, tuple(by_letter))
         keep(summary)
         progress(done / n)

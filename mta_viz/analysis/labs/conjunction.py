@@ -42,14 +42,17 @@ DEFINITIONS = {
 _NUMBERS = (
     *("both", "a_only", "b_only", "neither", "a", "a_low", "a_high", "b", "b_low", "b_high"),
     *("interaction", "interaction_low", "interaction_high"),
+    *(f"{part}_median{end}" for part in ("a", "b", "interaction") for end in ("", "_low", "_high")),
 )
+_BOUNDS = {"share": ((-1.0, 1.0), (-1.0, 1.0), (-2.0, 2.0)), "odds": (None,) * 3}  # of A, of B, of I
 
 
 @dataclass(frozen=True)
 class Effects:
     """One measure at one stage: f of the four prompts, its `means` over samples, and effects with intervals.
 
-    With one sample the ends of intervals are NaN, as everything is where a layer lacks the stage.
+    With one sample the ends of intervals are NaN, of log-odds those of means always, and everything is where
+    a layer lacks the stage.
     """
 
     means: Float[Tensor, "prompt layer head"]
@@ -84,17 +87,18 @@ class Conjunction:
         rows: list[Row] = []
         for name, stage in self.values:
             effects = self.effects((name, stage))
-            numbers = torch.cat([effects.means, *map(_ends, (effects.a, effects.b, effects.interaction))])
+            parts = (effects.a, effects.b, effects.interaction)
+            numbers = torch.cat([effects.means, *map(_ends, parts), *map(_median_ends, parts)])
             rows += [
-                (name, stage.value.hook, *place, self.n, *numbers[:, *place].tolist())
+                (name, stage.value.hook, *place, self.n, *numbers[:, *place].tolist(), effects.a.level)
                 for place in np.ndindex(*numbers.shape[1:])
             ]
-        return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS), rows)
+        return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS, "median_level"), rows)
 
 
 @dataclass(frozen=True)
 class Strongest:
-    """A head at a stage, with its interaction and the ends of the interval (NaN with one sample)."""
+    """A head at a stage: the mean of its interaction over samples and the median, ends as of `MeanScore`."""
 
     measure: Measure
     layer: int
@@ -102,6 +106,10 @@ class Strongest:
     interaction: float
     low: float
     high: float
+    median: float
+    median_low: float
+    median_high: float
+    level: float
 
 
 def conjunction(
@@ -153,16 +161,17 @@ def tested(
 
 
 def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
-    """All heads that have the stage, the largest lower end of I first; with one sample, the largest I."""
-    numbers = _ends(test.effects(measure).interaction)
+    """All heads that have the stage, by the lower end of I's median, largest first; of one sample by I."""
+    score = test.effects(measure).interaction
+    numbers = torch.cat([_ends(score), _median_ends(score)])
     places = (~numbers[0].isnan()).nonzero().tolist()
-    heads = [Strongest(measure, *place, *numbers[:, *place].tolist()) for place in places]
+    heads = [Strongest(measure, *place, *numbers[:, *place].tolist(), score.level) for place in places]
     return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
 
 
 def _rank(test: Conjunction, head: Strongest) -> float:
-    """The lower end of the interval; with one sample, which has none, the interaction itself."""
-    return head.interaction if test.n < 2 else head.low
+    """The lower end of the median's interval; with one sample, which has none, the interaction itself."""
+    return head.interaction if test.n < 2 else head.median_low
 
 
 def strongest(test: Conjunction, name: str) -> Strongest | None:
@@ -226,6 +235,10 @@ def _ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
     return torch.stack([score.mean, score.low, score.high])
 
 
+def _median_ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
+    return torch.stack([score.median, score.median_low, score.median_high])
+
+
 def _measured(
     model: HookedMTA, sample: FourPrompts, progress: Progress
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
@@ -244,11 +257,11 @@ def _measured(
 
 @lru_cache(maxsize=64)
 def _effects(test: Conjunction, measure: Measure) -> Effects:
-    """Kept: a bootstrap of every head takes a while, and map, table and verdict all ask for it."""
+    """Kept: intervals of every head take a while, and map, table and verdict all ask for them."""
     values = test.values[measure].double()
     both, a, b, neither = values.unbind(1)
     parts = (a - neither, b - neither, both - a - b + neither)
-    means, nothing = values.mean(0).float(), torch.full_like(both[0], torch.nan).float()
-    if len(values) > 1:
-        return Effects(means, *(mean_score(part.float()) for part in parts))
-    return Effects(means, *(MeanScore(part[0].float(), nothing, nothing) for part in parts))
+    scores = (
+        mean_score(part.float(), bounds) for part, bounds in zip(parts, _BOUNDS[measure[0]], strict=True)
+    )
+    return Effects(values.mean(0).float(), *scores)

@@ -221,7 +221,7 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 
-def responsible(source: Source, figure: OfAnswer[Any], token: int) -> ResponsiblePrompt:
+def responsible(source: Source, figure: OfAnswer[Any], token: int | None) -> ResponsiblePrompt:
     """Every layer's softmax cells behind the logit of the answer's token number `token`."""
     model, tokens = source.model, source.trace.tokens
     return source.remember_with_run(
@@ -234,10 +234,10 @@ def responsible(source: Source, figure: OfAnswer[Any], token: int) -> Responsibl
 class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     """What comes to a logit through each head's softmax map, exactly; `selected` (layer, head) is framed.
 
-    The logit is that of the answer's token number `token`.
+    The logit is that of the answer's token number `token`, None: of the first that is not only white space.
     """
 
-    token: int = 0
+    token: int | None = None
     selected: Head | None = None
     holds_run = True
     words = "All softmax cells of a head, summed. Green: they raise the logit. Click a head to choose it."
@@ -245,6 +245,10 @@ class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     def result(self, source: Source) -> ResponsiblePrompt:
         """Raises PromptError for what cannot be asked."""
         return responsible(source, self, self.token)
+
+    def caption(self, source: Source, result: ResponsiblePrompt) -> str:
+        """With the token whose logit it is."""
+        return f"Logit of {result.explained}. {self.words}"
 
     def draw(self, source: Source, result: ResponsiblePrompt) -> Figure:
         """Layers down and heads across."""
@@ -258,7 +262,7 @@ class ResponsibleCells(OfHead):
     """A head's softmax cells of the rows that matter: what each adds to the logit, or the weights there."""
 
     of: CellKind
-    token: int = 0
+    token: int | None = None
 
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""

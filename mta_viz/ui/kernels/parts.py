@@ -25,6 +25,7 @@ from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import probability_text, weight_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
+from mta_viz.tasks.intervals import level_text
 from mta_viz.tokenizers.labels import label
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar
@@ -134,22 +135,33 @@ def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:
     effect = None if isinstance(effects, Absent) else effects.of(kernel)
     if isinstance(effects, Absent) or effect is None:
         return NOT_TESTED
-    change, logs = effect.accuracy_change, effect.log_probability_change
+    change = effect.accuracy_change
     what = "set to identity" if kernel.where in KEY_QUERY else "with its row at identity"
     ends = f"{_signed(change.value)}, 95 % interval {_signed(change.low)} to {_signed(change.high)}"
-    nats = f"{_signed(logs.value)} nats" if math.isfinite(logs.value) else "not a finite number"
     ranked = list(effects.of_each())
     return (
         f"Matters: {what}, accuracy on {TASKS[effects.task]} {_moves(effects.accuracy, effect)} "
-        f"({ends}, {effects.samples:,} samples); log-probability of the answer {nats}: "
-        f"rank {ranked.index(kernel) + 1} of {len(ranked)} kernels by that."
+        f"({ends}, {effects.samples:,} samples); log-probability of the answer {_nats(effect)}: "
+        f"rank {ranked.index(kernel) + 1} of {len(ranked)} kernels by the mean."
     )
+
+
+def _nats(effect: Effect) -> str:
+    """The mean change, and the median with its interval where it was measured."""
+    mean, median = effect.log_probability_change.value, effect.log_probability_change_median
+    if not math.isfinite(mean):
+        return "not a finite number"
+    words = f"{_signed(mean)} nats in the mean"
+    if median is None:
+        return words
+    ends = f"{level_text(median.level)} interval {_signed(median.low)} to {_signed(median.high)}"
+    return f"{words}, median {_signed(median.value)} ({ends})"
 
 
 def _moves(before: float, effect: Effect) -> str:
     change, old, new = effect.accuracy_change, weight_text(before), weight_text(effect.accuracy)
     if change.low <= 0 <= change.high:
-        return f"is not shown to change: {old}, then {new}"
+        return f"is {old} with it and {new} without, which shows no change"
     return f"{'falls' if change.value < 0 else 'rises'} from {old} to {new}"
 
 
@@ -236,8 +248,9 @@ def _answer_sentence(effect: KernelEffect, page: Page) -> str:
         for token in (answer.token, answer.token_without)
     ]
     now, then = (probability_text(math.exp(nats)) for nats in (answer.log_probability, answer.without))
+    white = f" after the white space written first ({len(answer.after)} tokens)" if answer.after else ""
     words = (
-        f"The next token “{names[0]}” has probability {now} with it and {then} without "
+        f"The next token “{names[0]}”{white} has probability {now} with it and {then} without "
         f"({_signed(answer.change)} nats)"
     )
     if answer.token_without == answer.token:

@@ -14,7 +14,7 @@ from mta_viz.analysis.kernels.table import shape_counts
 from mta_viz.config import ModelConfig
 from mta_viz.figures.kernels import layer as figures
 from mta_viz.figures.kernels.gallery import kernel_rows
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
@@ -151,7 +151,7 @@ def _draw_definitions(page: Page) -> None:
     share = sum(rate.hits for rate in rates.probes) / sum(rate.n for rate in rates.probes)
     words = PROBES.format(share=_percent(share), most=_percent(max(rate.share for rate in rates.probes)))
     _draw_rates("How often noise passes a probe", words, [_counted(rate, "pass") for rate in rates.probes])
-    caption("Made by python -m benchmarks.shape_rates. Intervals: 95 %, Wilson.")
+    caption("Made by python -m benchmarks.shape_rates. Intervals: 95 %, Clopper-Pearson.")
 
 
 def _draw_rates(title: str, words: str, rows: Sequence[dict[str, object]]) -> None:
@@ -166,7 +166,7 @@ def _power(rate: MeasuredRate) -> dict[str, object]:
 
 
 def _counted(rate: MeasuredRate, hits: str) -> dict[str, object]:
-    low, high = wilson_interval(rate.hits, rate.n)
+    low, high = accuracy_interval(rate.hits, rate.n)
     return {
         "kernels": rate.kernels,
         "size": rate.size,

@@ -18,6 +18,7 @@ from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.run.tracing import KERNELS_ONLY, estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
+from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
 from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
 from mta_viz.ui.shell import cache, show, state, work
@@ -214,11 +215,13 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
 
     def row(layer: int, head: int) -> dict[str, str]:
         place = layer, head
-        both = float(effects.means[0][place])
+        both, found = float(effects.means[0][place]), heads[place]
         parts = {"A adds": effects.a, "B adds": effects.b}
         return {
-            "I": _text(measure, heads[place].interaction),
-            "95 %": _ends(measure, heads[place].low, heads[place].high),
+            "I, median": _text(measure, found.median),
+            f"its {level_text(found.level)}": _ends(measure, found.median_low, found.median_high),
+            "I, mean": _text(measure, found.interaction),
+            "the mean's 95 %": _ends(measure, found.low, found.high),
             "both": weight_text(both) if measure[0] == "share" else score_text(both),
             **{name: _text(measure, float(part.mean[place])) for name, part in parts.items()},
         }
@@ -233,7 +236,7 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
         return f"{name}: no head has a share that is a number."
     shares = test.effects(best.measure).means[:, best.layer, best.head].tolist()
     where = f"{head_name(best.layer, best.head, numbering)} at {best.measure[1].value.short}"
-    if test.n > 1 and best.low < LEAST:
+    if test.n > 1 and best.median_low < LEAST:
         no = f"no head's I is surely above 0 (lower end {LEAST} or more)"
         return f"{name}: {no}; first in rank is {where}, I = {_interval(best)}."
     named = zip(shares, ("both words", "A only", "B only", "neither"), strict=True)
@@ -251,16 +254,19 @@ def _head_words(name: str, test: Conjunction, measure: Measure, numbering: int) 
     parts = {"A adds": effects.a, "B adds": effects.b, "both together beyond that (I)": effects.interaction}
     words = []
     for what, part in parts.items():
-        mean, low, high = (float(values[place]) for values in (part.mean, part.low, part.high))
+        values = (part.median, part.median_low, part.median_high, part.mean)
+        middle, low, high, mean = (float(each[place]) for each in values)
         ends = _ends(measure, low, high)
-        words.append(f"{what} {_text(measure, mean)}" + (f" [{ends}]" if ends else ""))
+        words.append(
+            f"{what} {_text(measure, middle)}" + (f" [{ends}], mean {_text(measure, mean)}" if ends else "")
+        )
     where = f"{head_name(*place, numbering)} of {name}, {measure[1].value.short}"
     return f"{where}: {', '.join(words)} ({score_of(measure).unit})."
 
 
 def _interval(head: Strongest) -> str:
-    value = _text(head.measure, head.interaction)
-    ends = _ends(head.measure, head.low, head.high)
+    value = _text(head.measure, head.median)
+    ends = _ends(head.measure, head.median_low, head.median_high)
     return f"{value} [{ends}]" if ends else f"{value} (one sample, no interval)"
 
 
@@ -278,9 +284,9 @@ def _sure_words(results: Results) -> str:
     own = next(iter(results.values()))
     if own.n < 2:
         return "One sample has no interval: give more lines, or more sequences."
-    few = " With fewer than 10 samples such an interval is too narrow." if own.n < 10 else ""
-    heads = sum(len(ranked(own, measure)) for measure in own.values)
+    heads, (_, level) = sum(len(ranked(own, measure)) for measure in own.values), median_rank(own.n)
     return (
-        f"Intervals: 95 % bootstrap over {own.n:,} samples; heads ranked by the lower end. Of {heads:,} "
-        f"numbers a model, one in twenty leaves 0 out by chance. Heads of two models are not paired.{few}"
+        f"{median_words(own.n)} Means of shares have one too, means of log-odds none. Heads ranked by the "
+        f"lower end of I's median. Of {heads:,} numbers a model, up to {1 - min(level, LEVEL):.0%} leave 0 "
+        "out by chance. Heads of two models are not paired."
     )

@@ -43,7 +43,7 @@ from mta_viz.ui.shell.work import Work
 POSITION, OWN_ANSWER = Setting("asked position", 0), Setting("asked answer", "")
 SOURCES = {
     "needle": "the number the prompt asks for",
-    "likeliest": "the original model's most probable next token",
+    "likeliest": "the original model's most probable next token, after white space it writes first",
     "given": "as typed",
 }
 KINDS = {"kernels": "key-query kernels", "mixing": "rows of head mixing", "heads": "heads off"}
@@ -58,7 +58,7 @@ def draw_board(page: Page, plan: Plan) -> None:
     meter, run = meter_of(source_of(page), ANSWER.value or None), plans.edited_page(page, plan).trace
     board: Board = remember(lambda: answer_board(meter, run, plan), "board", page.key, meter.answer, plan)
     count = len(board.answer.ids)
-    n_tokens = "1 token" if count == 1 else f"{count} tokens"
+    n_tokens = "1 token" if count == 1 else f"{count} tokens, measured together"
     caption(f"Answer “{board.answer.text}”: {SOURCES[board.answer.source]}; {n_tokens}.")
     _draw_numbers(board)
     top = [(token.piece, token.before, token.after, token.after - token.before) for token in board.top]

@@ -287,14 +287,26 @@ def draw_responsibility(page: Page, selected: Selected) -> None:
     _draw_cells(page, result, result.layers[selected.layer])
 
 
+@dataclass
+class _TokenOf:
+    """The answer whose token was chosen: another one begins with its own."""
+
+    ids: tuple[int, ...] = ()
+
+
 def _pick_token_of(page: Page, asked: AnswerAt) -> int:
-    ids = asked.answer.ids
+    ids, of = asked.answer.ids, state.part(_TokenOf)
+    if of.ids not in ((), ids):  # another answer
+        TOKEN.put(asked.answer.place)
+    of.ids = ids
     if len(ids) == 1:
         return 0
     pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
     names = {place: plain(f"{place + 1}: {piece}") for place, piece in enumerate(pieces)}
     words = "A logit is one token's. Later tokens are asked for after the earlier ones."
-    return int(bar("Token of the answer", names, TOKEN, help=words))
+    place = int(bar("Token of the answer", names, TOKEN, default=asked.answer.place, help=words))
+    caption(f"Explains {asked.answer.explains(place, pieces[place])}")
+    return place
 
 
 def _draw_sums(page: Page, selected: Selected, result: ResponsiblePrompt) -> None:

@@ -47,6 +47,7 @@ def row_of(taps: np.ndarray, offsets: Offsets) -> dict:
     (shape,) = name_kernels(taps[None], offsets)
     scores = {name.replace("-", "_"): value for name, value in shape.scores.items()}
     facts = {"shape": shape.shape, "faint": shape.faint, "evidence": shape.evidence, "verdict": shape.verdict}
+    facts["names"] = shape.names
     return facts | {"c_q": taps.shape[0], "c_k": taps.shape[1]} | scores
 
 

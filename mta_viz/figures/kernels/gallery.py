@@ -13,7 +13,7 @@ from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
+from mta_viz.analysis.kernels.naming import ALL_ZERO, BETWEEN_NAMES, IDENTITY, NONE, NOT_FINITE, family
 from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
 from mta_viz.errors import MtaVizError
@@ -29,7 +29,8 @@ from mta_viz.tables import Table
 MARKS = {
     **{"diagonal": "D", "negative diagonal": "D", "induction": "I", "negative induction": "I"},
     **{"anti-diagonal": "A", "negative anti-diagonal": "A", "priming": "P", "inhibition of return": "P"},
-    **{"smoothing": "B", "sharpening": "B", "edge-first": "F", "edge-last": "L", "both edges": "FL"},
+    **{"smoothing": "B", "sharpening": "B", "edge": "E", "edge-first": "EF", "edge-last": "EL"},
+    **{"both edges": "EE"},
     **{"KV shift": "S", "key shift": "S", "single tap": "T", "contrast": "C", "averaging": "M"},
     **{"swap": "X", "permutation": "X", IDENTITY: "=", NONE: "·", ALL_ZERO: "0", NOT_FINITE: "!"},
 }
@@ -124,7 +125,7 @@ class Gallery:
     def _tile(self, row: Row, numbering: int) -> tiles.Tile:
         """A key-query kernel, or a single row of a matrix; its mark is small where the shape is faint."""
         kernel, layer = kernel_of(row), self.layers[row["layer"]]
-        mark = MARKS.get(row["shape"], "?")
+        mark = MARKS.get(row["shape"], MARKS.get(family(row["shape"]), "?"))
         mark = mark.lower() if row["faint"] else mark
         if kernel.where in kernels.KEY_QUERY:
             where: kernels.Place = "pre" if kernel.where == "pre" else "post"
@@ -254,7 +255,8 @@ def _hover(row: Row, numbering: int) -> str:
     energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
     kind = "head mixing " if kernel.where in kernels.MIXING else ""
     name = head_name(kernel.layer, kernel.head, numbering)
-    return f"{name}, {kind}{kernels.WHERE[kernel.where]}<br>{row['verdict']}{energy}"
+    names = f"<br>{row['names']}" if BETWEEN_NAMES in (row["names"] or "") else ""
+    return f"{name}, {kind}{kernels.WHERE[kernel.where]}<br>{row['verdict']}{names}{energy}"
 
 
 def measured_effects(source: Source, edit: Edit = "identity") -> Effects | Absent:

@@ -33,14 +33,14 @@ WHERE_TRAINED = Setting[Place]("training_where", "pre")
 SCORE = Setting("training_score", figures.TRAINING_SCORES[0])
 STEP = Setting("training_step", 0)
 FALSE_NAMES = (
-    "Kernels that learned nothing, and the share of them that got any name. Template names are solid; heavy "
-    "tails (Laplace, t3) hold real single taps, and noise that is smooth is smooth: there an edge, a single "
-    "tap or smoothing needs its probe."
+    "Kernels that learned nothing, and the share of them that got any name: 1 of 100 or less in Gaussian "
+    "noise, more in other noise. Heavy tails (Laplace, t3) hold real single taps and edges, and noise that "
+    "is smooth is smooth. A trained model is like no noise here: it is compared with its own envelope."
 )
 POWER = (
     "Shapes planted in Gaussian noise of standard deviation 1, and the share of them that got the right "
-    "name. An edge or a single tap must stand out by much more than a line of taps before it is named: no "
-    "edge named means none clear, not none."
+    "name as the first. An edge of one row or a single tap must stand out by more than a line "
+    "of taps before it is named: no edge named means none clear, not none."
 )
 PROBES = (
     "Kernels that learned nothing, and the share of them that pass the probe of a name. The thresholds are "
@@ -136,8 +136,9 @@ def _draw_definitions(page: Page) -> None:
         st.info(plain(limits))
     if (counts := shape_counts(rows)).kernels:
         st.text(
-            f"{verdict_line(counts)} Names from templates that survive Benjamini-Hochberg over all kernels: "
-            f"{counts.survive} of {counts.templates}; edges and single taps are not among the tests."
+            f"{verdict_line(counts)} The tests: Benjamini-Hochberg over all kernels, once of each kernel's "
+            "taps in other places, once of kernels with the model's envelope. Edges and single taps are not "
+            "among them."
         )
     for section in sections():
         st.subheader(section.title)

@@ -189,8 +189,8 @@ def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
 
 
 def _head(measure: Measure, place: Sequence[int], score: MeanScore) -> Strongest:
-    numbers = torch.cat([_ends(score), _median_ends(score)])
-    return Strongest(measure, *place, *numbers[:, *place].tolist(), score.level)
+    (layer, head), numbers = place, torch.cat([_ends(score), _median_ends(score)])
+    return Strongest(measure, layer, head, *numbers[:, layer, head].tolist(), level=score.level)
 
 
 def _rank(test: Conjunction, head: Strongest) -> float:

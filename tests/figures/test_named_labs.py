@@ -138,7 +138,7 @@ def test_a_panel_is_of_one_context_length_and_pooling_over_them_is_said(model):
     assert "Averaged over depths: all samples" in panel.caption
     (samples,) = (results.samples for results in panel.result.values())
     assert list(panel.figure.data[1].y) == [one.accuracy for one in by_needles(samples, 300).values()]
-    assert "300 tokens" in panel.figure.layout.title.text and "Pooled" in pooled.figure.layout.title.text
+    assert "300 tokens" in panel.figure.to_json() and "Pooled over context" in pooled.figure.to_json()
     assert "n=4" in panel.figure.data[1].text[0] and "n=8" in pooled.figure.data[1].text[0]
     with pytest.raises(MtaVizError, match="no sample has 512 tokens; there are 220, 300"):
         figure("sweep-lines", model, **sweep, of_length=512)

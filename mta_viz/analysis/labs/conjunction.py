@@ -189,8 +189,9 @@ def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
 
 
 def _head(measure: Measure, place: Sequence[int], score: MeanScore) -> Strongest:
-    numbers = torch.cat([_ends(score), _median_ends(score)])
-    return Strongest(measure, *place, *numbers[:, *place].tolist(), score.level)
+    (layer, head), numbers = place, torch.cat([_ends(score), _median_ends(score)])
+    mean, low, high, median, median_low, median_high = numbers[:, layer, head].tolist()
+    return Strongest(measure, layer, head, mean, low, high, median, median_low, median_high, score.level)
 
 
 def _rank(test: Conjunction, head: Strongest) -> float:

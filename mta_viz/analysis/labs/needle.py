@@ -301,5 +301,6 @@ def mean_score(
         of_median[1:] = ends
     elif bounds is not None:
         ends = list(mean_interval(values, bounds))
-    parts = (torch.from_numpy(part).float() for part in (*ends, *of_median))
-    return MeanScore(values.mean(0), *parts, median.level)
+    parts = [torch.from_numpy(part).float() for part in (*ends, *of_median)]
+    low, high, middle, median_low, median_high = parts
+    return MeanScore(values.mean(0), low, high, middle, median_low, median_high, median.level)

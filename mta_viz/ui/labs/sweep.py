@@ -239,8 +239,8 @@ def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> 
     with st.container(horizontal=True):
         for length in panels:
             with st.container(width=CHART_PX):
-                chart = SweepLines(**parameters, of_length=length)
-                show.show(source, chart, result=models, widget=f"{key}.lines.{length}")
+                panel = SweepLines(**parameters, of_length=length)
+                show.show(source, panel, result=models, widget=f"{key}.lines.{length}")
         for place, name in enumerate(shown):
             with st.container(width=CHART_PX):
                 chart = SweepMap(**parameters, of_needles=None if needles == ALL else needles, model=place)

@@ -173,7 +173,7 @@ PART_WORDS = {
     **{"queries": "its queries", "keys": "its keys", "values": "its values", "scores": "its raw scores"},
     **{"mlp": "the layer's MLP", "logits": "the logits"},
 }
-_NODE_PX, _WIDEST = 26, 8.0
+_NODE_PX, _LEAST_PX, _WIDEST = 26, 190, 8.0
 
 
 def paths_graph(
@@ -191,7 +191,7 @@ def paths_graph(
     customdata is (layer, head).
     """
     n_layers, n_heads, _ = layout
-    height = _NODE_PX * (n_heads + 1) + 66 + _BOTTOM
+    height = max(_NODE_PX * (n_heads + 1), _LEAST_PX) + 66 + _BOTTOM
     parts = Parts((width, height), {"l": 52, "r": 62, "t": 66, "b": _BOTTOM})
     start, name = (paths.kernel.layer, paths.kernel.head), paths.kernel.name(numbering_from)
     largest = max((abs(edge.effect) for edge in edges), default=1.0)
@@ -271,6 +271,7 @@ def _ends(edges: Sequence[Edge], layout: tuple[int, int, int], numbering_from: i
     data = np.array(
         [(edge.layer, -1 if edge.head is None else edge.head) for edge in edges], np.int16
     ).reshape(-1, 2)
-    made = cells.targets(places[:, 0], places[:, 1], 10.0, "%{text}", data)
-    look = {"size": 7, "color": theme.INK, "opacity": 1}
-    return made.update(text=texts, marker=look | {"maxdisplayed": 0}, selected=None, unselected=None)
+    marker = {"size": 7, "color": theme.INK}
+    x, y = places.T
+    look = {"mode": "markers", "marker": marker, "meta": cells.TARGETS}
+    return go.Scatter(x=x, y=y, customdata=data, **look, **theme.hover(texts))

@@ -160,22 +160,33 @@ class Judged:
 
 
 def judge_kernels(stacks: Sequence[KernelStack]) -> dict[KernelId, Judged]:
-    """The names of all kernels of a model, and which survive. One stack a size and place."""
-    ids = [kernel for stack in stacks for kernel in stack.ids]
-    shapes, rarity = [], []
-    for stack in stacks:
-        of_stack = naming.name_kernels(stack.taps, stack.offsets, naming.STAGES)
-        shapes += of_stack
-        rarity += _stack_p(stack, of_stack, len(ids)).tolist()
-    tested = np.flatnonzero(~np.isnan(rarity))
-    survives = np.zeros(len(ids), bool)
-    survives[tested] = True
-    for p in (np.array([shape.p for shape in shapes]), np.array(rarity)):
-        survives[tested] &= naming.benjamini_hochberg(p[tested], LEVEL)
+    """The names of all kernels of a model, and which survive. One stack a size and place.
+
+    Kernels that `envelope_p` keeps get a p from up to 99,999 orders, the others keep that of 999.
+    """
+    places = [(stack, at) for stack in stacks for at in range(len(stack.ids))]
+    shapes = [shape for stack in stacks for shape in naming.name_kernels(stack.taps, stack.offsets)]
+    of_stacks = np.split(np.arange(len(places)), np.cumsum([len(stack.ids) for stack in stacks])[:-1])
+    rarity = np.concatenate([
+        _stack_p(stack, [shapes[at] for at in part], len(places))
+        for stack, part in zip(stacks, of_stacks, strict=True)
+    ]) if stacks else np.empty(0)  # fmt: skip
+    survives = _kept(rarity)
+    for at in np.flatnonzero(survives).tolist():
+        stack, own = places[at]
+        (shapes[at],) = naming.name_kernels(stack.taps[own : own + 1], stack.offsets, naming.STAGES)
+    survives &= _kept(np.array([shape.p for shape in shapes]))
     return {
-        kernel: Judged(shape, p, bool(kept) if shape.templates else None)
-        for kernel, shape, p, kept in zip(ids, shapes, rarity, survives, strict=True)
+        stack.ids[own]: Judged(shape, float(p), bool(kept) if shape.templates else None)
+        for (stack, own), shape, p, kept in zip(places, shapes, rarity, survives, strict=True)
     }
+
+
+def _kept(p: PerKernel) -> Bool[Array, " kernel"]:
+    """Which of those that were tested Benjamini-Hochberg keeps."""
+    kept, tested = np.zeros(len(p), bool), ~np.isnan(p)
+    kept[tested] = naming.benjamini_hochberg(p[tested], LEVEL)
+    return kept
 
 
 def _stack_p(stack: KernelStack, shapes: Sequence[KernelShape], tests: int) -> PerKernel:

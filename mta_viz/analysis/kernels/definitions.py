@@ -79,9 +79,10 @@ CHANCE = (
     "taps cannot be tested by permutation: their evidence is the probe, and that comparison."
 )
 TESTED = (
-    f"Benjamini-Hochberg at {envelope.LEVEL * 100:g} % over all key-query kernels of the model keeps the "
-    "kernel both by p, of its taps in other places, and by envelope_p, of surrogates. That holds against "
-    "kernels like the surrogates: signs at random, energies as the envelope says, neighbours correlated, "
+    f"Benjamini-Hochberg over all key-query kernels of the model keeps the kernel both by p, of its taps in "
+    f"other places, at {envelope.LEVEL * 100:g} %, and by envelope_p, of surrogates, at "
+    f"{envelope.ENVELOPE_LEVEL * 100:g} %. That holds against kernels like the surrogates: "
+    "signs at random, energies as the envelope says, neighbours correlated, "
     "otherwise independent."
 )
 ORDER = (

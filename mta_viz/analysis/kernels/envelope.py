@@ -25,6 +25,7 @@ SEED = 0
 FIRST, FEWEST, MOST = 9_999, 99_999, 999_999  # surrogates of a p
 RESOLUTION = 2.0  # times what one test among all needs
 LEVEL, LARGE_P = 0.05, 0.01
+ENVELOPE_LEVEL = LEVEL / 2  # so that of 200 surrogate models hardly ever more than 5 % show a name
 NAMED = 10_000  # surrogates that are named
 BLOCK = 50_000
 LARGEST_CORRELATION = 0.95
@@ -115,7 +116,7 @@ def envelope_p(
     template: the smallest p of all templates (Westfall & Young 1993). 9,999 surrogates, and where they leave
     p at most 0.01 as many as one kernel among `tests` needs to survive.
     """
-    enough = int(np.clip(RESOLUTION / LEVEL * fired.shape[1] * tests, FEWEST, MOST))
+    enough = int(np.clip(RESOLUTION / ENVELOPE_LEVEL * fired.shape[1] * tests, FEWEST, MOST))
     p = _rarity(kernels, envelope, fired, FIRST)
     clear = p <= LARGE_P
     if clear.any():
@@ -151,7 +152,8 @@ class Judged:
     """A kernel among those of its model.
 
     `envelope_p`: 1 where no template names it and no test was made, NaN where `shape.p` is. `survives`:
-    whether Benjamini-Hochberg at 5 % over all kernels keeps it by both p; None without a template's name.
+    whether Benjamini-Hochberg over all kernels keeps it by both p (5 % by `shape.p`,
+    2.5 % by `envelope_p`); None without a template's name.
     """
 
     shape: KernelShape
@@ -171,21 +173,21 @@ def judge_kernels(stacks: Sequence[KernelStack]) -> dict[KernelId, Judged]:
         _stack_p(stack, [shapes[at] for at in part], len(places))
         for stack, part in zip(stacks, of_stacks, strict=True)
     ]) if stacks else np.empty(0)  # fmt: skip
-    survives = _kept(rarity)
+    survives = _kept(rarity, ENVELOPE_LEVEL)
     for at in np.flatnonzero(survives).tolist():
         stack, own = places[at]
         (shapes[at],) = naming.name_kernels(stack.taps[own : own + 1], stack.offsets, naming.STAGES)
-    survives &= _kept(np.array([shape.p for shape in shapes]))
+    survives &= _kept(np.array([shape.p for shape in shapes]), LEVEL)
     return {
         stack.ids[own]: Judged(shape, float(p), bool(kept) if shape.templates else None)
         for (stack, own), shape, p, kept in zip(places, shapes, rarity, survives, strict=True)
     }
 
 
-def _kept(p: PerKernel) -> Bool[Array, " kernel"]:
+def _kept(p: PerKernel, level: float) -> Bool[Array, " kernel"]:
     """Which of those that were tested Benjamini-Hochberg keeps."""
     kept, tested = np.zeros(len(p), bool), ~np.isnan(p)
-    kept[tested] = naming.benjamini_hochberg(p[tested], LEVEL)
+    kept[tested] = naming.benjamini_hochberg(p[tested], level)
     return kept
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mta_viz.analysis.kernels.definitions import MeasuredRate, MeasuredRates
 from mta_viz.analysis.kernels.measures import cannot_show
-from mta_viz.analysis.kernels.naming import UNNAMED, name_kernels
+from mta_viz.analysis.kernels.naming import Evidence, fired_names
 from mta_viz.analysis.kernels.probes import run_probe
 from tests.analysis.shape_cases import SIZES, kernel, offsets, planted
 
@@ -114,8 +114,9 @@ def probes(count: int) -> Iterator[MeasuredRate]:
 
 
 def _names(taps: np.ndarray, size: tuple[int, int, str]) -> Counter[str]:
-    found = name_kernels(taps, offsets(*size))
-    return Counter(one.shape for one in found if one.shape not in UNNAMED)
+    found = Evidence(taps, offsets(*size))  # without the scores that no name needs
+    named = found.templates.any(-1) | found.edge.fires | found.taps
+    return Counter(fired_names(found, at)[0].name for at in np.flatnonzero(named).tolist())
 
 
 def _right(

@@ -79,9 +79,10 @@ CHANCE = (
     "taps cannot be tested by permutation: their evidence is the probe, and that comparison."
 )
 TESTED = (
-    f"Benjamini-Hochberg at {envelope.LEVEL * 100:g} % over all key-query kernels of the model keeps the "
-    "kernel both by p, of its taps in other places, and by envelope_p, of surrogates. That holds against "
-    "kernels like the surrogates: signs at random, energies as the envelope says, neighbours correlated, "
+    f"Benjamini-Hochberg over all key-query kernels of the model keeps the kernel both by p, of its taps in "
+    f"other places, at {envelope.LEVEL * 100:g} %, and by envelope_p, of surrogates, at "
+    f"{envelope.ENVELOPE_LEVEL * 100:g} %. That holds against kernels like the surrogates: "
+    "signs at random, energies as the envelope says, neighbours correlated, "
     "otherwise independent."
 )
 ORDER = (
@@ -121,7 +122,11 @@ _HEADS: dict[str, Documented] = {
 }
 _CHANCE: dict[str, Documented] = {
     **{"size": naming.size_threshold, "p": naming.permutation_p, "coherent": measures.coherent},
-    **{"dominant": naming.dominant_threshold, "envelope": envelope.Envelope, "envelope_p": envelope.judge},
+    **{
+        "dominant": naming.dominant_threshold,
+        "envelope": envelope.Envelope,
+        "envelope_p": envelope.envelope_p,
+    },
     **{"template_rate, edge_rate": envelope.named_share, "number of names": table.ShapeCounts},
     "probe": probes.run_probe,
 }

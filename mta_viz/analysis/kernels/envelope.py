@@ -25,6 +25,7 @@ SEED = 0
 FIRST, FEWEST, MOST = 9_999, 99_999, 999_999  # surrogates of a p
 RESOLUTION = 2.0  # times what one test among all needs
 LEVEL, LARGE_P = 0.05, 0.01
+ENVELOPE_LEVEL = LEVEL / 2  # so that of 200 surrogate models hardly ever more than 5 % show a name
 NAMED = 10_000  # surrogates that are named
 BLOCK = 50_000
 LARGEST_CORRELATION = 0.95
@@ -115,7 +116,7 @@ def envelope_p(
     template: the smallest p of all templates (Westfall & Young 1993). 9,999 surrogates, and where they leave
     p at most 0.01 as many as one kernel among `tests` needs to survive.
     """
-    enough = int(np.clip(RESOLUTION / LEVEL * fired.shape[1] * tests, FEWEST, MOST))
+    enough = int(np.clip(RESOLUTION / ENVELOPE_LEVEL * fired.shape[1] * tests, FEWEST, MOST))
     p = _rarity(kernels, envelope, fired, FIRST)
     clear = p <= LARGE_P
     if clear.any():
@@ -151,7 +152,8 @@ class Judged:
     """A kernel among those of its model.
 
     `envelope_p`: 1 where no template names it and no test was made, NaN where `shape.p` is. `survives`:
-    whether Benjamini-Hochberg at 5 % over all kernels keeps it by both p; None without a template's name.
+    whether Benjamini-Hochberg over all kernels keeps it by both p (5 % by `shape.p`,
+    2.5 % by `envelope_p`); None without a template's name.
     """
 
     shape: KernelShape
@@ -160,22 +162,33 @@ class Judged:
 
 
 def judge_kernels(stacks: Sequence[KernelStack]) -> dict[KernelId, Judged]:
-    """The names of all kernels of a model, and which survive. One stack a size and place."""
-    ids = [kernel for stack in stacks for kernel in stack.ids]
-    shapes, rarity = [], []
-    for stack in stacks:
-        of_stack = naming.name_kernels(stack.taps, stack.offsets, naming.STAGES)
-        shapes += of_stack
-        rarity += _stack_p(stack, of_stack, len(ids)).tolist()
-    tested = np.flatnonzero(~np.isnan(rarity))
-    survives = np.zeros(len(ids), bool)
-    survives[tested] = True
-    for p in (np.array([shape.p for shape in shapes]), np.array(rarity)):
-        survives[tested] &= naming.benjamini_hochberg(p[tested], LEVEL)
+    """The names of all kernels of a model, and which survive. One stack a size and place.
+
+    Kernels that `envelope_p` keeps get a p from up to 99,999 orders, the others keep that of 999.
+    """
+    places = [(stack, at) for stack in stacks for at in range(len(stack.ids))]
+    shapes = [shape for stack in stacks for shape in naming.name_kernels(stack.taps, stack.offsets)]
+    of_stacks = np.split(np.arange(len(places)), np.cumsum([len(stack.ids) for stack in stacks])[:-1])
+    rarity = np.concatenate([
+        _stack_p(stack, [shapes[at] for at in part], len(places))
+        for stack, part in zip(stacks, of_stacks, strict=True)
+    ]) if stacks else np.empty(0)  # fmt: skip
+    survives = _kept(rarity, ENVELOPE_LEVEL)
+    for at in np.flatnonzero(survives).tolist():
+        stack, own = places[at]
+        (shapes[at],) = naming.name_kernels(stack.taps[own : own + 1], stack.offsets, naming.STAGES)
+    survives &= _kept(np.array([shape.p for shape in shapes]), LEVEL)
     return {
-        kernel: Judged(shape, p, bool(kept) if shape.templates else None)
-        for kernel, shape, p, kept in zip(ids, shapes, rarity, survives, strict=True)
+        stack.ids[own]: Judged(shape, float(p), bool(kept) if shape.templates else None)
+        for (stack, own), shape, p, kept in zip(places, shapes, rarity, survives, strict=True)
     }
+
+
+def _kept(p: PerKernel, level: float) -> Bool[Array, " kernel"]:
+    """Which of those that were tested Benjamini-Hochberg keeps."""
+    kept, tested = np.zeros(len(p), bool), ~np.isnan(p)
+    kept[tested] = naming.benjamini_hochberg(p[tested], level)
+    return kept
 
 
 def _stack_p(stack: KernelStack, shapes: Sequence[KernelShape], tests: int) -> PerKernel:

@@ -112,9 +112,9 @@ def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple
     `where` is pre or post (key-query kernels) or head_pre or head_post (rows of a head-mixing matrix, `head`
     is the target and `source` the head it is contrasted with). `state_dict` has the names of
     `parameter_shapes(config)`. `names`: every rule that fires, with its score. `survives`, of kernels that a
-    template names: Benjamini-Hochberg at 5 % over the model's kernels keeps both `p` (rearranged taps) and
-    `envelope_p` (surrogates with the model's own envelope). `template_rate`, `edge_rate`: how often those
-    surrogates get a template's, an edge's name.
+    template names: Benjamini-Hochberg over the model's kernels keeps both `p` (rearranged taps, at 5 %) and
+    `envelope_p` (surrogates with the model's own envelope, at 2.5 %). `template_rate`, `edge_rate`: how often
+    those surrogates get a template's, an edge's name.
     """
     stacks = kernel_stacks(state_dict, config, by_place=True)
     judged = judge_kernels(stacks)

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
 
-def add_model(command: ArgumentParser, dtype: str | None = None) -> None:
+def add_model(command: ArgumentParser) -> None:
     """PATH, and where and how to run it."""
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
-    add_running(command, dtype)
+    add_running(command)
 
 
-def add_running(command: ArgumentParser, dtype: str | None = None) -> None:
+def add_running(command: ArgumentParser) -> None:
     """`--device`, `--dtype`, `--tokenizer`."""
     command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
-    own = dtype or "the file's own"
-    command.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"to compute in (default: {own})")
+    about = f"to compute in (default: {DTYPES[0]}, as in the app)"
+    command.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=about)
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
 
 
@@ -44,7 +44,7 @@ def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
 
     from mta_viz.checkpoint.reading import read_checkpoint
     from mta_viz.model.transformer import build_model
-    from mta_viz.run.devices import checked_device
+    from mta_viz.run.devices import check_fits, checked_device
 
     device = checked_device(arguments.device)
     with ProgressLine("reading") as progress:
@@ -54,7 +54,8 @@ def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
     if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
-    dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
+    dtype = getattr(torch, arguments.dtype)
+    check_fits(checkpoint, device, dtype)
     return build_model(checkpoint, device=device, dtype=dtype)
 
 

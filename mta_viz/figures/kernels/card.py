@@ -8,7 +8,16 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 
 from mta_viz.analysis.kernels import table as tables
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.kernels import (
+    WHERE,
+    KernelId,
+    KernelStack,
+    LayerKernelSet,
+    MixPlace,
+    Offsets,
+    Place,
+    kernel_stacks,
+)
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
@@ -33,7 +42,7 @@ class CardKernel:
     """One key-query kernel with its row of the kernel table and the model's kernels of the same size."""
 
     row: tables.Row
-    stack: tables.KernelStack
+    stack: KernelStack
 
     @property
     def kernel(self) -> KernelId:
@@ -68,7 +77,7 @@ def row_of(source: Source, kernel: KernelId) -> tables.Row:
 def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
     """A key-query kernel. Raises MtaVizError for one the model lacks."""
     row, weights, config = row_of(source, kernel), source.model.state_dict(), source.model.config
-    stacks = source.remember(lambda: tables.kernel_stacks(weights, config), "kernel stacks")
+    stacks = source.remember(lambda: kernel_stacks(weights, config), "kernel stacks")
     return CardKernel(row, next(stack for stack in stacks if kernel in stack.ids))
 
 
@@ -103,11 +112,11 @@ class KernelTaps(_OfKernel[CardKernel]):
 
 @named("kernel-scores")
 class KernelScores(_OfKernel[CardKernel]):
-    """How much of each shape a kernel holds, beside what random kernels reach."""
+    """How much of each shape a kernel holds, beside what Gaussian kernels reach."""
 
     words: ClassVar[str] = (
         "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
-        "A bar beyond its ticks is rare by chance."
+        "A bar beyond its ticks is rare among Gaussian kernels."
     )
 
     def result(self, source: Source) -> CardKernel:

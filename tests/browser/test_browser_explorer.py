@@ -46,7 +46,7 @@ def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, v
     click_target(explorer, "[class*='st-key-chart-head-tiles']", [2, 3])
     wait_for_map(explorer, "L2 H3")
     expect(explorer).to_have_url(re.compile("l=2.*h=3"))
-    other = visit("/" + explorer.url.split("/", 3)[3], empty=True)
+    other = visit("/" + explorer.url.split("/", 3)[3])
     wait_for_map(other, "L2 H3")
 
 
@@ -149,7 +149,7 @@ def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit
     ).first.inner_text()
     explorer.keyboard.press("Escape")
     settle(explorer)
-    other = visit("/?" + link.split("?", 1)[1], empty=True)
+    other = visit("/?" + link.split("?", 1)[1])
     wait_for_map(other, "L1 H0")
     settle(other)
     assert other.get_by_label("Prompt").input_value() == PROMPT

@@ -37,7 +37,7 @@ def test_the_link_on_the_clipboard_shows_the_same_in_a_fresh_browser(explorer, v
     link = explorer.evaluate("navigator.clipboard.readText()")
     assert "tab=Cells" in link
     explorer.keyboard.press("Escape")
-    fresh = visit("/" + link.split("/", 3)[3], empty=True)
+    fresh = visit("/" + link.split("/", 3)[3])
     wait_for_map(fresh, "L1 H2")
     settle(fresh)
     assert fresh.evaluate(DATA) == explorer.evaluate(DATA)
@@ -77,7 +77,7 @@ def test_a_session_opens_again_in_an_empty_browser(explorer, visit, tmp_path):
     with explorer.expect_download() as download:
         explorer.locator(".st-key-everything-save button").click()
     download.value.save_as(tmp_path / "session.zip")
-    fresh = visit("/kernels", empty=True)
+    fresh = visit("/kernels")
     fresh.locator(".js-plotly-plot").first.wait_for()
     settle(fresh)
     fresh.locator(".st-key-everything button").first.click()

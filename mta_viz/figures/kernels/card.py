@@ -7,9 +7,10 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from mta_viz.analysis.attention.matches import AtMatches, measure_matches
 from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, Offsets, Place
-from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
+from mta_viz.analysis.kernels.probes import ASSUMED, PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure, kernel_rows, model_layers
@@ -132,9 +133,23 @@ class KernelScores(_OfKernel[CardKernel]):
         return Table(("name", "value"), rows, exact=True)
 
 
+def kernel_at_matches(source: Source, kernel: KernelId) -> AtMatches | None:
+    """What the kernel does where the run's tokens match; None without a run, or taps that are not finite.
+
+    Every kernel of its layer is measured at once.
+    """
+    if source.run is None:
+        return None
+    run, rows = source.run, [row for row in kernel_rows(source) if row["layer"] == kernel.layer]
+    return source.remember(lambda: measure_matches(rows, [run]), "at matches", kernel.layer).get(kernel)
+
+
 @named("kernel-probe")
 class KernelProbe(_OfKernel[ProbeResult]):
-    """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name."""
+    """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name.
+
+    With a run matches score what they do in it, without one +1.
+    """
 
     probe: str | None = None
 
@@ -148,7 +163,8 @@ class KernelProbe(_OfKernel[ProbeResult]):
         if not kernel.stack.usable()[kernel.stack.ids.index(kernel.kernel)]:
             raise MtaVizError("a kernel with NaN, infinite or only zero taps cannot be probed")
         claim = kernel.row["shape"] if probe == own else claims_of(probe, kernel.row)
-        return run_probe(kernel.taps, kernel.offsets, claim)
+        measured = kernel_at_matches(source, kernel.kernel)
+        return run_probe(kernel.taps, kernel.offsets, claim, measured and measured.level)
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
         """Both maps."""
@@ -156,10 +172,13 @@ class KernelProbe(_OfKernel[ProbeResult]):
 
     def caption(self, source: Source, result: ProbeResult) -> str:
         """What was probed, and how it is read."""
+        level = f"a match scores {ASSUMED.removeprefix('for a match of ')}, and the largest tap counts as 1"
+        if result.level is not None:
+            level = f"a match scores {result.level:+.3g}, its mean above the rest of its row on this prompt"
         return (
             f"Probe “{result.probe}” for the shape “{result.claim}”: a part of a map whose keys all come "
             "before its queries. Rows: queries, columns: keys. Framed: where the number is read. "
-            "Beyond the border the kernel reads 0."
+            f"Here {level}. Beyond the border the kernel reads 0."
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
+from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
@@ -20,6 +21,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
+from mta_viz.figures.kernels.card import kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import probability_text, weight_text
@@ -42,6 +44,7 @@ PARTS = ("Gallery", "One layer", "Over training", "Paper figures", "Definitions"
 PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
 FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
+LAYER_RUNS = 1.5  # reading a layer's maps takes as long as so many of its shares of a run
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
 
@@ -119,6 +122,32 @@ def draw_matters(page: Page, kernel: KernelId) -> None:
         show(weights_source(page), spec, on_head, widget=f"effects.{page.key}.{hash(spec)}")
     st.markdown("**On this prompt**")
     _draw_prompt(page, kernel)
+
+
+def matches_of(page: Page, kernel: KernelId) -> AtMatches | None:
+    """What the kernel does where the prompt's tokens match; None without a prompt, or until it is asked for.
+
+    One layer's maps are computed once for a prompt; only where that takes long a button stands before it.
+    """
+    if page.trace is None:
+        return None
+    key, asked = ("at matches", page.key, kernel.layer), state.part(Wanted)
+    seconds = LAYER_RUNS * estimate_seconds(page.model, len(page.trace.tokens)) / page.model.config.n_layers
+    if seconds > ASK_FROM and key not in asked.keys:
+        words = f"Measure its signs on this prompt, about {math.ceil(seconds)} s"
+        st.button(words, key="kernel-matches", on_click=lambda: asked.keys.add(key))
+        return None
+    with errors_as_messages(), st.spinner("Reading the maps where tokens match ..."):
+        return kernel_at_matches(source_of(page), kernel)
+    return None
+
+
+def matches_sentence(page: Page, at: AtMatches | None) -> str:
+    """What it does at matches, as measured on this prompt, or that it was not measured."""
+    if at is not None:
+        return f"On this prompt: {at.sentence}"
+    ask = "press Run" if page.trace is None else "measure it"
+    return f"On this model's scores: not measured; {ask} to see which way the taps act."
 
 
 def effects_of(page: Page) -> Effects | Absent:

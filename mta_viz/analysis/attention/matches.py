@@ -1,0 +1,331 @@
+"""What every kernel does where tokens match: the sign it meets there, and what it adds, both measured.
+
+A shape's name describes taps; whether they raise or lower a key depends on the maps they are applied to.
+Owns the mean of matching cells against the others before the convolution, what the convolution adds at the
+place its shape points to, their intervals over prompts, and the words for both.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from mta_viz.analysis.attention.taps import READS
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId
+from mta_viz.analysis.kernels.naming import NOT_FINITE, UNNAMED
+from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_frame, kernel_of, kernel_table
+from mta_viz.errors import PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.trace import Trace
+from mta_viz.run.tracing import Prompt, capture
+from mta_viz.tasks.intervals import bootstrap_interval
+from mta_viz.tasks.needles import needle_samples
+
+if TYPE_CHECKING:
+    import pandas
+
+SAMPLES = 20  # of a task
+ON_THE_MATCH = ("diagonal", "anti-diagonal", "smoothing", "sharpening")
+_BEFORE = {"induction": (0, -1), "priming": (-1, 0), "inhibition of return": (-1, 0)}  # the main tap reads
+NO_MATCH = "no token of the prompt comes again in it: there is no match to measure at"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a kernel's main tap writes what it reads at a match (i, j): cell (i + `query`, j + `key`)."""
+
+    query: int
+    key: int
+
+    @property
+    def words(self) -> str:
+        """`the key after a match`."""
+        side = "after" if self.key > 0 else "before"
+        far = "" if abs(self.key) == 1 else f"{abs(self.key)} "
+        place = f"the key {far}{side} a match" if self.key else "the matched key"
+        later = f", {self.query} {'query' if self.query == 1 else 'queries'} later" if self.query else ""
+        return place + later
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over `prompts`, NaN over none; ends of its 95 % bootstrap interval, NaN below two prompts."""
+
+    value: float
+    low: float
+    high: float
+    prompts: int
+
+
+@dataclass(frozen=True)
+class AtMatches:
+    """A key-query kernel at matches: cells (i, j) whose key j < i holds the query's token.
+
+    In scores for a kernel before the softmax, in weights for one after it; each is a mean over prompts.
+    `match`, `other`: what the kernel is applied to, at matching cells and at the other cells of their rows,
+    each row counting alike; `gap` is their difference. `effect`: the map after the convolution less the map
+    before it, over the cells that `target` gives for the matches, those outside the map or of a later key
+    left out; `cells` are as many, over all prompts. `elsewhere`: the same over the other keys of each of
+    these cells' rows.
+    """
+
+    kernel: KernelId
+    target: Target
+    match: Mean
+    other: Mean
+    gap: Mean
+    effect: Mean
+    elsewhere: Mean
+    cells: int
+
+    @property
+    def level(self) -> float | None:
+        """What a match scores above the rest of its row; None where none was measured."""
+        return self.gap.value if math.isfinite(self.gap.value) else None
+
+    @property
+    def action(self) -> str:
+        """`raises the key after a match by 4.29`; empty where nothing was measured, or nothing finite.
+
+        Before the softmax only differences within a row count, so it is said where the row's others get more.
+        """
+        value, beside, place = self.effect.value, self.elsewhere.value, self.target.words
+        if not math.isfinite(value):
+            return ""
+        if value == 0:
+            return f"leaves {place} as it is"
+        if self.effect.low <= 0 <= self.effect.high:
+            return f"neither raises nor lowers {place} clearly ({number(value)})"
+        words = f"{'raises' if value > 0 else 'lowers'} {place} by {number(abs(value), sign=False)}"
+        if self.kernel.where == "pre" and value * (value - beside) < 0:
+            words += f", and the other keys of its row more, by {number(abs(beside), sign=False)}"
+        return words
+
+    @property
+    def sentence(self) -> str:
+        """The sign met and what the kernel does there, with n, intervals and what its row gets."""
+        if not self.gap.prompts:
+            return f"Not measured at matches: {NO_MATCH}."
+        prompts = "One prompt: no interval." if self.gap.prompts == 1 else f"{self.gap.prompts} prompts."
+        level = (
+            f"{number(self.match.value)} against {number(self.other.value)} in the other cells of their rows"
+        )
+        sign = (
+            f"Where a key repeats the query's token, the kernel reads {level} (gap "
+            f"{_with_ends(self.gap)}): {self._sign()}."
+        )
+        if not self.action:
+            return f"{sign} What it adds is not measured: {self._lacking()}. {prompts}"
+        return (
+            f"{sign} It {self.action} ({_with_ends(self.effect)}; {self.cells:,} cells); the other keys of "
+            f"these rows get {number(self.elsewhere.value)}. {prompts}"
+        )
+
+    def _sign(self) -> str:
+        if self.kernel.where == "post":
+            return "weights are not negative, so a positive tap raises and a negative one lowers"
+        turned = "negative" if self.gap.value < 0 else "positive"
+        return f"a {turned} tap lifts the cell that reads a match above its row"
+
+    def _lacking(self) -> str:
+        if self.effect.prompts:
+            return "the maps hold NaN or infinite values"
+        return f"{self.target.words} lies outside the map, or later than the query, at every match"
+
+    def columns(self) -> Row:
+        """The columns it adds to its kernel's row; None for what has no value."""
+        values = {
+            "match_gap": self.gap.value,
+            "effect_at_match": self.effect.value,
+            **{"match_gap_low": self.gap.low, "match_gap_high": self.gap.high},
+            **{"effect_low": self.effect.low, "effect_high": self.effect.high},
+            "effect_elsewhere": self.elsewhere.value,
+        }
+        counts = (self.target.query, self.target.key, self.cells, self.effect.prompts)
+        known = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        return known | dict(zip(MEASURED_WHOLE, counts, strict=True)) | {"action": self.action or None}
+
+
+COLUMNS = (
+    *("match_gap", "effect_at_match", "match_gap_low", "match_gap_high", "effect_low", "effect_high"),
+    *("effect_elsewhere", *MEASURED_WHOLE, "action"),
+)
+
+
+def number(value: float, *, sign: bool = True) -> str:
+    """Three digits, signed."""
+    return f"{value:{'+' if sign else ''}.3g}".replace("-", "−") if math.isfinite(value) else "NaN"
+
+
+def _with_ends(mean: Mean) -> str:
+    ends = f", 95 % interval {number(mean.low)} to {number(mean.high)}" if mean.prompts > 1 else ""
+    return number(mean.value) + ends
+
+
+def target_of(row: Row) -> Target:
+    """Where a kernel's shape acts on a match, from its row of the kernel table.
+
+    Of a template the place its line gives: diagonals and boxes hold the own tap, so the matched key itself;
+    induction reads the key before, so the key after the match; priming the query before, so the same key one
+    query later. Of edges and single taps the place the largest tap besides the own one writes to: opposite
+    to what it reads. Without a name the matched key itself.
+    """
+    shape = row["shape"].removeprefix("negative ")
+    if shape in (*ON_THE_MATCH, *UNNAMED):
+        return Target(0, 0)
+    query, key = _BEFORE.get(shape, (row["dominant_query"], row["dominant_key"]))
+    return Target(-query, -key)
+
+
+def measure_matches(
+    rows: Sequence[Row],
+    traces: Iterable[Trace],
+    n_traces: int = 1,
+    progress: Callable[[float], None] = lambda share: None,
+) -> dict[KernelId, AtMatches]:
+    """Every key-query kernel of `rows` (of `kernel_table`) that is finite, over the prompts of `traces`.
+
+    One trace is held at a time, and of its maps a slab of rows. `progress(share done)` of `n_traces`.
+    """
+    targets = {
+        kernel_of(row): target_of(row)
+        for row in rows
+        if row["where"] in KEY_QUERY and row["shape"] != NOT_FINITE
+    }
+    layers = sorted({kernel.layer for kernel in targets})
+    totals: dict[KernelId, list[_Totals]] = {kernel: [] for kernel in targets}
+    for at, trace in enumerate(traces):
+        for done, layer in enumerate(layers, 1):
+            for kernel, of_prompt in _of_layer(trace, layer, targets).items():
+                totals[kernel].append(of_prompt)
+            progress((at + done / len(layers)) / n_traces)
+    return {kernel: _summed(kernel, target, totals[kernel]) for kernel, target in targets.items()}
+
+
+def with_matches(rows: Sequence[Row], measured: Mapping[KernelId, AtMatches]) -> tuple[Row, ...]:
+    """The rows with `COLUMNS` after their own; None for what was not measured, head mixing above all."""
+    nothing: Row = dict.fromkeys(COLUMNS)
+    return tuple(
+        row | nothing | (measured[kernel_of(row)].columns() if kernel_of(row) in measured else {})
+        for row in rows
+    )
+
+
+def kernels(
+    model: HookedMTA,
+    prompt: Prompt | Trace | None = None,
+    *,
+    task: Literal["needle"] | None = None,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> "pandas.DataFrame":
+    """One row per kernel with its shape, scores and significance: see `kernel_table` for the columns.
+
+    Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows. With a
+    prompt (or its trace), or `samples` prompts of a task, also what each kernel does where tokens match:
+    `match_gap`, `effect_at_match` and the rest of `AtMatches`. Raises PromptError for both at once.
+
+    >>> len(mta_viz.kernels(model))
+    8
+    """
+    rows = kernel_table(model.state_dict(), model.config)
+    if task is not None and prompt is not None:
+        raise PromptError("give a prompt or a task, not both")
+    if task is not None:
+        return kernel_frame(with_matches(rows, measure_matches(rows, task_traces(model, samples, seed))))
+    if prompt is None:
+        return kernel_frame(rows)
+    trace = prompt if isinstance(prompt, Trace) else capture(model, prompt)
+    return kernel_frame(with_matches(rows, measure_matches(rows, [trace])))
+
+
+def task_traces(model: HookedMTA, samples: int, seed: int = 0, length: int | None = None) -> Iterable[Trace]:
+    """Runs of needle prompts, one at a time. Raises PromptError and TokenizerError as the task does."""
+    if model.tokenizer is None:
+        raise PromptError("a task's prompts need the checkpoint's tokenizer; give the tokenizer's file")
+    drawn = needle_samples(model.tokenizer, samples, seed, length or model.config.n_ctx // 2)
+    return (capture(model, sample.tokens) for sample in drawn)
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """A kernel's sums on one prompt: over `rows` with a match, `cells` of targets, those with others `beside`."""
+
+    match: float
+    other: float
+    rows: int
+    effect: float
+    cells: int
+    elsewhere: float
+    beside: int
+
+
+def _of_layer(trace: Trace, layer: int, targets: Mapping[KernelId, Target]) -> dict[KernelId, _Totals]:
+    kernels = [kernel for kernel in targets if kernel.layer == layer]
+    sums = {kernel: np.zeros(7) for kernel in kernels}
+    ids = torch.tensor(trace.tokens.ids)
+    for start, maps in trace.stage_slabs(layer):
+        for where in {kernel.where for kernel in kernels}:
+            before = maps[READS[where]].cpu().double()  # type: ignore[index]  # key-query kernels alone
+            added = maps[MADE_BY[where]].cpu().double() - before
+            n_rows, n_keys = before.shape[1:]
+            seen = torch.arange(n_keys) <= torch.arange(start, start + n_rows)[:, None]
+            matches = _cells(ids, start, (n_rows, n_keys), Target(0, 0))
+            cells = {target: _cells(ids, start, (n_rows, n_keys), target) for target in targets.values()}
+            for kernel in kernels:
+                if kernel.where == where:
+                    of_target = cells[targets[kernel]]
+                    sums[kernel][:3] += _row_means(before[kernel.head], matches, seen)
+                    sums[kernel][3:] += _additions(added[kernel.head], of_target, seen)
+    return {kernel: _Totals(*total.tolist()) for kernel, total in sums.items()}
+
+
+def _cells(ids: Tensor, start: int, shape: tuple[int, int], target: Target) -> Bool[Tensor, "query key"]:
+    """The target cells of all matches in rows `start` on; for (0, 0) the matches themselves."""
+    rows, keys = torch.arange(start, start + shape[0])[:, None], torch.arange(shape[1])
+    query, key = rows - target.query, keys - target.key  # the match
+    inside = (query >= 0) & (key >= 0) & (key < query) & (keys <= rows)
+    return inside & (ids[query.clamp(min=0)] == ids[key.clamp(0, len(ids) - 1)])
+
+
+def _row_means(scores: Tensor, matches: Tensor, seen: Tensor) -> tuple[float, float, int]:
+    """The means of matching cells and of others, summed over rows with a match, and their number."""
+    rows, others = matches.any(1), seen & ~matches
+    match, other = (
+        (scores.where(cells, scores.new_zeros(())).sum(1) / cells.sum(1))[rows] for cells in (matches, others)
+    )
+    return float(match.sum()), float(other.sum()), int(rows.sum())
+
+
+def _additions(added: Tensor, cells: Tensor, seen: Tensor) -> tuple[float, int, float, int]:
+    """Sum and number over the cells; and for each of them the mean over the other keys of its row."""
+    others = seen & ~cells
+    count, n_others = cells.sum(1), others.sum(1)
+    rows = (count > 0) & (n_others > 0)
+    zero = added.new_zeros(())
+    elsewhere = (added.where(others, zero).sum(1) / n_others * count)[rows]
+    return float(added[cells].sum()), int(count.sum()), float(elsewhere.sum()), int(count[rows].sum())
+
+
+def _summed(kernel: KernelId, target: Target, prompts: Sequence[_Totals]) -> AtMatches:
+    matched = [each for each in prompts if each.rows]
+    match, other = (
+        _mean([getattr(each, name) / each.rows for each in matched]) for name in ("match", "other")
+    )
+    gap = _mean([(each.match - each.other) / each.rows for each in matched])
+    effect = _mean([each.effect / each.cells for each in prompts if each.cells])
+    elsewhere = _mean([each.elsewhere / each.beside for each in prompts if each.beside])
+    cells = sum(int(each.cells) for each in prompts)
+    return AtMatches(kernel, target, match, other, gap, effect, elsewhere, cells)
+
+
+def _mean(values: Sequence[float]) -> Mean:
+    if not values:
+        return Mean(math.nan, math.nan, math.nan, 0)
+    ends = bootstrap_interval(values) if len(values) > 1 else (math.nan, math.nan)
+    return Mean(float(np.mean(values)), *ends, len(values))

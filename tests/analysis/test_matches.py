@@ -9,7 +9,14 @@ from planted import FULL, heads, planted
 
 import mta_viz
 from mta_viz.analysis.attention import matches
-from mta_viz.analysis.attention.matches import AtMatches, Mean, Target, measure_matches, target_of, with_matches
+from mta_viz.analysis.attention.matches import (
+    AtMatches,
+    Mean,
+    Target,
+    measure_matches,
+    target_of,
+    with_matches,
+)
 from mta_viz.analysis.attention.taps import match_gap, matching_cells
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from mta_viz.analysis.attention.taps import READS
+from mta_viz.analysis.attention.taps import READS, match_gap
+from mta_viz.analysis.kernels.definitions import Section, from_docs
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId
 from mta_viz.analysis.kernels.naming import NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_frame, kernel_of, kernel_table
@@ -167,6 +168,18 @@ def _with_ends(mean: Mean) -> str:
     return number(mean.value) + ends
 
 
+def definitions() -> Section:
+    """What the columns mean, read off what computes them."""
+    entries = {
+        "match_gap": match_gap,
+        "effect_at_match, effect_elsewhere, match_cells": AtMatches,
+        "match_query, match_key": target_of,
+        "match_gap_low, effect_low, ..., match_prompts": Mean,
+    }
+    intro = "Measured on a prompt, or on a task: which way a kernel acts is not in its taps."
+    return Section("What a kernel does at matches", intro, from_docs(entries))
+
+
 def target_of(row: Row) -> Target:
     """Where a kernel's shape acts on a match, from its row of the kernel table.
 
@@ -254,7 +267,7 @@ def task_traces(model: HookedMTA, samples: int, seed: int = 0, length: int | Non
 
 @dataclass(frozen=True)
 class _Totals:
-    """A kernel's sums on one prompt: over `rows` with a match, `cells` of targets, those with others `beside`."""
+    """A kernel's sums on a prompt: over `rows` with a match, `cells` of targets, those with keys `beside`."""
 
     match: float
     other: float

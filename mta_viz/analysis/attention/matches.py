@@ -8,7 +8,7 @@ place its shape points to, their intervals over prompts, and the words for both.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from mta_viz.analysis.attention.taps import READS, match_gap
-from mta_viz.analysis.kernels.definitions import Section, from_docs
+from mta_viz.analysis.kernels.definitions import Section, documented
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId
 from mta_viz.analysis.kernels.naming import NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_frame, kernel_of, kernel_table
@@ -170,14 +170,14 @@ def _with_ends(mean: Mean) -> str:
 
 def definitions() -> Section:
     """What the columns mean, read off what computes them."""
-    entries = {
+    entries: dict[str, Callable[..., Any]] = {
         "match_gap": match_gap,
         "effect_at_match, effect_elsewhere, match_cells": AtMatches,
         "match_query, match_key": target_of,
         "match_gap_low, effect_low, ..., match_prompts": Mean,
     }
     intro = "Measured on a prompt, or on a task: which way a kernel acts is not in its taps."
-    return Section("What a kernel does at matches", intro, from_docs(entries))
+    return documented("What a kernel does at matches", intro, entries)
 
 
 def target_of(row: Row) -> Target:
@@ -271,11 +271,11 @@ class _Totals:
 
     match: float
     other: float
-    rows: int
+    rows: float
     effect: float
-    cells: int
+    cells: float
     elsewhere: float
-    beside: int
+    beside: float
 
 
 def _of_layer(trace: Trace, layer: int, targets: Mapping[KernelId, Target]) -> dict[KernelId, _Totals]:

@@ -133,16 +133,20 @@ class Section:
 
 def sections() -> Iterator[Section]:
     """All definitions, in the order in which a name comes about."""
-    yield Section("Measures of a key-query kernel", NOTATION, from_docs(measures.MEASURES))
+    yield Section("Measures of a key-query kernel", NOTATION, _from_docs(measures.MEASURES))
     yield Section("Templates", _doc(measures.template_scores), _templates())
-    yield Section("Edges and single taps", "Shapes that hang on one or two taps.", from_docs(_EDGES))
-    yield Section("Could it be chance?", CHANCE, (*from_docs(_CHANCE), ("survives", TESTED)))
-    yield Section("What a kernel is called", ORDER, (*from_docs(_RULES), *NAMES.items()))
-    yield Section("Rows of a head-mixing matrix", MIXING, from_docs(_HEADS))
+    yield Section("Edges and single taps", "Shapes that hang on one or two taps.", _from_docs(_EDGES))
+    yield Section("Could it be chance?", CHANCE, (*_from_docs(_CHANCE), ("survives", TESTED)))
+    yield Section("What a kernel is called", ORDER, (*_from_docs(_RULES), *NAMES.items()))
+    yield Section("Rows of a head-mixing matrix", MIXING, _from_docs(_HEADS))
 
 
-def from_docs(functions: Mapping[str, Documented]) -> tuple[tuple[str, str], ...]:
-    """(name, docstring) of each."""
+def documented(title: str, intro: str, functions: dict[str, Documented]) -> Section:
+    """A section whose entries are the docstrings of what computes them."""
+    return Section(title, intro, _from_docs(functions))
+
+
+def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:
     return tuple((name, _doc(function)) for name, function in functions.items())
 
 

@@ -164,7 +164,8 @@ class KernelProbe(_OfKernel[ProbeResult]):
             raise MtaVizError("a kernel with NaN, infinite or only zero taps cannot be probed")
         claim = kernel.row["shape"] if probe == own else claims_of(probe, kernel.row)
         measured = kernel_at_matches(source, kernel.kernel)
-        return run_probe(kernel.taps, kernel.offsets, claim, measured and measured.level)
+        level = None if measured is None else measured.level
+        return run_probe(kernel.taps, kernel.offsets, claim, level)
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
         """Both maps."""

@@ -105,19 +105,19 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
 def _draw_kernel(page: Page, card: CardKernel, where: Place) -> None:
     source, kernel, trouble = parts.weights_source(page), card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
-    at = None if trouble else parts.matches_of(page, kernel)
-    probed = source if at is None else source_of(page)
+    measured = None if trouble else parts.matches_of(page, kernel)
+    probed = source if measured is None else source_of(page)
     probe = None if trouble else probe_of(card.row["shape"])
     result = None if probe is None else draw(probed, KernelProbe(*place, probe)).result
     acts = None if result is None else result.acts
-    st.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering, at))}")
+    st.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering, measured))}")
     if trouble:
         st.warning(plain(trouble))
     else:
         st.markdown(plain(looks(card.row, acts, card.offsets)))
         rank = 0.0 if result is None else _rank(source, card, result.probe)
         st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
-        st.markdown(plain(parts.matches_sentence(page, at)))
+        st.markdown(plain(parts.matches_sentence(page, measured)))
     st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):

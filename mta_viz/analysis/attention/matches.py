@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.attention.taps import READS, match_gap
@@ -30,6 +31,8 @@ from mta_viz.tasks.needles import needle_samples
 if TYPE_CHECKING:
     import pandas
 
+Maps = Float[Tensor, "head query key"]
+RowSums = Float[Tensor, "head query"]
 SAMPLES = 20  # of a task
 ON_THE_MATCH = ("diagonal", "anti-diagonal", "smoothing", "sharpening")
 _BEFORE = {"induction": (0, -1), "priming": (-1, 0), "inhibition of return": (-1, 0)}  # the main tap reads
@@ -62,6 +65,17 @@ class Mean:
     high: float
     prompts: int
 
+    @property
+    def across_zero(self) -> bool:
+        """Whether there is an interval, and it holds 0."""
+        return self.low <= 0 <= self.high
+
+    @property
+    def words(self) -> str:
+        """The value, and its interval where there is one."""
+        ends = f", 95 % interval {number(self.low)} to {number(self.high)}" if self.prompts > 1 else ""
+        return number(self.value) + ends
+
 
 @dataclass(frozen=True)
 class AtMatches:
@@ -72,7 +86,7 @@ class AtMatches:
     each row counting alike; `gap` is their difference. `effect`: the map after the convolution less the map
     before it, over the cells that `target` gives for the matches, those outside the map or of a later key
     left out; `cells` are as many, over all prompts. `elsewhere`: the same over the other keys of each of
-    these cells' rows.
+    these cells' rows; `above_row` is `effect` less that.
     """
 
     kernel: KernelId
@@ -82,29 +96,36 @@ class AtMatches:
     gap: Mean
     effect: Mean
     elsewhere: Mean
+    above_row: Mean
     cells: int
 
     @property
     def level(self) -> float | None:
-        """What a match scores above the rest of its row; None where none was measured."""
-        return self.gap.value if math.isfinite(self.gap.value) else None
+        """What a match scores above its row, after the softmax what it weighs; None where none is finite."""
+        level = self.gap.value if self.kernel.where == "pre" else self.match.value
+        return level if math.isfinite(level) else None
 
     @property
     def action(self) -> str:
         """`raises the key after a match by 4.29`; empty where nothing was measured, or nothing finite.
 
-        Before the softmax only differences within a row count, so it is said where the row's others get more.
+        Before the softmax only differences within a row count: there the verb is that of `above_row`.
         """
-        value, beside, place = self.effect.value, self.elsewhere.value, self.target.words
-        if not math.isfinite(value):
+        effect, beside, place = self.effect, self.elsewhere.value, self.target.words
+        counts = self.above_row if self.kernel.where == "pre" and self.above_row.prompts else effect
+        if not (math.isfinite(effect.value) and math.isfinite(counts.value)):
             return ""
-        if value == 0:
+        if effect.value == counts.value == 0:
             return f"leaves {place} as it is"
-        if self.effect.low <= 0 <= self.effect.high:
-            return f"neither raises nor lowers {place} clearly ({number(value)})"
-        words = f"{'raises' if value > 0 else 'lowers'} {place} by {number(abs(value), sign=False)}"
-        if self.kernel.where == "pre" and value * (value - beside) < 0:
-            words += f", and the other keys of its row more, by {number(abs(beside), sign=False)}"
+        if counts.across_zero:
+            against = "" if counts is effect else " against its row"
+            return f"neither raises nor lowers {place} clearly{against} ({number(counts.value)})"
+        verb = "raises" if counts.value > 0 else "lowers"
+        if effect.value * counts.value <= 0 or effect.across_zero:
+            return f"{verb} {place} by {size(counts.value)} against the rest of its row"
+        words = f"{verb} {place} by {size(effect.value)}"
+        if counts is effect and effect.value * (effect.value - beside) < 0:
+            words += f", and the rest of its row by more, {size(beside)}"
         return words
 
     @property
@@ -113,23 +134,22 @@ class AtMatches:
         if not self.gap.prompts:
             return f"Not measured at matches: {NO_MATCH}."
         prompts = "One prompt: no interval." if self.gap.prompts == 1 else f"{self.gap.prompts} prompts."
-        level = (
-            f"{number(self.match.value)} against {number(self.other.value)} in the other cells of their rows"
-        )
-        sign = (
-            f"Where a key repeats the query's token, the kernel reads {level} (gap "
-            f"{_with_ends(self.gap)}): {self._sign()}."
+        read = (
+            f"Where a key repeats the query's token, the kernel reads {number(self.match.value)} against "
+            f"{number(self.other.value)} elsewhere in the row (gap {self.gap.words}): {self._sign()}."
         )
         if not self.action:
-            return f"{sign} What it adds is not measured: {self._lacking()}. {prompts}"
+            return f"{read} What it adds is not measured: {self._lacking()}. {prompts}"
         return (
-            f"{sign} It {self.action} ({_with_ends(self.effect)}; {self.cells:,} cells); the other keys of "
-            f"these rows get {number(self.elsewhere.value)}. {prompts}"
+            f"{read} It {self.action}: there it adds {self.effect.words}, to the other keys of the row "
+            f"{number(self.elsewhere.value)} ({self.cells:,} cells). {prompts}"
         )
 
     def _sign(self) -> str:
         if self.kernel.where == "post":
             return "weights are not negative, so a positive tap raises and a negative one lowers"
+        if self.gap.across_zero:
+            return "neither sign clearly"
         turned = "negative" if self.gap.value < 0 else "positive"
         return f"a {turned} tap lifts the cell that reads a match above its row"
 
@@ -158,14 +178,14 @@ COLUMNS = (
 )
 
 
-def number(value: float, *, sign: bool = True) -> str:
+def number(value: float) -> str:
     """Three digits, signed."""
-    return f"{value:{'+' if sign else ''}.3g}".replace("-", "−") if math.isfinite(value) else "NaN"
+    return f"{value + 0.0:+.3g}".replace("-", "−") if math.isfinite(value) else "NaN"
 
 
-def _with_ends(mean: Mean) -> str:
-    ends = f", 95 % interval {number(mean.low)} to {number(mean.high)}" if mean.prompts > 1 else ""
-    return number(mean.value) + ends
+def size(value: float) -> str:
+    """Three digits without a sign."""
+    return number(abs(value)).removeprefix("+")
 
 
 def definitions() -> Section:
@@ -191,7 +211,7 @@ def target_of(row: Row) -> Target:
     shape = row["shape"].removeprefix("negative ")
     if shape in (*ON_THE_MATCH, *UNNAMED):
         return Target(0, 0)
-    query, key = _BEFORE.get(shape, (row["dominant_query"], row["dominant_key"]))
+    query, key = _BEFORE[shape] if shape in _BEFORE else (row["dominant_query"], row["dominant_key"])
     return Target(-query, -key)
 
 
@@ -283,19 +303,45 @@ def _of_layer(trace: Trace, layer: int, targets: Mapping[KernelId, Target]) -> d
     sums = {kernel: np.zeros(7) for kernel in kernels}
     ids = torch.tensor(trace.tokens.ids)
     for start, maps in trace.stage_slabs(layer):
-        for where in {kernel.where for kernel in kernels}:
-            before = maps[READS[where]].cpu().double()  # type: ignore[index]  # key-query kernels alone
-            added = maps[MADE_BY[where]].cpu().double() - before
-            n_rows, n_keys = before.shape[1:]
-            seen = torch.arange(n_keys) <= torch.arange(start, start + n_rows)[:, None]
-            matches = _cells(ids, start, (n_rows, n_keys), Target(0, 0))
-            cells = {target: _cells(ids, start, (n_rows, n_keys), target) for target in targets.values()}
-            for kernel in kernels:
-                if kernel.where == where:
-                    of_target = cells[targets[kernel]]
-                    sums[kernel][:3] += _row_means(before[kernel.head], matches, seen)
-                    sums[kernel][3:] += _additions(added[kernel.head], of_target, seen)
+        for where in KEY_QUERY:
+            heads = {kernel.head: targets[kernel] for kernel in kernels if kernel.where == where}
+            if heads:
+                before, after = (maps[stage].cpu() for stage in (READS[where], MADE_BY[where]))
+                totals = _of_slab(ids, start, before, after - before, heads)
+                for head in heads:
+                    sums[KernelId(layer, head, where)] += totals[head]
     return {kernel: _Totals(*total.tolist()) for kernel, total in sums.items()}
+
+
+def _of_slab(
+    ids: Tensor, start: int, before: Maps, added: Maps, targets: Mapping[int, Target]
+) -> dict[int, Float[Array, "7"]]:
+    """The sums of `_Totals` by head, over rows from `start` on; future cells of the maps are 0."""
+    shape = before.shape[1], before.shape[2]
+    seen = torch.arange(start + 1, start + 1 + shape[0])
+    matches = _cells(ids, start, shape, Target(0, 0))
+    count = matches.sum(1)
+    match, others = _split(before, matches)
+    rows = count > 0  # the query's own cell is among the others
+    read = [(match / count)[:, rows].sum(1), (others / (seen - count))[:, rows].sum(1)]
+    totals = {}
+    for target in set(targets.values()):
+        cells = _cells(ids, start, shape, target)
+        count, heads = cells.sum(1), [head for head in targets if targets[head] == target]
+        here, others = _split(added[heads], cells)
+        beside = (count > 0) & (seen > count)
+        elsewhere = (others / (seen - count) * count)[:, beside].sum(1)
+        for at, head in enumerate(heads):
+            sums = [*(float(part[head]) for part in read), float(rows.sum()), float(here[at].sum())]
+            ends = [float(count.sum()), float(elsewhere[at]), float(count[beside].sum())]
+            totals[head] = np.array([*sums, *ends])
+    return totals
+
+
+def _split(maps: Maps, cells: Bool[Tensor, "query key"]) -> tuple[RowSums, RowSums]:
+    """Each row's sum over these cells, and over the others."""
+    inside = torch.einsum("hqk,qk->hq", maps, cells.to(maps.dtype)).double()
+    return inside, maps.sum(-1, dtype=torch.float64) - inside
 
 
 def _cells(ids: Tensor, start: int, shape: tuple[int, int], target: Target) -> Bool[Tensor, "query key"]:
@@ -306,25 +352,6 @@ def _cells(ids: Tensor, start: int, shape: tuple[int, int], target: Target) -> B
     return inside & (ids[query.clamp(min=0)] == ids[key.clamp(0, len(ids) - 1)])
 
 
-def _row_means(scores: Tensor, matches: Tensor, seen: Tensor) -> tuple[float, float, int]:
-    """The means of matching cells and of others, summed over rows with a match, and their number."""
-    rows, others = matches.any(1), seen & ~matches
-    match, other = (
-        (scores.where(cells, scores.new_zeros(())).sum(1) / cells.sum(1))[rows] for cells in (matches, others)
-    )
-    return float(match.sum()), float(other.sum()), int(rows.sum())
-
-
-def _additions(added: Tensor, cells: Tensor, seen: Tensor) -> tuple[float, int, float, int]:
-    """Sum and number over the cells; and for each of them the mean over the other keys of its row."""
-    others = seen & ~cells
-    count, n_others = cells.sum(1), others.sum(1)
-    rows = (count > 0) & (n_others > 0)
-    zero = added.new_zeros(())
-    elsewhere = (added.where(others, zero).sum(1) / n_others * count)[rows]
-    return float(added[cells].sum()), int(count.sum()), float(elsewhere.sum()), int(count[rows].sum())
-
-
 def _summed(kernel: KernelId, target: Target, prompts: Sequence[_Totals]) -> AtMatches:
     matched = [each for each in prompts if each.rows]
     match, other = (
@@ -332,9 +359,11 @@ def _summed(kernel: KernelId, target: Target, prompts: Sequence[_Totals]) -> AtM
     )
     gap = _mean([(each.match - each.other) / each.rows for each in matched])
     effect = _mean([each.effect / each.cells for each in prompts if each.cells])
-    elsewhere = _mean([each.elsewhere / each.beside for each in prompts if each.beside])
+    whole = [each for each in prompts if each.beside]
+    elsewhere = _mean([each.elsewhere / each.beside for each in whole])
+    above_row = _mean([each.effect / each.cells - each.elsewhere / each.beside for each in whole])
     cells = sum(int(each.cells) for each in prompts)
-    return AtMatches(kernel, target, match, other, gap, effect, elsewhere, cells)
+    return AtMatches(kernel, target, match, other, gap, effect, elsewhere, above_row, cells)
 
 
 def _mean(values: Sequence[float]) -> Mean:

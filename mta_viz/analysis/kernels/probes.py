@@ -293,7 +293,7 @@ class _Level:
         return 1.0 if self.measured is None else self.measured * self.largest
 
     def text(self, answer: float) -> str:
-        return f"{answer * self.scale:+.3g}".replace("-", "−")
+        return f"{answer * self.scale + 0.0:+.3g}".replace("-", "−")
 
     def sentence(self, words: str) -> str:
         if self.measured is None:

@@ -66,7 +66,7 @@ class KernelFigure(NamedFigure[R]):
 
 def kernel_rows(source: Source) -> tuple[Row, ...]:
     """The kernel table of the source's model."""
-    return source.remember(
+    return source.remember_weights(
         lambda: kernel_table(source.model.state_dict(), source.model.config), "kernel table"
     )
 
@@ -74,7 +74,7 @@ def kernel_rows(source: Source) -> tuple[Row, ...]:
 def model_layers(source: Source) -> tuple[kernels.LayerKernelSet, ...]:
     """Every layer's kernels."""
     weights, config = source.model.state_dict(), source.model.config
-    return source.remember(
+    return source.remember_weights(
         lambda: tuple(kernels.layer_kernels(weights, config, layer) for layer in range(config.n_layers)),
         "all kernels",
     )

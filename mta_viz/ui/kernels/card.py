@@ -105,7 +105,7 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
 def _draw_kernel(page: Page, card: CardKernel, where: Place) -> None:
     source, kernel, trouble = parts.weights_source(page), card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
-    measured = None if trouble else parts.matches_of(page, kernel)
+    measured = None if trouble else parts.matches_of(page, card)
     probed = source if measured is None else source_of(page)
     probe = None if trouble else probe_of(card.row["shape"])
     result = None if probe is None else draw(probed, KernelProbe(*place, probe)).result

@@ -9,7 +9,7 @@ from mta_viz.analysis.kernels.definitions import measured_rates
 from mta_viz.checkpoint.native import write_kernels
 from mta_viz.run.tracing import load
 from tests.tiny_models import write_wide
-from tests.ui.driver import app_at, charts, fine, said, session_of
+from tests.ui.driver import app_at, charts, fine, run_through, said, session_of
 
 PAGE = "pages/kernels.py"
 NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
@@ -67,6 +67,22 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     app.button(key="card.open.0").click().run()
     fine(app)
     assert kernel(app) != (3, 2, "post")
+
+
+def test_a_card_measures_which_way_the_kernel_acts_on_the_prompt(open_app):
+    app = open_app("tiny-mta", "Hello, hello", PAGE, layer=3, head=2, place="pre")
+    fine(app)
+    assert "On this prompt: Where a key repeats the query's token, the kernel reads " in said(app)
+    assert "One prompt: no interval." in said(app)
+    app.button(key="start.kernels at matches").click()
+    run_through(app, "kernels at matches")
+    fine(app)
+    table = app.dataframe[-1].value
+    assert table["match_gap"].notna().sum() == 16 and "lowers" in " ".join(table["action"].dropna())
+    app = open_app("tiny-mta", "abc", PAGE, layer=3, head=2, place="pre")
+    assert "Not measured at matches: no token of the prompt comes again" in said(app)
+    app = open_app("tiny-mta", None, PAGE, layer=3, head=2, place="pre")
+    assert "On this model's scores: not measured; press Run" in said(app)
 
 
 def test_arrows_walk_the_shown_kernels_to_a_mixing_row(open_app):

@@ -43,7 +43,7 @@ PARTS = ("Gallery", "One layer", "Over training", "Paper figures", "Definitions"
 PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
 FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
-LAYER_RUNS = 3.0  # reading a layer's maps takes as long as so many of its shares of a run
+LAYER_RUNS = 2.0  # reading a layer's maps takes as long as so many of its shares of a run
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
 

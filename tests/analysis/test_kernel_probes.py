@@ -181,7 +181,7 @@ def test_the_shipped_needle_models_most_diagonal_kernel_lies_above_the_95th_perc
 @pytest.mark.parametrize("claim", [*DRAWN, *FEW_TAPS])
 @pytest.mark.parametrize("level", [-1.5, 4.0])
 def test_maps_take_the_measured_level_and_the_test_of_the_taps_stays(claim, level):
-    taps = 2 * FEW_TAPS[claim] if claim in FEW_TAPS else planted(*named(claim))[0]
+    taps = 2 * FEW_TAPS[claim] if claim in FEW_TAPS else planted_as(claim)
     assumed, measured = run_probe(taps, AT, claim), run_probe(taps, AT, claim, level)
     assert (measured.measured, measured.threshold, measured.acts) == (
         assumed.measured, assumed.threshold, assumed.acts,
@@ -193,9 +193,9 @@ def test_maps_take_the_measured_level_and_the_test_of_the_taps_stays(claim, leve
     assert f"for a match of {level:+.3g}, the measured level".replace("-", "−") in measured.sentence
 
 
-def named(claim: str) -> tuple:
+def planted_as(claim: str) -> np.ndarray:
     shape, sign = DRAWN[claim]
-    return shape, AT, 6, sign, 1
+    return planted(shape, AT, sd=6, sign=sign, count=1)[0]
 
 
 def test_a_negative_tap_raises_where_matches_are_negative():

@@ -81,8 +81,6 @@ def test_a_card_measures_which_way_the_kernel_acts_on_the_prompt(open_app):
     assert table["match_gap"].notna().sum() == 16 and "lowers" in " ".join(table["action"].dropna())
     app = open_app("tiny-mta", "abc", PAGE, layer=3, head=2, place="pre")
     assert "Not measured at matches: no token of the prompt comes again" in said(app)
-    app = open_app("tiny-mta", None, PAGE, layer=3, head=2, place="pre")
-    assert "On this model's scores: not measured; press Run" in said(app)
 
 
 def test_arrows_walk_the_shown_kernels_to_a_mixing_row(open_app):
@@ -104,6 +102,7 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     app = open_app("wide", "Hello", PAGE, layer=3, head=2, place="post")
     fine(app)
     assert "L3 H2 · after the softmax" in said(app) and "This file holds kernels only" in said(app)
+    assert "On this model's scores: not measured, no prompt has run." in said(app)
     app = open_app("wide", "Hello", "pages/attention.py")
     fine(app)
     assert "for attention maps open the whole model" in said(app)

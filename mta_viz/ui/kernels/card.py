@@ -12,7 +12,7 @@ import streamlit as st
 
 from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
-from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, cannot_show, size_words
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, OWN_TAP_SHARE, cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, probe_of
 from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
@@ -183,11 +183,12 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int, at: AtM
     """
     size = [f"{row['c_q']}x{row['c_k']}"] if row["c_q"] else []
     shape = row["shape"] + "?" * (row["evidence"] == "edge" and not acts)
-    meaning = MEANING.get(row["shape"].removeprefix("negative "))
-    turned = ", taps of the opposite sign" * row["shape"].startswith("negative ")
-    name = (
-        f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning}{turned})' if meaning else ''}"
-    )
+    meaning = MEANING.get(row["shape"].removeprefix("negative "), "")
+    if meaning and row["shape"].startswith("negative "):
+        meaning += (
+            ", taps against the own tap" if row["identity_cosine"] >= OWN_TAP_SHARE else ", taps negative"
+        )
+    name = f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning})' if meaning else ''}"
     measured = [f"{at.action} on this prompt"] if at is not None and at.action and row["evidence"] else []
     return " · ".join([kernel_name(kernel, numbering), *size, name, *measured])
 
@@ -241,9 +242,7 @@ def threshold(result: ProbeResult) -> str:
     side = "below" if result.lowers else "above"
     verb = "is" if result.acts else "is not"
     measured = f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}"
-    return (
-        f"As a shape of taps, with matches of +1: {measured}, which about 1 in 100 Gaussian kernels passes."
-    )
+    return f"The shape itself, at matches of +1: {measured}, which about 1 in 100 Gaussian kernels passes."
 
 
 def ranked(result: ProbeResult, rank: float, count: int) -> str:

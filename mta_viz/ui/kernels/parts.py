@@ -138,8 +138,8 @@ def matches_sentence(page: Page, at: AtMatches | None) -> str:
     """What it does at matches, as measured on this prompt, or that it was not measured."""
     if at is not None:
         return f"On this prompt: {at.sentence}"
-    ask = "press Run" if page.trace is None else "measure it"
-    return f"On this model's scores: not measured; {ask} to see which way the taps act."
+    why = "no prompt has run" if page.trace is None else "not yet"
+    return f"On this model's scores: not measured, {why}. Which way the taps act is not in the taps."
 
 
 def effects_of(page: Page) -> Effects | Absent:

@@ -44,9 +44,9 @@ class OnPage(dict[NamedFigure[Any], Drawn]):
 def source_of(page: Page, beside: Source | None = None) -> Source:
     """What the page's figures are drawn from; results are kept by the page's run, or by its weights' file."""
     origin = page.model.source
-    weights = (
-        (page.key,) if origin is None else (str(origin.path), changed(origin.path), str(page.model.dtype))
-    )
+    weights: tuple[str, ...] = (page.key,)
+    if origin is not None and not page.model.plan:
+        weights = (str(origin.path), str(changed(origin.path)), str(page.model.dtype))
     return Source(
         page.model,
         page.trace,

@@ -21,7 +21,7 @@ from mta_viz.analysis.attention.taps import match_gap, matching_cells
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED
 from mta_viz.analysis.kernels.query import SHAPES
-from mta_viz.analysis.kernels.table import kernel_table
+from mta_viz.analysis.kernels.table import kernel_of, kernel_table
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
@@ -112,11 +112,18 @@ def test_every_number_is_the_plain_sum_over_the_whole_maps(seed):
         mta=MTAOptions(pre_kernel=(3, 5), post_kernel=(2, 3), head_pre=True),
     )  # fmt: skip
     built = HookedMTA(config).requires_grad_(False).eval()
-    built.load_state_dict(random_weights(config, seed))
+    weights = random_weights(config, seed)
+    weights["blocks.1.attn.kernel_pre"][:, 2, 2] = 1.0
+    weights["blocks.1.attn.kernel_pre"][0, 2, 0] = 3.0  # a match is written two keys later
+    weights["blocks.1.attn.kernel_pre"][1, 0, 3] = -3.0  # and here two queries later, one key before
+    built.load_state_dict(weights)
     ids = np.random.default_rng(seed).integers(0, 7, 40).tolist()
     trace, rows = capture(built, ids), kernel_table(built.state_dict(), config)
     of_all = measure_matches(rows, [trace])
     assert len(of_all) == 8
+    assert of_all[KernelId(1, 0, "pre")].target == Target(0, 2)
+    assert of_all[KernelId(1, 1, "pre")].target == Target(2, -1)
+    own_taps = {kernel_of(row): row["own_tap"] for row in rows}
     for kernel, at in of_all.items():
         before = trace.map(kernel.layer, Stage.RAW if kernel.where == "pre" else Stage.SOFTMAX, kernel.head)
         after = trace.map(kernel.layer, MADE_BY[kernel.where], kernel.head)
@@ -129,6 +136,8 @@ def test_every_number_is_the_plain_sum_over_the_whole_maps(seed):
         }
         assert at.cells == len(cells)
         assert at.effect.value == pytest.approx(np.mean([added[cell] for cell in cells]), abs=1e-5)
+        under = np.mean([float(before[cell]) for cell in cells])
+        assert at.own.value == pytest.approx((own_taps[kernel] - 1) * under, abs=1e-5)
         beside = [
             np.mean([added[i, key] for key in range(i + 1) if (i, key) not in cells])
             for i, _ in cells
@@ -143,11 +152,12 @@ def test_planted_maps_redone_by_hand():
     raw = heads([[9.0], [1, 2], [5, 1, 3], [0, 7, 0, 1]], [[0.0], [0, 0], [0, 0, 0], [0, 0, 0, 0]])
     made = heads([[9.0], [1, 4], [5, 8, 3], [1, 7, 6, 1]], [[0.0], [0, 0], [0, 0, 0], [0, 0, 0, 0]])
     trace = planted([{Stage.RAW: raw, Stage.KQ: made}], (4, 8, 4, 8), FULL)
-    row = {"layer": 0, "head": 0, "where": "pre", "shape": "negative induction"}
+    row = {"layer": 0, "head": 0, "where": "pre", "shape": "negative induction", "own_tap": 2.0}
     (at,) = measure_matches([row], [trace]).values()
     assert at.gap.value == pytest.approx(((5 - 2) + (7 - 1 / 3)) / 2)  # row 2 matches key 0, row 3 key 1
     assert (at.effect.value, at.cells) == (pytest.approx((7 + 6) / 2), 2)  # cells (2, 1) and (3, 2)
     assert at.elsewhere.value == pytest.approx((0 + 1 / 3) / 2)
+    assert at.own.value == pytest.approx((2 - 1) * (1 + 0) / 2)
 
 
 def test_intervals_are_over_prompts_and_prompts_without_a_match_do_not_count():
@@ -187,7 +197,7 @@ DOWN, MORE = Mean(-2.0, -2.5, -1.5, 8), Mean(3.0, 2.0, 4.0, 8)
 )  # fmt: skip
 def test_the_verb_follows_the_numbers(where, effect, elsewhere, above_row, action):
     kernel = KernelId(0, 0, where)
-    assert AtMatches(kernel, Target(0, 1), UP, UP, UP, effect, elsewhere, above_row, 30).action == action
+    assert AtMatches(kernel, Target(0, 1), UP, UP, UP, effect, elsewhere, above_row, UP, 30).action == action
 
 
 def test_places_in_words():
@@ -212,6 +222,12 @@ def test_broken_taps_are_not_measured_and_head_mixing_has_no_numbers():
     (row,) = with_matches(rows, {})
     assert tuple(row)[-len(matches.COLUMNS) :] == matches.COLUMNS
     assert all(row[name] is None for name in matches.COLUMNS)
+
+
+def test_a_kernel_of_zeros_takes_the_match_away():
+    at = measured(model(-1.0, {}))
+    assert at.effect.value == pytest.approx(at.own.value) == pytest.approx(-pooled(at, -1.0), rel=1e-4)
+    assert at.action.startswith("raises the matched key by ")  # matches are negative here
 
 
 def test_the_notebook_takes_a_prompt_a_trace_or_a_task():

@@ -87,7 +87,7 @@ def negative_induction() -> np.ndarray:
 def at_matches(gap: float, effect: float) -> AtMatches:
     match, none = Mean(gap, math.nan, math.nan, 1), Mean(0.0, math.nan, math.nan, 1)
     added = Mean(effect, math.nan, math.nan, 1)
-    return AtMatches(KernelId(0, 3, "pre"), Target(0, 1), match, none, match, added, none, added, 12)
+    return AtMatches(KernelId(0, 3, "pre"), Target(0, 1), match, none, match, added, none, added, none, 12)
 
 
 def test_a_title_says_which_way_a_kernel_acts_as_measured():

@@ -86,7 +86,8 @@ class AtMatches:
     each row counting alike; `gap` is their difference. `effect`: the map after the convolution less the map
     before it, over the cells that `target` gives for the matches, those outside the map or of a later key
     left out; `cells` are as many, over all prompts. `elsewhere`: the same over the other keys of each of
-    these cells' rows; `above_row` is `effect` less that.
+    these cells' rows; `above_row` is `effect` less that. `own`: the part of `effect` that the own tap gives,
+    (own tap - 1) times what stands in the cells; the rest is the shape's.
     """
 
     kernel: KernelId
@@ -97,6 +98,7 @@ class AtMatches:
     effect: Mean
     elsewhere: Mean
     above_row: Mean
+    own: Mean
     cells: int
 
     @property
@@ -141,7 +143,8 @@ class AtMatches:
         if not self.action:
             return f"{read} What it adds is not measured: {self._lacking()}. {prompts}"
         return (
-            f"{read} It {self.action}: there it adds {self.effect.words}, to the other keys of the row "
+            f"{read} It {self.action}: there it adds {self.effect.words} ({number(self.own.value)} by its "
+            f"own tap, {number(self.effect.value - self.own.value)} by the others), to the other keys of the row "
             f"{number(self.elsewhere.value)} ({self.cells:,} cells). {prompts}"
         )
 
@@ -166,6 +169,7 @@ class AtMatches:
             **{"match_gap_low": self.gap.low, "match_gap_high": self.gap.high},
             **{"effect_low": self.effect.low, "effect_high": self.effect.high},
             "effect_elsewhere": self.elsewhere.value,
+            "effect_of_own_tap": self.own.value,
         }
         counts = (self.target.query, self.target.key, self.cells, self.effect.prompts)
         known = {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -174,7 +178,7 @@ class AtMatches:
 
 COLUMNS = (
     *("match_gap", "effect_at_match", "match_gap_low", "match_gap_high", "effect_low", "effect_high"),
-    *("effect_elsewhere", *MEASURED_WHOLE, "action"),
+    *("effect_elsewhere", "effect_of_own_tap", *MEASURED_WHOLE, "action"),
 )
 
 
@@ -225,11 +229,8 @@ def measure_matches(
 
     One trace is held at a time, and of its maps a slab of rows. `progress(share done)` of `n_traces`.
     """
-    targets = {
-        kernel_of(row): target_of(row)
-        for row in rows
-        if row["where"] in KEY_QUERY and row["shape"] != NOT_FINITE
-    }
+    measurable = [row for row in rows if row["where"] in KEY_QUERY and row["shape"] != NOT_FINITE]
+    targets = {kernel_of(row): target_of(row) for row in measurable}
     layers = sorted({kernel.layer for kernel in targets})
     totals: dict[KernelId, list[_Totals]] = {kernel: [] for kernel in targets}
     for at, trace in enumerate(traces):
@@ -237,7 +238,11 @@ def measure_matches(
             for kernel, of_prompt in _of_layer(trace, layer, targets).items():
                 totals[kernel].append(of_prompt)
             progress((at + done / len(layers)) / n_traces)
-    return {kernel: _summed(kernel, target, totals[kernel]) for kernel, target in targets.items()}
+    own_taps = {kernel_of(row): row["own_tap"] or 0.0 for row in measurable}  # None: all zero
+    return {
+        kernel: _summed(kernel, target, own_taps[kernel], totals[kernel])
+        for kernel, target in targets.items()
+    }
 
 
 def with_matches(rows: Sequence[Row], measured: Mapping[KernelId, AtMatches]) -> tuple[Row, ...]:
@@ -287,12 +292,16 @@ def task_traces(model: HookedMTA, samples: int, seed: int = 0, length: int | Non
 
 @dataclass(frozen=True)
 class _Totals:
-    """A kernel's sums on a prompt: over `rows` with a match, `cells` of targets, those with keys `beside`."""
+    """A kernel's sums on a prompt: over `rows` with a match, `cells` of targets, those with keys `beside`.
+
+    `under`: of what stands in the cells before the convolution.
+    """
 
     match: float
     other: float
     rows: float
     effect: float
+    under: float
     cells: float
     elsewhere: float
     beside: float
@@ -300,7 +309,7 @@ class _Totals:
 
 def _of_layer(trace: Trace, layer: int, targets: Mapping[KernelId, Target]) -> dict[KernelId, _Totals]:
     kernels = [kernel for kernel in targets if kernel.layer == layer]
-    sums = {kernel: np.zeros(7) for kernel in kernels}
+    sums = {kernel: np.zeros(8) for kernel in kernels}
     ids = torch.tensor(trace.tokens.ids)
     for start, maps in trace.stage_slabs(layer):
         for where in KEY_QUERY:
@@ -315,7 +324,7 @@ def _of_layer(trace: Trace, layer: int, targets: Mapping[KernelId, Target]) -> d
 
 def _of_slab(
     ids: Tensor, start: int, before: Maps, added: Maps, targets: Mapping[int, Target]
-) -> dict[int, Float[Array, "7"]]:
+) -> dict[int, Float[Array, "8"]]:
     """The sums of `_Totals` by head, over rows from `start` on; future cells of the maps are 0."""
     shape = before.shape[1], before.shape[2]
     seen = torch.arange(start + 1, start + 1 + shape[0])
@@ -328,13 +337,13 @@ def _of_slab(
     for target in set(targets.values()):
         cells = _cells(ids, start, shape, target)
         count, heads = cells.sum(1), [head for head in targets if targets[head] == target]
-        here, others = _split(added[heads], cells)
+        (here, others), under = _split(added[heads], cells), _split(before[heads], cells)[0]
         beside = (count > 0) & (seen > count)
         elsewhere = (others / (seen - count) * count)[:, beside].sum(1)
         for at, head in enumerate(heads):
-            sums = [*(float(part[head]) for part in read), float(rows.sum()), float(here[at].sum())]
-            ends = [float(count.sum()), float(elsewhere[at]), float(count[beside].sum())]
-            totals[head] = np.array([*sums, *ends])
+            sums = [*(float(part[head]) for part in read), float(rows.sum())]
+            sums += [float(here[at].sum()), float(under[at].sum()), float(count.sum())]
+            totals[head] = np.array([*sums, float(elsewhere[at]), float(count[beside].sum())])
     return totals
 
 
@@ -352,7 +361,7 @@ def _cells(ids: Tensor, start: int, shape: tuple[int, int], target: Target) -> B
     return inside & (ids[query.clamp(min=0)] == ids[key.clamp(0, len(ids) - 1)])
 
 
-def _summed(kernel: KernelId, target: Target, prompts: Sequence[_Totals]) -> AtMatches:
+def _summed(kernel: KernelId, target: Target, own_tap: float, prompts: Sequence[_Totals]) -> AtMatches:
     matched = [each for each in prompts if each.rows]
     match, other = (
         _mean([getattr(each, name) / each.rows for each in matched]) for name in ("match", "other")
@@ -362,8 +371,9 @@ def _summed(kernel: KernelId, target: Target, prompts: Sequence[_Totals]) -> AtM
     whole = [each for each in prompts if each.beside]
     elsewhere = _mean([each.elsewhere / each.beside for each in whole])
     above_row = _mean([each.effect / each.cells - each.elsewhere / each.beside for each in whole])
+    own = _mean([(own_tap - 1) * each.under / each.cells for each in prompts if each.cells])
     cells = sum(int(each.cells) for each in prompts)
-    return AtMatches(kernel, target, match, other, gap, effect, elsewhere, above_row, cells)
+    return AtMatches(kernel, target, match, other, gap, effect, elsewhere, above_row, own, cells)
 
 
 def _mean(values: Sequence[float]) -> Mean:

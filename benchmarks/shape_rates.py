@@ -34,12 +34,13 @@ OPPOSED = {"priming": "inhibition of return", "smoothing": "sharpening"}
 FEW_TAPS = {
     "edge-first": {(0, -1): -1.0},
     "edge-last": {(0, 1): -1.0},
+    "edge": {(n, key): key * weight / 2 for n, weight in enumerate((1, 2, 1)) for key in (-1, 1)},
     "key shift": {(0, 2): 1.0},
     "single tap": {(1, -2): 1.0},
 }
 CLAIMS = (
     *("diagonal", "induction", "anti-diagonal", "priming", "inhibition of return", "smoothing", "sharpening"),
-    *("edge-first", "edge-last", "both edges", "key shift", "KV shift", "single tap"),
+    *("edge-first", "edge-last", "both edges", "edge", "key shift", "KV shift", "single tap"),
 )
 
 

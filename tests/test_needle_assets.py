@@ -238,8 +238,12 @@ def test_the_tried_changes_are_what_cards_and_kernels_say():
         measured.append([run, *summary(kernels), right, *perplexities(file)])
         counts = shape_counts(kernel_table(*kernels))
         n_named = sum(n for name, n in counts.shapes.items() if name not in (NONE, IDENTITY))
-        chance = f"{counts.survive} ({counts.expected_templates:.1f})"
-        shapes.append([run, f"{n_named}/{counts.kernels}", chance, listed(Counter(counts.shapes))])
+        by_envelope = [
+            f"{chance.mean:.1f} ({chance.low} to {chance.high})"
+            for chance in (counts.envelope_templates, counts.envelope_edges)
+        ]
+        named = [f"{n_named}/{counts.kernels}", f"{counts.templates}, {counts.survive}", by_envelope[0]]
+        shapes.append([run, *named, str(counts.edges), by_envelope[1], listed(Counter(counts.shapes))])
     assert table("run | before") == measured
     assert table("run | named") == shapes
 

@@ -36,8 +36,16 @@ Measured = Annotated[
 _adapter: Any = cache(TypeAdapter)
 
 
-def from_text(kind: type[T], text: str | bytes, subject: str, *, file_format: str, remedy: str = "") -> T:
-    """The dataclass that a JSON text describes, whose field `format` says `file_format`.
+def from_text(
+    kind: type[T],
+    text: str | bytes,
+    subject: str,
+    *,
+    file_format: str,
+    older: Sequence[str] = (),
+    remedy: str = "",
+) -> T:
+    """The dataclass of a JSON text whose field `format` says `file_format`, or one of the `older`.
 
     Raises ConfigError listing every field that is missing, of another kind or out of range, with `remedy`
     after them. Fields that `kind` has not are passed over. The text may come from anywhere; nothing is run.
@@ -49,7 +57,7 @@ def from_text(kind: type[T], text: str | bytes, subject: str, *, file_format: st
     except ValueError as error:  # it tells the place in the text, nothing of what stands there
         raise ConfigError([f"it is no JSON ({error})"], subject, remedy) from None
     named = data.get("format") if isinstance(data, dict) else None
-    if named != file_format:
+    if named not in (file_format, *older):
         problem = f"its format is {short_repr(named)}; this version reads {file_format!r}"
         raise ConfigError([problem], subject, remedy)
     return _checked(kind, content, subject, remedy, extra="ignore")

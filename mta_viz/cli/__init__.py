@@ -1,9 +1,9 @@
 """The command line: the same calls as the app and a notebook, without a browser.
 
-A command is a module with `HELP`, `add_flags(parser)` and `run(arguments)`, which returns the answer. stdout
-is the answer as JSON (CSV where asked for) and nothing else; notes and progress go to stderr. What the user
-got wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported before the arguments
-are understood: what needs torch is imported inside `run` and the functions it calls.
+A command is a module with `HELP`, `add_flags(parser)` and `run(arguments)`, which returns the answer; `OLDER`
+has older words for it. stdout is the answer as JSON (CSV where asked for) and nothing else; notes and
+progress go to stderr. What the user got wrong ends with exit status 2 and `error: ...` on stderr. Nothing
+heavy is imported before the arguments are understood: what needs torch is imported in `run` or what it calls.
 """
 
 import argparse
@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from mta_viz.cli.output import check_output, json_text, write_text
+from mta_viz.cli.output import check_output, json_text, note, write_text
 from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
     "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain", "operator",
-    "train", "evaluate", "effects", "shapley", "paths", "recurrence", "ablate", "attribute", "compare",
-    "responsibility", "needle", "perplexity", "conjunction", "questions", "paper-figures", "figure",
+    "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate", "attribute",
+    "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions", "paper-figures",
+    "figure",
 )  # fmt: skip
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -42,7 +43,8 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = import_module(f"mta_viz.cli.{name.replace('-', '_')}")
-        command = commands.add_parser(name, help=module.HELP)
+        older = getattr(module, "OLDER", ())  # words for it that still work
+        command = commands.add_parser(name, help=module.HELP, aliases=older)
         command.set_defaults(run=module.run, out_is=None, as_csv=None)
         module.add_flags(command)
     return parser
@@ -70,10 +72,14 @@ def _run(arguments: argparse.Namespace) -> str:
     out = arguments.out if arguments.out_is else None
     if out:
         check_output(out, force=arguments.force or arguments.out_is == "results")
-    answer = arguments.run(arguments)
+    answer, dtype = arguments.run(arguments), getattr(arguments, "dtype", None)
+    if dtype is not None:
+        answer = answer | {"computed_in": dtype}
     if out and arguments.out_is == "answer":
         write_text(out, json_text(answer) + "\n")
     in_csv = arguments.as_csv and arguments.format == "csv"
+    if in_csv and dtype is not None:
+        note(f"computed in {dtype}")
     return arguments.as_csv(answer).rstrip("\n") if in_csv else json_text(answer)
 
 

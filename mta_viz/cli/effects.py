@@ -1,14 +1,14 @@
 """`effects PATH --task TASK`: what the task loses when each kernel, one at a time, is taken out."""
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli.evaluate import recipe_of
 from mta_viz.cli.flags import add_file, add_model, open_model, positive
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
-from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.errors import MtaVizError
 from mta_viz.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SAME = ("sha256", "task", "samples", "seed", "setting", "edit")
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, and where the table is kept."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
     add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
     add(
@@ -86,18 +86,17 @@ def task_samples(
     model: "HookedMTA", arguments: Namespace, samples: int, length: int | None = None
 ) -> "tuple[str, list[GoldBatch]]":
     """What a sample is, and all of them; needle prompts of `length` tokens, or of half the trained length."""
-    from mta_viz.analysis.cause.measuring_effects import blocks_batches, needle_batches, needle_setting
+    from mta_viz.analysis.cause.shapley_file import task_batches
     from mta_viz.training.blocks import block_task
 
-    if arguments.task == "blocks":
-        task = block_task(recipe_of(arguments.path))
-        answer = "the whole block" if task.output == "all" else f"its {task.output} letter"
-        setting = f"{task.n_blocks} blocks of {task.n_letters} letters, to be answered with {answer}"
-        return setting, blocks_batches(model, task, samples, arguments.seed)
-    if model.tokenizer is None:
-        raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
-    batches = needle_batches(model, model.tokenizer, samples, arguments.seed, length)
-    return needle_setting(length or model.config.n_ctx // 2), batches
+    return task_batches(
+        model,
+        arguments.task,
+        samples,
+        arguments.seed,
+        length=length,
+        blocks=block_task(recipe_of(arguments.path)),
+    )
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":
@@ -113,8 +112,11 @@ def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":
             f"{file} is of another measurement ({', '.join(differing)} differ); name another file with "
             "--out, or replace it with --force"
         )
-    note(f"{len(there.effects)} effects are in {file} already and stay")
-    return there
+    kept = [effect for effect in there.effects if effect.log_probability_change_median is not None]
+    if len(kept) < len(there.effects):
+        note(f"{len(there.effects) - len(kept)} effects in {file} have no median and are measured again")
+    note(f"{len(kept)} effects are in {file} already and stay")
+    return replace(there, effects=tuple(kept))
 
 
 def _answer(file: Path, table: "Effects") -> dict[str, Any]:

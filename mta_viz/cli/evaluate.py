@@ -27,7 +27,7 @@ WINDOW = 512  # tokens read without a break
 def add_flags(parser: ArgumentParser) -> None:
     """A model, and what to measure it at."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     add("--task", choices=("blocks", "needle", "text"), required=True, help="what to measure it at")
     add("--samples", type=positive, metavar="N", help="blocks: 1000; needle: 50 for each of 18 settings")
     add("--corpus", type=Path, metavar="DIR", help="text: books (*.txt), measured on the end of each")

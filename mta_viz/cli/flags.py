@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
 
-def add_model(command: ArgumentParser, dtype: str | None = None) -> None:
+def add_model(command: ArgumentParser) -> None:
     """PATH, and where and how to run it."""
     command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
-    add_running(command, dtype)
+    add_running(command)
 
 
-def add_running(command: ArgumentParser, dtype: str | None = None) -> None:
+def add_running(command: ArgumentParser) -> None:
     """`--device`, `--dtype`, `--tokenizer`."""
     command.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:1 ...")
-    own = dtype or "the file's own"
-    command.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"to compute in (default: {own})")
+    about = f"to compute in (default: {DTYPES[0]}, as in the app)"
+    command.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=about)
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
 
 
@@ -63,13 +63,14 @@ def model_of(checkpoint: "Checkpoint", arguments: Namespace) -> "HookedMTA":
     import torch
 
     from mta_viz.model.transformer import build_model
-    from mta_viz.run.devices import checked_device
+    from mta_viz.run.devices import check_fits, checked_device
 
     if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
-    dtype = getattr(torch, arguments.dtype) if arguments.dtype else None
-    return build_model(checkpoint, device=checked_device(arguments.device), dtype=dtype)
+    device, dtype = checked_device(arguments.device), getattr(torch, arguments.dtype)
+    check_fits(checkpoint, device, dtype)
+    return build_model(checkpoint, device=device, dtype=dtype)
 
 
 def add_prompt(command: ArgumentParser) -> None:

@@ -27,7 +27,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """Models, the settings of the sweep, and the file of its results."""
     add = parser.add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
-    add_running(parser, dtype="float32")
+    add_running(parser)
     add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
     add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")
     about = "per cent of the haystack before the asked needle (default 0,25,50,75,100)"
@@ -138,7 +138,13 @@ def _answer(file: Path, sweep: "Sweep", measured: "list[tuple[Path, ModelResults
 
 
 def _scores(samples: "tuple[SampleResult, ...]") -> dict[str, Any]:
-    from mta_viz.analysis.labs.sweep_file import by_needles, by_place, by_setting, misses
+    from mta_viz.analysis.labs.sweep_file import (
+        by_length_and_needles,
+        by_needles,
+        by_place,
+        by_setting,
+        misses,
+    )
 
     names = ("needles", "length", "depth")
     return {
@@ -149,6 +155,10 @@ def _scores(samples: "tuple[SampleResult, ...]") -> dict[str, Any]:
         "by_needles": _rows("needles", by_needles(samples)),
         "by_place": _rows("place", by_place(samples)),
         "misses": asdict(misses(samples)),
+        "by_length_and_needles": [
+            {"length": length, "needles": needles} | asdict(score)
+            for (length, needles), score in by_length_and_needles(samples).items()
+        ],
     }
 
 

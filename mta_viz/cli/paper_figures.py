@@ -15,7 +15,7 @@ HELP = "the paper's figures of kernels, ready to print"
 def add_flags(parser: ArgumentParser) -> None:
     """A model, which figures, how they look, and where they go."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     about = "a folder, or FILE.pdf for all in one file"
     add("--out", type=output_path, required=True, metavar="DIR", help=about)
     about = "kernels, kernel-map, head-kernels, head-diagonal, head-ratio (default: all there is)"

@@ -16,7 +16,7 @@ HELP = "how well a text, or passages' last words, are predicted"
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a text or passages, and a file for the table."""
-    add_model(parser, dtype="float32")
+    add_model(parser)
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--prompt", metavar="TEXT", help="a text, or with --last-word one passage")
     about = 'a text; with --last-word passages: paragraphs, or {"text": ...} lines'

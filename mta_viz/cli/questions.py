@@ -21,7 +21,7 @@ MOST_DISTRACTION = 100_000  # tokens; a map of as many takes 40 GB a head
 def add_flags(parser: ArgumentParser) -> None:
     """A model, which questions, and how much text is between the facts."""
     add = parser.add_argument
-    add_model(parser, dtype="float32")
+    add_model(parser)
     about = "of qa1 to qa5 (default: all): one, two and three supporting facts, relations of two and three"
     add("--task", type=task_list, default=TASKS, metavar="qa1,qa2", help=about)
     about = "tokens of distraction between the facts (default 512, 0: none)"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
+from mta_viz.model.hooking import HookPoint
 from mta_viz.model.ops import Heads, KeyHeads, Maps, Resid
 from mta_viz.model.stages import Stage, layer_stages
 

@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import HookedRootModule
-from transformer_lens.hook_points import HookPoint
 
 from mta_viz.checkpoint.types import Checkpoint, Source
 from mta_viz.config import ModelConfig
 from mta_viz.model import ops
 from mta_viz.model.attention import Attention, OnRows
+from mta_viz.model.hooking import HookedRootModule, HookPoint
 from mta_viz.model.ops import Resid
 from mta_viz.model.plans import Plan
 from mta_viz.tokenizers.base import Tokenizer

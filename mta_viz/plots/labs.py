@@ -13,7 +13,14 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, score_of
+from mta_viz.analysis.labs.conjunction import (
+    Conjunction,
+    Effects,
+    Measure,
+    measure_there,
+    p_values,
+    score_of,
+)
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells, theme
@@ -22,6 +29,7 @@ from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.attention.text import Coloring
 from mta_viz.plots.cause import Place, sweep_map
 from mta_viz.plots.parts import Parts
+from mta_viz.tasks.intervals import level_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 _ROW_PX, _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 66, 12, 66, 44
@@ -143,22 +151,24 @@ _LEAST = 0.1  # the end of the smallest scale: noise is not painted at full stre
 def interaction_map(
     test: Conjunction, measure: Measure, *, limit: float | None = None, **options: Any
 ) -> go.Figure:
-    """I of every head: green above 0 (more than the sum), brown below; a dot where its interval covers 0.
+    """Mean I of every head: green above 0 (more than the sum), brown below.
 
-    A stage the whole model lacks is the last one before it. With one sample there is no interval and no
-    dot. `limit` as of `shared_interaction_limit`; the rest, and clicks, as in `value_map`.
+    A dot stands where the interval of I's median covers 0; one sample has no interval and no dot. A stage the
+    whole model lacks is the last one before it. `limit` as of `shared_interaction_limit`; the rest, and
+    clicks, as in `value_map`.
     """
     there = measure_there(test, measure)
     score, effects = score_of(there), test.effects(there)
-    mean = effects.interaction.mean.numpy()
-    covers = (effects.interaction.low <= _ROUNDING) & (effects.interaction.high >= -_ROUNDING)
+    over = effects.interaction
+    mean = over.mean.numpy()
+    covers = (over.median_low <= _ROUNDING) & (over.median_high >= -_ROUNDING)
     unsure = [(layer, head) for layer, head in np.argwhere(covers.numpy()).tolist()]
     return sweep_map(
         score.name,
         mean.round(3) + 0.0,  # no -0.0
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
-        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(mean.shape)},
+        hover={place: _hover(score, effects, test, there, place) for place in np.ndindex(mean.shape)},
         unsure=unsure if test.n > 1 else (),
         **options,
     )
@@ -170,14 +180,26 @@ def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> 
     return round_up(max([_LEAST, *map(cells.largest, sizes)]))
 
 
-def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:
+def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, place: Place) -> str:
     parts = [value_text(score, float(values[place])) for values in effects.means]
     words = "both {}, A only {}, B only {}, neither {}".format(*parts)
-    low, high = (float(end[place]) for end in (effects.interaction.low, effects.interaction.high))
-    if math.isnan(low):
-        return f"{words}<br>one sample, no interval" if n < 2 else words
-    ends = f"{value_text(score, low)} to {value_text(score, high)}"
-    return f"{words}<br>95 % interval of I {ends}, {n:,} samples"
+    over = effects.interaction
+    ends = (over.median, over.median_low, over.median_high, over.low, over.high)
+    middle, *of_median, low, high = (float(end[place]) for end in ends)
+    if math.isnan(of_median[0]):
+        return f"{words}<br>one sample, no interval" if test.n < 2 else words
+    texts = [value_text(score, end) for end in (middle, *of_median)]
+    words += "<br>median of I {}, {} interval {} to {}".format(texts[0], level_text(over.level), *texts[1:])
+    if not math.isnan(low):
+        words += f"<br>95 % interval of the mean {value_text(score, low)} to {value_text(score, high)}"
+    p = p_values(test).get(measure)
+    corrected = "" if p is None else _p_words(float(p[place]))
+    return f"{words}<br>{test.n:,} samples{corrected}"
+
+
+def _p_words(p: float) -> str:
+    what = "not tested" if math.isnan(p) else f"p {p:.2g}, corrected for all heads and stages"
+    return f"<br>{what}"
 
 
 def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:

@@ -1,6 +1,7 @@
 """What a figure is put together from, and the words and frames figures share.
 
-Plotly checks a whole figure at every change, so a figure is collected here and made at once.
+Plotly checks a whole figure at every change, so a figure is collected here and made at once. Its traces are
+checked as they are made, its layout by the tests of every figure, since that takes half of the drawing.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Parts:
     layout: dict[str, object] = field(default_factory=dict)
 
     def figure(self, title: str = "", x: str = "", y: str = "") -> go.Figure:
-        """The figure with its title and those of its axes, checked by plotly once."""
+        """The figure with its title and those of its axes."""
         if x:
             self.add_axis_titles(x, y)
         if title:
@@ -38,8 +39,9 @@ class Parts:
             self.add_words(title, 13, **corner, **shift)
         margin = {"pad": 0, "autoexpand": False} | self.margin
         layout = theme.frame(*self.size) | {"margin": margin} | self.layout
-        layout |= {"annotations": self.annotations, "shapes": self.shapes}
-        return go.Figure(data=self.traces, layout=layout)
+        added = {"annotations": self.annotations, "shapes": self.shapes}
+        layout |= {name: parts for name, parts in added.items() if parts}
+        return go.Figure(data=self.traces, layout=layout, _validate=False)
 
     def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:
         """Axis titles at the edges of the figure, the lower one `above_px` over the edge.

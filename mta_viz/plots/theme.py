@@ -16,6 +16,7 @@ Figure = go.Figure  # so that code above plots can name what it hands on
 
 SIGNED_SCALE = "RdBu_r"
 MASS_SCALE = "dense"
+NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}  # what plotly makes of "none"
 DIFFERENCE_SCALE = "BrBG"  # another hue family: nobody reads a difference as a value
 POSITIVE_COLOR, NEGATIVE_COLOR = "#B2182B", "#2166AC"  # as the arms of the signed scale
 RAISED_COLOR, LOWERED_COLOR = "#01665E", "#8C510A"  # as the arms of the difference scale
@@ -145,7 +146,7 @@ def color_bar(
 def frame(width: int, height: int) -> dict[str, object]:
     """Layout shared by all figures: transparent paper, white plot, exact size, no animation."""
     return {
-        "template": "none",
+        "template": NO_TEMPLATE,
         "width": width,
         "height": height,
         "paper_bgcolor": "rgba(0,0,0,0)",

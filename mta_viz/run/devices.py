@@ -2,13 +2,17 @@
 
 import re
 from functools import cache
+from pathlib import Path
 
 import torch
 
+from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
+from mta_viz.printed import size_text
 from mta_viz.run.cost import multiply_adds
 
+MEMORY = Path("/proc/meminfo")
 SMALL_RUN = 2e9  # multiply-adds below which a second thread costs more than it brings
 _DEVICES = re.compile(r"(cpu|cuda|mps)(:\d{1,3})?")
 
@@ -24,6 +28,31 @@ def checked_device(name: str) -> torch.device:
         reason = str(error).strip().partition("\n")[0]  # torch goes on with advice for its developers
         raise MtaVizError(f"device {name!r} cannot be used ({reason}); there is: cpu{cuda}") from error
     return torch.device(name)
+
+
+def check_fits(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise `MtaVizError` where its weights made `dtype` need more memory than `device` has free."""
+    weights = checkpoint.state_dict.values()
+    made = [weight.numel() for weight in weights if weight.dtype != dtype or weight.device != device]
+    needed, free = sum(made) * dtype.itemsize, free_bytes(device)
+    if free is not None and needed > free:
+        name = str(dtype).removeprefix("torch.")
+        raise MtaVizError(
+            f"in {name} the weights take {size_text(needed)}, and {device} has {size_text(free)} free; "
+            "compute in bfloat16 (--dtype, or Compute in among the settings), or on another device"
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Of the memory of a device; None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        text = MEMORY.read_text()
+    except OSError:  # not Linux
+        return None
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.M)
+    return None if available is None else 1024 * int(available[1])
 
 
 @cache

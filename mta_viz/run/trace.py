@@ -42,7 +42,8 @@ class Trace(Printed):
         name = "a model" if source is None else source.path.absolute().name
         edits = f", {len(self.model.plan)} interventions" if self.model.plan else ""
         text = "" if self.tokens.text is None else f": {shortened(self.tokens.text)}"
-        shape = f"{config.n_layers} layers x {config.n_heads} heads"
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        shape = f"{config.n_layers} layers x {config.n_heads} heads, computed in {dtype}"
         return f"{type(self).__name__} of {len(self.tokens):,} tokens through {name} ({shape}{edits}){text}"
 
     def map(

@@ -23,7 +23,7 @@ from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.cost import multiply_adds
-from mta_viz.run.devices import set_threads
+from mta_viz.run.devices import check_fits, set_threads
 from mta_viz.run.trace import Trace
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
@@ -41,19 +41,21 @@ def load(
     path: str | Path,
     *,
     device: str = "cpu",
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | None = torch.float32,
     tokenizer: Path | None = None,
     progress: Progress | None = None,
 ) -> HookedMTA:
-    """Read a checkpoint folder and build its model, on `device` and in `dtype` (None: the file's own).
+    """Read a checkpoint folder and build its model on `device`, computing in `dtype` (None: the file's own).
 
     `tokenizer` is a tokenizer's file, where the folder lacks its own; `progress` gets the share of bytes
-    read, 0 to 1. Raises CheckpointError listing every fault.
+    read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError where the memory is too small.
 
     >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
     2
     """
     checkpoint = read_checkpoint(path, tokenizer=tokenizer, progress=progress)
+    if dtype is not None:
+        check_fits(checkpoint, torch.device(device), dtype)
     return build_model(checkpoint, device=device, dtype=dtype)
 
 

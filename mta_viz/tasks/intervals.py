@@ -1,73 +1,141 @@
-"""How sure a measured number is: the intervals of shares, means and paired changes. Owns no task."""
+"""How sure a measured number is: the intervals of shares, of bounded means and of medians. Owns no task.
+
+Each covers at nominal 95 % whatever the law of the samples. A mean without bounds has none here: no method
+covers it where a rare large value may not have been seen yet, so the median stands beside it.
+"""
 
 import functools
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
-RESAMPLES = 2000
+LEVEL = 0.95
+DRAWS = 4000
+AT_ONCE = 2**21  # weights in memory
+ROUNDING = 1e-3  # how far rounding may put a value outside its bounds
+
+
+@dataclass(frozen=True)
+class Median:
+    """The median over samples and the ends of its interval, which covers it in `level` (0..1) of cases."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    level: float
 
 
 @functools.cache  # scipy works out a p-value as well, which takes a millisecond
-def wilson_interval(hits: int, n: int) -> tuple[float, float]:
-    """95 % Wilson score interval of the share `hits` / `n`, both ends within [0, 1].
+def accuracy_interval(hits: int, n: int) -> tuple[float, float]:
+    """95 % Clopper-Pearson interval of the share `hits` / `n`, both ends within [0, 1].
 
-    Unlike the normal approximation it is not empty at 0 or n hits. Raises ValueError when n < 1
-    or `hits` lies outside 0..n.
+    It covers every true share in at least 95 % of cases. Raises ValueError when n < 1 or `hits` lies
+    outside 0..n.
     """
     from scipy.stats import binomtest  # half a second, and many commands need no interval
 
-    low, high = binomtest(hits, n).proportion_ci(0.95, method="wilson")
+    low, high = binomtest(hits, n).proportion_ci(LEVEL, method="exact")
     return float(low), float(high)
+
+
+def widest_half(n: int) -> float:
+    """Half of the widest interval of an accuracy over `n` samples, that of one half."""
+    low, high = accuracy_interval(round(n / 2), n)
+    return (high - low) / 2
 
 
 def paired_change_interval(before: Sequence[bool], after: Sequence[bool]) -> tuple[float, float]:
     """95 % interval of mean(after) - mean(before), both measured on the same samples.
 
-    Newcombe's (1998) method 10: the Wilson intervals of both shares, joined by their correlation
-    phi. Like them it is not empty where all samples agree. Raises ValueError for unequal lengths
-    or no sample.
+    That of the mean of one change a sample, -1, 0 or 1. It is not empty where all samples agree. Raises
+    ValueError for unequal lengths or no sample.
     """
-    pairs = list(zip(before, after, strict=True))
-    n = len(pairs)
-    both, lost = pairs.count((True, True)), pairs.count((True, False))
-    gained, neither = pairs.count((False, True)), pairs.count((False, False))
-    low_before, high_before = wilson_interval(both + lost, n)
-    low_after, high_after = wilson_interval(both + gained, n)
-    share_before, share_after = (both + lost) / n, (both + gained) / n
-    phi, change = _phi(both, lost, gained, neither), share_after - share_before
-
-    def joined(after: float, before: float) -> float:
-        return math.sqrt(max(after**2 - 2 * phi * after * before + before**2, 0.0))
-
-    down = joined(share_after - low_after, high_before - share_before)
-    up = joined(high_after - share_after, share_before - low_before)
-    return max(-1.0, change - down), min(1.0, change + up)
-
-
-def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean: 2,000 resamples of `values`, drawn from `seed`.
-
-    Raises ValueError without values.
-    """
-    if not len(values):
-        raise ValueError("no values: expected at least one to take the mean of")
-    # Not scipy.stats.bootstrap: it refuses a single value, and its ends differ in the last digits from those
-    # recorded with the shipped models, though it draws the same resamples.
-    rng, measured = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
-    means = measured[rng.integers(len(measured), size=(RESAMPLES, len(measured)))].mean(1)
-    low, high = np.percentile(means, (2.5, 97.5))
+    changes = [int(new) - int(old) for old, new in zip(before, after, strict=True)]
+    low, high = mean_interval(changes, (-1.0, 1.0))
     return float(low), float(high)
 
 
-def _phi(both: int, lost: int, gained: int, neither: int) -> float:
-    """Correlation of the pairs, its continuity correction included; 0 where one side never changes."""
-    sides = (both + lost) * (gained + neither) * (both + gained) * (lost + neither)
-    if sides == 0:
-        return 0.0
-    product: float = both * neither - lost * gained
-    if product > 0:
-        product = max(product - (both + lost + gained + neither) / 2, 0.0)
-    return product / math.sqrt(sides)
+def mean_interval(values: ArrayLike, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """95 % interval of the mean of values [sample, ...] that lie within `bounds`, by Gaffke's (2005) bound.
+
+    The lower end is the 2.5 % quantile of the samples' mean under random weights, uniform on the simplex,
+    with one sample more at the lower bound; the upper end likewise. Of values 0 and 1 it is Clopper's and
+    Pearson's. NaN where a value is. Raises ValueError without samples and for values outside the bounds.
+    """
+    measured, (least, most) = _measured(values), bounds
+    if (measured < least - ROUNDING).any() or (measured > most + ROUNDING).any():
+        raise ValueError(f"a value lies outside {least:g} to {most:g}")
+    measured = np.sort(measured.clip(least, most), axis=0)
+    return _lower_end(measured, least), np.asarray(-_lower_end(-measured[::-1], -most))
+
+
+def _lower_end(ascending: np.ndarray, least: float) -> np.ndarray:
+    """The same weights for every cell, so that ends do not hang on what stands beside."""
+    n = len(ascending) + 1
+    values = np.concatenate([[np.full(ascending.shape[1:], least)], ascending]).reshape(n, -1).T
+    rng, means, rows = np.random.default_rng(0), [], max(AT_ONCE // n, 1)
+    for start in range(0, DRAWS, rows):
+        weights = rng.standard_exponential((min(rows, DRAWS - start), n))
+        means.append(values @ (weights / weights.sum(1, keepdims=True)).T)
+    ends = np.quantile(np.concatenate(means, axis=1), (1 - LEVEL) / 2, axis=1)
+    return np.maximum(ends, least).reshape(ascending.shape[1:])  # weights sum to 1 but for rounding
+
+
+def median_interval(values: ArrayLike) -> Median:
+    """The median of values [sample, ...] with its interval between two of them in order.
+
+    Exact for every law: the number of samples below the median is binomial. Below 6 samples no 95 %
+    interval exists: it is the range then, and `level` says of what level. NaN where a value is. Raises
+    ValueError without samples.
+    """
+    measured = np.sort(_measured(values), axis=0)  # NaN last
+    rank, level = median_rank(len(measured))
+    ends = (measured[rank], measured[-1 - rank])
+    absent = np.isnan(measured[-1])
+    value, low, high = (np.where(absent, np.nan, end) for end in (np.median(measured, axis=0), *ends))
+    return Median(value, low, high, level)
+
+
+@functools.cache
+def median_rank(n: int) -> tuple[int, float]:
+    """How many of `n` samples lie outside the interval of the median at each end, and its exact level."""
+    from scipy.stats import binom
+
+    outside = int(binom.ppf((1 - LEVEL) / 2, n, 0.5))
+    if binom.cdf(outside, n, 0.5) > (1 - LEVEL) / 2:
+        outside = max(outside - 1, 0)
+    return outside, float(1 - 2 * binom.cdf(outside, n, 0.5))
+
+
+def level_text(level: float) -> str:
+    """`95 %`, or the level of a range of few samples, rounded down: `93.7 %`."""
+    return f"{min(int(1000 * level) / 10, 100 * LEVEL):g} %"
+
+
+def median_words(n: int) -> str:
+    """What the ends beside a median over `n` samples are; a sentence."""
+    level = level_text(median_rank(n)[1])
+    if n < 2:
+        return "One sample has no interval."
+    if level == level_text(LEVEL):
+        return f"Ends beside a median: its 95 % interval over {n:,} samples."
+    return (
+        f"Ends beside a median: the range of the {n} samples, a {level} interval; below 6 samples there is "
+        "no 95 % interval."
+    )
+
+
+def mean_words(bounds: tuple[float, float] | None) -> str:
+    """Whether a mean has an interval, and why not; a sentence."""
+    if bounds is None:
+        return "The mean has no interval: a rare large value may not be among the samples."
+    return f"Ends beside a mean: its 95 % interval, values being within {bounds[0]:g} to {bounds[1]:g}."
+
+
+def _measured(values: ArrayLike) -> np.ndarray:
+    measured = np.asarray(values, dtype=np.float64)
+    if not len(measured):
+        raise ValueError("no values: expected at least one")
+    return measured

@@ -1,5 +1,6 @@
 """Effects measured: the same numbers as plain runs of edited models, kept as they come, resumed."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -79,7 +80,10 @@ def test_each_effect_is_that_of_a_plain_run_of_the_edited_model(model: HookedMTA
         assert effect.accuracy_change.value == pytest.approx(accuracy - found.accuracy)
         change = float((logs(other) - logs(model)).mean())
         assert effect.log_probability_change.value == pytest.approx(change, abs=1e-4)
-        assert effect.log_probability_change.low < change < effect.log_probability_change.high
+        assert math.isnan(effect.log_probability_change.low)  # a mean without bounds has no interval
+        median = effect.log_probability_change_median
+        assert median.value == pytest.approx(float((logs(other) - logs(model)).median()), abs=0.01)
+        assert median.low <= median.value <= median.high and median.level > 0.95
 
 
 def test_a_stopped_measurement_keeps_what_is_done_and_goes_on_from_there(model: HookedMTA):
@@ -120,6 +124,8 @@ def test_a_paired_effect_by_hand():
     assert effect.log_probability_change.value == -0.5  # of 0, -1, -3, +2
     assert effect.accuracy_change.low < -0.25 < effect.accuracy_change.high
     assert isinstance(effect.log_probability_change, Estimate)
+    median = effect.log_probability_change_median
+    assert (median.low, median.value, median.high, median.level) == (-3.0, -0.5, 2.0, 0.875)  # the range of 4
 
 
 def test_needle_batches_ask_at_every_depth_and_judge_as_the_evaluation_does():

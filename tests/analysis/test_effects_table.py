@@ -12,6 +12,7 @@ from mta_viz.analysis.cause.effects import (
     Effect,
     Effects,
     Estimate,
+    MedianEstimate,
     find_effects,
     kernel_of,
     read_effects,
@@ -28,19 +29,16 @@ from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToId
 
 ASSETS = Path(__file__).parents[2] / "assets"
 PRE, ROW = KernelId(1, 0, "pre"), KernelId(0, 3, "head_post")
-NO_CHANGE, FALL = Estimate(0.0, -0.5, 0.5), Estimate(-3.0, -4.0, -2.0)
-BROKEN = Estimate(math.nan, math.nan, math.nan)
+NO_CHANGE, BROKEN = Estimate(0.0, -0.5, 0.5), Estimate(math.nan, math.nan, math.nan)
+FALL, UNMOVED = Estimate(-3.0, math.nan, math.nan), Estimate(0.0, math.nan, math.nan)
+MEDIAN = MedianEstimate(-2.5, -4.0, -2.0, 0.875)
 
 
 def table(digest: str) -> Effects:
     effects = (
-        Effect(
-            (KernelToIdentity(1, 0, "pre"),), 0.25, Estimate(-0.75, -0.9, -0.5), Estimate(-3.0, -4.0, -2.0)
-        ),
-        Effect(
-            (MixingToIdentity(0, "head_post", 3),), 1.0, NO_CHANGE, Estimate(math.nan, math.nan, math.nan)
-        ),
-        Effect((MixingToIdentity(0, "head_post"), AblateHead(0, 0)), 1.0, NO_CHANGE, NO_CHANGE),
+        Effect((KernelToIdentity(1, 0, "pre"),), 0.25, Estimate(-0.75, -0.9, -0.5), FALL, MEDIAN),
+        Effect((MixingToIdentity(0, "head_post", 3),), 1.0, NO_CHANGE, BROKEN),
+        Effect((MixingToIdentity(0, "head_post"), AblateHead(0, 0)), 1.0, NO_CHANGE, UNMOVED),
     )
     return Effects(digest, "needle", 4, 7, "four needles", "0.1.0", 1.0, -0.125, effects)
 
@@ -58,6 +56,17 @@ def test_the_file_gives_back_the_table(folder: Path):
     found = find_effects(folder)
     assert repr(found) == repr(table(sha256(folder)))  # by words: NaN is not equal to itself
     assert [file.name for file in folder.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_file_of_the_older_format_is_read_without_the_ends_of_its_means(folder: Path):
+    data = json.loads((folder / FILE).read_text()) | {"format": "mta_viz effects 1"}
+    for effect in data["effects"]:
+        del effect["log_probability_change_median"]
+    data["effects"][0]["log_probability_change"].update(low=-4.0, high=-2.0)
+    (folder / FILE).write_text(json.dumps(data))
+    found = read_effects(folder / FILE).of(PRE)
+    assert found.log_probability_change.value == -3.0 and math.isnan(found.log_probability_change.low)
+    assert found.accuracy_change.low == -0.9 and found.log_probability_change_median is None
 
 
 def test_effects_are_found_by_kernel_and_told_apart_from_plans_of_more():
@@ -86,7 +95,7 @@ def test_of_other_weights_they_are_absent(folder: Path):
     ("change", "word"),
     [
         (lambda data: data.pop("task"), "'task' is missing"),
-        (lambda data: data.update(format="mta_viz effects 2"), "format"),
+        (lambda data: data.update(format="mta_viz effects 3"), "format"),
         (lambda data: data.update(task="chess"), "chess"),
         (lambda data: data.update(samples="4"), "samples is '4'"),
         (lambda data: data.update(accuracy=True), "accuracy is True"),

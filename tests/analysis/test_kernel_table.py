@@ -114,14 +114,21 @@ def test_counts_say_what_chance_would_give():
     assert counts.shapes == {
         "near identity": 4,
         "diagonal": 1,
-        "edge-first": 1,
-        "key shift": 1,
+        "edge-first": 2,
         "KV shift": 1,
     }
+    assert counts.edges == 2 and [line["names"] for line in rows[8:12]] == [
+        "diagonal +1.00",
+        "edge-first +0.91; key shift +1.00",
+        "edge-first +0.32; key shift +1.00",
+        "KV shift +1.00",
+    ]
     assert counts.edge_like == 2  # opposite in sign to the own tap, whatever its sign
     assert counts.expected_edge_like == pytest.approx(4 / 130)  # kernels at identity have no largest tap
     assert counts.edge_p == pytest.approx(6 / 130**2, rel=0.05)
     assert counts.expected_templates == pytest.approx(0.04)
+    assert rows[8]["envelope_p"] <= 0.05 / 8 and rows[9]["envelope_p"] == 1
+    assert counts.envelope_templates.mean == pytest.approx(sum(line["template_rate"] for line in rows[8:16]))
     assert [line["survives"] for line in rows[8:10]] == [True, None]
 
 

@@ -24,7 +24,7 @@ from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.intervals import bootstrap_interval
+from mta_viz.tasks.intervals import mean_interval
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
 
@@ -112,14 +112,20 @@ def values(*samples: tuple[float, float, float, float]) -> Conjunction:
     return Conjunction({("share", Stage.PATTERN): torch.tensor(samples)[:, :, None, None]})
 
 
-def test_effects_are_means_with_the_bootstrap_over_samples():
+def test_effects_are_means_and_medians_over_samples():
     found = values((0.9, 0.2, 0.3, 0.1), (0.8, 0.1, 0.1, 0.0), (0.5, 0.4, 0.3, 0.2))
     effects = found.effects(("share", Stage.PATTERN))
     each = {"a": [0.1, 0.1, 0.2], "b": [0.2, 0.1, 0.1], "interaction": [0.5, 0.6, 0.0]}
+    bounds = {"a": (-1.0, 1.0), "b": (-1.0, 1.0), "interaction": (-2.0, 2.0)}
     for name, by_hand in each.items():
         score = getattr(effects, name)
         assert float(score.mean) == pytest.approx(sum(by_hand) / 3, abs=1e-6)
-        assert (float(score.low), float(score.high)) == pytest.approx(bootstrap_interval(by_hand), abs=1e-6)
+        ends = [float(score.low), float(score.high)]
+        assert ends == pytest.approx([float(end) for end in mean_interval(by_hand, bounds[name])], abs=1e-6)
+        middle = (float(score.median_low), float(score.median), float(score.median_high))
+        assert (
+            middle == pytest.approx(sorted(by_hand), abs=1e-6) and score.level == 0.75
+        )  # the range of three
     means = effects.means[:, 0, 0].tolist()
     assert means[0] == pytest.approx(
         means[3] + float(effects.a.mean + effects.b.mean + effects.interaction.mean)
@@ -129,7 +135,7 @@ def test_effects_are_means_with_the_bootstrap_over_samples():
 def test_one_sample_has_no_interval_and_a_nan_no_rank():
     found = values((0.9, 0.2, 0.3, 0.1))
     (one,) = ranked(found, ("share", Stage.PATTERN))
-    assert one.interaction == pytest.approx(0.5) and math.isnan(one.low) and math.isnan(one.high)
+    assert one.interaction == pytest.approx(0.5) and math.isnan(one.low) and math.isnan(one.median_high)
     assert strongest(values((math.nan, 0.2, 0.3, 0.1)), "share") is None
     with pytest.raises(PromptError, match="no odds at raw here; there are share at final"):
         found.effects(("odds", Stage.RAW))
@@ -158,7 +164,7 @@ def test_every_head_and_stage_of_a_whole_model_with_partial_results():
     assert {measure[1] for measure in found.values if measure[0] == "share"} == set(Stage)
     assert found.effects(("odds", Stage.KQ)).interaction.mean[0].isnan().all()  # layer 0 has none
     rows = rows_of(found)
-    assert len(rows) == 9 * 16 and {row["samples"] for row in rows} == {2}
+    assert len(rows) == 11 * 16 and {row["samples"] for row in rows} == {2}
     csv = heads_table({"tiny": found}).csv().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,measure,stage,layer,head,samples,both")
     kept = [("odds", Stage.RAW), ("share", Stage.RAW), ("share", Stage.SOFTMAX)]

@@ -23,7 +23,7 @@ from mta_viz.analysis.labs.questions import (
 )
 from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.run.tracing import generate, score
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tasks.questions import QuestionTask, make_question_sample, score_output
 
 TASK = QuestionTask("qa2", 150)
@@ -81,7 +81,7 @@ def test_an_oracle_scores_all_and_a_guesser_what_chance_says(model, monkeypatch,
     task, rng = QuestionTask(name, 0), random.Random(f"guesses {name}")
     answering(monkeypatch, lambda sample: f" {sample.answer}.")
     found = evaluate_questions(model, task, n=40)
-    assert found.accuracy == NeedleScore(40, 40, 1.0, wilson_interval(40, 40)) and found.silent == 0
+    assert found.accuracy == NeedleScore(40, 40, 1.0, accuracy_interval(40, 40)) and found.silent == 0
     answering(monkeypatch, lambda sample: f" {rng.choice(sample.labels)}.")
     guessed, n = evaluate_questions(model, task, n=150), 150
     spread = math.sqrt(n * task.chance * (1 - task.chance))

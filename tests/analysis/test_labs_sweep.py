@@ -16,6 +16,7 @@ from mta_viz.analysis.labs.sweep import SampleResult, Sweep, run_sweep, vocabula
 from mta_viz.analysis.labs.sweep_file import (
     ModelResults,
     by_depth_and_length,
+    by_length_and_needles,
     by_needles,
     by_place,
     by_setting,
@@ -31,7 +32,7 @@ from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import generate, score
-from mta_viz.tasks.intervals import paired_change_interval, wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval, paired_change_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from tests.tiny_models import TWO_HEADS
@@ -193,7 +194,13 @@ def test_summaries_by_hand():
         2: (2, 3),
         4: (1, 3),
     }
-    assert by_needles(RESULTS)[2].interval == wilson_interval(2, 3)
+    assert {key: (one.right, one.n) for key, one in by_length_and_needles(RESULTS).items()} == {
+        (512, 2): (2, 3),
+        (512, 4): (0, 1),
+        (1024, 4): (1, 2),
+    }
+    assert by_needles(RESULTS, 1024) == {4: by_length_and_needles(RESULTS)[1024, 4]}
+    assert by_needles(RESULTS)[2].interval == accuracy_interval(2, 3)
     assert list(by_depth_and_length(RESULTS)) == [(0, 512), (50, 1024), (100, 512)]
     assert by_depth_and_length(RESULTS, 4)[0, 512].right == 0
     assert {place: (one.right, one.n) for place, one in by_place(RESULTS).items()} == {

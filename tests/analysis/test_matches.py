@@ -213,6 +213,8 @@ def test_every_name_has_a_place():
     assert target_of({"shape": "single tap"} | dominant) == Target(2, -3)
     assert target_of({"shape": "inhibition of return"} | dominant) == Target(1, 0)
     assert target_of({"shape": "negative diagonal"} | dominant) == Target(0, 0)
+    assert target_of({"shape": "negative diagonal at +1"} | dominant) == Target(0, -1)
+    assert target_of({"shape": "diagonal at -3"} | dominant) == Target(0, 3)
 
 
 def test_broken_taps_are_not_measured_and_head_mixing_has_no_numbers():

@@ -98,6 +98,9 @@ def test_the_gaps_in_a_template_library():
         "diagonal",
         *cannot_show(offsets(2, 9))[2:],
     )
+    assert [template.name for template in library(AT) if " at " in template.name] == [
+        f"diagonal at {shift:+d}" for shift in (-3, -2, 1, 2, 3, 4, 5)
+    ]  # three taps, on half of the queries; -1 is induction
     assert [template.name for template in library(offsets(2, 9))] == ["induction", *["smoothing"] * 3]
     assert cannot_show(offsets(6, 11, "left")) == ("anti-diagonal",)
     assert cannot_show(offsets(6, 11, "right")) == ("diagonal", "induction")
@@ -108,6 +111,7 @@ def test_the_gaps_in_a_template_library():
         "priming",
         "smoothing",
         "smoothing",
+        "diagonal at +1",
     ]  # no diagonal of two taps; the third box covers it all
 
 

@@ -23,6 +23,13 @@ ROWS = [
     row(layer=3, head=2, where="pre", diagonal=0.9, shape="edge-first"),
     row(layer=4, head=3, where="head_pre", shape="contrast", faint=True),
 ]
+SEVERAL = [
+    row(head=0, shape="edge-first", names="edge-first +0.91; priming +0.67"),
+    row(head=1, shape="diagonal at -2", names="diagonal at -2 +1.00"),
+    row(head=2, shape="negative diagonal at +1", names="negative diagonal at +1 -0.70; key shift +0.55"),
+    row(head=3, shape="edge", names="edge +0.91"),
+    row(head=4, shape="none of these"),
+]
 
 
 def heads(query):
@@ -52,6 +59,28 @@ def heads(query):
 )
 def test_a_query_returns_exactly_its_rows(query, expected):
     assert heads(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("shape = priming", [0]),
+        ("priming", [0]),
+        ("shape = edge", [0, 3]),
+        ("edge and not priming", [3]),
+        ("shape = edge-last", []),
+        ("shape = diagonal", [1]),
+        ("shape = 'diagonal at -2'", [1]),
+        ("'diagonal at +1'", []),
+        ("'negative diagonal'", [2]),
+        ("'key shift'", [2]),
+        ("shape != edge", [1, 2, 4]),
+        ("'none of these'", [4]),
+        ("names = 'edge +0.91'", [3]),
+    ],
+)
+def test_a_shape_is_that_of_any_name_and_of_its_kind(query, expected):
+    assert [found["head"] for found in select_rows(SEVERAL, query)] == expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from mta_viz.analysis.kernels.definitions import MeasuredRates, measured_rates, 
 from mta_viz.analysis.kernels.measures import NAMES
 from mta_viz.analysis.kernels.probes import _OF_SHAPE
 from mta_viz.analysis.kernels.table import HEAD_SCORES, KEY_QUERY_SCORES
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval
 
 RATES = measured_rates()
 WHERE = ("group", "source", "own_weight", "dominant_query", "dominant_key", "dominant_sign")
@@ -26,7 +26,7 @@ def test_noise_gets_a_name_in_at_most_one_of_a_hundred(noise):
 def test_a_probe_passes_noise_about_as_often_as_it_says():
     assert {rate.n for rate in RATES.probes} == {1000}
     for rate in RATES.probes:
-        assert wilson_interval(rate.hits, rate.n)[0] <= 0.01, rate
+        assert accuracy_interval(rate.hits, rate.n)[0] <= 0.01, rate
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_small_measurement_agrees_with_what_is_shipped(measure, count, shipped
     assert [(one.kernels, one.size) for one in found] == [(one.kernels, one.size) for one in shipped]
     far = []
     for one, other in zip(found, shipped, strict=True):
-        low, high = wilson_interval(one.hits, one.n)
+        low, high = accuracy_interval(one.hits, one.n)
         slack = 0.5 * (high - low)  # 95 % intervals of over 100 lines: some miss by chance
         if not low - slack <= other.share <= high + slack:
             far.append((one, other))

@@ -34,7 +34,7 @@ def test_two_models_are_the_notebooks(run, folder, second, tmp_path):
     )
     assert answer.status == 0, answer.err
     found = mta_viz.compare(mta_viz.load(folder), mta_viz.load(second), PROMPT, answer="ef")
-    assert answer.json == as_printed(found)
+    assert answer.json == as_printed(found) | {"computed_in": "float32"}
     assert answer.json["pairs"]["rule"] == "similarity" and "trained apart" in answer.json["pairs"]["why"]
     assert json.loads((tmp_path / "out.json").read_text())["answers"] == answer.json["answers"]
 
@@ -42,13 +42,17 @@ def test_two_models_are_the_notebooks(run, folder, second, tmp_path):
 def test_two_prompts_and_plans_are_the_notebooks(run, folder, tmp_path):
     model = mta_viz.load(folder)
     answer = run("compare", folder, "--prompt", PROMPT, "--prompt-b", OTHER)
-    assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT, prompt_b=OTHER))
+    assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT, prompt_b=OTHER)) | {
+        "computed_in": "float32"
+    }
     assert answer.json["unlike_positions"] == [6] and answer.json["kernels"] == []  # 0 is the beginning
     (tmp_path / "plan.json").write_text(json.dumps(plan_as_data(PLAN)))
     answer = run("compare", folder, "--prompt", PROMPT, "--plan", tmp_path / "plan.json")
-    assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT, plan=PLAN))
+    assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT, plan=PLAN)) | {
+        "computed_in": "float32"
+    }
     answer = run("compare", folder, "--prompt", PROMPT)
-    assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT))
+    assert answer.json == as_printed(mta_viz.compare(model, None, PROMPT)) | {"computed_in": "float32"}
     assert all(row["off_b"] == 0 for row in answer.json["kernels"])
 
 

@@ -8,7 +8,9 @@ from cli_support import assert_refused
 
 import mta_viz
 from mta_viz.analysis.attention.spans import Span
+from mta_viz.checkpoint.native import write_native
 from mta_viz.model.stages import Stage
+from tests.tiny_models import FULL, config, random_weights
 
 TEXT = "abc.defabc"
 PROMPT = ("--prompt", TEXT)
@@ -86,3 +88,19 @@ def test_the_lens_follows_tokens_over_the_layers(run, folder, trace):
     assert run("lens", folder, *PROMPT).json["depths"][-1]["ranks"] == [1, 2, 3, 4, 5]
     assert_refused(run("lens", folder, *PROMPT, "--position", 11), "position 11 is not in the prompt")
     assert_refused(run("lens", folder, *PROMPT, "--follow", "a\udce9"), "--follow is not valid UTF-8")
+
+
+def test_followed_tokens_are_read_after_the_white_space_that_begins_them(run, tmp_path):
+    shapes = config(FULL, 258)
+    write_native(
+        tmp_path / "b",
+        shapes,
+        random_weights(shapes),
+        tokenizer_name="bytes",
+        tokenizer_path=None,
+        dtype=None,
+    )
+    answer = run("lens", tmp_path / "b", "--prompt", "It is", "--follow", " 7")
+    assert answer.status == 0 and "read after the white space that begins ' 7'" in answer.err
+    after = run("lens", tmp_path / "b", "--prompt", "It is ", "--follow", "7").json
+    assert answer.json == after and [token["piece"] for token in after["tokens"]] == ["7"]

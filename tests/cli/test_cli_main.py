@@ -1,5 +1,6 @@
 """What all commands share: quick help, one line for an error, interruption, a pipe nobody reads."""
 
+import inspect
 import json
 import os
 import re
@@ -11,10 +12,16 @@ from argparse import Namespace
 from importlib import import_module
 
 import pytest
+import torch
 from cli_support import ROOT, assert_refused
 
-from mta_viz.cli import COMMANDS, info
+import mta_viz
+from mta_viz.checkpoint.native import write_native
+from mta_viz.cli import COMMANDS, build_parser, info
+from mta_viz.config import DTYPES
 from mta_viz.errors import CheckpointError
+from mta_viz.model.stages import Stage
+from tests.tiny_models import FULL, config, random_weights
 
 FLAG = re.compile(r"--[a-z][a-z-]*")
 
@@ -169,6 +176,25 @@ def test_stdout_is_plain_json_in_any_locale(run, monkeypatch):
     _command(monkeypatch, lambda arguments: {"text": "é\ud800"})
     answer = run("info", "x")
     assert answer.out.isascii() and json.loads(answer.out) == {"text": "é\ud800"}
+
+
+def test_every_command_computes_in_what_the_notebook_does_and_says_so(run, tmp_path):
+    (commands,) = build_parser()._subparsers._group_actions
+    defaults = {name: command.get_default("dtype") for name, command in commands.choices.items()}
+    there = {name for name, dtype in defaults.items() if dtype is not None}
+    assert {"cells", "ablate", "attribute", "needle", "effects", "lens", "paths"} <= there
+    usual = inspect.signature(mta_viz.load).parameters["dtype"].default
+    assert {defaults[name] for name in there} == {str(usual).removeprefix("torch.")} == {DTYPES[0]}
+    shapes = config(FULL, 32)  # a file of 16 bits, which is not what is computed in
+    half = {"tokenizer_name": "char", "tokenizer_path": None, "dtype": torch.float16}
+    write_native(tmp_path / "half", shapes, random_weights(shapes), **half)
+    words = ("cells", tmp_path / "half", "--prompt", "abc.def", "--layer", 1, "--head", 2, "--stage", "kq")
+    answer, rough = run(*words), run(*words, "--dtype", "float16")
+    trace = mta_viz.capture(mta_viz.load(tmp_path / "half"), "abc.def")
+    (first, *_), cells = mta_viz.top_cells(trace, 1, 2, Stage.KQ), answer.json["cells"]
+    assert cells[0]["value"] == first.value != rough.json["cells"][0]["value"]
+    assert (answer.json["computed_in"], rough.json["computed_in"]) == ("float32", "float16")
+    assert "computed in float32" in repr(trace)
 
 
 def test_lists_of_numbers_stay_on_one_line_and_texts_as_they_are(run, monkeypatch):

@@ -34,7 +34,9 @@ def test_two_checkpoints_get_scores_and_their_paired_difference(run, two, tmp_pa
     assert [one["run_now"] for one in models] == [8, 8]
     assert [one["n"] for one in models[0]["settings"]] == [2] * 4
     assert [one["needles"] for one in models[1]["by_needles"]] == [1, 2]
-    assert answer.json["differences"][0]["n"] == 8
+    panels = [(one["length"], one["needles"], one["n"]) for one in models[0]["by_length_and_needles"]]
+    assert sum(n for *_, n in panels) == 8 and panels == sorted(panels)
+    assert answer.json["differences"][0]["n"] == 8 and answer.json["computed_in"] == "float32"
     kept = read_sweep(tmp_path / "r.json")
     assert [one.name for one in kept.models] == ["one", "twin"]
     assert {len(one.samples) for one in kept.models} == {8}

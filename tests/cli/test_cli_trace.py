@@ -44,6 +44,7 @@ def test_the_file_holds_every_hook_as_run_with_cache_gives_it(run, folder, model
         "n_tokens": 6,
         "bytes": out.stat().st_size,
         "tensors": {name: list(value.shape) for name, value in saved.items()},
+        "computed_in": "float32",
     }
 
 

@@ -11,7 +11,7 @@ from mta_viz.analysis.labs.finder import find, sample_parts
 from mta_viz.analysis.labs.four_prompts import block_prompts, example, words_of, written_prompts
 from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
-from mta_viz.analysis.labs.sweep_file import by_setting, empty_results, results_of, sweep_text
+from mta_viz.analysis.labs.sweep_file import by_needles, by_setting, empty_results, results_of, sweep_text
 from mta_viz.analysis.labs.text import score_passages, text_losses
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures import figure, spec
@@ -26,6 +26,7 @@ from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tokenizers.char import CharTokenizer
 from tests.analysis.lab_models import byte_model
+from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights
 
 NEEDLES = {"needles": 2, "length": 220, "seed": 3}
@@ -67,6 +68,8 @@ def letters() -> HookedMTA:
 def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, model, letters):
     drawn_from = letters if name in OF_LETTERS else model
     shown = figure(name, drawn_from, **(FIGURES | OF_LETTERS)[name])
+    if shown.figure is not None:
+        assert_plotly_takes_it(shown.figure)
     assert shown.table.rows and (shown.figure is None or shown.caption)
     again = spec(name, json.loads(json.dumps(shown.spec.parameters())))
     assert again == shown.spec and again.file_parts()
@@ -123,6 +126,22 @@ def test_a_sweep_is_measured_on_all_models_or_read_from_its_file(model, tmp_path
     assert [row[1:] for row in opened.table.rows] == [row[1:] for row in shown.table.rows]
     with pytest.raises(MtaVizError, match="the results of 2 models"):
         figure("sweep-lines", model, file=str(file), models=(2,))
+
+
+def test_a_panel_is_of_one_context_length_and_pooling_over_them_is_said(model):
+    sweep = SWEEP | {"lengths": (220, 300)}
+    pooled, panel = (
+        figure("sweep-lines", model, **sweep),
+        figure("sweep-lines", model, **sweep, of_length=300),
+    )
+    assert "depths and context lengths (the paper has a panel for each length)" in pooled.caption
+    assert "Averaged over depths: all samples" in panel.caption
+    (samples,) = (results.samples for results in panel.result.values())
+    assert list(panel.figure.data[1].y) == [one.accuracy for one in by_needles(samples, 300).values()]
+    assert "300 tokens" in panel.figure.layout.title.text and "Pooled" in pooled.figure.layout.title.text
+    assert "n=4" in panel.figure.data[1].text[0] and "n=8" in pooled.figure.data[1].text[0]
+    with pytest.raises(MtaVizError, match="no sample has 512 tokens; there are 220, 300"):
+        figure("sweep-lines", model, **sweep, of_length=512)
 
 
 def test_a_result_so_far_is_drawn_with_what_is_missing_hatched(model):

@@ -27,7 +27,9 @@ def test_sure_heads_have_no_dot_and_hovers_say_all():
     dots = figure.data[-1]
     assert dots.marker.size == 5 and len(dots.x) == 1 and round(dots.x[0]) == 1
     hover = next(trace.text[0] for trace in figure.data if trace.text is not None and trace is not heat)
-    assert "both +0.310, A only +0.000" in hover and "interval of I +0.300 to +0.320, 3 samples" in hover
+    assert "both +0.310, A only +0.000" in hover and hover.endswith("<br>3 samples")
+    assert "median of I +0.310, 75 % interval +0.300 to +0.320" in hover  # the range of three
+    assert "95 % interval of the mean -1.3" in hover and " to +1.4" in hover  # within -2 to 2
 
 
 def test_one_sample_has_no_dot():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mta_viz.analysis.attention.matches import AtMatches, Mean, Target
-from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate
+from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.analysis.kernels.naming import name_kernels
 from mta_viz.analysis.kernels.probes import run_probe
@@ -23,9 +23,15 @@ SIX, TWO = Offsets(tuple(range(-5, 1)), tuple(range(-5, 6))), Offsets((-1, 0), t
 def table() -> Effects:
     fall, nothing = Estimate(-0.879, -0.93, -0.8), Estimate(0.001, -0.03, 0.03)
     never = Estimate(math.nan, math.nan, math.nan)
+
+    def mean(value: float) -> Estimate:
+        return Estimate(value, math.nan, math.nan)
+
     effects = (
-        Effect((KernelToIdentity(1, 2, "pre"),), 0.12, fall, Estimate(-3.2, -4.0, -3.0)),
-        Effect((MixingToIdentity(0, "head_post", 3),), 1.0, nothing, Estimate(0.0, -0.1, 0.1)),
+        Effect(
+            (KernelToIdentity(1, 2, "pre"),), 0.12, fall, mean(-3.2), MedianEstimate(-3.0, -4.0, -2.5, 0.96)
+        ),
+        Effect((MixingToIdentity(0, "head_post", 3),), 1.0, nothing, mean(0.0)),
         Effect((MixingToIdentity(0, "head_post"), KernelToIdentity(1, 2, "pre")), 0.0, never, never),
     )
     return Effects("x", "needle", 120, 0, "4 needles in 512 tokens", "0", 0.999, -0.01, effects)
@@ -42,22 +48,23 @@ def row_of(taps: np.ndarray, offsets: Offsets) -> dict:
     (shape,) = name_kernels(taps[None], offsets)
     scores = {name.replace("-", "_"): value for name, value in shape.scores.items()}
     facts = {"shape": shape.shape, "faint": shape.faint, "evidence": shape.evidence, "verdict": shape.verdict}
+    facts["names"] = shape.names
     return facts | {"c_q": taps.shape[0], "c_k": taps.shape[1]} | scores
 
 
 def test_the_sentence_says_what_falls_how_sure_and_the_rank():
     assert matters_sentence(table(), PRE) == (
         "Matters: set to identity, accuracy on the needle task falls from 0.999 to 0.120 (−0.879, 95 % "
-        "interval −0.930 to −0.800, 120 samples); log-probability of the answer −3.20 nats: "
-        "rank 1 of 2 kernels by that."
+        "interval −0.930 to −0.800, 120 samples); log-probability of the answer −3.20 nats in "
+        "the mean, median −3.00 (95 % interval −4.00 to −2.50): rank 1 of 2 kernels by the mean."
     )
 
 
-def test_a_change_within_chance_is_called_so():
+def test_an_interval_that_holds_0_shows_no_change():
     assert matters_sentence(table(), ROW) == (
-        "Matters: with its row at identity, accuracy on the needle task stays as it is within chance: 0.999, "
-        "then 1.000 (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the answer "
-        "+0.000 nats: rank 2 of 2 kernels by that."
+        "Matters: with its row at identity, accuracy on the needle task is 0.999 with it and 1.000 without, "
+        "which shows no change (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the "
+        "answer +0.000 nats in the mean: rank 2 of 2 kernels by the mean."
     )
 
 

@@ -58,7 +58,7 @@ def test_blocks_run_beside_the_twin_at_identity_or_alone(open_lab, models_folder
     assert asked == [a + b for a in (asked[0][0], asked[3][0]) for b in (asked[0][1], asked[3][1])]
     assert len(set(asked)) == 4
     words = said(run_test(app, "pair-transformer, 3 samples"))
-    assert "pair-mta, 3 samples" in words and "too narrow" in words and len(charts(app)) == 2
+    assert "pair-mta, 3 samples" in words and "there is no 95 % interval" in words and len(charts(app)) == 2
     assert "A adds" in words and "both together beyond that (I)" in words
     result = conjunction(load(models_folder / "pair-mta"), block_prompts(BlockTask(n_blocks=6), 3))
     (shown,) = (kept.result for kept in part_of(app, Results)["conjunction"].values())

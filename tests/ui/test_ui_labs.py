@@ -81,8 +81,9 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
     assert "One prompt proves little" in said(app)
     app.button(key="start.gains").click().run()
     run_through(app, "gains")
-    assert "mean over 3 samples" in said(app)
-    low = app.dataframe[1].value["low"].astype(float).tolist()
+    assert "of the asked needle over 3 samples: Ends beside a median: the range of the 3 samples" in said(app)
+    assert "The mean has no interval" in said(app)
+    low = app.dataframe[1].value["median low"].astype(float).tolist()
     assert len(low) == 16 and low == sorted(low, reverse=True)
     app.button(key="finder.attention").click().run()
     fine(app)
@@ -180,6 +181,13 @@ def test_a_results_file_is_drawn_whatever_the_model_or_refused_with_the_reason(o
     assert len(charts(app)) == 5
     app.multiselect(key="widget.opened models").set_value(["m5"]).run()
     assert len(charts(app)) == 2
+    both = ROWS + tuple(dataclasses.replace(row, length=512) for row in ROWS)
+    app = _opened(app, sweep_text(dataclasses.replace(RESULTS, models=(ModelResults("m", "a", "v", both),))))
+    assert len(charts(app)) == 3 and "Averaged over depths: all samples" in said(
+        app
+    )  # a panel each, and a map
+    app.selectbox(key="widget.opened lines of").set_value("pooled over context lengths").run()
+    assert len(charts(app)) == 2 and "the paper has a panel for each length" in said(app)
     wide = tuple(dataclasses.replace(ROWS[0], length=length) for length in range(1, 50))
     wide = dataclasses.replace(RESULTS, models=(ModelResults("m", "a", "v", wide),))
     assert json.loads(sweep_text(RESULTS))["models"][0]["samples"][0]["place"] == 0

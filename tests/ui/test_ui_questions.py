@@ -49,10 +49,10 @@ def test_what_results_are_called():
     right = QuestionAnswer(0, "", "pantry", "pantry", ("pantry",), True)
     silent = QuestionAnswer(1, "", "pantry", "who knows", (), False)
     assert score_words(QuestionScore("qa1", 0, 1 / 6, (right,) * 20)) == (
-        "20 of 20 right: accuracy 100.0%, 95 % interval 83.9% to 100.0%, above chance (16.7%)."
+        "20 of 20 right: accuracy 100.0%, 95 % interval 83.2% to 100.0%, above chance (16.7%)."
     )
     assert score_words(QuestionScore("qa1", 0, 1 / 6, (silent,) * 20)) == (
-        "0 of 20 right: accuracy 0.0%, 95 % interval 0.0% to 16.1%, below chance (16.7%). "
+        "0 of 20 right: accuracy 0.0%, 95 % interval 0.0% to 16.8%, not told apart from chance (16.7%). "
         "Answers that name none of the possible ones: 20 (a guess names one)."
     )
     assert "not told apart from chance" in score_words(QuestionScore("qa1", 0, 1 / 6, (right, silent)))

@@ -26,7 +26,8 @@ from mta_viz.tables import Table
 class Score:
     """One number a head gets. `definition` is a sentence or two; `stage` is where it is measured.
 
-    `signed`: whether it may be below zero. `unit` "sd": standard deviations.
+    `signed`: whether it may be below zero. `unit` "sd": standard deviations. `bounds`: the ends of what it
+    can be, where it has some.
     """
 
     key: str
@@ -35,6 +36,7 @@ class Score:
     definition: str
     stage: Stage
     signed: bool = True
+    bounds: tuple[float, float] | None = None
 
 
 def _read_scores() -> Iterator[Score]:
@@ -46,7 +48,8 @@ def _read_scores() -> Iterator[Score]:
             stage = Stage.from_key(entry.get("stage", "final"))
             for score in group["scores"]:
                 key, name, unit, definition = (Template(score[part]).substitute(words) for part in _TEXTS)
-                yield Score(key, name, unit, definition, stage, score.get("signed", True))
+                bounds = tuple(entry.get("bounds", score.get("bounds", ()))) or None
+                yield Score(key, name, unit, definition, stage, score.get("signed", True), bounds)
 
 
 _TEXTS = ("key", "name", "unit", "definition")

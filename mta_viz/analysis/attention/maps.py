@@ -5,14 +5,14 @@ largest size, sign kept; only causal cells (key <= query) count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import avg_pool2d, max_pool2d, pad
 
 from mta_viz.model.stages import Stage, is_distribution, layer_stages
 from mta_viz.run.tracing import Trace
@@ -42,47 +42,46 @@ class Pooler:
     """
 
     def __init__(self, block: int, n_keys: int, offset: int = 0) -> None:
-        self.block, self.n_columns, self._offset = block, -(-n_keys // block), offset
-        self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        self._n_rows = 0
+        self.block, self._n_keys, self._offset = block, n_keys, offset
+        self._pooled: list[Pooled] = []
+        self._waiting = torch.zeros(0, n_keys)  # rows of a block that is not complete
+        self._n_pooled = 0  # rows
 
     def add(self, values: Float[Tensor, "query key"]) -> None:
         """Take the next rows; keys beyond the slab's width are taken as masked."""
-        rows = torch.arange(values.shape[0], device=values.device) + self._n_rows
-        keys = torch.arange(values.shape[1], device=values.device) + self._offset
-        causal = self._blocks(keys[None, :] <= rows[:, None], False)
-        cells = self._blocks(values, 0.0)
-        peak = _size(cells, causal).argmax(-1, keepdim=True)
-        first = torch.arange(self.n_columns, device=values.device) * self.block
-        total = torch.where(causal, cells, 0.0).sum(-1)
-        self._rows.append((cells.gather(-1, peak)[..., 0], peak[..., 0] + first, total, causal.sum(-1)))
-        self._n_rows += values.shape[0]
+        padded = pad(values, (0, self._n_keys - values.shape[1]))
+        rows = torch.cat([self._waiting.to(padded), padded])
+        complete = len(rows) - len(rows) % self.block
+        self._pool(rows[:complete])
+        self._waiting = rows[complete:]
 
     def result(self) -> Pooled:
-        """Pool the collected rows along the query axis."""
-        extra, shape = -self._n_rows % self.block, (-1, self.block, self.n_columns)
-        values, keys, totals, counts = (
-            pad(torch.cat(parts), (0, 0, 0, extra)).reshape(shape) for parts in zip(*self._rows, strict=True)
+        """The pooled map of all rows."""
+        self._pool(self._waiting)
+        parts = [[getattr(part, field.name) for part in self._pooled] for field in fields(Pooled)]
+        return Pooled(*map(torch.cat, parts))
+
+    def _pool(self, values: Float[Tensor, "query key"]) -> None:
+        """Pool rows that begin a block. A NaN is larger than everything, a masked cell smaller."""
+        if not len(values):
+            return
+        queries = torch.arange(len(values), device=values.device)[:, None] + self._n_pooled
+        keys = torch.arange(self._n_keys, device=values.device)[None, :]
+        causal = keys + self._offset <= queries
+        size = torch.where(causal, values.abs().nan_to_num(nan=torch.inf), -1.0)
+        _, (peak,) = max_pool2d(size[None], self.block, ceil_mode=True, return_indices=True)
+        look: dict[str, Any] = {"ceil_mode": True, "divisor_override": 1}  # sums, not means
+        (total,) = avg_pool2d(torch.where(causal, values, 0.0)[None], self.block, **look)
+        (count,) = avg_pool2d(causal.to(values)[None], self.block, **look)
+        self._pooled.append(
+            Pooled(
+                values=torch.where(count > 0, values.flatten()[peak], 0.0),
+                peak_query=peak // self._n_keys + self._n_pooled,
+                peak_key=peak % self._n_keys,
+                means=total / count.clamp(min=1),
+            )
         )
-        peak = _size(values, counts > 0).argmax(1, keepdim=True)
-        first = torch.arange(len(values), device=values.device)[:, None] * self.block
-        some = counts.sum(1) > 0
-        return Pooled(
-            values=torch.where(some, values.gather(1, peak)[:, 0], 0.0),
-            peak_query=peak[:, 0] + first,
-            peak_key=keys.gather(1, peak)[:, 0],
-            means=totals.sum(1) / counts.sum(1).clamp(min=1),
-        )
-
-    def _blocks(self, cells: Tensor, fill: float | bool) -> Tensor:
-        """[query, key] -> [query, column, key in block]."""
-        padded = pad(cells, (0, self.n_columns * self.block - cells.shape[1]), value=fill)
-        return padded.reshape(len(cells), self.n_columns, self.block)
-
-
-def _size(values: Tensor, causal: Tensor) -> Tensor:
-    """|x| with NaN above everything and masked cells below everything."""
-    return torch.where(causal, values.abs().nan_to_num(nan=torch.inf), -1.0)
+        self._n_pooled += len(values)
 
 
 LIMIT_PERCENTILE = 99.5
@@ -325,11 +324,12 @@ class Facts:
         """Take the next rows; cells with key > query do not count."""
         queries = torch.arange(values.shape[0])[:, None] + query_start
         causal = torch.arange(values.shape[1])[None, :] + key_start <= queries
-        self.n_bad += int((causal & ~values.isfinite()).sum())
-        cells = torch.where(causal & values.isfinite(), values, 0.0).double()
-        self.negative += float(cells.clamp(max=0).sum().abs())
-        self.total += float(cells.abs().sum())
-        sums = cells.sum(1)
+        counted = causal & values.isfinite()
+        self.n_bad += int(causal.sum()) - int(counted.sum())
+        cells = torch.where(counted, values, 0.0)
+        self.negative += float(cells.clamp(max=0).sum(dtype=torch.float64).abs())
+        self.total += float(cells.abs().sum(dtype=torch.float64))
+        sums = cells.sum(1, dtype=torch.float64)
         if len(sums):
             self.lowest = min(self.lowest, float(sums.min()))
             self.highest = max(self.highest, float(sums.max()))

@@ -142,10 +142,11 @@ class AtMatches:
         )
         if not self.action:
             return f"{read} What it adds is not measured: {self._lacking()}. {prompts}"
+        own, others = number(self.own.value), number(self.effect.value - self.own.value)
         return (
-            f"{read} It {self.action}: there it adds {self.effect.words} ({number(self.own.value)} by its "
-            f"own tap, {number(self.effect.value - self.own.value)} by the others), to the other keys of the row "
-            f"{number(self.elsewhere.value)} ({self.cells:,} cells). {prompts}"
+            f"{read} It {self.action}: there it adds {self.effect.words} ({own} by its own tap, {others} by "
+            f"the others), to the other keys of the row {number(self.elsewhere.value)} ({self.cells:,} "
+            f"cells). {prompts}"
         )
 
     def _sign(self) -> str:
@@ -208,11 +209,13 @@ def target_of(row: Row) -> Target:
     """Where a kernel's shape acts on a match, from its row of the kernel table.
 
     Of a template the place its line gives: diagonals and boxes hold the own tap, so the matched key itself;
-    induction reads the key before, so the key after the match; priming the query before, so the same key one
-    query later. Of edges and single taps the place the largest tap besides the own one writes to: opposite
-    to what it reads. Without a name the matched key itself.
+    induction reads the key before, so the key after the match (alike other shifted diagonals); priming the
+    query before, so the same key one query later. Of edges and single taps the place the largest tap besides
+    the own one writes to: opposite to what it reads. Without a name the matched key itself.
     """
-    shape = row["shape"].removeprefix("negative ")
+    shape, _, shift = row["shape"].removeprefix("negative ").partition(" at ")
+    if shift:  # a diagonal at another key offset
+        return Target(0, -int(shift))
     if shape in (*ON_THE_MATCH, *UNNAMED):
         return Target(0, 0)
     query, key = _BEFORE[shape] if shape in _BEFORE else (row["dominant_query"], row["dominant_key"])

@@ -20,9 +20,10 @@ from mta_viz.model.plans import Plan
 from mta_viz.run.scoring import after_layer, last_logits
 from mta_viz.run.tracing import Progress, Trace, capture, operated
 from mta_viz.tasks.haystack import plain_ids
-from mta_viz.tokenizers.base import Tokens
+from mta_viz.tokenizers.base import Tokenizer, Tokens
 
 MAX_TOKENS = 32
+MOST_WHITE_SPACE = 3  # tokens of it that are read on from before an answer
 _VALUE = re.compile(r" is (\d{1,6})\.$")
 
 
@@ -31,30 +32,71 @@ class Answer:
     """The tokens that follow the prompt, and where they come from.
 
     `source`: given by the user, the number of the needle the prompt asks for, or the original model's
-    most probable next token. `text`: as it is shown.
+    most probable next token, after the white space it writes first. `text`: as it is shown. `place`: of the
+    token that carries it, the first that is not only white space; `piece`: that token.
     """
 
     ids: tuple[int, ...]
     text: str
     source: Literal["given", "needle", "likeliest"]
+    place: int = 0
+    piece: str = ""
 
     def as_data(self) -> dict[str, object]:
         """As JSON-ready values."""
         return vars(self) | {"ids": list(self.ids)}
 
+    def explains(self, place: int, piece: str) -> str:
+        """Which of its tokens is explained: `token 2 of 3 of the answer: "7"`."""
+        return f'token {place + 1} of {len(self.ids)} of the answer: "{piece}"'
+
 
 def answer_after(trace: Trace, text: str | None = None) -> Answer:
     """The answer of a text; of None the needle's number in a needle prompt, else the likeliest token.
 
+    Where the model writes white space first, the likeliest token after it, and both are the answer.
     Raises PromptError for a text of no token, of too many, or without a tokenizer.
     """
-    if text:
-        return Answer(_ids_after(trace, text), text, "given")
-    value = asked_value(trace.tokens)
-    if value is not None and trace.model.tokenizer is not None:
-        return Answer(_ids_after(trace, f" {value}"), f" {value}", "needle")
-    best = top_tokens(trace, len(trace.tokens) - 1, 1)[0]
-    return Answer((best.id,), best.piece, "likeliest")
+    tokenizer, last = trace.model.tokenizer, trace.tokens.ids[-1]
+    value = None if text else asked_value(trace.tokens)
+    if text or (value is not None and tokenizer is not None):
+        words = text or f" {value}"
+        ids = _ids_after(trace, words)
+        place = carrying(tokenizer, last, ids)
+        piece = tokenizer.pieces(ids)[place] if tokenizer else ""
+        return Answer(ids, words, "given" if text else "needle", place, piece)
+    after = past_white_space(trace)
+    best = top_tokens(after, len(after.tokens) - 1, 1)[0]
+    ids = (*after.tokens.ids[len(trace.tokens) :], best.id)
+    words = "".join(tokenizer.pieces(ids)) if tokenizer else best.piece
+    return Answer(ids, words, "likeliest", len(ids) - 1, best.piece)
+
+
+def carrying(tokenizer: Tokenizer | None, before: int, ids: Sequence[int]) -> int:
+    """The place of the first token after the token `before` that is not only white space; 0 where all are.
+
+    Some tokenizers have a token of their own for the space before a word. Without a tokenizer it is 0.
+    """
+    if tokenizer is None:
+        return 0
+    return next((at for at, id in enumerate(ids) if not is_white_space(tokenizer, before, id)), 0)
+
+
+def is_white_space(tokenizer: Tokenizer, before: int, id: int) -> bool:
+    """Whether a token writes white space alone where it follows another; alone some write nothing."""
+    text = tokenizer.decode((before, id)).removeprefix(tokenizer.decode((before,)))
+    return bool(text) and text.isspace()
+
+
+def past_white_space(trace: Trace) -> Trace:
+    """The run going on with the white space the model writes first; the same run where it writes none."""
+    tokenizer, run = trace.model.tokenizer, trace
+    for _ in range(MOST_WHITE_SPACE + 1):
+        best = int(run.logits(slice(-1, None))[0].argmax())
+        if tokenizer is None or not is_white_space(tokenizer, trace.tokens.ids[-1], best):
+            return run
+        run = capture(trace.model, (*run.tokens.ids, best))
+    return trace  # nothing but white space
 
 
 def asked_value(tokens: Tokens) -> str | None:

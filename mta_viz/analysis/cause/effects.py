@@ -26,12 +26,13 @@ FILES: dict[Edit, str] = {
     "zero": "effects-zero.json",
 }
 FILE = FILES["identity"]
-FORMAT = "mta_viz effects 1"
+FORMAT, OLDER = "mta_viz effects 2", "mta_viz effects 1"  # the older has no medians
+APART = 0.1  # nats, of two means
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over samples and the ends of its 95 % interval."""
+    """A mean over samples and the ends of its 95 % interval, NaN where it has none."""
 
     value: Measured
     low: Measured
@@ -39,12 +40,26 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class MedianEstimate:
+    """A median over samples and the ends of its interval, which covers it in `level` of cases.
+
+    `level` is 0.95 or more, and less below 6 samples, where the ends are the range.
+    """
+
+    value: Measured
+    low: Measured
+    high: Measured
+    level: Measured
+
+
+@dataclass(frozen=True)
 class Effect:
     """What one plan does to the task, on the samples the unchanged model was measured on.
 
-    `accuracy` 0..1; `accuracy_change` = it minus the unchanged model's, its interval Newcombe's for
-    pairs. `log_probability_change`: change of the gold answer's log-probability in nats, summed
-    over the answer's tokens and averaged over samples, its interval a bootstrap over samples; NaN
+    `accuracy` 0..1; `accuracy_change` = it minus the unchanged model's, on the same samples.
+    `log_probability_change`: change of the gold answer's log-probability in nats, summed over the
+    answer's tokens and averaged over samples; a mean without bounds, so without an interval.
+    `log_probability_change_median`: its median over samples, None in files of the older format. NaN
     where the edited model's output is not finite.
     """
 
@@ -52,6 +67,7 @@ class Effect:
     accuracy: Measured
     accuracy_change: Estimate
     log_probability_change: Estimate
+    log_probability_change_median: MedianEstimate | None = None
 
 
 @dataclass(frozen=True)
@@ -94,17 +110,57 @@ class Effects:
         """The effect of a plan, None where it was not measured."""
         return next((effect for effect in self.effects if effect.plan == plan), None)
 
-    def table(self) -> Table:
-        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
+    def table(self, other: "Effects | None" = None) -> Table:
+        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals.
+
+        `other`: the effects at another edit, in columns after these, with whether the two differ; empty
+        where the other has no effect of the kernel.
+        """
         rows = []
         for effect in self.effects:
-            kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
-            if kernel is not None:
-                ends = [end for change in changes for end in astuple(change)]
-                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
-        measured = ("accuracy_change", "log_probability_change")
-        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
-        return Table.of(("layer", "head", "where", "accuracy", *names), rows)
+            kernel = kernel_of(effect)
+            if kernel is None:
+                continue
+            row: tuple[object, ...] = (kernel.layer, kernel.head, kernel.where, *_cells(effect))
+            if other is not None:
+                beside = other.of(kernel)
+                more = (None,) * 12 if beside is None else (*_cells(beside), edits_differ(effect, beside))
+                row += more
+            rows.append(row)
+        median = "log_probability_change_median"
+        measured = ("accuracy_change", "log_probability_change", median)
+        ends = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
+        names = ["accuracy", *ends, f"{median}_level"]
+        columns = ["layer", "head", "where", *names]
+        if other is not None:
+            word = other.edit.replace("-", "_")
+            columns += [*(f"{word}_{name}" for name in names), f"differs_from_{word}"]
+        return Table.of(columns, rows)
+
+
+def _cells(effect: Effect) -> tuple[float | None, ...]:
+    """Accuracy, both changes and the median with their ends; None for a median that is not measured."""
+    median = effect.log_probability_change_median
+    middle = (None,) * 4 if median is None else astuple(median)
+    return (
+        effect.accuracy,
+        *astuple(effect.accuracy_change),
+        *astuple(effect.log_probability_change),
+        *middle,
+    )
+
+
+def edits_differ(first: Effect, second: Effect) -> bool:
+    """Whether the same kernel, taken out in two ways, costs the answer differently much.
+
+    The two medians' intervals have no point in common. Where a file has no medians, which is no test: the
+    means are more than a factor of two, and more than 0.1 nats, apart.
+    """
+    one, other = first.log_probability_change_median, second.log_probability_change_median
+    if one is not None and other is not None:
+        return one.high < other.low or other.high < one.low
+    means = (first.log_probability_change.value, second.log_probability_change.value)
+    return abs(means[0] - means[1]) > max(APART, max(map(abs, means)) / 2)
 
 
 @dataclass(frozen=True)
@@ -157,7 +213,15 @@ def find_effects(folder: Path, edit: Edit = "identity") -> Effects | Absent:
 def read_effects(file: Path) -> Effects:
     """The table in a file. Raises MtaVizError listing what is wrong with it."""
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
-    return from_text(Effects, content, f"{file} as a table of effects", file_format=FORMAT, remedy=remedy)
+    subject = f"{file} as a table of effects"
+    read = from_text(Effects, content, subject, file_format=FORMAT, older=(OLDER,), remedy=remedy)
+    return replace(read, effects=tuple(map(_without_bootstrap, read.effects)))
+
+
+def _without_bootstrap(effect: Effect) -> Effect:
+    """Ends of a mean without bounds, as files of the older format hold, cover too seldom to be shown."""
+    mean = replace(effect.log_probability_change, low=math.nan, high=math.nan)
+    return replace(effect, log_probability_change=mean)
 
 
 def write_effects(file: Path, effects: Effects) -> None:

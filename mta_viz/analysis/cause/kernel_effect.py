@@ -12,10 +12,12 @@ from torch import Tensor
 
 from mta_viz.analysis.attention.changes import EMPTY_ROW, Change, head_statistics
 from mta_viz.analysis.attention.spans import Span, check_span, share_and_mass
+from mta_viz.analysis.cause.answers import past_white_space
 from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.model.editing import edited
 from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import last_logits
 from mta_viz.run.tracing import Trace
 
@@ -42,14 +44,16 @@ class SpanGain:
 class AnswerEffect:
     """The model's own most probable next token at the last position, and what it becomes.
 
-    `log_probability` and `without` are that token's, in nats, by the model and with the kernel at
-    identity, run through all layers above. `token_without`: the most probable token then.
+    Where that is white space, the token after it: `after` are the ids of the white space, read first.
+    `log_probability` and `without` are the token's, in nats, by the model and with the kernel at identity,
+    run through all layers above. `token_without`: the most probable token then.
     """
 
     token: int
     log_probability: float
     without: float
     token_without: int
+    after: tuple[int, ...] = ()
 
     @property
     def change(self) -> float:
@@ -90,7 +94,7 @@ def kernel_effect(
     changes = head_statistics(trace, kernel.layer, kernel.head).changes
     change = next(change for change in changes if change.after is MADE_BY[kernel.where])
     gain = None if span is None else _span_gain(trace, other, kernel, span, query)
-    answer = _answer_effect(trace, other, kernel.layer)
+    answer = _answer_effect(past_white_space(trace), model, kernel.layer, len(trace.tokens))
     return KernelEffect(kernel, change, *_mass_moved(trace, other, kernel), gain, answer)
 
 
@@ -122,9 +126,9 @@ def _span_gain(trace: Trace, other: Trace, kernel: KernelId, span: Span, query: 
     return SpanGain(span, query, *shares)
 
 
-def _answer_effect(trace: Trace, other: Trace, layer: int) -> AnswerEffect:
+def _answer_effect(trace: Trace, other: HookedMTA, layer: int, n_prompt: int) -> AnswerEffect:
     original = trace.logits(slice(-1, None))[0].log_softmax(-1)
-    resid = trace.residuals[layer][None].to(other.model.dtype)
-    changed = last_logits(other.model, resid, layer, 1)[0, 0].log_softmax(-1)
-    token = int(original.argmax())
-    return AnswerEffect(token, float(original[token]), float(changed[token]), int(changed.argmax()))
+    resid = trace.residuals[layer][None].to(other.dtype)
+    changed = last_logits(other, resid, layer, 1)[0, 0].log_softmax(-1)
+    token, after = int(original.argmax()), trace.tokens.ids[n_prompt:]
+    return AnswerEffect(token, float(original[token]), float(changed[token]), int(changed.argmax()), after)

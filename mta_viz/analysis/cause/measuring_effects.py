@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mta_viz.analysis.cause.answers import first_layer
-from mta_viz.analysis.cause.effects import Effect, Effects, Estimate
+from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import check_characters
 from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities, judge, parts, with_answers
@@ -22,7 +22,7 @@ from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded, last_logits
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.intervals import bootstrap_interval, paired_change_interval
+from mta_viz.tasks.intervals import median_interval, paired_change_interval
 from mta_viz.tasks.needles import DEPTHS, NEEDLES, needle_samples
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -142,7 +142,9 @@ def paired_effect(plan: Plan, before: Outcome, after: Outcome) -> Effect:
     changes = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
     accuracy = _mean(after.right)
     gain = Estimate(accuracy - _mean(before.right), *paired_change_interval(before.right, after.right))
-    return Effect(plan, accuracy, gain, Estimate(_mean(changes), *bootstrap_interval(changes)))
+    middle = median_interval(changes)
+    median = MedianEstimate(float(middle.value), float(middle.low), float(middle.high), middle.level)
+    return Effect(plan, accuracy, gain, Estimate(_mean(changes), math.nan, math.nan), median)
 
 
 def outcome(

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from mta_viz.analysis.kernels import measures, mixing, naming, probes, table
+from mta_viz.analysis.kernels import edges, envelope, measures, mixing, naming, probes, table
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY
 
 FILE = "measured_rates.json"
@@ -71,20 +71,23 @@ NOTATION = (
     "squares; s is the sign of the own tap, +1 where |own tap| < 0.1 ||k||."
 )
 CHANCE = (
-    f"A template's name needs all of: a size that Gaussian kernels reach in 1 of "
-    f"{1 / (1 - naming.SIZE_QUANTILE):.0f}, p <= {measures.LARGEST_P:g} when the kernel's own taps "
-    f"change places, and coherence. So {measures.LARGEST_P:g} x the number of kernels with a template is "
-    "the most names expected by chance. Edges and single taps cannot be tested by permutation: their "
-    "evidence is the probe, and how many kernels of the model have one. Of kernels with D taps 1 in "
-    "2 (D - 1) is edge-like by chance: its largest other tap is the previous key's, with the opposite sign."
+    "A template's name needs all of: a size that Gaussian kernels reach in 1 of "
+    f"{1 / (1 - naming.SIZE_QUANTILE):.0f}, p <= {measures.LARGEST_P:g} when the kernel's own taps change "
+    "places, and coherence; an edge, that 1 of 200 Gaussian kernels has one as clear. Trained taps are "
+    "neither Gaussian nor exchangeable: most energy lies near the own tap, and neighbours are alike. So how "
+    "many names a model has is set beside how many surrogates with its own envelope get. Edges and single "
+    "taps cannot be tested by permutation: their evidence is the probe, and that comparison."
 )
 TESTED = (
-    "Benjamini-Hochberg over the template tests of all key-query kernels of the model: of the names left, "
-    f"at most {table.LEVEL * 100:g} % may be false."
+    f"Benjamini-Hochberg at {envelope.LEVEL * 100:g} % over all key-query kernels of the model keeps the "
+    "kernel both by p, of its taps in other places, and by envelope_p, of surrogates. That holds against "
+    "kernels like the surrogates: signs at random, energies as the envelope says, neighbours correlated, "
+    "otherwise independent."
 )
 ORDER = (
-    "The first that applies: not finite, all zero, template, edge, dominant tap, near identity, none of "
-    "these."
+    "Not finite and all zero come before all. Else every rule that fires gives a name, in the column names, "
+    "the one that holds most of the energy off the own tap first: that is the shape. Without a name a "
+    "kernel is near identity or none of these."
 )
 MIXING = "W[target, source] of a group of n heads; a row of W is what one target head takes."
 NAMES: dict[str, str] = {
@@ -98,14 +101,15 @@ NAMES: dict[str, str] = {
     naming.NOT_FINITE: "Taps that are NaN or infinite: nothing can be measured.",
 }
 _RULES: dict[str, Documented] = {
-    "template (diagonal, induction, ...)": naming.template_name,
-    "edge-first, edge-last, both edges": naming.edge_name,
+    "template (diagonal, induction, ...)": naming.template_names,
+    "edge-first, edge-last, both edges, edge": naming.edge_name,
     "dominant tap": naming.dominant_name,
 }
 _EDGES: dict[str, Documented] = {
     "denoised": measures.denoised,
     "edge_first, edge_last": measures.edge_indices,
-    "weight beside": measures.weight_beside,
+    "EX": measures.run_edges,
+    "edge": edges.best_edges,
     "dominant_share": measures.dominant_tap,
 }
 _HEADS: dict[str, Documented] = {
@@ -117,7 +121,8 @@ _HEADS: dict[str, Documented] = {
 }
 _CHANCE: dict[str, Documented] = {
     **{"size": naming.size_threshold, "p": naming.permutation_p, "coherent": measures.coherent},
-    **{"dominant": naming.dominant_threshold, "expected by chance": table.ShapeCounts},
+    **{"dominant": naming.dominant_threshold, "envelope": envelope.Envelope, "envelope_p": envelope.judge},
+    **{"template_rate, edge_rate": envelope.named_share, "number of names": table.ShapeCounts},
     "probe": probes.run_probe,
 }
 

@@ -153,6 +153,38 @@ def kernel_offsets(config: ModelConfig, query_size: int, key_size: int) -> Offse
     return Offsets(query=tuple(range(1 - query_size, 1)), key=tuple(range(-left, key_size - left)))
 
 
+@dataclass(frozen=True)
+class KernelStack:
+    """All key-query kernels of a model that have the same taps: `taps[i]` belongs to `ids[i]`."""
+
+    ids: tuple[KernelId, ...]
+    offsets: Offsets
+    taps: Float[Array, "kernel c_q c_k"]
+
+    def usable(self) -> Array:
+        """Kernels that are finite and not all 0."""
+        return np.isfinite(self.taps).all((-2, -1)) & (self.taps != 0).any((-2, -1))
+
+
+def kernel_stacks(
+    state_dict: Mapping[str, Tensor], config: ModelConfig, *, by_place: bool = False
+) -> tuple[KernelStack, ...]:
+    """The key-query kernels of a model, one stack a size, `by_place` one a size and place.
+
+    `state_dict` as in `layer_kernels`.
+    """
+    by_offsets: dict[tuple[Offsets, Place | None], tuple[list[KernelId], list[Array]]] = {}
+    for layer in range(config.n_layers):
+        for where, taps, offsets in layer_kernels(state_dict, config, layer).key_query():
+            ids, stack = by_offsets.setdefault((offsets, where if by_place else None), ([], []))
+            ids += [KernelId(layer, head, where) for head in range(len(taps))]
+            stack.append(taps.double().numpy())
+    return tuple(
+        KernelStack(tuple(ids), offsets, np.concatenate(stack))
+        for (offsets, _), (ids, stack) in by_offsets.items()
+    )
+
+
 def near_identity(kernels: Float[Tensor, "head c_q c_k"], own: tuple[int, int]) -> Bool[Tensor, " head"]:
     """Kernels with less than 5 % of their energy outside the own tap."""
     energy = kernels.double().square()

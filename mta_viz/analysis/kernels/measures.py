@@ -196,12 +196,14 @@ def library(offsets: Offsets) -> tuple[Template, ...]:
 
     - diagonal (n, -n): a sequence of queries matches a sequence of keys (paper, section 6)
     - induction (n, -1 - n): the key after such a match
+    - diagonal at -2, diagonal at +1 ... (n, o - n): two keys after such a match, one key before it ...
     - anti-diagonal (n, n): the reversed order, a control
     - priming (n, 0), n >= 1: earlier queries attended the same key; negative: inhibition of return
     - smoothing: boxes of 1 x 3, 3 x 3 and c_q x 5 around the own tap; negative: sharpening
 
     Clipped at the border of the kernel. Left out are those with fewer than two taps besides the own one, a
-    repetition of another, and one that covers the whole kernel (its score is no evidence for a place).
+    repetition of another, and one that covers the whole kernel (its score is no evidence for a place); of
+    diagonals at another offset than the own one those with under three taps, or on under half the queries.
     """
     lag, key = -np.array(offsets.query)[:, None], np.array(offsets.key)[None, :]
     own = (lag == 0) & (key == 0)
@@ -214,11 +216,13 @@ def library(offsets: Offsets) -> tuple[Template, ...]:
         ("smoothing", (lag == 0) & (near <= 1)),
         ("smoothing", (lag <= 2) & (near <= 1)),
         ("smoothing", (lag >= 0) & (near <= 2)),
+        *((f"diagonal at {shift:+d}", key == shift - lag) for shift in offsets.key if shift not in (0, -1)),
     )
     kept: dict[bytes, Template] = {}
     for name, drawing in drawn:
         taps = drawing & ~own
-        if FEWEST_TAPS <= taps.sum() < own.size - 1:
+        fewest = FEWEST_TAPS if name in NAMES else max(FEWEST_TAPS + 1, len(lag) / 2)
+        if fewest <= taps.sum() < own.size - 1:
             kept.setdefault(taps.tobytes(), Template(name, taps))
     return tuple(kept.values())
 
@@ -278,8 +282,6 @@ def coherent(kernels: Kernels, offsets: Offsets) -> Bool[Array, "kernel template
 ROBUST_SD = 1.4826  # times the median size of Gaussian values is their standard deviation
 NOISE = 3.5  # standard deviations a tap must stand out by
 SOFTENING = 0.05
-NEAR_KEYS = 2
-SIDE_SHARE = 0.5
 
 
 def denoised(kernels: Kernels, offsets: Offsets) -> Kernels:
@@ -304,22 +306,28 @@ def edge_indices(kernels: Kernels, offsets: Offsets) -> Float[Array, "2 kernel"]
     y_last = sum_{d <= 0} w_d. Multiplied by the sign of the largest and cut below 0 they are f, m, l;
     EF = (f - m) / (f + m + e), EL = (l - m) / (l + m + e), e = 0.05 sum |w_d|. 0 for a kernel of zeros.
     """
-    profile, key = kernels.sum(-2), np.array(offsets.key)
+    return profile_edges(kernels.sum(-2), offsets)[:2]
+
+
+def profile_edges(profile: Float[Array, "kernel key"], offsets: Offsets) -> Float[Array, "3 kernel"]:
+    """EF, EL and EX of the weights w_d of the keys."""
+    key = np.array(offsets.key)
     answers = np.stack([profile[:, key >= 0].sum(-1), profile.sum(-1), profile[:, key <= 0].sum(-1)])
+    return run_edges(answers, SOFTENING * np.abs(profile).sum(-1))
+
+
+def run_edges(answers: Float[Array, "3 kernel"], soft: PerKernel) -> Float[Array, "3 kernel"]:
+    """EF, EL and EX of the answers y at the first, a middle and the last key of a run; `soft` is e.
+
+    EX = (x - |y_mid|) / (x + |y_mid| + e) with x = |y_first - y_last| / 2: how far the first and the last key
+    get opposite answers, and the middle none.
+    """
     largest = np.take_along_axis(answers, np.abs(answers).argmax(0)[None], 0)
     first, middle, last = np.maximum(answers * np.sign(largest), 0)
-    edges = np.stack([first, last])
-    below = edges + middle + SOFTENING * np.abs(profile).sum(-1)
-    return (edges - middle) / np.where(below > 0, below, 1)
-
-
-def weight_beside(kernels: Kernels, offsets: Offsets) -> Bool[Array, "2 kernel"]:
-    """Whether half of the weight |w_d| before (after) the own key lies within 2 keys of it."""
-    profile, key = np.abs(kernels.sum(-2)), np.array(offsets.key)
-    sides = (key < 0, key > 0)
-    whole = np.stack([profile[:, side].sum(-1) for side in sides])
-    near = np.stack([profile[:, side & (np.abs(key) <= NEAR_KEYS)].sum(-1) for side in sides])
-    return (whole > 0) & (near >= SIDE_SHARE * whole)
+    sides = np.stack([first, last, np.abs(answers[0] - answers[2]) / 2])
+    inside = np.stack([middle, middle, np.abs(answers[1])])
+    below = sides + inside + soft
+    return (sides - inside) / np.where(below > 0, below, 1)
 
 
 def dominant_tap(kernels: Kernels, offsets: Offsets) -> tuple[PerKernel, Int[Array, " kernel"]]:

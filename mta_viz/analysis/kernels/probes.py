@@ -41,7 +41,7 @@ EDGES, SPIKE = "run of keys", "single score"
 PROBES = (*GAINS, EDGES, SPIKE)
 _OF_SHAPE = {
     **{claim: probe for probe, claims in _CLAIMS.items() for claim in claims},
-    **dict.fromkeys(("edge-first", "edge-last", "both edges"), EDGES),
+    **dict.fromkeys(("edge-first", "edge-last", "both edges", "edge"), EDGES),
     **dict.fromkeys(("key shift", "KV shift", "single tap"), SPIKE),
 }
 _LINES = {  # keys a score is farther for each query it is later, and the key of the score now
@@ -163,20 +163,16 @@ def _gaussian(offsets: Offsets) -> Kernels:
     return np.random.default_rng(SEED).standard_normal((count, *shape))
 
 
-def _edge_answers(kernels: Kernels, offsets: Offsets) -> Float[Array, "2 kernel"]:
-    """How much more the first (last) of a run of equal keys gets than its middle, -1..1.
+def _edge_answers(kernels: Kernels, offsets: Offsets) -> Float[Array, "3 kernel"]:
+    """EF, EL and EX of the answers to a run of equal keys (`measures.run_edges`), -1..1.
 
-    With answers f, m, l at the run's first, middle and last key, in the direction of the largest and cut
-    below 0: (f - m) / (f + m + e), (l - m) / (l + m + e); e is 5 % of the summed answers to one key.
+    e is 5 % of the summed answers to one key.
     """
     run, key = run_map(offsets), gain("priming", offsets)  # one key attended by every query
     of_run = answers(kernels, offsets, run.scores)
     parts = np.stack([of_run[:, row, column] for row, column in run.read_at])
-    largest = np.take_along_axis(parts, np.abs(parts).argmax(0)[None], 0)
-    first, middle, last = np.maximum(parts * np.sign(largest), 0)
     to_key = answers(kernels, offsets, key.scores)[:, key.read_at[0][0]]
-    soft = measures.SOFTENING * np.abs(to_key).sum(-1)
-    return np.stack([(edge - middle) / np.maximum(edge + middle + soft, 1e-300) for edge in (first, last)])
+    return measures.run_edges(parts, measures.SOFTENING * np.abs(to_key).sum(-1))
 
 
 def _few_taps(kernels: Kernels, offsets: Offsets, claim: str) -> PerKernel:
@@ -185,8 +181,9 @@ def _few_taps(kernels: Kernels, offsets: Offsets, claim: str) -> PerKernel:
     The latter is the largest share of the squared answers that one cell holds, its own left out.
     """
     if claim != SPIKE:
-        first, last = _edge_answers(kernels, offsets)
-        return {"edge-first": first, "edge-last": last, "both edges": np.minimum(first, last)}[claim]
+        first, last, across = _edge_answers(kernels, offsets)
+        of_both = np.minimum(first, last)
+        return {"edge-first": first, "edge-last": last, "both edges": of_both, "edge": across}[claim]
     spike = spike_map(offsets)
     energy = np.square(answers(kernels, offsets, spike.scores))
     energy[(slice(None), *spike.read_at[0])] = 0
@@ -314,7 +311,7 @@ def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
     Of a run the larger of its two edges counts, of a patch the 3 x 3 one.
     """
     if probe == EDGES:
-        return _edge_answers(kernels, offsets).max(0)
+        return _edge_answers(kernels, offsets)[:2].max(0)
     if probe == SPIKE:
         return _few_taps(kernels, offsets, SPIKE)
     full, peak = _answer_at(kernels, offsets, gain(probe, offsets)), _peak(kernels, offsets)

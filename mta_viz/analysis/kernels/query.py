@@ -8,7 +8,9 @@ count from 0, as in addresses, files and on the command line.
     part       = "not" part | "(" query ")" | column op value | place | "faint" | "survives" | shape
     op         = > | < | >= | <= | = | == | !=
 
-A column without a value satisfies no comparison. A name with a space is written in quotes.
+A column without a value satisfies no comparison. A name with a space is written in quotes. A shape is that of
+every name that fires, not of the first alone, and of every name of its kind: edge of edge-first, diagonal of
+"diagonal at -2".
 """
 
 import operator
@@ -19,20 +21,20 @@ from typing import Any, NamedTuple
 
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED
-from mta_viz.analysis.kernels.naming import UNNAMED
+from mta_viz.analysis.kernels.naming import UNNAMED, family, names_of
 from mta_viz.analysis.kernels.table import COLUMNS, HEAD_SCORES, KEY_QUERY_SCORES, Row
 from mta_viz.errors import MtaVizError
 
 Test = Callable[[Mapping[str, Any]], bool]
 
-TEXTS = ("where", "shape", "verdict", "evidence")
+TEXTS = ("where", "shape", "verdict", "evidence", "names")
 FLAGS = ("faint", "survives")
 PLACES = (*KEY_QUERY, *MIXING)
 NO_SORT = "layer and head"
 SORTS = (NO_SORT, "score", *KEY_QUERY_SCORES, *HEAD_SCORES)
 SHAPES = (
     *(*NAMES, *OPPOSED.values(), "negative diagonal", "negative induction", "negative anti-diagonal"),
-    *("edge-first", "edge-last", "both edges", "KV shift", "key shift", "single tap"),
+    *("edge", "edge-first", "edge-last", "both edges", "KV shift", "key shift", "single tap"),
     *("contrast", "averaging", "swap", "permutation"),
     *UNNAMED,
 )
@@ -167,6 +169,8 @@ class _Reader:
             raise self.error(f'a name to compare {column} with, in quotes if it has a space: "near identity"')
         if is_text:
             text = _folded(column, _unquoted(self._next()))
+            if column == "shape":
+                return lambda row: (text in _shapes(row)) == (symbol.text != "!=")
             return lambda row: row[column] is not None and compare(_folded(column, row[column]), text)
         if self.now.kind != "number":
             raise self.error(f"a number to compare {column} with")
@@ -192,11 +196,16 @@ def _named(token: _Token) -> Test:
     if token.kind == "word" and word in FLAGS:
         return lambda row: bool(row[word])
     shape = _folded("shape", _unquoted(token))
-    if shape in {_folded("shape", known) for known in SHAPES}:
-        return lambda row: _folded("shape", row["shape"]) == shape
+    if family(shape) in {_folded("shape", known) for known in SHAPES}:
+        return lambda row: shape in _shapes(row)
     if token.kind == "word" and word in COLUMNS:
         raise _unexpected(token.place, token.text, f"a comparison after it, such as {word} > 0.5")
     raise _no_column(token)
+
+
+def _shapes(row: Mapping[str, Any]) -> set[str]:
+    """All names of a row and their kinds, as `_folded` writes them."""
+    return {_folded("shape", kind) for name in names_of(row) for kind in (name, family(name))}
 
 
 def _no_column(token: _Token) -> QueryError:

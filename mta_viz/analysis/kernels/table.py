@@ -17,12 +17,15 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.kernels import measures, naming
+from mta_viz.analysis.kernels.envelope import Judged, envelope_of, judge_kernels, named_share
 from mta_viz.analysis.kernels.kernels import (
     KEY_QUERY,
     KernelId,
+    KernelStack,
     Offsets,
     Place,
     kernel_offsets,
+    kernel_stacks,
     layer_kernels,
 )
 from mta_viz.analysis.kernels.mixing import HeadShape, name_head_rows
@@ -35,7 +38,6 @@ from mta_viz.tables import Table
 if TYPE_CHECKING:
     import pandas
 
-LEVEL = 0.05
 FIRST_COLUMNS = ("layer", "head", "where", "shape", "faint", "verdict", "evidence", "score", "p", "survives")
 KEY_QUERY_SCORES = (
     *measures.MEASURES,
@@ -46,7 +48,8 @@ HEAD_SCORES = (
     *("group", "source", "scaled_identity", "permutation", "mean_diagonal", "off_diagonal_ratio"),
     *("own_weight", "contrast", "subtracted_fraction", "common_mode", "angle"),
 )
-COLUMNS = (*FIRST_COLUMNS, "c_q", "c_k", "first_key", *KEY_QUERY_SCORES, *HEAD_SCORES)
+LAST_COLUMNS = ("names", "envelope_p", "template_rate", "edge_rate")
+COLUMNS = (*FIRST_COLUMNS, "c_q", "c_k", "first_key", *KEY_QUERY_SCORES, *HEAD_SCORES, *LAST_COLUMNS)
 
 WHOLE = (
     *("layer", "head", "group", "source", "c_q", "c_k", "first_key"),
@@ -63,12 +66,14 @@ def kernel_of(row: Row) -> KernelId:
 
 @dataclass(frozen=True)
 class ShapeCounts:
-    """Names over all key-query kernels of a model, beside what chance would give.
+    """Names over all key-query kernels of a model, beside what kernels without shapes would get.
 
-    `templates`: kernels with a template's name, `survive` those left when at most 5 % may be false
-    (Benjamini-Hochberg), `expected_templates` the names that random taps would get at most.
-    `edge_like`: kernels whose largest tap besides the own one is the previous key's with the opposite
-    sign; `expected_edge_like` and `edge_p` (at least so many) if that tap's place and sign were random.
+    `templates`: kernels with a template's name; `survive`: those left by both tests (`kernel_table`);
+    `expected_templates`: the most such names expected of exchangeable taps. `envelope_templates`: how many
+    surrogates with the model's own envelope get (mean, 95 % range, and the p of at least so many as found);
+    `edges` and `envelope_edges`: the same of edges. `edge_like`: kernels whose largest tap besides the own
+    one is the previous key's with the opposite sign; `expected_edge_like` and `edge_p` (at least so many) if
+    that tap's place and sign were random.
     """
 
     kernels: int
@@ -79,6 +84,26 @@ class ShapeCounts:
     edge_like: int
     expected_edge_like: float
     edge_p: float
+    envelope_templates: "NamesByChance"
+    edges: int
+    envelope_edges: "NamesByChance"
+
+
+@dataclass(frozen=True)
+class NamesByChance:
+    """How many kernels of a model get a name if each gets it with its own chance: mean, 95 % range, p."""
+
+    mean: float
+    low: int
+    high: int
+    p: float
+
+    @classmethod
+    def of(cls, chances: Sequence[float], found: int) -> "NamesByChance":
+        """`p`: of at least `found`."""
+        below = np.cumsum(naming.number_of(chances))
+        low, high = (int(np.searchsorted(below, level)) for level in (0.025, 0.975 - 1e-12))
+        return cls(float(sum(chances)), low, high, naming.at_least(found, chances))
 
 
 def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple[Row, ...]:
@@ -86,15 +111,23 @@ def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple
 
     `where` is pre or post (key-query kernels) or head_pre or head_post (rows of a head-mixing matrix, `head`
     is the target and `source` the head it is contrasted with). `state_dict` has the names of
-    `parameter_shapes(config)`. `survives`: among all template tests of the model, at most 5 % false.
+    `parameter_shapes(config)`. `names`: every rule that fires, with its score. `survives`, of kernels that a
+    template names: Benjamini-Hochberg at 5 % over the model's kernels keeps both `p` (rearranged taps) and
+    `envelope_p` (surrogates with the model's own envelope). `template_rate`, `edge_rate`: how often those
+    surrogates get a template's, an edge's name.
     """
-    rows = [row for layer in range(config.n_layers) for row in _layer_rows(state_dict, config, layer)]
-    tested = [index for index, row in enumerate(rows) if row["p"] is not None]
-    kept = naming.benjamini_hochberg(np.array([rows[index]["p"] for index in tested], float), LEVEL)
-    for index, keep in zip(tested, kept.tolist(), strict=True):
-        if rows[index]["evidence"] == "template":
-            rows[index]["survives"] = keep
-    return tuple(rows)
+    stacks = kernel_stacks(state_dict, config, by_place=True)
+    judged = judge_kernels(stacks)
+    rates = {kernel: rate for stack in stacks for kernel, rate in _rates(stack)}
+    layers = (_layer_rows(state_dict, config, layer, judged, rates) for layer in range(config.n_layers))
+    return tuple(row for rows in layers for row in rows)
+
+
+def _rates(stack: KernelStack) -> Iterator[tuple[KernelId, dict[str, float]]]:
+    """How often surrogates of these kernels get a template's name, and an edge's."""
+    envelope = envelope_of(stack.taps[stack.usable()], stack.offsets)
+    template, edge = (0.0, 0.0) if envelope is None else named_share(envelope)
+    yield from ((kernel, {"template_rate": template, "edge_rate": edge}) for kernel in stack.ids)
 
 
 def as_table(rows: Sequence[Row]) -> Table:
@@ -112,7 +145,9 @@ def kernel_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
 def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
     """Counts over the key-query kernels among the rows of `kernel_table`."""
     kernels = [row for row in rows if row["where"] in KEY_QUERY]
-    named = [row for row in kernels if row["evidence"] == "template"]
+    named = [row for row in kernels if row["survives"] is not None]
+    edges = sum(naming.has_name(row, "edge") for row in kernels)
+    by_template, by_edge = ([row[name] for row in kernels] for name in ("template_rate", "edge_rate"))
     able = [row for row in kernels if row["first_key"] < 0 and row["dominant_share"]]
     chances = [1 / (2 * (row["c_q"] * row["c_k"] - 1)) for row in able]
     opposed = [row for row in able if row["dominant_sign"] < 0]
@@ -126,15 +161,27 @@ def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
         edge_like=edge_like,
         expected_edge_like=float(sum(chances)),
         edge_p=naming.at_least(edge_like, chances),
+        envelope_templates=NamesByChance.of(by_template, len(named)),
+        edges=edges,
+        envelope_edges=NamesByChance.of(by_edge, edges),
     )
 
 
-def _layer_rows(state_dict: Mapping[str, Tensor], config: ModelConfig, layer: int) -> Iterator[Row]:
+def _layer_rows(
+    state_dict: Mapping[str, Tensor],
+    config: ModelConfig,
+    layer: int,
+    judged: Mapping[KernelId, Judged],
+    rates: Mapping[KernelId, dict[str, float]],
+) -> Iterator[Row]:
     kernels = layer_kernels(state_dict, config, layer)
     for where, taps, offsets in kernels.key_query():
         size = {"c_q": len(offsets.query), "c_k": len(offsets.key), "first_key": offsets.key[0]}
-        for head, kernel in enumerate(naming.name_kernels(taps.double().numpy(), offsets)):
-            yield _row(kernel, layer=layer, head=head, where=where, **size)
+        for head in range(len(taps)):
+            kernel = KernelId(layer, head, where)
+            of_model = {"envelope_p": judged[kernel].envelope_p, "survives": judged[kernel].survives}
+            place, shape = {"layer": layer, "head": head, "where": where}, judged[kernel].shape
+            yield _row(shape, names=shape.names, **place, **size, **of_model, **rates[kernel])
     for place, group, matrix in kernels.groups():
         first = group * len(matrix)  # heads are counted over the layer here, over the group in a shape
         for row in name_head_rows(matrix.double().numpy()):
@@ -157,33 +204,6 @@ def _row(shape: KernelShape | HeadShape, **values: Any) -> Row:
 
 
 CHANCE_QUANTILE, CHANCE_KERNELS, CHANCE_TAPS = 0.99, 10_000, 1_000_000
-
-
-@dataclass(frozen=True)
-class KernelStack:
-    """All key-query kernels of a model that have the same taps: `taps[i]` belongs to `ids[i]`."""
-
-    ids: tuple[KernelId, ...]
-    offsets: Offsets
-    taps: Float[Array, "kernel c_q c_k"]
-
-    def usable(self) -> Array:
-        """Kernels that are finite and not all 0."""
-        return np.isfinite(self.taps).all((-2, -1)) & (self.taps != 0).any((-2, -1))
-
-
-def kernel_stacks(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple[KernelStack, ...]:
-    """The key-query kernels of a model, one stack a size. `state_dict` as in `layer_kernels`."""
-    by_offsets: dict[Offsets, tuple[list[KernelId], list[Array]]] = {}
-    for layer in range(config.n_layers):
-        for where, taps, offsets in layer_kernels(state_dict, config, layer).key_query():
-            ids, stack = by_offsets.setdefault(offsets, ([], []))
-            ids += [KernelId(layer, head, where) for head in range(len(taps))]
-            stack.append(taps.double().numpy())
-    return tuple(
-        KernelStack(tuple(ids), offsets, np.concatenate(stack))
-        for offsets, (ids, stack) in by_offsets.items()
-    )
 
 
 def nearest_kernels(stack: KernelStack, of: KernelId, count: int = 4) -> tuple[tuple[KernelId, float], ...]:

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -16,22 +17,24 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from mta_viz.analysis.attention.heads import SCORES
 from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import KERNELS_ONLY, Progress, capture, generate
-from mta_viz.tasks.intervals import RESAMPLES, wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
 from mta_viz.tasks.needles import GoldSpan, NeedleSample, NeedleTask, answer_ids, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
 Outcome = Literal["right", "needle", "other"]
+BOUNDS = {score.key: score.bounds for score in SCORES}
 
 
 @dataclass(frozen=True)
 class NeedleScore:
-    """Right greedy answers among `n` samples, with a 95 % Wilson interval (0..1 when n is 0)."""
+    """Right greedy answers among `n` samples, with a 95 % Clopper-Pearson interval (0..1 when n is 0)."""
 
     right: int
     n: int
@@ -55,7 +58,7 @@ def needle_score(right: Iterable[bool]) -> NeedleScore:
     """The share of `right` and its interval; the share of none is NaN."""
     verdicts = list(right)
     n, hits = len(verdicts), sum(verdicts)
-    return NeedleScore(hits, n, hits / n if n else math.nan, wilson_interval(hits, n) if n else (0.0, 1.0))
+    return NeedleScore(hits, n, hits / n if n else math.nan, accuracy_interval(hits, n) if n else (0.0, 1.0))
 
 
 def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer:
@@ -212,19 +215,41 @@ def run_needle(
 
 @dataclass(frozen=True)
 class MeanScore:
-    """A score's mean over samples, ends of its 95 % bootstrap interval; NaN where a layer lacks the stage."""
+    """A score over samples: its mean and its median, each with the ends of an interval.
+
+    `low` and `high` are those of the mean, 95 %, NaN for a score without bounds; `median_low` and
+    `median_high` cover the median in `level` of cases: 0.95 or more, less below 6 samples. One sample has no
+    interval. NaN where a layer lacks the stage.
+    """
 
     mean: Float[Tensor, "layer head"]
     low: Float[Tensor, "layer head"]
     high: Float[Tensor, "layer head"]
+    median: Float[Tensor, "layer head"]
+    median_low: Float[Tensor, "layer head"]
+    median_high: Float[Tensor, "layer head"]
+    level: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FinderMeans:
-    """The finder's scores of the asked needle over `n` samples, by the keys of `HeadScores`."""
+    """The finder's scores of the asked needle, of every sample, by the keys of `HeadScores`."""
 
-    n: int
-    scores: Mapping[str, MeanScore]
+    values: Mapping[str, Float[Tensor, "sample layer head"]]
+
+    @property
+    def n(self) -> int:
+        """How many samples."""
+        return len(next(iter(self.values.values())))
+
+    def score(self, key: str) -> MeanScore:
+        """One score over the samples."""
+        return _score(self, key)
+
+
+@lru_cache(maxsize=16)  # a page asks for one score again and again
+def _score(means: FinderMeans, key: str) -> MeanScore:
+    return mean_score(means.values[key], BOUNDS[key])
 
 
 def finder_means(
@@ -248,25 +273,33 @@ def finder_means(
     for at in range(n):
         sample = make_needle_sample(tokenizer, task, seed + at)
         values.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values)
-        scores = {key: mean_score(torch.stack([each[key] for each in values])) for key in values[0]}
-        means = FinderMeans(at + 1, scores)
+        means = FinderMeans({key: torch.stack([each[key] for each in values]) for key in values[0]})
         keep(means)
         progress((at + 1) / n)
     return means
 
 
 def ranked_places(score: MeanScore) -> list[tuple[int, int]]:
-    """(layer, head), the largest lower end first; heads without the stage left out."""
-    places = [(layer, head) for layer, head in np.argwhere(~score.low.isnan().numpy()).tolist()]
-    return sorted(places, key=lambda place: -float(score.low[place]))
+    """(layer, head), the largest lower end of the median first; of one sample, the largest.
+
+    Heads without the stage are left out.
+    """
+    by = score.median if score.median_low.isnan().all() else score.median_low
+    places = [(layer, head) for layer, head in np.argwhere(~by.isnan().numpy()).tolist()]
+    return sorted(places, key=lambda place: -float(by[place]))
 
 
-def mean_score(values: Float[Tensor, "sample layer head"]) -> MeanScore:
-    """The mean over samples with its bootstrap interval: the same 2,000 resamples for every head."""
-    n = values.shape[0]
-    drawn = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
-    counts = torch.from_numpy(np.stack([np.bincount(row, minlength=n) for row in drawn])).double() / n
-    means = torch.einsum("rs,slh->rlh", counts, values.double())
-    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    low, high = torch.quantile(means, ends, dim=0).float()
-    return MeanScore(values.mean(0), low, high)
+def mean_score(
+    values: Float[Tensor, "sample layer head"], bounds: tuple[float, float] | None = None
+) -> MeanScore:
+    """The mean and the median over samples; the mean has an interval where the values have `bounds`."""
+    nothing = np.full(values.shape[1:], np.nan)
+    ends = [nothing, nothing]
+    median = median_interval(values)
+    of_median = [median.value, median.low, median.high]
+    if len(values) < 2:
+        of_median[1:] = ends
+    elif bounds is not None:
+        ends = list(mean_interval(values, bounds))
+    parts = (torch.from_numpy(part).float() for part in (*ends, *of_median))
+    return MeanScore(values.mean(0), *parts, median.level)

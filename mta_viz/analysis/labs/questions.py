@@ -90,7 +90,7 @@ class QuestionAnswer:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """Right answers among the samples so far, with their 95 % Wilson interval.
+    """Right answers among the samples so far, with their 95 % Clopper-Pearson interval.
 
     `chance`: what naming one of the task's labels at random gets.
     """

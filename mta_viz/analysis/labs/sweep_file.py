@@ -203,9 +203,15 @@ def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table
     return Table.of(("model", "needles", "length", "depth", "right", "n", "accuracy", "low", "high"), rows)
 
 
-def by_needles(results: Iterable[SampleResult]) -> dict[int, NeedleScore]:
-    """The average over lengths and depths for each number of needles, as the paper draws it."""
-    return dict(sorted(scores_by(results, lambda sample: sample.needles).items()))
+def by_needles(results: Iterable[SampleResult], length: int | None = None) -> dict[int, NeedleScore]:
+    """The accuracy over all depths by number of needles: of one `length`, as in the paper, or of all."""
+    chosen = (sample for sample in results if length in (None, sample.length))
+    return dict(sorted(scores_by(chosen, lambda sample: sample.needles).items()))
+
+
+def by_length_and_needles(results: Iterable[SampleResult]) -> dict[tuple[int, int], NeedleScore]:
+    """The accuracy over all depths for each (length, number of needles)."""
+    return dict(sorted(scores_by(results, lambda sample: (sample.length, sample.needles)).items()))
 
 
 def by_depth_and_length(

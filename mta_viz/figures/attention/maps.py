@@ -232,14 +232,17 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
         stage_of(source, self.layer, self.stage)
         return maps_of(source, *self.place)
 
-    def _limits(self, maps: Mapping[Stage, analysis.AttentionMap]) -> dict[Unit, float]:
+    def _limits(self, source: Source, maps: Mapping[Stage, analysis.AttentionMap]) -> dict[Unit, float]:
         units: tuple[Unit, ...] = ("score", "weight")
-        return {unit: unit_limit(maps, unit, self.first_token) for unit in units}
+        return source.remember(
+            lambda: {unit: unit_limit(maps, unit, self.first_token) for unit in units},
+            *("unit limits", *self.place, self.first_token),
+        )
 
     def draw(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Figure:
         """Small multiples."""
         stage = Stage.from_key(self.stage)
-        return stage_strip(result, self._limits(result), stage, size=STRIP_SIZE)
+        return stage_strip(result, self._limits(source, result), stage, size=STRIP_SIZE)
 
     def table(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Table:
         """The rows of all stages."""
@@ -247,7 +250,7 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
 
     def caption(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> str:
         """The limits."""
-        score, weight = self._limits(result).values()
+        score, weight = self._limits(source, result).values()
         head = head_name(*self.place, source.numbering)
         return f"All stages of {head}. Scores share the limits ±{score:g}, weights share ±{weight:g}."
 

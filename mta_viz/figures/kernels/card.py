@@ -10,7 +10,16 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.matches import AtMatches, measure_matches
 from mta_viz.analysis.kernels import table as tables
-from mta_viz.analysis.kernels.kernels import WHERE, KernelId, LayerKernelSet, MixPlace, Offsets, Place
+from mta_viz.analysis.kernels.kernels import (
+    WHERE,
+    KernelId,
+    KernelStack,
+    LayerKernelSet,
+    MixPlace,
+    Offsets,
+    Place,
+    kernel_stacks,
+)
 from mta_viz.analysis.kernels.probes import ASSUMED, PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
@@ -38,7 +47,7 @@ class CardKernel:
     """
 
     row: tables.Row
-    stack: tables.KernelStack
+    stack: KernelStack
     layer: tuple[tables.Row, ...]
 
     @property
@@ -74,7 +83,7 @@ def row_in(rows: Sequence[tables.Row], kernel: KernelId) -> tables.Row:
 def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
     """A key-query kernel. Raises MtaVizError for one the model lacks."""
     rows, weights, config = kernel_rows(source), source.model.state_dict(), source.model.config
-    stacks = source.remember_weights(lambda: tables.kernel_stacks(weights, config), "kernel stacks")
+    stacks = source.remember_weights(lambda: kernel_stacks(weights, config), "kernel stacks")
     layer = tuple(row for row in rows if row["layer"] == kernel.layer)
     return CardKernel(row_in(rows, kernel), next(stack for stack in stacks if kernel in stack.ids), layer)
 
@@ -110,11 +119,11 @@ class KernelTaps(_OfKernel[CardKernel]):
 
 @named("kernel-scores")
 class KernelScores(_OfKernel[CardKernel]):
-    """How much of each shape a kernel holds, beside what random kernels reach."""
+    """How much of each shape a kernel holds, beside what Gaussian kernels reach."""
 
     words: ClassVar[str] = (
         "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
-        "A bar beyond its ticks is rare by chance."
+        "A bar beyond its ticks is rare among Gaussian kernels."
     )
 
     def result(self, source: Source) -> CardKernel:

@@ -14,11 +14,12 @@ from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.attention.matches import AtMatches, measure_matches, with_matches
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
+from mta_viz.analysis.kernels.naming import ALL_ZERO, BETWEEN_NAMES, IDENTITY, NONE, NOT_FINITE, family
 from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.model.plans import Edit
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.kernels import gallery as tiles
 from mta_viz.plots.kernels.mosaic import Scale
@@ -29,7 +30,8 @@ from mta_viz.tables import Table
 MARKS = {
     **{"diagonal": "D", "negative diagonal": "D", "induction": "I", "negative induction": "I"},
     **{"anti-diagonal": "A", "negative anti-diagonal": "A", "priming": "P", "inhibition of return": "P"},
-    **{"smoothing": "B", "sharpening": "B", "edge-first": "F", "edge-last": "L", "both edges": "FL"},
+    **{"smoothing": "B", "sharpening": "B", "edge": "E", "edge-first": "EF", "edge-last": "EL"},
+    **{"both edges": "EE"},
     **{"KV shift": "S", "key shift": "S", "single tap": "T", "contrast": "C", "averaging": "M"},
     **{"swap": "X", "permutation": "X", IDENTITY: "=", NONE: "·", ALL_ZERO: "0", NOT_FINITE: "!"},
 }
@@ -138,7 +140,7 @@ class Gallery:
     def _tile(self, row: Row, numbering: int) -> tiles.Tile:
         """A key-query kernel, or a single row of a matrix; its mark is small where the shape is faint."""
         kernel, layer = kernel_of(row), self.layers[row["layer"]]
-        mark = MARKS.get(row["shape"], "?")
+        mark = MARKS.get(row["shape"], MARKS.get(family(row["shape"]), "?"))
         mark = mark.lower() if row["faint"] else mark
         if kernel.where in kernels.KEY_QUERY:
             where: kernels.Place = "pre" if kernel.where == "pre" else "post"
@@ -268,27 +270,32 @@ def _hover(row: Row, numbering: int) -> str:
     energy = "" if off is None else f"<br>{off:.0%} of its energy off the own tap"
     kind = "head mixing " if kernel.where in kernels.MIXING else ""
     name = head_name(kernel.layer, kernel.head, numbering)
-    return f"{name}, {kind}{kernels.WHERE[kernel.where]}<br>{row['verdict']}{energy}"
+    names = f"<br>{row['names']}" if BETWEEN_NAMES in (row["names"] or "") else ""
+    return f"{name}, {kind}{kernels.WHERE[kernel.where]}<br>{row['verdict']}{names}{energy}"
 
 
-def measured_effects(source: Source) -> Effects | Absent:
-    """The measured effects of the checkpoint's kernels, read and checked once."""
+def measured_effects(source: Source, edit: Edit = "identity") -> Effects | Absent:
+    """The measured effects of the checkpoint's kernels, taken out as `edit` says; read and checked once."""
     if source.model.source is None:
         return Absent("This model is not from a file, so no effects belong to it.")
-    return source.remember(partial(find_effects, source.model.source.path), "effects")
+    return source.remember(partial(find_effects, source.model.source.path, edit), "effects", edit)
 
 
 @named("kernel-effects")
 class KernelEffects(KernelFigure[Effects]):
-    """What the right answer loses when a kernel is the identity: all kernels of the kind of one, framed."""
+    """What the right answer loses when a kernel is taken out: all kernels of the kind of one, framed.
+
+    `edit`: what is made of it, the identity or another. The table has the effects at the own tap beside them.
+    """
 
     layer: int
     head: int
     where: kernels.Place | kernels.MixPlace = "pre"
+    edit: Edit = "identity"
 
     def result(self, source: Source) -> Effects:
         """The measured effects. Raises MtaVizError where nothing is measured."""
-        effects = measured_effects(source)
+        effects = measured_effects(source, self.edit)
         if isinstance(effects, Absent):
             raise MtaVizError(effects.reason)
         return effects
@@ -312,8 +319,14 @@ class KernelEffects(KernelFigure[Effects]):
 
     def caption(self, source: Source, result: Effects) -> str:
         """What was measured, and the colours."""
+        out = {"identity": "is the identity", "own-tap": "has its own tap only", "zero": "is zero"}
         return (
             f"All {KINDS[self.where]}: how the log-probability of the right answer changes when that one "
-            "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click "
+            f"alone {out[self.edit]}. Blue: the answer loses. The colours are the same for all kinds. Click "
             "one to open it. Hatched: not measured."
         )
+
+    def table(self, source: Source, result: Effects) -> Table:
+        """A line a kernel; the effects of the other edit in columns of their own, where both are measured."""
+        other = measured_effects(source, "identity" if self.edit == "own-tap" else "own-tap")
+        return result.table(None if isinstance(other, Absent) else other)

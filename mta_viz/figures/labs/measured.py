@@ -23,9 +23,11 @@ from mta_viz.plots import labs as plots
 from mta_viz.plots.theme import Figure
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.intervals import median_words
 
 Results = Mapping[str, ModelResults]  # of a sweep, by the models' names
 MOST_MODELS = 4  # a chart has lines for
+POOLED = "depths and context lengths (the paper has a panel for each length)"
 ITSELF = "the same model, kernels at identity"
 CHART_PX, MAP_PX, TEXT_PX = 440, 452, 900
 PART = 1_500  # tokens of a text drawn at once
@@ -81,14 +83,29 @@ def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
 
 @named("sweep-lines")
 class SweepLines(OfSweep):
-    """Accuracy by the number of needles, a line a model."""
+    """Accuracy by the number of needles, a line a model: at one context length, or pooled over all (None)."""
 
-    words = "Averaged over lengths and depths. Bands: 95 % intervals."
+    of_length: int | None = None
 
     def draw(self, source: Source, result: Results) -> Figure:
         """With bands for the intervals."""
-        lines = {name: sweep_file.by_needles(model.samples) for name, model in self.shown(result).items()}
-        return plots.accuracy_lines(lines, self.axes(result)[0], "By number of needles", width=CHART_PX)
+        shown, lengths = self.shown(result), self.axes(result)[1]
+        if self.of_length not in (None, *lengths):
+            raise MtaVizError(
+                f"no sample has {self.of_length} tokens; there are {', '.join(map(str, lengths))}"
+            )
+        lines = {name: sweep_file.by_needles(model.samples, self.of_length) for name, model in shown.items()}
+        pooled = "pooled over context lengths" if len(lengths) > 1 else f"{lengths[0]:,} tokens"
+        title = pooled if self.of_length is None else f"{self.of_length:,} tokens"
+        drawn = {name: scores for name, scores in lines.items() if scores}
+        return plots.accuracy_lines(
+            drawn, self.axes(result)[0], title[:1].upper() + title[1:], width=CHART_PX
+        )
+
+    def caption(self, source: Source, result: Results) -> str:
+        """What is averaged."""
+        over = "depths" if self.of_length is not None or len(self.axes(result)[1]) == 1 else POOLED
+        return f"Averaged over {over}: all samples of a point together. Bands: 95 % intervals."
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a model and setting."""
@@ -134,7 +151,8 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
     """A conjunction test: I of every head, `of` the model or its `twin`, which ran on the same samples.
 
     The twin is the model with its kernels at "identity", the "other" model, or "none". `stage`: its
-    key, "" for the last the model has. The head `marked` (layer, head) is framed.
+    key, "" for the last the model has (of log-odds, the last of scores). The head `marked` (layer, head) is
+    framed.
     """
 
     twin: Literal["none", "identity", "other"] = "none"
@@ -166,9 +184,8 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
     def what(self, results: Mapping[str, Conjunction]) -> Measure:
         """The measure and its stage."""
-        names = next(iter(results.values())).values
-        stages = [stage for name, stage in names if name == self.measure]
-        return self.measure, Stage.from_key(self.stage) if self.stage else stages[-1]
+        usual = testing.usual_stage(next(iter(results.values())), self.measure)
+        return self.measure, Stage.from_key(self.stage) if self.stage else usual
 
     def drawn_model(self, results: Mapping[str, Conjunction]) -> tuple[str, Conjunction]:
         """The name and the test of what is drawn. Raises MtaVizError for the twin where none ran."""
@@ -192,9 +209,11 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         """What I is, and which model's."""
         name, drawn = self.drawn_model(result)
         score = testing.score_of(testing.measure_there(drawn, self.what(result)))
+        judged = "" if self.measure == "odds" else " I of shares is no evidence of a conjunction."
         return (
             f"{score.name} ({score.unit}), {name}, {drawn.n:,} sample{'s' if drawn.n > 1 else ''}. "
-            f"Layers down, heads across. Dot: the 95 % interval covers 0. {score.definition}"
+            "Layers down, heads across. Colour: the mean over samples. Dot: the median's interval covers 0. "
+            f"{median_words(drawn.n)} {score.definition}{judged}"
         )
 
     def file_parts(self) -> tuple[object, ...]:

@@ -29,7 +29,7 @@ _NUMBERS = {"color": theme.INK, "size": 10}
 
 @dataclass(frozen=True)
 class ScoreBar:
-    """A score to draw: `chance` is the size that random kernels seldom reach, None where there is none."""
+    """A score to draw: `chance` is the size that Gaussian kernels seldom reach, None where there is none."""
 
     label: str
     value: float
@@ -163,14 +163,14 @@ def _axes(
 
 
 def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
-    """Shape scores from -1 to 1, a tick at the size that random kernels seldom reach."""
+    """Shape scores from -1 to 1, a tick at the size that Gaussian kernels seldom reach."""
     labels = [bar.label for bar in bars]
     size = (width, _BAR_PX * len(bars) + 74)
     parts = Parts(size, {"l": round(theme.text_px(labels)) + 14, "r": 46, "t": 30, "b": 44})
     values, places = [bar.value for bar in bars], list(range(len(bars)))
     hovers = [
         f"{bar.label} {bar.value:+.3f}"
-        + ("" if bar.chance is None else f"<br>99 of 100 random kernels stay within ±{bar.chance:.2f}")
+        + ("" if bar.chance is None else f"<br>99 of 100 Gaussian kernels stay within ±{bar.chance:.2f}")
         for bar in bars
     ]
     texts = [f"{value:+.2f}".replace("-", "−") for value in values]
@@ -185,7 +185,7 @@ def score_bars(bars: Sequence[ScoreBar], *, width: int = 440) -> go.Figure:
         "xaxis": theme.axis(**across, tickvals=[-1, -0.5, 0, 0.5, 1]),
         "yaxis": theme.listed(labels, down=True, fixedrange=True),
     }
-    return parts.figure("Shape scores", "score · ticks: 99 % of random kernels lie inside")
+    return parts.figure("Shape scores", "score · ticks: 99 % of Gaussian kernels lie inside")
 
 
 def frequency_picture(

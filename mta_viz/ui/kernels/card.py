@@ -13,7 +13,15 @@ import streamlit as st
 from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, OWN_TAP_SHARE, cannot_show, size_words
-from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE
+from mta_viz.analysis.kernels.naming import (
+    ALL_ZERO,
+    BETWEEN_NAMES,
+    IDENTITY,
+    NONE,
+    NOT_FINITE,
+    family,
+    names_of,
+)
 from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, probe_of
 from mta_viz.analysis.kernels.table import Row, kernel_of, probe_percentile
 from mta_viz.errors import MtaVizError
@@ -44,6 +52,7 @@ MEANING = {
     "edge-first": "first of a run",
     "edge-last": "last of a run",
     "both edges": "first and last of a run",
+    "edge": "first of a run against its last",
     "KV shift": "reads the previous key",
 }
 MIXING_SCORES = {
@@ -183,11 +192,11 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int, at: AtM
     """
     size = [f"{row['c_q']}x{row['c_k']}"] if row["c_q"] else []
     shape = row["shape"] + "?" * (row["evidence"] == "edge" and not acts)
-    meaning = MEANING.get(row["shape"].removeprefix("negative "), "")
-    if meaning and row["shape"].startswith("negative "):
-        meaning += (
-            ", taps against the own tap" if row["identity_cosine"] >= OWN_TAP_SHARE else ", taps negative"
-        )
+    kind = family(row["shape"]) if row["evidence"] == "template" else row["shape"]
+    meaning = MEANING.get(kind.removeprefix("negative "), "")
+    if meaning and kind.startswith("negative "):
+        own = row["identity_cosine"] >= OWN_TAP_SHARE
+        meaning += ", taps against the own tap" if own else ", taps negative"
     name = f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning})' if meaning else ''}"
     measured = [f"{at.action} on this prompt"] if at is not None and at.action and row["evidence"] else []
     return " · ".join([kernel_name(kernel, numbering), *size, name, *measured])
@@ -196,9 +205,11 @@ def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int, at: AtM
 def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
     """What the taps look like, with the next best template; what a kernel of this size cannot show."""
     words = row["verdict"].replace(" (?)", "" if acts else " (?)")
-    own = next((name for name, other in OPPOSED.items() if other == row["shape"]), row["shape"])
-    own = own.removeprefix("negative ")
-    others = {name: row[name.replace("-", "_")] for name in NAMES if name != own}
+    also = (row["names"] or "").split(BETWEEN_NAMES)[1:]
+    words += f"; also {', '.join(also)}" if also else ""
+    opposed = {other: name for name, other in OPPOSED.items()}
+    own = {opposed.get(name, name).removeprefix("negative ") for name in names_of(row)}
+    others = {name: row[name.replace("-", "_")] for name in NAMES if name not in own}
     known = {name: value for name, value in others.items() if value is not None}
     if known and row["shape"] not in (NOT_FINITE, ALL_ZERO):
         name = max(known, key=lambda template: abs(known[template]))

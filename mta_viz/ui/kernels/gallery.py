@@ -15,7 +15,14 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, KernelId, MixPla
 from mta_viz.analysis.kernels.measures import cannot_show, size_words
 from mta_viz.analysis.kernels.naming import ALL_ZERO, IDENTITY, NONE, NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.query import NO_SORT, SORTS
-from mta_viz.analysis.kernels.table import Row, ShapeCounts, kernel_frame, kernel_of, shape_counts
+from mta_viz.analysis.kernels.table import (
+    NamesByChance,
+    Row,
+    ShapeCounts,
+    kernel_frame,
+    kernel_of,
+    shape_counts,
+)
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import SHOWN
 from mta_viz.figures.kernels.gallery import (
@@ -41,23 +48,27 @@ from mta_viz.ui.shell.work import Work
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 PLACES = Setting[Any]("kernel_places", list(SHOWN))
 HIDE_OWN, NUMBERS = Setting("hide_own", True), Setting("kernel_numbers", False)
+SMALLEST_P = 0.0001  # what chances measured on 10,000 surrogates bear
 MARKS = (
-    "Under each tile: D diagonal · I induction · A anti-diagonal · P priming or inhibition · F, L edge "
-    "first, last · S key shift · T single tap · B blur or sharpening · = near identity · none "
-    "of these as ·; small: faint. In head mixing: C contrast · M averaging · X swap or permutation."
+    "Under each tile its first name: D diagonal · I induction · A anti-diagonal · P priming or inhibition · "
+    "E edge, EF edge-first, EL edge-last, EE both · S key shift · T single tap · B smoothing or sharpening "
+    "· = near identity · none of these as ·; small: faint. In head mixing: C contrast · M averaging · X "
+    "swap or permutation."
 )
 EXAMPLES = (
     "diagonal > 0.5 and layer >= 3 and pre",
-    "shape = edge-first or shape = edge-last",
+    "shape = edge and not priming",
     "energy_off_identity > 0.5, not 'none of these'",
     "survives",
     "head_post and contrast > 0.9",
 )
 SYNTAX = (
     "Compare a column of the table with a number (> < >= <= = !=), or name a place (pre, post, head_pre, "
-    "head_post), a shape, faint or survives. Join with and, or, not, parentheses; a comma is and. A name "
-    "with a space stands in quotes. Layers and heads count from 0 here, as in links and files. A kernel "
-    "without a value in a column satisfies no comparison with it."
+    "head_post), a shape, faint or survives. A shape is that of any name of a kernel, not of the first "
+    'alone, and of names of its kind: edge is edge-first too, diagonal is "diagonal at -2" too. Join with '
+    "and, or, not, parentheses; a comma is and. A name with a space stands in quotes. Layers and heads "
+    "count from 0 here, as in links and files. A kernel without a value in a column satisfies no comparison "
+    "with it."
 )
 
 
@@ -75,12 +86,18 @@ def verdict_line(counts: ShapeCounts) -> str:
         *(f"{clear[name]} {name}" for name in (ALL_ZERO, NOT_FINITE) if name in clear),
     ]
     templates = (
-        f"Names from templates (diagonal, priming, blur ...): {counts.templates}, expected by chance: "
-        f"at most {counts.expected_templates:.2g}"
+        f"{counts.templates} template names (diagonal, priming, smoothing ...); kernels with this model's "
+        f"own envelope, the energy at each tap, get {_chance(counts.envelope_templates)}. {counts.survive} "
+        f"{'survives' if counts.survive == 1 else 'survive'} both tests."
     )
-    edge = f"edge-like, largest tap on the previous key with the opposite sign: {counts.edge_like}"
-    chance = f"{templates}; {edge}, expected by chance: {counts.expected_edge_like:.2g}."
-    return f"{counts.kernels} kernels: {', '.join(kinds)}. {chance}"
+    edges = f"{counts.edges} edges; such kernels get {_chance(counts.envelope_edges)}."
+    return f"{counts.kernels} kernels: {', '.join(kinds)}. {templates} {edges}"
+
+
+def _chance(names: NamesByChance) -> str:
+    """`3.7 (95 % range 1 to 7), p of as many < 0.0001`."""
+    p = f"= {names.p:.2g}" if names.p >= SMALLEST_P else f"< {SMALLEST_P}"
+    return f"{names.mean:.1f} (95 % range {names.low} to {names.high}), p of as many {p}"
 
 
 def limits_line(rows: Sequence[Row]) -> str:
@@ -207,7 +224,7 @@ def _at_matches(page: Page) -> bool:
         return False
 
     def do(work: Work, keep: Keep) -> Any:
-        return kernels_at_matches(Source(page.model, page.trace, progress=work.report))
+        return kernels_at_matches(replace(source_of(page), progress=work.report))
 
     label, key = "What each does at matches", (page.key, *KERNELS_AT_MATCHES)
     words = "Which way every kernel acts where this prompt's tokens repeat, as columns of the table."

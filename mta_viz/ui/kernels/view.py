@@ -15,12 +15,13 @@ from mta_viz.analysis.kernels.table import shape_counts
 from mta_viz.config import ModelConfig
 from mta_viz.figures.kernels import layer as figures
 from mta_viz.figures.kernels.gallery import kernel_rows
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.ui.fields import bar, menu
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
 from mta_viz.ui.kernels.parts import PART, PARTS, weights_source
+from mta_viz.ui.kernels.recurrence import draw_recurrence
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
@@ -33,14 +34,14 @@ WHERE_TRAINED = Setting[Place]("training_where", "pre")
 SCORE = Setting("training_score", figures.TRAINING_SCORES[0])
 STEP = Setting("training_step", 0)
 FALSE_NAMES = (
-    "Kernels that learned nothing, and the share of them that got any name. Template names are solid; heavy "
-    "tails (Laplace, t3) hold real single taps, and noise that is smooth is smooth: there an edge, a single "
-    "tap or smoothing needs its probe."
+    "Kernels that learned nothing, and the share of them that got any name: 1 of 100 or less in Gaussian "
+    "noise, more in other noise. Heavy tails (Laplace, t3) hold real single taps and edges, and noise that "
+    "is smooth is smooth. A trained model is like no noise here: it is compared with its own envelope."
 )
 POWER = (
     "Shapes planted in Gaussian noise of standard deviation 1, and the share of them that got the right "
-    "name. An edge or a single tap must stand out by much more than a line of taps before it is named: no "
-    "edge named means none clear, not none."
+    "name as the first. An edge of one row or a single tap must stand out by more than a line "
+    "of taps before it is named: no edge named means none clear, not none."
 )
 PROBES = (
     "Kernels that learned nothing, and the share of them that pass the probe of a name. The thresholds are "
@@ -51,7 +52,7 @@ PROBES = (
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
     part = bar("Part", PARTS, PART, label_visibility="collapsed")
-    draws = (draw_gallery, _draw_layer, _draw_training, draw_figures, _draw_definitions)
+    draws = (draw_gallery, _draw_layer, _draw_training, draw_recurrence, draw_figures, _draw_definitions)
     with errors_as_messages():
         dict(zip(PARTS, draws, strict=True))[part](page)
 
@@ -136,8 +137,9 @@ def _draw_definitions(page: Page) -> None:
         st.info(plain(limits))
     if (counts := shape_counts(rows)).kernels:
         st.text(
-            f"{verdict_line(counts)} Names from templates that survive Benjamini-Hochberg over all kernels: "
-            f"{counts.survive} of {counts.templates}; edges and single taps are not among the tests."
+            f"{verdict_line(counts)} The tests: Benjamini-Hochberg over all kernels, once of each kernel's "
+            "taps in other places, once of kernels with the model's envelope. Edges and single taps are not "
+            "among them."
         )
     for section in (*sections(), definitions()):
         st.subheader(section.title)
@@ -151,7 +153,7 @@ def _draw_definitions(page: Page) -> None:
     share = sum(rate.hits for rate in rates.probes) / sum(rate.n for rate in rates.probes)
     words = PROBES.format(share=_percent(share), most=_percent(max(rate.share for rate in rates.probes)))
     _draw_rates("How often noise passes a probe", words, [_counted(rate, "pass") for rate in rates.probes])
-    caption("Made by python -m benchmarks.shape_rates. Intervals: 95 %, Wilson.")
+    caption("Made by python -m benchmarks.shape_rates. Intervals: 95 %, Clopper-Pearson.")
 
 
 def _draw_rates(title: str, words: str, rows: Sequence[dict[str, object]]) -> None:
@@ -166,7 +168,7 @@ def _power(rate: MeasuredRate) -> dict[str, object]:
 
 
 def _counted(rate: MeasuredRate, hits: str) -> dict[str, object]:
-    low, high = wilson_interval(rate.hits, rate.n)
+    low, high = accuracy_interval(rate.hits, rate.n)
     return {
         "kernels": rate.kernels,
         "size": rate.size,

@@ -17,6 +17,7 @@ from mta_viz.figures.labs.samples import NeedleCrop, NeedleFinder, Needles
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import estimate_seconds
+from mta_viz.tasks.intervals import mean_words, median_words
 from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, TEMPLATES, NeedleTask, make_needle_sample
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs import parts
@@ -156,18 +157,22 @@ def _draw_repeated(page: Page, task: NeedleTask, seed: int) -> None:
 
 def _draw_means(page: Page, key: object, means: FinderMeans | None, running: bool) -> None:
     score = next((score for score in SCORES if score.key == SCORE.value), None)
-    if means is None or score is None or score.key not in means.scores:
+    if means is None or score is None or score.key not in means.values:
         caption("One prompt proves little. Repeated, heads are ranked by what is sure of them.")
         return
-    ends = means.scores[score.key]
+    over = means.score(score.key)
 
     def row(layer: int, head: int) -> dict[str, Any]:
-        columns = {"mean": ends.mean, "low": ends.low, "high": ends.high}
+        columns = {"median": over.median, "median low": over.median_low, "median high": over.median_high}
+        columns |= {"mean": over.mean}
+        if score.bounds is not None:
+            columns |= {"low": over.low, "high": over.high}
         return {name: value_text(score, float(values[layer, head])) for name, values in columns.items()}
 
-    name, places = f"gains.{hash((key, score.key))}", needles.ranked_places(ends)
+    name, places = f"gains.{hash((key, score.key))}", needles.ranked_places(over)
     parts.ranked_table(name, places, row, page.numbering, height=220)
     caption(
-        f"{score.name} ({score.unit}) of the asked needle, mean over {means.n:,} samples with the 95 % "
-        "bootstrap interval; heads ranked by its lower end. Click a row to choose its head."
+        f"{score.name} ({score.unit}) of the asked needle over {means.n:,} samples: "
+        f"{median_words(means.n)} {mean_words(score.bounds)} Heads ranked by the lower end of the "
+        "median's. Click a row to choose its head."
     )

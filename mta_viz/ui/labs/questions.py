@@ -1,6 +1,5 @@
 """The question lab: a story in distracting text, its question and who found its facts; accuracy over many."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.tasks.intervals import Z_95
+from mta_viz.tasks.intervals import widest_half
 from mta_viz.tasks.questions import QuestionSample, QuestionTask
 from mta_viz.tasks.stories import TASKS
 from mta_viz.ui.fields import menu, number
@@ -118,9 +117,8 @@ def _draw_accuracy(page: Page, form: Questions, task: QuestionTask, n_tokens: in
     n = number("Samples", MANY, (1, 100_000), step=10, width=140)
     figure = QuestionAnswers(**vars(form), samples=n)
     seconds = n * questions.ANSWER_RUNS * estimate_seconds(page.model, n_tokens)
-    half = Z_95 * math.sqrt(0.25 / (n + Z_95**2))  # of Wilson's interval at its widest
-    words = f"About {time_text(seconds)} here. {n:,} samples leave up to ±{half:.2f}. Chance: one of the "
-    words += f"{len(task.labels)} possible answers at random, {task.chance:.1%} right."
+    words = f"About {time_text(seconds)} here. {n:,} samples leave up to ±{widest_half(n):.2f}. "
+    words += f"Chance: one of the {len(task.labels)} possible answers at random, {task.chance:.1%} right."
 
     def measure(work: Work, keep: Keep) -> QuestionScore:
         evaluate = questions.evaluate_questions

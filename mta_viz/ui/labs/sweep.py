@@ -1,6 +1,6 @@
 """The needle lab's sweep: models one after another, no sample run twice; and the results of a file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from mta_viz.figures.labs.samples import Needles
 from mta_viz.plots.labs import score_words
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import widest_half
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
@@ -40,6 +40,8 @@ NEEDLES, LENGTHS = Setting[Any]("sweep needles", [2, 4]), Setting[Any]("sweep le
 DEPTHS, MANY = Setting[Any]("sweep depths", [0, 25, 50, 75, 100]), Setting("sweep samples", 20)
 MODELS, OPENED = Setting[Any]("sweep models", []), Setting[Any]("opened models", [])
 
+EACH, POOLED = "a panel for each context length", "pooled over context lengths"
+LINES_OF = {key: Setting[Any](f"{key} lines of", EACH) for key in ("sweep", "opened")}
 MAP_OF = {key: Setting[Any](f"{key} map of", ALL) for key in ("sweep", "opened")}
 Models = Mapping[str, ModelResults]  # by their names on the page
 
@@ -120,11 +122,10 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
 def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
     total = len(sweep.keys) * n_models
     seconds = n_models * sweep.samples * sum(estimate_seconds(page.model, at[1]) for at in sweep.settings)
-    low, high = wilson_interval(round(sweep.samples / 2), sweep.samples)
     return (
         f"{done:,} of {total:,} samples are there; the rest takes about "
         f"{time_text(seconds * (total - done) / total)} here. With {sweep.samples} samples a cell is known "
-        f"to ±{(high - low) / 2:.2f}. The order of the needles is shuffled."
+        f"to ±{widest_half(sweep.samples):.2f}. The order of the needles is shuffled."
     )
 
 
@@ -229,13 +230,17 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
 def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
     shown = figure.shown(models)
-    counts = figure.axes(models)[0]
+    counts, lengths, _ = figure.axes(models)
     options = [ALL, *counts] if len(counts) > 1 else []
-    needles = menu("Maps of needles", options, MAP_OF[key], width=160) if options else counts[0]
+    with st.container(horizontal=True):
+        panels = _panels(lengths, key)
+        needles = menu("Maps of needles", options, MAP_OF[key], width=160) if options else counts[0]
     parameters = asdict(figure)
     with st.container(horizontal=True):
-        with st.container(width=CHART_PX):
-            show.show(source, SweepLines(**parameters), result=models, widget=f"{key}.lines")
+        for length in panels:
+            with st.container(width=CHART_PX):
+                chart = SweepLines(**parameters, of_length=length)
+                show.show(source, chart, result=models, widget=f"{key}.lines.{length}")
         for place, name in enumerate(shown):
             with st.container(width=CHART_PX):
                 chart = SweepMap(**parameters, of_needles=None if needles == ALL else needles, model=place)
@@ -245,6 +250,14 @@ def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> 
     for name, model in shown.items():
         bias, wrong = sweep_file.by_place(model.samples), sweep_file.misses(model.samples)
         caption(f"{name}: {bias_words(bias)} {misses_words(wrong)}")
+
+
+def _panels(lengths: Sequence[int], key: str) -> Sequence[int | None]:
+    """The charts by number of needles: one a context length, as in the paper, or one pooled over them."""
+    if len(lengths) == 1:
+        return lengths
+    chosen = menu("Charts", (EACH, POOLED), LINES_OF[key], width=260)
+    return lengths if chosen == EACH else [None]
 
 
 def _draw_pairs(models: Models) -> None:

@@ -22,6 +22,7 @@ from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
 from mta_viz.run.cost import multiply_adds
+from mta_viz.run.devices import check_fits
 from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
@@ -156,7 +157,9 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
         work.begin(f"Reading {Path(key.path).name}")
         override = Path(key.tokenizer) if key.tokenizer else None
         checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=work.report)
-        return build_model(checkpoint, device=key.device, dtype=getattr(torch, key.dtype))
+        dtype = getattr(torch, key.dtype)
+        check_fits(checkpoint, torch.device(key.device), dtype)
+        return build_model(checkpoint, device=key.device, dtype=dtype)
 
     return stores.models.get_or_make(key, read)
 

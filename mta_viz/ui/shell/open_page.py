@@ -5,6 +5,7 @@ messages; a page opened by its own address may run without app.py. Imports nothi
 sees the page at once.
 """
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,12 +71,14 @@ def _draw_frame(title: str) -> None:
 @contextmanager
 def _first_paint() -> Iterator[None]:
     """While torch is imported: words, and an empty figure that has the browser load its drawing library."""
-    place = st.empty()
-    if "torch" not in sys.modules:
+    place, first = st.empty(), "torch" not in sys.modules
+    if first:
         with place.container():
             st.progress(0.0, text="Loading the libraries (first time only)")
             st.plotly_chart(nothing_yet(300), key="first.paint", theme=None, config={"staticPlot": True})
     yield
+    if first:
+        gc.freeze()  # Streamlit looks for garbage after every rerun: not among the libraries' own objects
     place.empty()
 
 

@@ -1,0 +1,46 @@
+"""`surrogates PATH [--count N] [--seed N]`: names that kernels without shapes get, and how many survive."""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mta_viz.cli.flags import add_format, positive, whole
+from mta_viz.cli.output import ProgressLine
+
+HELP = "the names that surrogates of a model's kernels get by chance, and how many of them survive"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """PATH, how many surrogate models, and how to print them."""
+    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    about = "surrogate models of each null (default: 200)"
+    parser.add_argument("--count", type=positive, default=200, metavar="N", help=about)
+    parser.add_argument(
+        "--seed", type=whole(0), default=0, metavar="N", help="of the surrogates (default: 0)"
+    )
+    add_format(parser, _models_as_csv, "json (default): summaries and models; csv: a row a surrogate model")
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """The model's own counts, a summary of each null, and every surrogate model."""
+    from mta_viz.analysis.kernels.envelope import NULLS, surrogates
+    from mta_viz.analysis.kernels.kernels import kernel_stacks
+    from mta_viz.checkpoint.reading import read_checkpoint
+
+    with ProgressLine("reading") as progress:
+        checkpoint = read_checkpoint(arguments.path, progress=progress)
+    stacks = kernel_stacks(checkpoint.state_dict, checkpoint.config, by_place=True)
+    with ProgressLine("surrogates") as progress:
+        result = surrogates(stacks, arguments.count, arguments.seed, progress)
+    found = {name: value for name, value in asdict(result.found).items() if name not in ("null", "model")}
+    summaries = [result.summary(null) for null in NULLS]
+    return {"found": found, "nulls": summaries, "models": result.table().records()}
+
+
+def _models_as_csv(answer: dict[str, Any]) -> str:
+    """The rows of the models."""
+    from mta_viz.tables import Table
+
+    rows = answer["models"]
+    return Table.of(rows[0], (row.values() for row in rows)).csv()

@@ -51,7 +51,7 @@ def add_flags(parser: ArgumentParser) -> None:
         help="of a needle prompt (default: half the trained)",
     )
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
-    add_running(parser, dtype="float32")
+    add_running(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

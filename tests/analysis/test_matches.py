@@ -11,7 +11,7 @@ import mta_viz
 from mta_viz.analysis.attention import matches
 from mta_viz.analysis.attention.matches import (
     AtMatches,
-    Mean,
+    OverPrompts,
     Target,
     measure_matches,
     target_of,
@@ -166,9 +166,9 @@ def test_intervals_are_over_prompts_and_prompts_without_a_match_do_not_count():
     at = measured(built, *prompts)
     each = [measured(built, ids).effect.value for ids in prompts if len(set(ids)) < len(ids)]
     assert at.effect.prompts == at.gap.prompts == 3
-    assert at.effect.value == pytest.approx(np.mean(each))
-    assert min(each) <= at.effect.low < at.effect.value < at.effect.high <= max(each)
-    assert "95 % interval" in at.sentence and "3 prompts." in at.sentence
+    assert at.effect.value == pytest.approx(np.median(each))
+    assert (at.effect.low, at.effect.high) == (min(each), max(each)) and at.effect.level == 0.75
+    assert "75 % interval" in at.sentence and "3 prompts." in at.sentence
 
 
 def test_without_a_match_nothing_is_said():
@@ -178,8 +178,12 @@ def test_without_a_match_nothing_is_said():
     assert at.columns()["effect_at_match"] is None and at.columns()["action"] is None
 
 
-UP, UNSURE, NOTHING = Mean(1.0, 0.5, 1.5, 8), Mean(1.0, -0.2, 2.2, 8), Mean(0.0, 0.0, 0.0, 8)
-DOWN, MORE = Mean(-2.0, -2.5, -1.5, 8), Mean(3.0, 2.0, 4.0, 8)
+UP, UNSURE, NOTHING = (
+    OverPrompts(1.0, 0.5, 1.5, 8),
+    OverPrompts(1.0, -0.2, 2.2, 8),
+    OverPrompts(0.0, 0.0, 0.0, 8),
+)
+DOWN, MORE = OverPrompts(-2.0, -2.5, -1.5, 8), OverPrompts(3.0, 2.0, 4.0, 8)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mta_viz.analysis.attention.matches import AtMatches, Mean, Target
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, Target
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.analysis.kernels.naming import name_kernels
@@ -92,8 +92,8 @@ def negative_induction() -> np.ndarray:
 
 
 def at_matches(gap: float, effect: float) -> AtMatches:
-    match, none = Mean(gap, math.nan, math.nan, 1), Mean(0.0, math.nan, math.nan, 1)
-    added = Mean(effect, math.nan, math.nan, 1)
+    match, none = OverPrompts(gap, math.nan, math.nan, 1), OverPrompts(0.0, math.nan, math.nan, 1)
+    added = OverPrompts(effect, math.nan, math.nan, 1)
     return AtMatches(KernelId(0, 3, "pre"), Target(0, 1), match, none, match, added, none, added, none, 12)
 
 

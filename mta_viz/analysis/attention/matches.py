@@ -25,7 +25,7 @@ from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import Prompt, capture
-from mta_viz.tasks.intervals import bootstrap_interval
+from mta_viz.tasks.intervals import LEVEL, level_text, median_interval
 from mta_viz.tasks.needles import needle_samples
 
 if TYPE_CHECKING:
@@ -57,13 +57,17 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean over `prompts`, NaN over none; ends of its 95 % bootstrap interval, NaN below two prompts."""
+class OverPrompts:
+    """The median of the numbers of `prompts`, NaN over none; of one prompt its number, without an interval.
+
+    `low`, `high`: ends of its exact interval, of 95 % from six prompts on, else of `level`: the range.
+    """
 
     value: float
     low: float
     high: float
     prompts: int
+    level: float = LEVEL
 
     @property
     def across_zero(self) -> bool:
@@ -73,15 +77,17 @@ class Mean:
     @property
     def words(self) -> str:
         """The value, and its interval where there is one."""
-        ends = f", 95 % interval {number(self.low)} to {number(self.high)}" if self.prompts > 1 else ""
-        return number(self.value) + ends
+        if self.prompts < 2:
+            return number(self.value)
+        ends = f"{number(self.low)} to {number(self.high)}"
+        return f"{number(self.value)}, {level_text(self.level)} interval {ends}"
 
 
 @dataclass(frozen=True)
 class AtMatches:
     """A key-query kernel at matches: cells (i, j) whose key j < i holds the query's token.
 
-    In scores for a kernel before the softmax, in weights for one after it; each is a mean over prompts.
+    In scores for a kernel before the softmax, in weights for one after it; each is a median over prompts.
     `match`, `other`: what the kernel is applied to, at matching cells and at the other cells of their rows,
     each row counting alike; `gap` is their difference. `effect`: the map after the convolution less the map
     before it, over the cells that `target` gives for the matches, those outside the map or of a later key
@@ -92,13 +98,13 @@ class AtMatches:
 
     kernel: KernelId
     target: Target
-    match: Mean
-    other: Mean
-    gap: Mean
-    effect: Mean
-    elsewhere: Mean
-    above_row: Mean
-    own: Mean
+    match: OverPrompts
+    other: OverPrompts
+    gap: OverPrompts
+    effect: OverPrompts
+    elsewhere: OverPrompts
+    above_row: OverPrompts
+    own: OverPrompts
     cells: int
 
     @property
@@ -199,7 +205,7 @@ def definitions() -> Section:
         "match_gap": match_gap,
         "effect_at_match, effect_elsewhere, match_cells": AtMatches,
         "match_query, match_key": target_of,
-        "match_gap_low, effect_low, ..., match_prompts": Mean,
+        "match_gap_low, effect_low, ..., match_prompts": OverPrompts,
     }
     intro = "Measured on a prompt, or on a task: which way a kernel acts is not in its taps."
     return documented("What a kernel does at matches", intro, entries)
@@ -367,20 +373,22 @@ def _cells(ids: Tensor, start: int, shape: tuple[int, int], target: Target) -> B
 def _summed(kernel: KernelId, target: Target, own_tap: float, prompts: Sequence[_Totals]) -> AtMatches:
     matched = [each for each in prompts if each.rows]
     match, other = (
-        _mean([getattr(each, name) / each.rows for each in matched]) for name in ("match", "other")
+        _over_prompts([getattr(each, name) / each.rows for each in matched]) for name in ("match", "other")
     )
-    gap = _mean([(each.match - each.other) / each.rows for each in matched])
-    effect = _mean([each.effect / each.cells for each in prompts if each.cells])
+    gap = _over_prompts([(each.match - each.other) / each.rows for each in matched])
+    effect = _over_prompts([each.effect / each.cells for each in prompts if each.cells])
     whole = [each for each in prompts if each.beside]
-    elsewhere = _mean([each.elsewhere / each.beside for each in whole])
-    above_row = _mean([each.effect / each.cells - each.elsewhere / each.beside for each in whole])
-    own = _mean([(own_tap - 1) * each.under / each.cells for each in prompts if each.cells])
+    elsewhere = _over_prompts([each.elsewhere / each.beside for each in whole])
+    above_row = _over_prompts([each.effect / each.cells - each.elsewhere / each.beside for each in whole])
+    own = _over_prompts([(own_tap - 1) * each.under / each.cells for each in prompts if each.cells])
     cells = sum(int(each.cells) for each in prompts)
     return AtMatches(kernel, target, match, other, gap, effect, elsewhere, above_row, own, cells)
 
 
-def _mean(values: Sequence[float]) -> Mean:
-    if not values:
-        return Mean(math.nan, math.nan, math.nan, 0)
-    ends = bootstrap_interval(values) if len(values) > 1 else (math.nan, math.nan)
-    return Mean(float(np.mean(values)), *ends, len(values))
+def _over_prompts(values: Sequence[float]) -> OverPrompts:
+    if len(values) < 2:
+        return OverPrompts(values[0] if values else math.nan, math.nan, math.nan, len(values))
+    median = median_interval(values)
+    return OverPrompts(
+        float(median.value), float(median.low), float(median.high), len(values), float(median.level)
+    )

@@ -19,7 +19,7 @@ from mta_viz.analysis.kernels.measures import Kernels, PerKernel
 from mta_viz.analysis.kernels.naming import KernelShape
 from mta_viz.errors import MtaVizError
 from mta_viz.tables import Table
-from mta_viz.tasks.intervals import wilson_interval
+from mta_viz.tasks.intervals import accuracy_interval
 
 SEED = 0
 FIRST, FEWEST, MOST = 9_999, 99_999, 999_999  # surrogates of a p
@@ -226,7 +226,7 @@ class Surrogates:
             p = (1 + as_many) / (1 + len(models))
             answer[name] = {"mean": float(counts.mean()), "low": int(low), "high": int(high), "p": p}
         hits = sum(model.surviving > 0 for model in models)
-        interval = list(wilson_interval(hits, len(models)))
+        interval = list(accuracy_interval(hits, len(models)))
         return answer | {"with_surviving": hits, "share": hits / len(models), "interval": interval}
 
 

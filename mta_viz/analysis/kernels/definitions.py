@@ -121,7 +121,8 @@ _HEADS: dict[str, Documented] = {
 }
 _CHANCE: dict[str, Documented] = {
     **{"size": naming.size_threshold, "p": naming.permutation_p, "coherent": measures.coherent},
-    **{"dominant": naming.dominant_threshold, "envelope": envelope.Envelope, "envelope_p": envelope.envelope_p},
+    **{"dominant": naming.dominant_threshold, "envelope": envelope.Envelope},
+    "envelope_p": envelope.envelope_p,
     **{"template_rate, edge_rate": envelope.named_share, "number of names": table.ShapeCounts},
     "probe": probes.run_probe,
 }

@@ -89,14 +89,8 @@ def task_samples(
     from mta_viz.analysis.cause.shapley_file import task_batches
     from mta_viz.training.blocks import block_task
 
-    return task_batches(
-        model,
-        arguments.task,
-        samples,
-        arguments.seed,
-        length=length,
-        blocks=block_task(recipe_of(arguments.path)),
-    )
+    blocks = block_task(recipe_of(arguments.path)) if arguments.task == "blocks" else None
+    return task_batches(model, arguments.task, samples, arguments.seed, length=length, blocks=blocks)
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":

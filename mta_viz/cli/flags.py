@@ -18,6 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
 if TYPE_CHECKING:
+    from mta_viz.checkpoint.types import Checkpoint
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.run.trace import Trace
 
@@ -40,21 +41,34 @@ def add_running(command: ArgumentParser) -> None:
 
 def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
     """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device."""
-    import torch
+    from mta_viz.run.devices import checked_device
 
+    checked_device(arguments.device)  # before a file is read that may be large
+    return model_of(open_checkpoint(arguments, path), arguments)
+
+
+def open_checkpoint(arguments: Namespace, path: Path | None = None) -> "Checkpoint":
+    """The weights of PATH, or of another; notes go to stderr."""
     from mta_viz.checkpoint.reading import read_checkpoint
-    from mta_viz.model.transformer import build_model
-    from mta_viz.run.devices import check_fits, checked_device
 
-    device = checked_device(arguments.device)
     with ProgressLine("reading") as progress:
         checkpoint = read_checkpoint(path or arguments.path, tokenizer=arguments.tokenizer, progress=progress)
     for text in checkpoint.notes:
         note(text)
+    return checkpoint
+
+
+def model_of(checkpoint: "Checkpoint", arguments: Namespace) -> "HookedMTA":
+    """The checkpoint's model on `--device` in `--dtype`. Raises MtaVizError for an unusable device."""
+    import torch
+
+    from mta_viz.model.transformer import build_model
+    from mta_viz.run.devices import check_fits, checked_device
+
     if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
-    dtype = getattr(torch, arguments.dtype)
+    device, dtype = checked_device(arguments.device), getattr(torch, arguments.dtype)
     check_fits(checkpoint, device, dtype)
     return build_model(checkpoint, device=device, dtype=dtype)
 
@@ -70,15 +84,21 @@ def add_prompt(command: ArgumentParser) -> None:
 
 def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
     """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
-    ids = None
-    if arguments.tokens:
-        ids = door.read_json(arguments.tokens, 16 * door.MIB)
-        if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
-            raise PromptError(
-                f"{arguments.tokens} holds no list of whole numbers; expected token ids: [0, 17, 4]"
-            )
+    prompt = prompt_of(arguments)
     model = open_model(arguments)
-    return model, encode(model, arguments.prompt if ids is None else ids)
+    return model, encode(model, prompt)
+
+
+def prompt_of(arguments: Namespace) -> str | list[int]:
+    """What `--prompt` or `--tokens` gives. Raises PromptError for a file that holds no token ids."""
+    if not arguments.tokens:
+        return str(arguments.prompt)
+    ids = door.read_json(arguments.tokens, 16 * door.MIB)
+    if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
+        raise PromptError(
+            f"{arguments.tokens} holds no list of whole numbers; expected token ids: [0, 17, 4]"
+        )
+    return ids
 
 
 def run_prompt(arguments: Namespace) -> "Trace":

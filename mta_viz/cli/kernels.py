@@ -1,35 +1,66 @@
-"""`kernels PATH [--format json|csv] [--save FOLDER]`: one row per kernel: shape, scores, significance."""
+"""`kernels PATH [--prompt TEXT | --task TASK]`: one row per kernel: shape, scores, significance.
+
+On a prompt, or on prompts of a task, also what each kernel does where tokens match.
+"""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.flags import add_format, output_path
+import mta_viz
+from mta_viz.cli.effects import SAMPLES, task_samples
+from mta_viz.cli.flags import (
+    add_format,
+    add_running,
+    encode,
+    model_of,
+    note_seconds,
+    open_checkpoint,
+    output_path,
+    positive,
+    prompt_of,
+)
 from mta_viz.cli.output import ProgressLine, note
 
-HELP = "what every kernel learned: shapes, scores, significance"
+if TYPE_CHECKING:
+    from mta_viz.analysis.kernels.table import Row
+    from mta_viz.model.transformer import HookedMTA
+    from mta_viz.tokenizers.base import Tokens
+
+HELP = "what every kernel learned: shapes, scores, significance; on a prompt also what it does at matches"
+RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """PATH, how to print the rows, and where to keep the kernels."""
-    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    """PATH, how to print the rows, where to keep the kernels, and what to run."""
+    add = parser.add_argument
+    add("path", type=Path, metavar="PATH", help="a checkpoint folder")
     add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
     about = "also write the kernels alone, to be opened without the model"
-    parser.add_argument("--save", type=output_path, metavar="FOLDER", help=about)
+    add("--save", type=output_path, metavar="FOLDER", help=about)
+    prompts = parser.add_mutually_exclusive_group()
+    prompts.add_argument("--prompt", metavar="TEXT", help="measure signs and effects at matches on this text")
+    prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or on a JSON list of token ids")
+    prompts.add_argument("--task", choices=tuple(SAMPLES), help="or on samples of a task, with intervals")
+    add("--samples", type=positive, metavar="N", help="of the task (default 20)")
+    add(
+        "--length",
+        type=positive,
+        metavar="T",
+        help="of a needle prompt (default: half the trained)",
+    )
+    add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    add_running(parser)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    """The rows and the counts over the model."""
+    """The rows and the counts over the model; what was run, where something was."""
     from mta_viz.analysis.kernels import kernels, measures, table
     from mta_viz.checkpoint.native import write_kernels
-    from mta_viz.checkpoint.reading import read_checkpoint
 
-    with ProgressLine("reading") as progress:
-        checkpoint = read_checkpoint(arguments.path, progress=progress)
+    checkpoint = open_checkpoint(arguments)
     config = checkpoint.config
-    for text in checkpoint.notes:
-        note(text)
     if arguments.save is not None:
         write_kernels(arguments.save, config, checkpoint.state_dict)
         note(f"the kernels alone are in {arguments.save}")
@@ -40,7 +71,44 @@ def run(arguments: Namespace) -> dict[str, Any]:
         missing = measures.cannot_show(kernels.kernel_offsets(config, c_q, c_k))
         if missing:  # so that an absence is not taken for a finding
             note(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")
-    return {"kernels": list(rows), "counts": asdict(table.shape_counts(rows))}
+    counts = asdict(table.shape_counts(rows))
+    if arguments.prompt is arguments.tokens is arguments.task is None:
+        return {"kernels": list(rows), "counts": counts}
+    rows, matches = _at_matches(rows, model_of(checkpoint, arguments), arguments)
+    return {"kernels": list(rows), "counts": counts, "matches": matches}
+
+
+def _at_matches(
+    rows: "tuple[Row, ...]", model: "HookedMTA", arguments: Namespace
+) -> "tuple[tuple[Row, ...], dict[str, Any]]":
+    """The rows with what was measured, and on what."""
+    from mta_viz.analysis.attention.matches import NO_MATCH, measure_matches, with_matches
+
+    if arguments.task is None:
+        what, prompts = "the prompt", [encode(model, prompt_of(arguments))]
+    else:
+        what, prompts = _task_prompts(model, arguments)
+    traces = (mta_viz.capture(model, prompt) for prompt in prompts)  # one at a time
+    with ProgressLine("measuring") as progress:
+        measured = measure_matches(rows, traces, len(prompts), progress)
+    having = max((at.gap.prompts for at in measured.values()), default=0)
+    if measured and not having:
+        note(NO_MATCH if arguments.task is None else "in no prompt does a token come again")
+    elif having == 1:
+        note("one prompt: the numbers at matches have no interval")
+    setting = {"of": what, "prompts": len(prompts), "prompts_with_matches": having}
+    return with_matches(rows, measured), setting
+
+
+def _task_prompts(model: "HookedMTA", arguments: Namespace) -> tuple[str, "list[Tokens]"]:
+    """What the samples are, and their prompts without the answers."""
+    from mta_viz.analysis.attention.matches import SAMPLES as DEFAULT
+    from mta_viz.run.tracing import tokenize
+
+    what, batches = task_samples(model, arguments, arguments.samples or DEFAULT, arguments.length)
+    prompts = [tokenize(model, ids.tolist()) for batch in batches for ids in batch.ids[:, : 1 - batch.n_last]]
+    note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
+    return what, prompts
 
 
 def _rows_as_csv(answer: dict[str, Any]) -> str:

@@ -29,8 +29,9 @@ class Source:
     """What a figure is drawn from: a model, a run of it where the figure needs one, and another beside it.
 
     `remember(make, *key)` is how results are kept (the app keeps them by run and key, elsewhere they are made
-    at once), `remember_with_run` how those are that hold a run, of which there may be few; `progress(share
-    done)` may raise Cancelled; layers and heads are labelled from `numbering`.
+    at once), `remember_with_run` how those are that hold a run, of which there may be few, and
+    `remember_weights` those that hang on the weights alone; `progress(share done)` may raise Cancelled;
+    layers and heads are labelled from `numbering`.
     """
 
     model: "HookedMTA"
@@ -39,6 +40,7 @@ class Source:
     numbering: int = 0
     remember: Callable[..., Any] = lambda make, *key: make()
     remember_with_run: Callable[..., Any] = lambda make, *key: make()
+    remember_weights: Callable[..., Any] = lambda make, *key: make()
     progress: Callable[[float], None] = lambda share: None
 
     @property

@@ -122,8 +122,8 @@ def sweep_map(
     `hover`: more lines for a head's hover. `unsure`: heads whose interval covers 0, drawn with a dot.
     Heads that are NaN are hatched. The rest, and clicks, as in `value_map`.
     """
-    figure = value_map(Score("sweep", title, unit, "", Stage.PATTERN), values, **options)
-    figure.data[0].colorscale = theme.DIFFERENCE_SCALE
+    score = Score("sweep", title, unit, "", Stage.PATTERN)
+    figure = value_map(score, values, scale=theme.DIFFERENCE_SCALE, **options)
     if hover:
         places = np.argwhere(np.ones_like(values, bool)).tolist()
         figure.data[-1].text = [

@@ -26,6 +26,7 @@ TEMPLATES: dict[str, tuple[str, str | None]] = {  # needle and question, as in `
     "RULER's": (RULER_NEEDLE, RULER_QUESTION),
 }
 MAX_NEEDLES = 8
+NEEDLES, DEPTHS = 4, (0, 25, 50, 75, 100)  # of the samples that kernels are measured on
 
 SpanKind = Literal["needle", "asked", "question", "answer"]
 Part = tuple[tuple[SpanKind, int] | None, str]  # kind and index of the fact, None for the haystack; text
@@ -143,6 +144,18 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     ]
     plain = tuple(start for label, start, *_ in placed if label is None)
     return NeedleSample(tokens, str(value), answer, city, depth, tuple(spans), plain)
+
+
+def needle_samples(tokenizer: Tokenizer, samples: int, seed: int, length: int) -> list[NeedleSample]:
+    """`samples` prompts of `length` tokens with `NEEDLES` needles, the asked one at `DEPTHS` in turn.
+
+    Raises PromptError and TokenizerError as `make_needle_sample` does.
+    """
+    n_depths = len(DEPTHS)
+    return [
+        make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
+        for i in range(samples)
+    ]
 
 
 def answer_ids(tokenizer: Tokenizer, question: str, value: int | str) -> tuple[int, ...]:

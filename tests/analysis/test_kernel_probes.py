@@ -176,3 +176,31 @@ def test_the_shipped_needle_models_most_diagonal_kernel_lies_above_the_95th_perc
     kernel_id = KernelId(best["layer"], best["head"], best["where"])
     (all_kernels,) = kernel_stacks(found.state_dict, found.config)
     assert probe_percentile(all_kernels, kernel_id, "sequence") > 0.95
+
+
+@pytest.mark.parametrize("claim", [*DRAWN, *FEW_TAPS])
+@pytest.mark.parametrize("level", [-1.5, 4.0])
+def test_maps_take_the_measured_level_and_the_test_of_the_taps_stays(claim, level):
+    taps = 2 * FEW_TAPS[claim] if claim in FEW_TAPS else planted_as(claim)
+    assumed, measured = run_probe(taps, AT, claim), run_probe(taps, AT, claim, level)
+    assert (measured.measured, measured.threshold, measured.acts) == (
+        assumed.measured, assumed.threshold, assumed.acts,
+    )  # fmt: skip
+    assert np.abs(measured.before).max() == pytest.approx(abs(level))
+    assert measured.before == pytest.approx(level * assumed.before)
+    assert measured.after == pytest.approx(level * np.abs(taps).max() * assumed.after)
+    assert "not measured on this model's scores" in assumed.sentence and assumed.level is None
+    assert f"for a match of {level:+.3g}, the measured level".replace("-", "−") in measured.sentence
+
+
+def planted_as(claim: str) -> np.ndarray:
+    shape, sign = DRAWN[claim]
+    return planted(shape, AT, sd=6, sign=sign, count=1)[0]
+
+
+def test_a_negative_tap_raises_where_matches_are_negative():
+    taps = kernel(AT, {(0, 0): 1.0, **{(n, -1 - n): -1.0 for n in range(5)}})
+    raised, lowered = (run_probe(taps, AT, "negative induction", level) for level in (-1.5, 1.5))
+    assert raised.after[raised.read_at[0]] == pytest.approx(7.5)
+    assert "gets +7.5 (0" in raised.sentence.replace("+0", "0")
+    assert lowered.after[lowered.read_at[0]] == pytest.approx(-7.5) and "gets −7.5" in lowered.sentence

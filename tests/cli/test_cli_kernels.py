@@ -3,9 +3,16 @@
 import csv
 import io
 
+import pytest
 from cli_support import CONFIG, assert_refused
 
+from mta_viz.analysis.attention.matches import COLUMNS as AT_MATCHES
+from mta_viz.analysis.attention.matches import NO_MATCH
+from mta_viz.analysis.attention.taps import match_gap
 from mta_viz.analysis.kernels.table import COLUMNS
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.model.stages import Stage
+from mta_viz.run.tracing import capture
 
 
 def test_json_holds_rows_and_counts(run, folder, model):
@@ -37,3 +44,39 @@ def test_csv_holds_the_same_rows(run, folder):
 def test_what_is_no_checkpoint_is_refused(run, folder, tmp_path):
     assert_refused(run("kernels", tmp_path / "absent"), "absent")
     assert_refused(run("kernels", folder, "--format", "xml"), "csv")
+
+
+def test_a_prompt_adds_columns_at_the_end(run, folder, model):
+    answer = run("kernels", folder, "--prompt", "abcabca")
+    assert answer.status == 0 and "one prompt: the numbers at matches have no interval" in answer.err
+    assert answer.json["matches"] == {"of": "the prompt", "prompts": 1, "prompts_with_matches": 1}
+    rows = answer.json["kernels"]
+    assert tuple(rows[0]) == (*COLUMNS, *AT_MATCHES)
+    trace = capture(model, read_checkpoint(folder).tokenizer.encode("abcabca"))
+    for row in rows:
+        if row["where"] in ("pre", "post"):
+            assert row["match_prompts"] == 1 and row["effect_low"] is None and row["action"]
+        else:
+            assert all(row[name] is None for name in AT_MATCHES)
+    pre = next(row for row in rows if row["where"] == "pre" and row["head"] == 2)
+    raw = trace.map(1, Stage.RAW, 2).double().numpy()
+    assert pre["match_gap"] == pytest.approx(match_gap(raw, trace.tokens.ids), abs=1e-6)
+
+
+def test_without_a_repeated_token_the_columns_are_empty_and_it_is_said(run, folder):
+    answer = run("kernels", folder, "--prompt", "abc", "--format", "csv")
+    assert answer.status == 0 and NO_MATCH in answer.err
+    table = list(csv.DictReader(io.StringIO(answer.out)))
+    assert all(line["effect_at_match"] == line["match_gap"] == line["action"] == "" for line in table)
+
+
+def test_samples_of_a_task_have_intervals(run, small):
+    answer = run("kernels", small, "--task", "blocks", "--samples", 5)
+    assert answer.status == 0 and answer.json["matches"]["prompts"] == 5
+    row = next(row for row in answer.json["kernels"] if row["where"] == "post")
+    assert row["match_prompts"] == answer.json["matches"]["prompts_with_matches"] > 1
+    assert row["effect_low"] <= row["effect_at_match"] <= row["effect_high"]
+
+
+def test_a_prompt_and_a_task_exclude_each_other(run, folder):
+    assert_refused(run("kernels", folder, "--prompt", "abc", "--task", "needle"), "not allowed with")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mta_viz.analysis.attention.matches import COLUMNS, measure_matches
 from mta_viz.analysis.cause.effects import FILE, Effect, Effects, Estimate, write_effects
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.kernels.table import kernel_frame
@@ -215,6 +216,24 @@ def test_the_probe_tests_the_name_and_another_its_own_claim(odd):
             figure("kernel-probe", odd, layer=1, head=head)
     with pytest.raises(MtaVizError, match="no probe 'x'"):
         figure("kernel-probe", odd, layer=1, head=3, probe="x")
+
+
+def test_with_a_run_a_probe_takes_its_level_and_the_table_what_each_kernel_does(tiny):
+    run = capture(tiny, NEEDLE)
+    probe = figure("kernel-probe", run, **KERNEL)
+    at = measure_matches(kernel_rows(Source(tiny)), [run])
+    assert probe.result.level == at[KernelId(1, 3, "pre")].gap.value
+    assert np.abs(probe.result.before).max() == pytest.approx(abs(probe.result.level))
+    assert "its mean above its row on this prompt" in probe.caption
+    after = figure("kernel-probe", run, layer=1, head=0, where="post")
+    assert after.result.level == at[KernelId(1, 0, "post")].match.value and "the mean weight" in after.caption
+    assumed = figure("kernel-probe", tiny, **KERNEL)
+    assert assumed.result.level is None and "not measured on this model's scores" in assumed.caption
+    table = figure("kernel-table", run, matches=True)
+    assert table.table.columns[-len(COLUMNS) :] == COLUMNS
+    assert json.loads(json.dumps(table.spec.parameters()))["matches"] is True
+    with pytest.raises(MtaVizError, match="give it a prompt"):
+        figure("kernel-table", tiny, matches=True)
 
 
 def test_scores_near_kernels_and_frequencies_of_a_kernel(odd, models):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, Target
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.analysis.kernels.naming import name_kernels
@@ -80,6 +81,41 @@ def test_a_diagonal_looks_and_acts_like_one():
     assert "On a repeated 6-gram the full match gets" in sentence and "is above" in sentence
     assert "doubtful" not in sentence and "above 99% of the model's other 15 kernels" in sentence
     assert words.looks(row, True, SIX).startswith("Looks like: diagonal +1.00, p 0.001; next template: ")
+
+
+def negative_induction() -> np.ndarray:
+    taps = np.zeros((6, 11))
+    taps[5, 5] = 1
+    for lag in range(5):
+        taps[5 - lag, 4 - lag] = -0.9
+    return taps
+
+
+def at_matches(gap: float, effect: float) -> AtMatches:
+    match, none = OverPrompts(gap, math.nan, math.nan, 1), OverPrompts(0.0, math.nan, math.nan, 1)
+    added = OverPrompts(effect, math.nan, math.nan, 1)
+    return AtMatches(KernelId(0, 3, "pre"), Target(0, 1), match, none, match, added, none, added, none, 12)
+
+
+def test_a_title_says_which_way_a_kernel_acts_as_measured():
+    row, kernel = row_of(negative_induction(), SIX), KernelId(0, 3, "pre")
+    size = "L0 H3 · before the softmax · 6x11"
+    shape = f"{size} · negative induction (the key after a match, taps against the own tap)"
+    assert words.title(kernel, row, True, 0) == shape
+    raised = words.title(kernel, row, True, 0, at_matches(-1.48, 4.29))
+    assert raised == f"{shape} · raises the key after a match by 4.29 on this prompt"
+    assert "lowers the key after a match by 4.29" in words.title(
+        kernel, row, True, 0, at_matches(1.48, -4.29)
+    )
+
+
+def test_a_probe_at_the_measured_level_says_what_the_kernel_does_there():
+    row = row_of(negative_induction(), SIX)
+    result = run_probe(negative_induction(), SIX, "negative induction", -1.48)
+    sentence = words.acts_like(row, result, 0.99, 16)
+    assert "The key after a repeated 6-gram gets +6.66" in sentence
+    assert "for a match of −1.48, the measured level" in sentence
+    assert "The shape itself, at matches of +1: " in sentence
 
 
 def test_two_rows_cannot_show_a_diagonal():

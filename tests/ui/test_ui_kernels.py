@@ -9,7 +9,7 @@ from mta_viz.analysis.kernels.definitions import measured_rates
 from mta_viz.checkpoint.native import write_kernels
 from mta_viz.run.tracing import load
 from tests.tiny_models import write_wide
-from tests.ui.driver import app_at, charts, fine, run_until, said, session_of
+from tests.ui.driver import app_at, charts, fine, run_through, run_until, said, session_of
 
 PAGE = "pages/kernels.py"
 NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
@@ -69,6 +69,20 @@ def test_an_address_opens_a_card_whose_buttons_go_on(open_app):
     assert kernel(app) != (3, 2, "post")
 
 
+def test_a_card_measures_which_way_the_kernel_acts_on_the_prompt(open_app):
+    app = open_app("tiny-mta", "Hello, hello", PAGE, layer=3, head=2, place="pre")
+    fine(app)
+    assert "On this prompt: Where a key repeats the query's token, the kernel reads " in said(app)
+    assert "One prompt: no interval." in said(app)
+    app.button(key="start.kernels at matches").click()
+    run_through(app, "kernels at matches")
+    fine(app)
+    table = app.dataframe[-1].value
+    assert table["match_gap"].notna().sum() == 16 and "lowers" in " ".join(table["action"].dropna())
+    app = open_app("tiny-mta", "abc", PAGE, layer=3, head=2, place="pre")
+    assert "Not measured at matches: no token of the prompt comes again" in said(app)
+
+
 def test_arrows_walk_the_shown_kernels_to_a_mixing_row(open_app):
     app = open_app("tiny-mta", "Hello", PAGE, layer=1, head=3, place="pre")
     app.button(key="step.kernel.Right").click().run()
@@ -88,6 +102,7 @@ def test_a_file_with_kernels_only_shows_cards_and_says_that_no_prompt_can_be_run
     app = open_app("wide", "Hello", PAGE, layer=3, head=2, place="post")
     fine(app)
     assert "L3 H2 · after the softmax" in said(app) and "This file holds kernels only" in said(app)
+    assert "On this model's scores: not measured, no prompt has run." in said(app)
     app = open_app("wide", "Hello", "pages/attention.py")
     fine(app)
     assert "for attention maps open the whole model" in said(app)

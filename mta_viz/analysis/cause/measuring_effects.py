@@ -23,10 +23,8 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded, last_logits
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.needles import DEPTHS, NEEDLES, needle_samples
 from mta_viz.tokenizers.base import Tokenizer
-
-NEEDLES, DEPTHS = 4, (0, 25, 50, 75, 100)
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,8 @@ def needle_batches(
     Raises PromptError as the task does.
     """
     check_vocabulary(model, tokenizer)
-    length, n_depths = length or model.config.n_ctx // 2, len(DEPTHS)
-    drawn = [
-        make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
-        for i in range(samples)
-    ]
+    length = length or model.config.n_ctx // 2
+    drawn = needle_samples(tokenizer, samples, seed, length)
     batches = []
     for start, stop in parts(model, samples, length):
         part = drawn[start:stop]

@@ -63,7 +63,13 @@ class TaskShapley:
 
 
 def task_batches(
-    model: HookedMTA, task: Task, samples: int, seed: int, *, length: int | None = None, blocks: BlockTask
+    model: HookedMTA,
+    task: Task,
+    samples: int,
+    seed: int,
+    *,
+    length: int | None = None,
+    blocks: BlockTask | None = None,
 ) -> tuple[str, list[GoldBatch]]:
     """What a sample of the needle or block task is, and all samples, in batches.
 
@@ -71,6 +77,8 @@ def task_batches(
     without the task's vocabulary, TokenizerError for one without a tokenizer.
     """
     if task == "blocks":
+        if blocks is None:
+            raise ValueError("the block task needs its settings")
         answer = "the whole block" if blocks.output == "all" else f"its {blocks.output} letter"
         setting = f"{blocks.n_blocks} blocks of {blocks.n_letters} letters, to be answered with {answer}"
         return setting, blocks_batches(model, blocks, samples, seed)

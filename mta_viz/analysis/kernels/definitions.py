@@ -122,11 +122,8 @@ _HEADS: dict[str, Documented] = {
 }
 _CHANCE: dict[str, Documented] = {
     **{"size": naming.size_threshold, "p": naming.permutation_p, "coherent": measures.coherent},
-    **{
-        "dominant": naming.dominant_threshold,
-        "envelope": envelope.Envelope,
-        "envelope_p": envelope.envelope_p,
-    },
+    **{"dominant": naming.dominant_threshold, "envelope": envelope.Envelope},
+    "envelope_p": envelope.envelope_p,
     **{"template_rate, edge_rate": envelope.named_share, "number of names": table.ShapeCounts},
     "probe": probes.run_probe,
 }
@@ -149,6 +146,11 @@ def sections() -> Iterator[Section]:
     yield Section("Could it be chance?", CHANCE, (*_from_docs(_CHANCE), ("survives", TESTED)))
     yield Section("What a kernel is called", ORDER, (*_from_docs(_RULES), *NAMES.items()))
     yield Section("Rows of a head-mixing matrix", MIXING, _from_docs(_HEADS))
+
+
+def documented(title: str, intro: str, functions: dict[str, Documented]) -> Section:
+    """A section whose entries are the docstrings of what computes them."""
+    return Section(title, intro, _from_docs(functions))
 
 
 def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:

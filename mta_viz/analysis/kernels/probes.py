@@ -48,17 +48,16 @@ _LINES = {  # keys a score is farther for each query it is later, and the key of
     **{"sequence": (1, 0), "after a sequence": (1, -1), "reversed sequence": (-1, 0), "priming": (0, 0)}
 }
 _SENTENCES = {
-    "sequence": "On a repeated {size}-gram the full match gets {full} x the largest answer to a single match "
-    "(its last token alone: {alone} x).",
-    "after a sequence": "The key after a repeated {size}-gram gets {full} x the largest answer to a single "
-    "match ({alone} x without the sequence).",
-    "reversed sequence": "On a {size}-gram repeated backwards the match gets {full} x the largest answer to "
-    "a single match (its last token alone: {alone} x).",
-    "priming": "A key attended by the {before} queries before and now gets {full} x the largest answer to a "
-    "single score; attended now alone: {alone} x.",
-    "patch": "The last row of a patch of {rows} x {keys} equal scores gets {full} x the largest answer to a "
-    "single score; the middle's own score alone: {alone} x.",
+    "sequence": "On a repeated {size}-gram the full match gets {full} (its last token alone: {alone})",
+    "after a sequence": "The key after a repeated {size}-gram gets {full} ({alone} without the sequence)",
+    "reversed sequence": "On a {size}-gram repeated backwards the match gets {full} (its last token alone: "
+    "{alone})",
+    "priming": "A key attended by the {before} queries before and now gets {full} (attended now alone: "
+    "{alone})",
+    "patch": "The last row of a patch of {rows} x {keys} equal scores gets {full} (the middle's own score "
+    "alone: {alone})",
 }
+ASSUMED = "for a match of +1; not measured on this model's scores"
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,11 @@ class ProbeResult:
     """A kernel's answer to one probe.
 
     `before` and `after`: the synthetic map and what the kernel makes of it, rows = queries. `read_at`: the
-    cells (row, column) the number is read off. `threshold`: what `measured` must pass, upwards or, if
-    `lowers`, downwards. `acts`: it does. `sentence`: the finding in plain words.
+    cells (row, column) the number is read off. `level`: what a match scores in it, as measured on the model;
+    None: +1 is assumed, and the largest tap counts as 1 in `after`. `measured`, of a kernel with matches of
+    +1, has no unit: for gains it is the answer over the largest to a single match, own tap's sign folded out.
+    `threshold`: what it must pass, upwards or, if `lowers`, downwards. `acts`: it does. `sentence`: what the
+    kernel does to the map, in plain words.
     """
 
     probe: str
@@ -220,6 +222,7 @@ class ProbeResult:
     lowers: bool
     acts: bool
     sentence: str
+    level: float | None = None
 
     def table(self) -> Table:
         """A row a cell of the map: the score before and after the kernel."""
@@ -250,9 +253,14 @@ def claims_of(probe: str, scores: Mapping[str, Any]) -> str:
     return rising if score(rising.replace("-", "_")) >= 0 else falling
 
 
-def run_probe(kernel: Float[Array, "c_q c_k"], offsets: Offsets, claim: str) -> ProbeResult:
+def run_probe(
+    kernel: Float[Array, "c_q c_k"], offsets: Offsets, claim: str, level: float | None = None
+) -> ProbeResult:
     """Test one finite kernel, not all 0, for the shape `claim` (a name with a probe).
 
+    `level` (None or 0: not measured): what a match scores above the rest of its row; maps and sentence are
+    at that level, so that a negative tap on negative matches is seen to raise. The test itself is of the
+    taps, with matches of +1: it says whether a shape is there, not which way it acts.
     Thresholds are 99 % quantiles of what random kernels reach, so that about 1 in 100 of them passes by
     chance; how many do, probe by probe, is measured (`measured.py`).
     For sequences, priming and patches these are Gaussian kernels with this kernel's own tap and its other
@@ -265,9 +273,36 @@ def run_probe(kernel: Float[Array, "c_q c_k"], offsets: Offsets, claim: str) -> 
     if not (np.isfinite(largest) and largest > 0):
         raise ValueError("a kernel with NaN, infinite or only zero taps cannot be probed")
     probe = _OF_SHAPE[claim.removeprefix("negative ")]
-    if probe in GAINS:
-        return _gain_result(kernels / largest, offsets, probe, claim)
-    return (_edge_result if probe == EDGES else _spike_result)(kernels / largest, offsets, claim)
+    make = _gain_result if probe in GAINS else _edge_result if probe == EDGES else _spike_result
+    return make(kernels / largest, offsets, claim, _Level(level or None, float(largest)))
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What a match scores, None where +1 is assumed, and the largest tap, which counts as 1 then."""
+
+    measured: float | None
+    largest: float
+
+    @property
+    def scale(self) -> float:
+        """What an answer to matches of +1, the largest tap 1, is times."""
+        return 1.0 if self.measured is None else self.measured * self.largest
+
+    def text(self, answer: float) -> str:
+        return f"{answer * self.scale + 0.0:+.3g}".replace("-", "−")
+
+    def sentence(self, words: str) -> str:
+        if self.measured is None:
+            return f"{words}, {ASSUMED} (largest tap = 1)."
+        return f"{words}, for a match of {self.measured:+.3g}, the measured level.".replace("of -", "of −")
+
+    def result(
+        self, probe: str, claim: str, stimulus: Stimulus, after: Float[Array, "query key"], *finding: Any
+    ) -> ProbeResult:
+        before = stimulus.scores * (1.0 if self.measured is None else self.measured)
+        maps = (before, after * self.scale, stimulus.read_at)
+        return ProbeResult(probe, claim, *maps, *finding, self.measured)
 
 
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
@@ -290,48 +325,45 @@ def _best_box(kernels: Kernels, offsets: Offsets) -> tuple[int | None, int]:
     return max(boxes, key=lambda at: shown[at], default=None), max(len(boxes), 1)
 
 
-def _gain_result(kernels: Kernels, offsets: Offsets, probe: str, claim: str) -> ProbeResult:
+def _gain_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
+    probe = _OF_SHAPE[claim.removeprefix("negative ")]
     box, n_boxes = _best_box(kernels, offsets) if probe == "patch" else (None, 1)
     stimulus = gain(probe, offsets, box)
     own_score = np.zeros_like(stimulus.scores)
     own_score[stimulus.read_at[0]] = stimulus.scores[stimulus.read_at[0]]
     sign, peak = float(own_sign(kernels, offsets)[0]), float(_peak(kernels, offsets)[0])
     full, alone = (
-        sign * float(_answer_at(kernels, offsets, Stimulus(scores, stimulus.read_at))[0]) / peak
+        float(_answer_at(kernels, offsets, Stimulus(scores, stimulus.read_at))[0])
         for scores in (stimulus.scores, own_score)
     )
-    lowers = claim.startswith("negative ") or claim in measures.OPPOSED.values()
-    null = _gain_null(kernels, offsets, probe, box)
-    level = (1 - QUANTILE) / n_boxes  # the best of so many was taken
-    if lowers:
-        threshold = min(float(np.quantile(null, level)), alone - SMALLEST_EFFECT)
-    else:
-        threshold = max(float(np.quantile(null, 1 - level)), alone + SMALLEST_EFFECT)
     size, rows, keys = len(offsets.query), *(stimulus.scores.any(axis).sum() for axis in (1, 0))
     facts = {"size": size, "before": size - 1, "rows": rows, "keys": keys}
-    sentence = _SENTENCES[probe].format(full=f"{full:+.2f}", alone=f"{alone:+.2f}", **facts)
-    after, acts = (
-        answers(kernels, offsets, stimulus.scores)[0],
-        full < threshold if lowers else full > threshold,
-    )
-    finding = (full, threshold, lowers, acts, sentence)
-    return ProbeResult(probe, claim, stimulus.scores, after, stimulus.read_at, *finding)
+    words = _SENTENCES[probe].format(full=level.text(full), alone=level.text(alone), **facts)
+    measured, lowers = sign * full / peak, claim.startswith("negative ") or claim in measures.OPPOSED.values()
+    share, null = (1 - QUANTILE) / n_boxes, _gain_null(kernels, offsets, probe, box)  # the best box was taken
+    if lowers:
+        threshold = min(float(np.quantile(null, share)), sign * alone / peak - SMALLEST_EFFECT)
+    else:
+        threshold = max(float(np.quantile(null, 1 - share)), sign * alone / peak + SMALLEST_EFFECT)
+    acts = measured < threshold if lowers else measured > threshold
+    after, finding = answers(kernels, offsets, stimulus.scores)[0], (measured, threshold, lowers, acts)
+    return level.result(probe, claim, stimulus, after, *finding, level.sentence(words))
 
 
-def _edge_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
+def _edge_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
     run = run_map(offsets)
     after = answers(kernels, offsets, run.scores)[0]
     measured, threshold = float(_few_taps(kernels, offsets, claim)[0]), _threshold(offsets, claim)
-    first, middle, last = (f"{after[cell]:+.2f}" for cell in run.read_at)
-    sentence = (
+    first, middle, last = (level.text(after[cell]) for cell in run.read_at)
+    words = (
         f"In a run of {len(offsets.key) + 2} equal keys the first key gets {first}, the middle {middle}, the "
-        f"last {last} (largest tap = 1)."
+        f"last {last}"
     )
-    finding = (measured, threshold, False, measured > threshold, sentence)
-    return ProbeResult(EDGES, claim, run.scores, after, run.read_at, *finding)
+    finding = (measured, threshold, False, measured > threshold, level.sentence(words))
+    return level.result(EDGES, claim, run, after, *finding)
 
 
-def _spike_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult:
+def _spike_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
     spike = spike_map(offsets)
     own, after = spike.read_at[0], answers(kernels, offsets, spike.scores)[0]
     measured, threshold = float(_few_taps(kernels, offsets, SPIKE)[0]), _threshold(offsets, SPIKE)
@@ -342,13 +374,14 @@ def _spike_result(kernels: Kernels, offsets: Offsets, claim: str) -> ProbeResult
     side = "later" if across > 0 else "earlier"
     moved = [f"{_count(later, 'query', 'queries')} later"] * (later != 0)
     moved += [f"{_count(abs(across), 'key', 'keys')} {side}"] * (across != 0)
-    sentence = (
-        f"A single score appears again {' and '.join(moved) or 'nowhere else'}, {shown[row, column]:+.2f} x "
-        f"as large, and stays at its place {after[own]:+.2f} x (largest tap = 1)."
+    words = (
+        f"A single score appears again {' and '.join(moved) or 'nowhere else'} as "
+        f"{level.text(shown[row, column])}, and is {level.text(after[own])} at its own place"
     )
     acts = bool(measured > threshold and abs(shown[row, column]) >= SMALLEST_EFFECT)
-    read_at = (own, (row, column))
-    return ProbeResult(SPIKE, claim, spike.scores, after, read_at, measured, threshold, False, acts, sentence)
+    stimulus = Stimulus(spike.scores, (own, (row, column)))
+    finding = (measured, threshold, False, acts, level.sentence(words))
+    return level.result(SPIKE, claim, stimulus, after, *finding)
 
 
 def _count(number: int, singular: str, plural: str) -> str:

@@ -33,7 +33,6 @@ from mta_viz.analysis.kernels.naming import KernelShape
 from mta_viz.analysis.kernels.probes import probe_values
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.tables import Table
 
 if TYPE_CHECKING:
@@ -56,6 +55,7 @@ WHOLE = (
     *("layer", "head", "group", "source", "c_q", "c_k", "first_key"),
     *("dominant_query", "dominant_key", "dominant_sign"),
 )
+MEASURED_WHOLE = ("match_query", "match_key", "match_cells", "match_prompts")  # of columns added by a run
 Row = dict[str, Any]
 
 
@@ -131,13 +131,15 @@ def _rates(stack: KernelStack) -> Iterator[tuple[KernelId, dict[str, float]]]:
 
 
 def as_table(rows: Sequence[Row]) -> Table:
-    """The rows with `COLUMNS`."""
-    return Table(COLUMNS, tuple(tuple(row[name] for name in COLUMNS) for row in rows), exact=True)
+    """The rows with `COLUMNS`, and after them what else was measured of every row."""
+    columns = tuple(rows[0]) if rows else COLUMNS
+    return Table(columns, tuple(tuple(row[name] for name in columns) for row in rows), exact=True)
 
 
 def kernel_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
     """The same as a DataFrame; what is a whole number stays one beside missing values."""
-    return as_table(rows).frame().astype(dict.fromkeys(WHOLE, "Int64"))
+    frame = as_table(rows).frame()
+    return frame.astype({name: "Int64" for name in (*WHOLE, *MEASURED_WHOLE) if name in frame})
 
 
 def shape_counts(rows: Sequence[Row]) -> ShapeCounts:
@@ -302,14 +304,3 @@ def kernel_curves(
     }
     values[FROM_START] = np.sqrt(np.square(taps - taps[:1]).sum((-2, -1))).T
     return KernelCurves(history.steps, values)
-
-
-def kernels(model: HookedMTA) -> "pandas.DataFrame":
-    """One row per kernel with its shape, scores and significance: see `kernel_table` for the columns.
-
-    Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows.
-
-    >>> len(mta_viz.kernels(model))
-    8
-    """
-    return kernel_frame(kernel_table(model.state_dict(), model.config))

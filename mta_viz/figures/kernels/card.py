@@ -1,5 +1,6 @@
 """One kernel's card: its taps, scores, probe, nearest kernels, frequencies; of head mixing a row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -7,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from mta_viz.analysis.attention.matches import AtMatches, measure_matches
 from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.kernels import (
     WHERE,
@@ -18,7 +20,7 @@ from mta_viz.analysis.kernels.kernels import (
     Place,
     kernel_stacks,
 )
-from mta_viz.analysis.kernels.probes import PROBES, ProbeResult, claims_of, probe_of, run_probe
+from mta_viz.analysis.kernels.probes import ASSUMED, PROBES, ProbeResult, claims_of, probe_of, run_probe
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
 from mta_viz.figures.kernels.gallery import KernelFigure, kernel_rows, model_layers
@@ -39,10 +41,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class CardKernel:
-    """One key-query kernel with its row of the kernel table and the model's kernels of the same size."""
+    """One key-query kernel with its row of the kernel table and the model's kernels of the same size.
+
+    `layer`: the table's rows of its layer.
+    """
 
     row: tables.Row
     stack: KernelStack
+    layer: tuple[tables.Row, ...]
 
     @property
     def kernel(self) -> KernelId:
@@ -64,9 +70,9 @@ class CardKernel:
         return Table.of(("query_offset", "key_offset", "value"), self.offsets.rows(self.taps))
 
 
-def row_of(source: Source, kernel: KernelId) -> tables.Row:
+def row_in(rows: Sequence[tables.Row], kernel: KernelId) -> tables.Row:
     """The kernel's row of the kernel table. Raises MtaVizError for a kernel the model lacks."""
-    row = next((row for row in kernel_rows(source) if tables.kernel_of(row) == kernel), None)
+    row = next((row for row in rows if tables.kernel_of(row) == kernel), None)
     if row is None:
         raise MtaVizError(
             f"the model has no kernel {WHERE[kernel.where]} in layer {kernel.layer}, head {kernel.head}"
@@ -76,9 +82,10 @@ def row_of(source: Source, kernel: KernelId) -> tables.Row:
 
 def card_kernel(source: Source, kernel: KernelId) -> CardKernel:
     """A key-query kernel. Raises MtaVizError for one the model lacks."""
-    row, weights, config = row_of(source, kernel), source.model.state_dict(), source.model.config
-    stacks = source.remember(lambda: kernel_stacks(weights, config), "kernel stacks")
-    return CardKernel(row, next(stack for stack in stacks if kernel in stack.ids))
+    rows, weights, config = kernel_rows(source), source.model.state_dict(), source.model.config
+    stacks = source.remember_weights(lambda: kernel_stacks(weights, config), "kernel stacks")
+    layer = tuple(row for row in rows if row["layer"] == kernel.layer)
+    return CardKernel(row_in(rows, kernel), next(stack for stack in stacks if kernel in stack.ids), layer)
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,9 @@ class KernelScores(_OfKernel[CardKernel]):
 
     def draw(self, source: Source, result: CardKernel) -> go.Figure:
         """A bar a score."""
-        marks = source.remember(lambda: tables.chance_marks(result.offsets), "chance marks", result.offsets)
+        marks = source.remember_weights(
+            lambda: tables.chance_marks(result.offsets), "chance marks", result.offsets
+        )
         there = [name for name in SHAPES if result.row[name] is not None]
         bars = [
             pictures.ScoreBar(name.replace("_", " "), result.row[name], marks.get(name)) for name in there
@@ -141,9 +150,25 @@ class KernelScores(_OfKernel[CardKernel]):
         return Table(("name", "value"), rows, exact=True)
 
 
+def kernel_at_matches(source: Source, card: CardKernel) -> AtMatches | None:
+    """What the kernel does where the run's tokens match; None without a run, or taps that are not finite.
+
+    Every kernel of its layer is measured at once.
+    """
+    if source.run is None:
+        return None
+    run, layer = source.run, card.kernel.layer
+    of_layer = source.remember(lambda: measure_matches(card.layer, [run]), "at matches", layer)
+    measured: AtMatches | None = of_layer.get(card.kernel)
+    return measured
+
+
 @named("kernel-probe")
 class KernelProbe(_OfKernel[ProbeResult]):
-    """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name."""
+    """A synthetic map before and after the kernel; `probe` None: the one that tests the kernel's name.
+
+    With a run matches score what they do in it, without one +1.
+    """
 
     probe: str | None = None
 
@@ -157,7 +182,9 @@ class KernelProbe(_OfKernel[ProbeResult]):
         if not kernel.stack.usable()[kernel.stack.ids.index(kernel.kernel)]:
             raise MtaVizError("a kernel with NaN, infinite or only zero taps cannot be probed")
         claim = kernel.row["shape"] if probe == own else claims_of(probe, kernel.row)
-        return run_probe(kernel.taps, kernel.offsets, claim)
+        measured = kernel_at_matches(source, kernel)
+        level = None if measured is None else measured.level
+        return run_probe(kernel.taps, kernel.offsets, claim, level)
 
     def draw(self, source: Source, result: ProbeResult) -> go.Figure:
         """Both maps."""
@@ -165,10 +192,14 @@ class KernelProbe(_OfKernel[ProbeResult]):
 
     def caption(self, source: Source, result: ProbeResult) -> str:
         """What was probed, and how it is read."""
+        level = f"a match scores {ASSUMED.removeprefix('for a match of ')}, and the largest tap counts as 1"
+        if result.level is not None:
+            unit = "its mean above its row" if self.where == "pre" else "the mean weight"
+            level = f"a match is {result.level:+.3g}, {unit} on this prompt"
         return (
             f"Probe “{result.probe}” for the shape “{result.claim}”: a part of a map whose keys all come "
             "before its queries. Rows: queries, columns: keys. Framed: where the number is read. "
-            "Beyond the border the kernel reads 0."
+            f"Here {level}. Beyond the border the kernel reads 0."
         )
 
 
@@ -255,7 +286,7 @@ class MixingRow(KernelFigure[LayerKernelSet]):
 
     def result(self, source: Source) -> LayerKernelSet:
         """All kernels of the layer. Raises MtaVizError where it has no such row."""
-        row_of(source, KernelId(self.layer, self.head, self.where))
+        row_in(kernel_rows(source), KernelId(self.layer, self.head, self.where))
         return model_layers(source)[self.layer]
 
     def draw(self, source: Source, result: LayerKernelSet) -> go.Figure:

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
+from mta_viz.analysis.attention.matches import AtMatches, measure_matches, with_matches
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.naming import ALL_ZERO, BETWEEN_NAMES, IDENTITY, NONE, NOT_FINITE, family
@@ -41,6 +42,7 @@ KINDS: dict[kernels.Place | kernels.MixPlace, str] = {
     "head_post": "rows of the head mixing after the softmax",
 }
 MAP_PX = 420
+KERNELS_AT_MATCHES = ("all at matches",)  # what its result is kept by
 PARTS = {"layer": "L", "head": "H", "where": "", "step": "step"}
 KEY_QUERY_WORDS = (
     "Key-query kernels: in a tile, earlier queries above, the current one at the bottom; earlier keys left."
@@ -66,7 +68,7 @@ class KernelFigure(NamedFigure[R]):
 
 def kernel_rows(source: Source) -> tuple[Row, ...]:
     """The kernel table of the source's model."""
-    return source.remember(
+    return source.remember_weights(
         lambda: kernel_table(source.model.state_dict(), source.model.config), "kernel table"
     )
 
@@ -74,23 +76,36 @@ def kernel_rows(source: Source) -> tuple[Row, ...]:
 def model_layers(source: Source) -> tuple[kernels.LayerKernelSet, ...]:
     """Every layer's kernels."""
     weights, config = source.model.state_dict(), source.model.config
-    return source.remember(
+    return source.remember_weights(
         lambda: tuple(kernels.layer_kernels(weights, config, layer) for layer in range(config.n_layers)),
         "all kernels",
     )
 
 
+def kernels_at_matches(source: Source) -> dict[kernels.KernelId, AtMatches]:
+    """What every kernel does where the run's tokens match. Raises MtaVizError without a run."""
+    run, rows = source.trace, kernel_rows(source)
+    return source.remember(
+        lambda: measure_matches(rows, [run], progress=source.progress), *KERNELS_AT_MATCHES
+    )
+
+
 @named("kernel-table")
 class KernelTable(KernelFigure[tuple[Row, ...]]):
-    """The kernels that satisfy `query`, the largest of the column `sort` first, one a row."""
+    """The kernels that satisfy `query`, the largest of the column `sort` first, one a row.
+
+    `matches`: with what each does where the run's tokens match.
+    """
 
     query: str = ""
     sort: str = NO_SORT
     places: tuple[kernels.Place | kernels.MixPlace, ...] = PLACES
+    matches: bool = False
 
     def result(self, source: Source) -> tuple[Row, ...]:
-        """Rows of `kernel_table`. Raises QueryError."""
-        return select_rows(kernel_rows(source), self.query, self.sort, self.places)
+        """Rows of `kernel_table`. Raises QueryError, and MtaVizError for matches without a run."""
+        rows = select_rows(kernel_rows(source), self.query, self.sort, self.places)
+        return with_matches(rows, kernels_at_matches(source)) if self.matches else rows
 
     def table(self, source: Source, result: tuple[Row, ...]) -> Table:
         """All columns, those too that mean nothing for the rows shown."""

@@ -156,12 +156,13 @@ def value_map(
     numbering_from: int = 0,
     selected: tuple[int, int] | None = None,
     width: int = 460,
+    scale: str | None = None,
 ) -> go.Figure:
     """One number a head as a layer x head map, with numbers where they fit.
 
     The scale goes to `limit` (None: the largest size), about 0 for scores that may be negative.
-    Heads without a value are hatched. The event's customdata is (layer, head), x the head and y the
-    layer.
+    Heads without a value are hatched. `scale` is a colour scale (None: by the score's sign). The event's
+    customdata is (layer, head), x the head and y the layer.
     """
     n_layers, n_heads = values.shape
     column_px = min((width - _LEFT - _RIGHT) / n_heads, _MAX_COLUMN_PX)
@@ -179,6 +180,8 @@ def value_map(
         textfont={"size": 10},
         hoverinfo="skip",
     )
+    if scale:
+        colored.colorscale = scale
     without = np.argwhere(~np.isfinite(values)).tolist()
     places = np.argwhere(np.ones_like(values, bool)).astype(np.int16)
     texts = [

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, WHERE, KernelId, MixPlace, Offsets, Place
-from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, cannot_show, size_words
+from mta_viz.analysis.kernels.measures import NAMES, OPPOSED, OWN_TAP_SHARE, cannot_show, size_words
 from mta_viz.analysis.kernels.naming import (
     ALL_ZERO,
     BETWEEN_NAMES,
@@ -33,7 +34,7 @@ from mta_viz.ui.kernels import parts
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.plan import draw_test_button
-from mta_viz.ui.shell.show import draw, show
+from mta_viz.ui.shell.show import draw, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, plain
 
@@ -45,9 +46,9 @@ MEANING = {
     "induction": "the key after a match",
     "anti-diagonal": "reversed sequence",
     "priming": "earlier queries attended the same key",
-    "inhibition of return": "a key attended before is lowered",
-    "smoothing": "both sides raised",
-    "sharpening": "both sides lowered",
+    "inhibition of return": "earlier queries at the same key, against the own tap",
+    "smoothing": "blur",
+    "sharpening": "both sides against the own tap",
     "edge-first": "first of a run",
     "edge-last": "last of a run",
     "both edges": "first and last of a run",
@@ -77,7 +78,7 @@ def draw_card(page: Page, kernel: KernelId) -> None:
         st.info(plain(f"This model has no kernel {name}. Choose another one above."))
         return
     if kernel.where in KEY_QUERY:
-        _draw_kernel(source, figures.card_kernel(source, kernel), "pre" if kernel.where == "pre" else "post")
+        _draw_kernel(page, figures.card_kernel(source, kernel), "pre" if kernel.where == "pre" else "post")
     else:
         _draw_mixing(source, kernel, row, "head_pre" if kernel.where == "head_pre" else "head_post")
     parts.draw_matters(page, kernel)
@@ -110,19 +111,22 @@ def _draw_mixing(source: Source, kernel: KernelId, row: Row, where: MixPlace) ->
         st.table({"score": list(facts), "value": [f"{value:+.3g}" for value in facts.values()]})
 
 
-def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
-    kernel, trouble = card.kernel, broken(card.row, card.taps)
+def _draw_kernel(page: Page, card: CardKernel, where: Place) -> None:
+    source, kernel, trouble = parts.weights_source(page), card.kernel, broken(card.row, card.taps)
     place, name = (kernel.layer, kernel.head, where), f"{where}.{kernel.layer}.{kernel.head}"
+    measured = None if trouble else parts.matches_of(page, card)
+    probed = source if measured is None else source_of(page)
     probe = None if trouble else probe_of(card.row["shape"])
-    result = None if probe is None else draw(source, KernelProbe(*place, probe)).result
+    result = None if probe is None else draw(probed, KernelProbe(*place, probe)).result
     acts = None if result is None else result.acts
-    st.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering))}")
+    st.markdown(f"#### {plain(title(kernel, card.row, acts, source.numbering, measured))}")
     if trouble:
         st.warning(plain(trouble))
     else:
         st.markdown(plain(looks(card.row, acts, card.offsets)))
         rank = 0.0 if result is None else _rank(source, card, result.probe)
         st.markdown(plain(acts_like(card.row, result, rank, int(card.stack.usable().sum()))))
+        st.markdown(plain(parts.matches_sentence(page, measured)))
     st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     with st.container(horizontal=True, gap="medium", vertical_alignment="top"):
         with st.container(width=WIDTH):
@@ -133,7 +137,7 @@ def _draw_kernel(source: Source, card: CardKernel, where: Place) -> None:
             return
         with st.container(width=WIDTH), _missing_as_caption():
             show(source, figures.KernelScores(*place), widget=f"card.scores.{name}")
-    _draw_probe(source, card, place, result)
+    _draw_probe(probed, card, place, result)
     with _missing_as_caption():
         near = show(source, figures.NearestKernels(*place), widget=f"card.nearest.{name}").result.near
         with st.container(horizontal=True):
@@ -181,14 +185,21 @@ def kernel_name(kernel: KernelId, numbering: int) -> str:
     return place if kernel.where in KEY_QUERY else f"{place} · head mixing"
 
 
-def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int) -> str:
-    """`L2 H1 · before the softmax · 6x11 · diagonal (sequence match)`; an edge without a probe has a "?"."""
+def title(kernel: KernelId, row: Row, acts: bool | None, numbering: int, at: AtMatches | None = None) -> str:
+    """`L2 H1 · before the softmax · 6x11 · diagonal (sequence match)`; an edge without a probe has a "?".
+
+    The name is of the taps; which way a named kernel acts is said as measured.
+    """
     size = [f"{row['c_q']}x{row['c_k']}"] if row["c_q"] else []
     shape = row["shape"] + "?" * (row["evidence"] == "edge" and not acts)
     kind = family(row["shape"]) if row["evidence"] == "template" else row["shape"]
-    meaning = MEANING.get(kind.removeprefix("negative "))
+    meaning = MEANING.get(kind.removeprefix("negative "), "")
+    if meaning and kind.startswith("negative "):
+        own = row["identity_cosine"] >= OWN_TAP_SHARE
+        meaning += ", taps against the own tap" if own else ", taps negative"
     name = f"{'near identity, faint ' * bool(row['faint'])}{shape}{f' ({meaning})' if meaning else ''}"
-    return " · ".join([kernel_name(kernel, numbering), *size, name])
+    measured = [f"{at.action} on this prompt"] if at is not None and at.action and row["evidence"] else []
+    return " · ".join([kernel_name(kernel, numbering), *size, name, *measured])
 
 
 def looks(row: Row, acts: bool | None, offsets: Offsets) -> str:
@@ -242,7 +253,7 @@ def threshold(result: ProbeResult) -> str:
     side = "below" if result.lowers else "above"
     verb = "is" if result.acts else "is not"
     measured = f"{result.measured:+.2f} {verb} {side} {result.threshold:+.2f}"
-    return f"{measured}, which at most 1 in 100 Gaussian kernels passes."
+    return f"The shape itself, at matches of +1: {measured}, which about 1 in 100 Gaussian kernels passes."
 
 
 def ranked(result: ProbeResult, rank: float, count: int) -> str:

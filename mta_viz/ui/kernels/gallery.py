@@ -4,6 +4,7 @@ And what it says in words: the verdict line, what sizes cannot show, the marks, 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,17 +25,25 @@ from mta_viz.analysis.kernels.table import (
 )
 from mta_viz.figures.base import Source
 from mta_viz.figures.kernels import SHOWN
-from mta_viz.figures.kernels.gallery import KernelGallery, KernelTable, kernel_rows
+from mta_viz.figures.kernels.gallery import (
+    KERNELS_AT_MATCHES,
+    KernelGallery,
+    KernelTable,
+    kernel_rows,
+    kernels_at_matches,
+)
 from mta_viz.ui.fields import menu, row_table
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import draw_card
 from mta_viz.ui.kernels.parts import select_kernel
 from mta_viz.ui.shell import address, state
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import arrow, on_kernel
-from mta_viz.ui.shell.show import draw, save_line, show
+from mta_viz.ui.shell.show import draw, save_line, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, layer_list, plain
+from mta_viz.ui.shell.work import Work
 
 QUERY, SORT = Setting("kernel_query", ""), Setting("kernel_sort", NO_SORT)
 PLACES = Setting[Any]("kernel_places", list(SHOWN))
@@ -209,7 +218,22 @@ def _draw_walk(rows: Sequence[Row], selected: KernelId | None, stride: int) -> N
         caption(f"{at + 1} of {len(order)}" if at is not None else f"{len(order)} shown")
 
 
+def _at_matches(page: Page) -> bool:
+    """Whether all kernels are measured at this prompt's matches; draws what measures them."""
+    if page.trace is None:
+        return False
+
+    def do(work: Work, keep: Keep) -> Any:
+        return kernels_at_matches(replace(source_of(page), progress=work.report))
+
+    label, key = "What each does at matches", (page.key, *KERNELS_AT_MATCHES)
+    words = "Which way every kernel acts where this prompt's tokens repeat, as columns of the table."
+    return measured(Measurement("kernels at matches", key, label, do, words)) is not None
+
+
 def _draw_table(page: Page, source: Source, table: KernelTable) -> None:
+    if _at_matches(page):
+        source, table = source_of(page), replace(table, matches=True)
     figure = draw(source, table)
     rows: Sequence[Row] = figure.result
 

@@ -5,13 +5,13 @@ Matters: what is lost when a kernel is set to identity, at the model's task and 
 
 import math
 import shlex
-from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import streamlit as st
 
+from mta_viz.analysis.attention.matches import AtMatches
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ, find_effects
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
@@ -21,6 +21,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
+from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.model.plans import Edit
 from mta_viz.plots.kernels.mosaic import Scale
@@ -45,21 +46,15 @@ PARTS = ("Gallery", "One layer", "Over training", "Recurrence", "Paper figures",
 PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
 FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
+LAYER_RUNS = 2.0  # reading a layer's maps takes as long as so many of its shares of a run
 RUNS = 2.5  # measuring one kernel takes as long as so many runs of the prompt
 NOT_TESTED = "Matters: not tested yet."
 
 
 def weights_source(page: Page) -> Source:
     """What figures of the weights alone are drawn from: kept for the file and its time, not the prompt."""
-    origin = page.model.source
-    weights = (
-        (page.key,) if origin is None else (str(origin.path), changed(origin.path), str(page.model.dtype))
-    )
-
-    def keep(make: Callable[[], T], *key: Hashable) -> T:
-        return remember(make, *weights, *key)
-
-    return replace(source_of(page), run=None, remember=keep)
+    source = source_of(page)
+    return replace(source, run=None, remember=source.remember_weights)
 
 
 def select_kernel(kernel: KernelId) -> None:
@@ -128,6 +123,32 @@ def draw_matters(page: Page, kernel: KernelId) -> None:
             st.markdown(plain(words))
     st.markdown("**On this prompt**")
     _draw_prompt(page, kernel)
+
+
+def matches_of(page: Page, card: CardKernel) -> AtMatches | None:
+    """What the kernel does where the prompt's tokens match; None without a prompt, or until it is asked for.
+
+    One layer's maps are computed once for a prompt; only where that takes long a button stands before it.
+    """
+    if page.trace is None:
+        return None
+    key, asked = ("at matches", page.key, card.kernel.layer), state.part(Wanted)
+    seconds = LAYER_RUNS * estimate_seconds(page.model, len(page.trace.tokens)) / page.model.config.n_layers
+    if seconds > ASK_FROM and key not in asked.keys:
+        words = f"Measure its signs on this prompt, about {math.ceil(seconds)} s"
+        st.button(words, key="kernel-matches", on_click=lambda: asked.keys.add(key))
+        return None
+    with errors_as_messages(), st.spinner("Reading the maps where tokens match ..."):
+        return kernel_at_matches(source_of(page), card)
+    return None
+
+
+def matches_sentence(page: Page, at: AtMatches | None) -> str:
+    """What it does at matches, as measured on this prompt, or that it was not measured."""
+    if at is not None:
+        return f"On this prompt: {at.sentence}"
+    why = "no prompt has run" if page.trace is None else "not yet"
+    return f"On this model's scores: not measured, {why}. Which way the taps act is not in the taps."
 
 
 def effects_of(page: Page, edit: Edit = "identity") -> Effects | Absent:

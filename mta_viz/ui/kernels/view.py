@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from mta_viz.analysis.attention.matches import definitions
 from mta_viz.analysis.kernels.definitions import MeasuredRate, measured_rates, sections
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING, WHERE, Place, layers_having
 from mta_viz.analysis.kernels.table import shape_counts
@@ -140,7 +141,7 @@ def _draw_definitions(page: Page) -> None:
             "taps in other places, once of kernels with the model's envelope. Edges and single taps are not "
             "among them."
         )
-    for section in sections():
+    for section in (*sections(), definitions()):
         st.subheader(section.title)
         st.markdown(plain(section.intro))
         entries = [(f"**{plain(name)}**", plain(text)) for name, text in section.entries]

@@ -44,7 +44,11 @@ class OnPage(dict[NamedFigure[Any], Drawn]):
 
 
 def source_of(page: Page, beside: Source | None = None) -> Source:
-    """What the page's figures are drawn from; results are kept by the page's run."""
+    """What the page's figures are drawn from; results are kept by the page's run, or by its weights' file."""
+    origin = page.model.source
+    weights: tuple[str, ...] = (page.key,)
+    if origin is not None and not page.model.plan:
+        weights = (str(origin.path), str(changed(origin.path)), str(page.model.dtype))
     return Source(
         page.model,
         page.trace,
@@ -52,6 +56,7 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
         page.numbering,
         lambda make, *key: remember(make, page.key, *key),
         lambda make, *key: remember_with_run(make, page.key, *key),
+        lambda make, *key: remember(make, *weights, *key),
     )
 
 

@@ -57,7 +57,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
     """Every command below a parser, each followed by its own; only `_actions` has argparse's actions."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
+            for command in dict.fromkeys(action.choices.values()):  # one that has an older word stands once
                 yield command
                 yield from _commands(command)
 

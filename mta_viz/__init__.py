@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
     from mta_viz.analysis.attention.taps import operator, tap_gains
     from mta_viz.analysis.cause.attributed_prompt import attribute, attribute_heads
+    from mta_viz.analysis.cause.direct_effect import direct_effect, responsibilities
     from mta_viz.analysis.cause.paths import kernel_paths
-    from mta_viz.analysis.cause.responsibility import responsibilities
+    from mta_viz.analysis.cause.removed_cells import whole_effects
     from mta_viz.analysis.cause.shapley import shapley_values
     from mta_viz.analysis.cause.sweeps import ablate
     from mta_viz.analysis.compare.comparing import compare
@@ -42,6 +43,7 @@ __all__ = [
     "capture",
     "compare",
     "decompose",
+    "direct_effect",
     "draw_map",
     "export",
     "figure",
@@ -60,6 +62,7 @@ __all__ = [
     "tap_gains",
     "top_cells",
     "top_tokens",
+    "whole_effects",
 ]
 
 _NAMES = {
@@ -69,8 +72,9 @@ _NAMES = {
     "analysis.attention.predictions": "lens_over_layers top_tokens",
     "analysis.attention.taps": "operator tap_gains",
     "analysis.cause.attributed_prompt": "attribute attribute_heads",
+    "analysis.cause.direct_effect": "direct_effect responsibilities",
     "analysis.cause.paths": "kernel_paths",
-    "analysis.cause.responsibility": "responsibilities",
+    "analysis.cause.removed_cells": "whole_effects",
     "analysis.cause.shapley": "shapley_values",
     "analysis.cause.sweeps": "ablate",
     "analysis.compare.comparing": "compare",

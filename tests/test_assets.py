@@ -11,7 +11,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from mta_viz.analysis.cause.effects import read_effects
+from mta_viz.analysis.cause.effects import Absent, read_effects
+from mta_viz.analysis.cause.shapley_file import find_shapley
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
@@ -132,7 +133,10 @@ def test_models_md_tells_the_shapley_values_as_measured(name):
     measured = json.loads((ASSETS / name / "shapley.json").read_text())
     text = (ASSETS / "MODELS.md").read_text().replace("−", "-")
     assert measured["largest_error"] <= 0.05
-    assert sum(row["shapley"] for row in measured["kernels"]) == pytest.approx(measured["effect"], rel=0.2)
+    read = find_shapley(ASSETS / name)
+    assert not isinstance(read, Absent) and read.shared.largest_error <= 0.05
+    assert read.shared.largest_error == pytest.approx(measured["largest_error"])
+    assert sum(row["shapley"] for row in measured["kernels"]) == pytest.approx(measured["effect"], rel=1e-6)
     for row in measured["kernels"][:5]:
         words = {"head_pre": "mix pre", "head_post": "mix post"}.get(row["where"], row["where"])
         worth = f"{row['necessary']:.2f} | {row['sufficient']:.2f} | {row['shapley']:.2f}"

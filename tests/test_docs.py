@@ -179,7 +179,8 @@ def test_every_example_command_parses(page, capsys):
 def test_every_command_has_an_example():
     shown = {line.split()[0] for line in examples(ROOT / "docs" / "commands.md")}
     (action,) = (one for one in build_parser()._actions if isinstance(one, argparse._SubParsersAction))
-    assert set(action.choices) - shown == set()
+    names = {command.prog.split()[-1] for command in action.choices.values()}  # an older word is none
+    assert names - shown == set() and len(names) < len(action.choices)
 
 
 SHOWN = [(page.name, *one) for page in PAGES for one in transcripts(page)]

@@ -5,9 +5,12 @@ When one breaks after an upgrade, its message says which file relies on it. Add 
 
 import io
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import plotly.graph_objects as go
 import pytest
 import torch
 import transformer_lens
@@ -25,6 +28,8 @@ UNDOCUMENTED = (
     ("torch", "load says GLOBAL name of what it refuses", "mta_viz/checkpoint/lingua.py"),
     ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/lingua.py"),
     ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
+    ("transformer_lens", "hooks need not what its packages load", "mta_viz/model/hooking.py"),
+    ("plotly", "a figure takes a layout unchecked", "mta_viz/plots/parts.py"),
 )
 TESTS: dict[str, Callable[[], None]] = {}
 
@@ -102,3 +107,27 @@ def _hook_points() -> None:
     point.add_hook(lambda value, hook: None, dir="bwd")
     assert len(point._forward_hooks) == len(point._backward_hooks) == 1
     assert issubclass(transformer_lens.HookedRootModule, nn.Module)
+
+
+@item("hooks need not what its packages load")
+def _light_hooks() -> None:
+    code = (
+        "import sys; from mta_viz.model import hooking, transformer\n"
+        "assert not {'datasets', 'transformers', 'pandas'} & set(sys.modules), 'loaded with the hooks'\n"
+        "import transformer_lens as whole\n"
+        "assert whole.HookedRootModule is hooking.HookedRootModule, 'another root module'\n"
+        "assert whole.hook_points.HookPoint is hooking.HookPoint, 'another hook point'\n"
+        "assert whole.utilities.hf_utils and whole.conversion_utils.conversion_steps.base_tensor_conversion\n"
+        "assert 'transformers' in sys.modules\n"
+    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
+@item("a figure takes a layout unchecked")
+def _unchecked_layout() -> None:
+    figure = go.Figure(layout={"width": "wide"}, _validate=False)
+    assert figure.layout.width == "wide"
+    with pytest.raises(ValueError):
+        figure.update_layout(height="high")

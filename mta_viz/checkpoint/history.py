@@ -120,7 +120,7 @@ def read_run_history(
     problems: list[str] = []
     snapshots: list[dict[str, Tensor]] = []
     for count, location in enumerate(steps, 1):
-        kernels, wrong = _kernels(location, config)
+        kernels, wrong = read_step_kernels(location, config)
         snapshots.append(kernels)
         problems += [f"step {location.step}: {problem}" for problem in wrong]
         if progress:
@@ -131,7 +131,8 @@ def read_run_history(
     return KernelHistory(tuple(location.step or 0 for location in steps), stacked)
 
 
-def _kernels(location: Location, config: ModelConfig) -> tuple[dict[str, Tensor], list[str]]:
+def read_step_kernels(location: Location, config: ModelConfig) -> tuple[dict[str, Tensor], list[str]]:
+    """The kernels of one checkpoint by the names of a state dict, float32, and what is wrong with them."""
     weights = open_weights(location)
     problems, found = list(weights.problems), dict[str, Tensor]()
     if problems:

@@ -1,9 +1,9 @@
 """The command line: the same calls as the app and a notebook, without a browser.
 
-A command is a module with `HELP`, `add_flags(parser)` and `run(arguments)`, which returns the answer. stdout
-is the answer as JSON (CSV where asked for) and nothing else; notes and progress go to stderr. What the user
-got wrong ends with exit status 2 and `error: ...` on stderr. Nothing heavy is imported before the arguments
-are understood: what needs torch is imported inside `run` and the functions it calls.
+A command is a module with `HELP`, `add_flags(parser)` and `run(arguments)`, which returns the answer; `OLDER`
+has older words for it. stdout is the answer as JSON (CSV where asked for) and nothing else; notes and
+progress go to stderr. What the user got wrong ends with exit status 2 and `error: ...` on stderr. Nothing
+heavy is imported before the arguments are understood: what needs torch is imported in `run` or what it calls.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from mta_viz.errors import MtaVizError, PromptError
 COMMANDS = (
     "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain", "operator",
     "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate", "attribute",
-    "compare", "responsibility", "needle", "perplexity", "conjunction", "questions", "paper-figures",
+    "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions", "paper-figures",
     "figure",
 )  # fmt: skip
 USER_ERROR = 2
@@ -43,7 +43,8 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = import_module(f"mta_viz.cli.{name.replace('-', '_')}")
-        command = commands.add_parser(name, help=module.HELP)
+        older = getattr(module, "OLDER", ())  # words for it that still work
+        command = commands.add_parser(name, help=module.HELP, aliases=older)
         command.set_defaults(run=module.run, out_is=None, as_csv=None)
         module.add_flags(command)
     return parser

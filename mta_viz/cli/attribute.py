@@ -1,4 +1,4 @@
-"""`attribute PATH --prompt TEXT [--answer TEXT]`: what the answer after a prompt rests on."""
+"""`attribute PATH --prompt TEXT [--answer TEXT]`: what tokens or maps bring to the answer after a prompt."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from mta_viz.tokenizers.base import Tokens
 if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
 
-HELP = "what the answer after a prompt rests on"
+HELP = "what tokens or maps bring to the answer after a prompt"
 MAX_DIGITS = 18  # of a token's id; Python refuses to read thousands
 
 
@@ -21,7 +21,12 @@ def add_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add_question(parser)
     add("--method", choices=("gradients", "ablation"), default="gradients")
-    add("--baseline", type=baseline, metavar="B", help="zero, mean (default), bos or a token's id")
+    add(
+        "--baseline",
+        type=baseline,
+        metavar="B",
+        help="mean (default), bos, a token's id, or zero, which norms refuse",
+    )
     add("--spans", type=span_list, metavar="3:8,20:25", help="positions ablated together")
     add("--layer", type=int, metavar="L", help="of this layer's maps, not of the tokens")
     add("--stage", type=stage_named, metavar="NAME", help="for example hook_scores_kq")
@@ -41,16 +46,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
             "max_seconds": float(arguments.seconds),
             "progress": progress,
         }
-        answer, reached = measure(model, tokens, arguments, question)
-    if reached is False:
-        note("not complete: the error of the gradients is above 1 %, values are rough; allow more --seconds")
+        answer, rough = measure(model, tokens, arguments, question)
+    if rough:
+        note(f"not complete: the error of the gradients is above 1 %, values are rough; {rough}")
     return answer
 
 
 def _prompt(
     model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
-) -> tuple[dict[str, Any], bool | None]:
-    """Of tokens, or of the cells of a layer's maps; with whether the gradients are complete."""
+) -> tuple[dict[str, Any], str]:
+    """Of tokens, or of the cells of a layer's maps; with what to do where the gradients are not complete."""
     result = mta_viz.attribute(
         model,
         tokens,
@@ -61,13 +66,13 @@ def _prompt(
         stage=arguments.stage,
         **question,
     )
-    return result.as_data(), result.found.reached
+    return result.as_data(), _advice(result.found.reached, result.found.jumps)
 
 
 def _every_head(
     model: "HookedMTA", tokens: Tokens, arguments: Namespace, question: dict[str, Any]
-) -> tuple[dict[str, Any], bool | None]:
-    """Both methods are measured, from maps of zeros: what chooses otherwise is refused."""
+) -> tuple[dict[str, Any], str]:
+    """Both methods are measured, from the maps' own baseline: what chooses otherwise is refused."""
     if arguments.stage is None:
         raise PromptError("--heads needs the maps' stage, for example --stage hook_scores_kq")
     if arguments.spans or arguments.baseline is not None or arguments.method == "ablation":
@@ -76,7 +81,16 @@ def _every_head(
         )
     layers = None if arguments.layer is None else (arguments.layer,)
     result = mta_viz.attribute_heads(model, tokens, arguments.stage, layers=layers, **question)
-    return result.as_data(), result.reached
+    return result.as_data(), _advice(result.reached, result.jumps)
+
+
+def _advice(reached: bool | None, jumps: bool) -> str:
+    """Empty where gradients are complete, and for ablation."""
+    if reached is not False:
+        return ""
+    from mta_viz.analysis.cause.attributed_prompt import OTHER_BASELINE
+
+    return OTHER_BASELINE if jumps else "allow more --seconds"
 
 
 def baseline(text: str) -> str | int:

@@ -20,11 +20,11 @@ from mta_viz.errors import PromptError
 from mta_viz.tables import Table
 
 if TYPE_CHECKING:
-    from mta_viz.analysis.labs.conjunction import Conjunction
+    from mta_viz.analysis.labs.conjunction import Conjunction, Strongest
     from mta_viz.analysis.labs.four_prompts import FourPrompts
     from mta_viz.model.transformer import HookedMTA
 
-HELP = "what two words together give a span beyond their sum"
+HELP = "whether two words together give a span more than they add up to"
 IDENTITY = "kernels at identity"
 MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 
@@ -115,6 +115,7 @@ def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]")
             {
                 "model": name,
                 "strongest": {part: _strongest(result, part) for part in ("share", "odds")},
+                "verdict": _verdict(result),
                 "heads": rows_of(result),
             }
             for name, result in results.items()
@@ -122,10 +123,22 @@ def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]")
     }
 
 
+def _verdict(result: "Conjunction") -> dict[str, Any]:
+    """Whether a conjunction is shown on log-odds, and where; corrected for all heads and stages."""
+    from mta_viz.analysis.labs.conjunction import ALPHA, verdict
+
+    own = verdict(result)
+    facts = {name: value for name, value in vars(own).items() if name != "best"}
+    return {"shown": own.shown, "best": _place(own.best), "alpha": ALPHA, **facts}
+
+
 def _strongest(result: "Conjunction", part: str) -> dict[str, Any] | None:
     from mta_viz.analysis.labs.conjunction import strongest
 
-    head = strongest(result, part)
+    return _place(strongest(result, part))
+
+
+def _place(head: "Strongest | None") -> dict[str, Any] | None:
     if head is None:
         return None
     values = asdict(head) | {"stage": head.measure[1].value.hook}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mta_viz.cli.evaluate import recipe_of
 from mta_viz.cli.flags import add_file, add_model, open_model, positive
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
-from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.errors import MtaVizError
 from mta_viz.version import VERSION
 
 if TYPE_CHECKING:
@@ -86,18 +86,17 @@ def task_samples(
     model: "HookedMTA", arguments: Namespace, samples: int, length: int | None = None
 ) -> "tuple[str, list[GoldBatch]]":
     """What a sample is, and all of them; needle prompts of `length` tokens, or of half the trained length."""
-    from mta_viz.analysis.cause.measuring_effects import blocks_batches, needle_batches, needle_setting
+    from mta_viz.analysis.cause.shapley_file import task_batches
     from mta_viz.training.blocks import block_task
 
-    if arguments.task == "blocks":
-        task = block_task(recipe_of(arguments.path))
-        answer = "the whole block" if task.output == "all" else f"its {task.output} letter"
-        setting = f"{task.n_blocks} blocks of {task.n_letters} letters, to be answered with {answer}"
-        return setting, blocks_batches(model, task, samples, arguments.seed)
-    if model.tokenizer is None:
-        raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
-    batches = needle_batches(model, model.tokenizer, samples, arguments.seed, length)
-    return needle_setting(length or model.config.n_ctx // 2), batches
+    return task_batches(
+        model,
+        arguments.task,
+        samples,
+        arguments.seed,
+        length=length,
+        blocks=block_task(recipe_of(arguments.path)),
+    )
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":

@@ -9,15 +9,14 @@ from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 
 HELP = "what each kernel is worth to a task: alone removed, alone kept, over all orders"
-SAMPLES = {"needle": 16, "blocks": 64}
-LENGTH = 160
+TASKS, LENGTH = ("needle", "blocks"), 160
 
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, what is made of a kernel, and how long to sample."""
     add = parser.add_argument
     add_model(parser)
-    add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
+    add("--task", choices=TASKS, required=True, help="what to measure it at")
     add(
         "--edit",
         choices=("own-tap", "identity", "zero"),
@@ -28,21 +27,23 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--length", type=positive, default=LENGTH, metavar="T", help=f"tokens a needle prompt ({LENGTH})")
     add("--most", type=positive, default=400, metavar="N", help="pairs of orders at most (default 400)")
     add("--seed", type=int, default=0, metavar="S", help="of the samples and orders (default 0)")
-    add_file(parser, "--out", "also keep the answer in a file", out_is="answer")
+    about = "also keep the answer; as shapley.json beside the weights the app shows it"
+    add_file(parser, "--out", about, out_is="answer")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     """Sample orders until the largest standard error is at most 5 % of the whole effect."""
     from mta_viz.analysis.cause.shapley import kernel_ids, shapley_values
+    from mta_viz.analysis.cause.shapley_file import SAMPLES, TaskShapley
+    from mta_viz.checkpoint.locate import sha256
 
-    model = open_model(arguments)
-    if not kernel_ids(model, arguments.edit):
+    model, edit, seed = open_model(arguments), arguments.edit, arguments.seed
+    if not kernel_ids(model, edit):
         raise MtaVizError("this checkpoint has no kernels: there is no effect to share out")
     samples = arguments.samples or SAMPLES[arguments.task]
     length = min(arguments.length, model.config.n_ctx)
     setting, batches = task_samples(model, arguments, samples, length)
     with ProgressLine("measuring") as progress:
-        shared = shapley_values(
-            model, batches, arguments.edit, seed=arguments.seed, most=arguments.most, progress=progress
-        )
-    return {"task": arguments.task, "setting": setting, "seed": arguments.seed} | shared.as_data()
+        shared = shapley_values(model, batches, edit, seed=seed, most=arguments.most, progress=progress)
+    digest = sha256(model.source.path if model.source else arguments.path)
+    return TaskShapley(digest, arguments.task, setting, seed, shared).as_data()

@@ -1,6 +1,5 @@
 """A figure made again from what its file says of itself: its name, its parameters, and the run it is of."""
 
-import os
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 
 from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.reading import find_checkpoints
+from mta_viz.checkpoint.relatives import model_roots
 from mta_viz.config import DTYPES
 from mta_viz.errors import MtaVizError
 from mta_viz.exporting.provenance import Provenance, RunOf
@@ -17,16 +17,6 @@ from mta_viz.figures import ROOMS, spec
 from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
 from mta_viz.model.plans import plan_from_data
 from mta_viz.run.tracing import capture, load, operated, tokenize
-
-SHIPPED = Path(__file__).parents[2] / "assets"
-
-
-def roots() -> tuple[Path, ...]:
-    """Where models are looked for, each folder once: those shipped, those of MTA_VIZ_MODELS."""
-    listed = os.environ.get("MTA_VIZ_MODELS", "").split(os.pathsep)
-    shipped = [SHIPPED] if SHIPPED.is_dir() else []
-    named = [Path(part).expanduser().absolute() for part in listed if part]
-    return tuple(dict.fromkeys([*shipped, *named]))
 
 
 def make_again(provenance: Provenance, checkpoint: Path | None = None) -> Drawn:
@@ -95,7 +85,7 @@ def _weights(run: RunOf, checkpoint: Path | None) -> Path:
                 f"{run.sha256[:12]}... Name the checkpoint the figure was made from"
             )
         return folder
-    for model in find_checkpoints(list(roots())).found:
+    for model in find_checkpoints(list(model_roots())).found:
         if model.name == run.checkpoint and model.problem is None:
             folder = locate(model.path, run.step).folder
             if sha256(folder) == run.sha256:

@@ -49,4 +49,6 @@ if "transformer_lens" not in sys.modules:
 from transformer_lens.hook_points import HookPoint  # noqa: E402
 from transformer_lens.HookedRootModule import HookedRootModule  # noqa: E402
 
+sys.modules["transformer_lens"].__dict__["HookedRootModule"] = HookedRootModule  # there too: not its module
+
 __all__ = ["HookPoint", "HookedRootModule"]

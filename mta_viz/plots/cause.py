@@ -1,4 +1,4 @@
-"""What an answer rests on and what changes it: values of tokens, of cells, of heads, of a set of kernels.
+"""What adds to an answer and what changes it: values of tokens, of cells, of heads, of a set of kernels.
 
 Green is for the answer, brown against it: another hue family than attention has.
 """
@@ -102,7 +102,7 @@ def _look(name: str, unit: str) -> maps.Look:
 
 
 ATTRIBUTED = _look("attribution of {stage}", "nats")
-RESPONSIBLE = _look("responsibility of softmax cells", "logit")
+DIRECT = _look("direct effect of softmax cells", "logit")
 
 
 Place = tuple[int, int]

@@ -13,7 +13,14 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.labs.conjunction import Conjunction, Effects, Measure, measure_there, score_of
+from mta_viz.analysis.labs.conjunction import (
+    Conjunction,
+    Effects,
+    Measure,
+    measure_there,
+    p_values,
+    score_of,
+)
 from mta_viz.analysis.labs.needle import NeedleScore
 from mta_viz.analysis.labs.text import TextLosses
 from mta_viz.plots import cells, theme
@@ -161,7 +168,7 @@ def interaction_map(
         mean.round(3) + 0.0,  # no -0.0
         unit=score.unit,
         limit=shared_interaction_limit([test], measure) if limit is None else limit,
-        hover={place: _hover(score, effects, test.n, place) for place in np.ndindex(mean.shape)},
+        hover={place: _hover(score, effects, test, there, place) for place in np.ndindex(mean.shape)},
         unsure=unsure if test.n > 1 else (),
         **options,
     )
@@ -173,19 +180,26 @@ def shared_interaction_limit(tests: Iterable[Conjunction], measure: Measure) -> 
     return round_up(max([_LEAST, *map(cells.largest, sizes)]))
 
 
-def _hover(score: Score, effects: Effects, n: int, place: Place) -> str:
+def _hover(score: Score, effects: Effects, test: Conjunction, measure: Measure, place: Place) -> str:
     parts = [value_text(score, float(values[place])) for values in effects.means]
     words = "both {}, A only {}, B only {}, neither {}".format(*parts)
     over = effects.interaction
     ends = (over.median, over.median_low, over.median_high, over.low, over.high)
     middle, *of_median, low, high = (float(end[place]) for end in ends)
     if math.isnan(of_median[0]):
-        return f"{words}<br>one sample, no interval" if n < 2 else words
+        return f"{words}<br>one sample, no interval" if test.n < 2 else words
     texts = [value_text(score, end) for end in (middle, *of_median)]
     words += "<br>median of I {}, {} interval {} to {}".format(texts[0], level_text(over.level), *texts[1:])
     if not math.isnan(low):
         words += f"<br>95 % interval of the mean {value_text(score, low)} to {value_text(score, high)}"
-    return f"{words}<br>{n:,} samples"
+    p = p_values(test).get(measure)
+    corrected = "" if p is None else _p_words(float(p[place]))
+    return f"{words}<br>{test.n:,} samples{corrected}"
+
+
+def _p_words(p: float) -> str:
+    what = "not tested" if math.isnan(p) else f"p {p:.2g}, corrected for all heads and stages"
+    return f"<br>{what}"
 
 
 def loss_text(result: TextLosses, shown: range, *, limit: float, width: int = 900) -> go.Figure:

@@ -1,8 +1,7 @@
 """What a figure is put together from, and the words and frames figures share.
 
 Plotly checks a whole figure at every change, so a figure is collected here and made at once. Its traces are
-checked as they are made; its layout is checked by tests of every figure, since checking takes half of the time
-that drawing takes.
+checked as they are made, its layout by the tests of every figure, since that takes half of the drawing.
 """
 
 from collections.abc import Sequence
@@ -40,7 +39,8 @@ class Parts:
             self.add_words(title, 13, **corner, **shift)
         margin = {"pad": 0, "autoexpand": False} | self.margin
         layout = theme.frame(*self.size) | {"margin": margin} | self.layout
-        layout |= {"annotations": self.annotations, "shapes": self.shapes}
+        added = {"annotations": self.annotations, "shapes": self.shapes}
+        layout |= {name: parts for name, parts in added.items() if parts}
         return go.Figure(data=self.traces, layout=layout, _validate=False)
 
     def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:

@@ -141,6 +141,45 @@ def attention_output(model: HookedMTA, trace: Trace, layer: int) -> Float[Tensor
         return block.attn(block.ln1(trace.residuals[layer][None].to(model.device, model.dtype)))[0].float()
 
 
+@dataclass(frozen=True)
+class Rerun:
+    """At one position of a run: what a layer's attention adds, and what leaves the last layer."""
+
+    added: Float[Tensor, " d_model"]
+    leaving: Float[Tensor, " d_model"]
+
+
+def without_cell(trace: Trace, layer: int, cell: tuple[int, int, int] | None, position: int) -> Rerun:
+    """The run again from `layer` on, with the softmax weight at `cell` (head, query, key) set to 0.
+
+    The row is not renormalised; what follows the cell is computed anew, norms and gates too. None: the run
+    as it was, by the same steps. Float32, at `position`.
+    """
+    model, name, added = trace.model, f"blocks.{layer}", list[Tensor]()
+    last = position - len(
+        trace.tokens
+    )  # counted from the end: the last layer may have computed the end alone
+
+    def zero(maps: Maps, hook: object) -> Maps:
+        maps = maps.clone()
+        if cell is not None:
+            maps[:, cell[0], cell[1], cell[2]] = 0.0
+        return maps
+
+    def keep(output: Resid, hook: object) -> None:
+        added.append(output[0, last].float())
+
+    hooks: list[Any] = [(f"{name}.attn.{Stage.SOFTMAX.value.hook}", zero), (f"{name}.hook_attn_out", keep)]
+    with model.lock, torch.no_grad(), model.hooks(fwd_hooks=hooks):
+        resid = trace.residuals[layer][None].to(model.device, model.dtype)
+        set_threads(model.config, resid.shape[1])
+        *below, top = list(model.blocks)[layer:]
+        for block in below:
+            resid = block(resid)
+        leaving = top.last_rows(resid, -last)[0, last]
+    return Rerun(added[0], leaving.float())
+
+
 def moved_inputs(
     trace: Trace, layer: int, moved: Float[Tensor, "position d_model"]
 ) -> dict[str, Float[Tensor, "position ..."]]:

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from mta_viz.analysis.cause.attribution import (
 from mta_viz.config import ModelConfig
 from mta_viz.errors import PromptError
 from mta_viz.model.attention import Attention
+from mta_viz.model.editing import edited
+from mta_viz.model.interventions import BypassGroupNorm
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import Question, of_embeddings, of_ids, of_maps
@@ -92,13 +95,64 @@ def test_integrated_gradients_of_maps_are_complete_and_blind_to_the_future(model
     assert found.values.shape == (4, 9, 9) and not found.values.triu(1).any()
 
 
-@pytest.mark.parametrize("baseline", ["zero", "mean", 7])
+@pytest.mark.parametrize("baseline", ["mean", 7])
 def test_the_baseline_is_the_one_asked_for(model, baseline):
     question = random_question(2)
     found = integrated_gradients(model, question, baseline=baseline)
     if baseline == 7:
         assert found.baseline_score == pytest.approx(log_p(model, [7] * 9, question.answer), abs=1e-4)
-    assert {"zero": "zeros", "mean": "mean", 7: "token 7"}[baseline] in found.baseline
+    assert {"mean": "mean", 7: "token 7"}[baseline] in found.baseline
+
+
+def test_embeddings_of_zeros_are_refused_where_the_norm_makes_them_a_jump(model):
+    question = random_question(2)
+    with pytest.raises(PromptError, match=r"\d\d% of its change comes in the first 1 %") as raised:
+        integrated_gradients(model, question, baseline="zero")
+    assert "Choose the vocabulary's mean, the embedding of a token, or ablation" in str(raised.value)
+    wide = replace(CONFIG, norm_eps=10.0)  # larger than the embeddings: the norm hardly divides
+    other = HookedMTA(wide).requires_grad_(False).eval()
+    other.load_state_dict(model.state_dict())
+    found = integrated_gradients(other, question, baseline="zero", max_seconds=1e9)
+    assert found.reached and found.baseline == "embeddings of zeros"
+
+
+def test_a_mean_next_to_zero_is_refused_like_zero_and_not_advised(model):
+    other = HookedMTA(CONFIG).requires_grad_(False).eval()
+    other.load_state_dict(model.state_dict())
+    other.embed.weight -= other.embed.weight.mean(0)
+    with pytest.raises(
+        PromptError, match=r"the mean embedding of the vocabulary: no baseline .* Choose the embed"
+    ):
+        integrated_gradients(other, random_question(2))
+    with pytest.raises(PromptError, match="Choose the embedding of a token"):
+        integrated_gradients(other, random_question(2), baseline="zero")
+    long = torch.arange(70) % 23  # more tokens than are replaced: gradients single out which, from a token
+    assert len(attribute(other, long.tolist(), method="ablation").found.values) == 64
+
+
+@pytest.mark.parametrize("stage", [Stage.SOFTMAX, Stage.SOFTMAX_KQ, Stage.PATTERN])
+def test_weights_under_a_group_norm_start_at_even_rows(model, stage):
+    """The first row sees one key, so it is even and brings nothing. From zeros all would be a jump."""
+    question = random_question(5)
+    trace = capture(model, question.prompt)
+    found = integrated_gradients_of_maps(trace, 3, stage, question, max_error=1e-3, max_seconds=1e9)
+    assert "even rows" in found.baseline and found.reached and not found.values[:, 0].any()
+    maps = trace.maps(3, stage)
+    even = maps.sum(-1, keepdim=True) * torch.ones(9, 9).tril() / torch.arange(1.0, 10)[:, None]
+    score = of_maps(trace, 3, stage, question)
+    assert found.baseline_score == pytest.approx(float(score(even[None])), abs=1e-4)
+    nothing, little, all_of_it = (float(score(share * maps[None])) for share in (0.0, 0.01, 1.0))
+    assert abs(little - nothing) > 0.5 * abs(all_of_it - nothing) or stage is not Stage.PATTERN
+    plain = edited(model, [BypassGroupNorm(3)])
+    again = integrated_gradients_of_maps(capture(plain, question.prompt), 3, stage, question)
+    assert again.baseline == "maps of zeros"
+
+
+def test_an_error_that_is_not_known_is_no_number(model):
+    heads = attribute_heads(model, [1, 2, 3], Stage.RAW, layers=[0])
+    unknown = replace(heads, layers=(replace(heads.layers[0], error=None),))
+    assert [row["completeness_error"] for row in unknown.table().records()] == [None] * 4
+    assert ",,maps of zeros" in unknown.table().csv()
 
 
 def test_ablation_of_tokens_is_a_run_with_other_tokens(model):

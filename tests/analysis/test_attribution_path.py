@@ -1,10 +1,12 @@
 """Stretches of a path sum to the one integral, steps go where the score bends, and time is kept."""
 
+import math
+
 import pytest
 import torch
 
 from mta_viz.analysis.cause import attribution_path
-from mta_viz.analysis.cause.attribution_path import FIRST, STEPS, integrate
+from mta_viz.analysis.cause.attribution_path import FIRST, STEPS, integrate, normed_jump
 from mta_viz.errors import PromptError
 
 REAL, BASE = torch.tensor([[1.0, 2.0, -1.0]]), torch.tensor([[0.0, 0.0, 1.0]])
@@ -129,3 +131,25 @@ def test_progress_rises_to_the_end_and_can_stop_the_work():
 
     with pytest.raises(KeyboardInterrupt):
         integrate(step, REAL, BASE, max_error=0.01, max_seconds=1e9, progress=stop)
+
+
+def test_a_jump_at_the_baseline_is_seen_once_a_stretch_is_short_enough():
+    """What the score changes in the first 1 % of the path, from the points that are known there."""
+
+    def jump(inputs):
+        return torch.tanh(1e5 * inputs[:, 0]) + 0.5 * inputs[:, 0]
+
+    found = integrate(jump, REAL, BASE, max_error=1e-3, max_seconds=1e9)
+    assert found.early == pytest.approx(2 / 3, abs=0.01)
+    even = integrate(lambda inputs: inputs[:, 0] ** 2, REAL, BASE, max_error=1e-3, max_seconds=1e9)
+    assert even.early is None and even.error < 1e-3
+
+
+def test_a_norm_jumps_by_the_size_of_its_epsilon():
+    """From zeros: a / sqrt(a^2 + eps / size^2) of the way at the share a of the path."""
+    real = torch.full((3, 8), 2.0)
+    for eps in (1e-6, 1e-2, 4.0):
+        at = [share / math.sqrt(share**2 + eps / 4) for share in (0.01, 1.0)]
+        assert normed_jump(torch.zeros(3, 8), real, eps) == pytest.approx(at[0] / at[1], rel=1e-4)
+    assert normed_jump(real, real, 1e-5) == 0
+    assert normed_jump(-real, real, 1e-5) < 0.01

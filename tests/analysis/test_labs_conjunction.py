@@ -164,7 +164,7 @@ def test_every_head_and_stage_of_a_whole_model_with_partial_results():
     assert {measure[1] for measure in found.values if measure[0] == "share"} == set(Stage)
     assert found.effects(("odds", Stage.KQ)).interaction.mean[0].isnan().all()  # layer 0 has none
     rows = rows_of(found)
-    assert len(rows) == 9 * 16 and {row["samples"] for row in rows} == {2}
+    assert len(rows) == 11 * 16 and {row["samples"] for row in rows} == {2}
     csv = heads_table({"tiny": found}).csv().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,measure,stage,layer,head,samples,both")
     kept = [("odds", Stage.RAW), ("share", Stage.RAW), ("share", Stage.SOFTMAX)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
-from mta_viz.analysis.cause.paths import kernel_paths
+from mta_viz.analysis.cause.paths import edge_count, kernel_paths
 from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.model.transformer import HookedMTA
@@ -34,6 +34,7 @@ def test_every_receiver_has_its_edge_and_the_largest_is_first():
         "L0 mlp", "L1 H0 queries", "L1 H1 queries", "L1 H0 scores", "L1 H1 scores", "L1 H0 keys",
         "L1 H0 values", "L1 mlp", "logits",
     ])  # fmt: skip
+    assert edge_count(CONFIG, 0) == len(paths.edges) and edge_count(CONFIG, 1) == 2
     sizes = [abs(edge.effect) for edge in paths.edges]
     assert sizes == sorted(sizes, reverse=True)
     assert abs(paths.whole) > 1e-4 and sizes[0] > 1e-4

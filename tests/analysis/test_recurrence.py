@@ -1,9 +1,13 @@
 """Named kernels that come again: planted in two models, and over the snapshots of one training."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
 
+from mta_viz.analysis.kernels.kernels import kernel_offsets
+from mta_viz.analysis.kernels.naming import name_kernels
 from mta_viz.analysis.kernels.recurrence import lasting_names, lasting_table, recurrence
 from mta_viz.checkpoint.history import KernelHistory
 from mta_viz.config import ModelConfig, MTAOptions
@@ -83,3 +87,36 @@ def test_a_name_lasts_since_the_step_after_its_last_break():
     rows = [row for row in lasting_names(history, CONFIG) if "diagonal" in row.shape]
     assert [(row.kernel.name(), row.since, row.share) for row in rows] == [("L0 H2 pre", 30, 0.5)]
     assert lasting_table(rows).records()[0]["since_step"] == 30
+    assert rows[0].bears == (False, True, False, True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_matching_is_the_best_of_all_assignments(seed):
+    """No other way of giving each head of a layer a head of the other model has a larger total cosine."""
+    pair = [kernels(2 * seed + at, {0: [0, 1, 2, 3]}) for at in (0, 1)]
+    for at, weights in enumerate(pair):
+        noise = torch.randn(4, 6, 11, generator=torch.Generator().manual_seed(90 + 2 * seed + at))
+        weights["blocks.0.attn.kernel_pre"] += 0.15 * noise
+    found = recurrence(*((weights, CONFIG) for weights in pair))
+    matches = [match for match in found.matches if match.kernel.layer == 0]
+    taps = [weights["blocks.0.attn.kernel_pre"].double().numpy().copy() for weights in pair]
+    for part in taps:
+        part[:, 5, PAD] = 0
+    unit = [part.reshape(4, -1) / np.linalg.norm(part.reshape(4, -1), axis=1, keepdims=True) for part in taps]
+    cosine = np.abs(unit[0] @ unit[1].T)
+    totals = {order: cosine[range(4), order].sum() for order in permutations(range(4))}
+    best = max(totals, key=totals.__getitem__)
+    assert matches and all(match.other.head == best[match.kernel.head] for match in matches)
+    assert [match.cosine for match in matches] == pytest.approx(
+        [cosine[m.kernel.head, m.other.head] for m in matches]
+    )
+
+
+def test_a_kernel_s_name_does_not_hang_on_the_kernels_beside_it():
+    """Names over steps are given to the kernels that have one at the end, without the others."""
+    taps = kernels(3, {0: [1], 2: [0]})["blocks.0.attn.kernel_pre"].double().numpy()
+    offsets = kernel_offsets(CONFIG, 6, 11)
+    together = [(shape.shape, shape.evidence) for shape in name_kernels(taps, offsets)]
+    alone = [name_kernels(taps[[head]], offsets)[0] for head in range(4)]
+    assert [(shape.shape, shape.evidence) for shape in alone] == together
+    assert len(set(together)) > 1

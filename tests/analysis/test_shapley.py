@@ -1,19 +1,24 @@
 """Shapley values of kernels: on a tiny model all orders can be walked, so the truth is known."""
 
+import json
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 
+from mta_viz.analysis.cause.answers import Answer, AnswerMeter
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.measuring_effects import blocks_batches, outcome
-from mta_viz.analysis.cause.shapley import Coalitions, Shapley, kernel_ids, shapley_values
+from mta_viz.analysis.cause.measuring_effects import GoldBatch, blocks_batches, outcome
+from mta_viz.analysis.cause.shapley import Coalitions, Shapley, kernel_ids, passes, shapley_values
+from mta_viz.analysis.cause.shapley_file import TaskShapley, prompt_batch, read_shapley
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import Cancelled
+from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.model.editing import edited
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import embedded
+from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
 from tests.tiny_models import random_weights
 
@@ -114,6 +119,59 @@ def test_the_same_seed_gives_the_same_and_progress_can_stop(model: HookedMTA, ba
 
     with pytest.raises(Cancelled):
         shapley_values(model, batches, most=3, progress=stop)
+
+
+def test_a_smaller_last_batch_counts_as_its_samples_do(model: HookedMTA, batches):
+    """Six samples as four and two: the values sum to the effect on all six."""
+    (batch,) = batches
+
+    def part(start: int, stop: int) -> GoldBatch:
+        return replace(batch, ids=batch.ids[start:stop], answers=batch.answers[start:stop], right=_none_right)
+
+    shared = shapley_values(model, [part(0, 4), part(4, 6)], most=4)
+    assert sum(value.shapley for value in shared.values) == pytest.approx(shared.effect, abs=1e-5)
+
+
+def _none_right(greedy: torch.Tensor) -> list[bool]:
+    return [False] * len(greedy)
+
+
+def test_medians_have_intervals_and_one_sample_has_none(model: HookedMTA, shared: Shapley):
+    for value in shared.values:
+        assert value.necessary_median_low <= value.necessary_median <= value.necessary_median_high
+        assert value.sufficient_median_low <= value.sufficient_median <= value.sufficient_median_high
+    assert any(value.sufficient_median_low < value.sufficient_median_high for value in shared.values)
+    meter = AnswerMeter(capture(model, [3, 1, 4, 1, 5]), Answer((9, 2), "9 2", "given"))
+    setting, one = prompt_batch(meter)
+    alone = shapley_values(model, one, most=2)
+    assert alone.complete == pytest.approx(meter.before, abs=1e-5) and "this prompt of 5 tokens" in setting
+    assert {value.necessary_median for value in alone.values} == {None}
+
+
+def test_the_number_of_passes_is_what_progress_counts(model: HookedMTA, batches):
+    steps: list[float] = []
+    shapley_values(model, batches, most=2, progress=steps.append)
+    assert len(steps) <= passes(6, 1, 2) and steps[-1] == pytest.approx(len(steps) / passes(6, 1, 2))
+
+
+def test_a_file_is_read_as_it_was_written_and_its_faults_are_listed(tmp_path, shared: Shapley):
+    whole = TaskShapley("abc", "blocks", "three blocks", 5, shared)
+    file = tmp_path / "shapley.json"
+    file.write_text(json.dumps(whole.as_data()))
+    assert read_shapley(file) == whole
+    older = whole.as_data()
+    for row in older["kernels"]:
+        del row["necessary_median"]
+    file.write_text(json.dumps(older))
+    assert {value.necessary_median for value in read_shapley(file).shared.values} == {None}
+    file.write_text(json.dumps(whole.as_data() | {"task": "chess", "n_orders": "many"}))
+    with pytest.raises(MtaVizError, match=r"(?s)task.*n_orders"):
+        read_shapley(file)
+    broken = whole.as_data()
+    broken["greedy_sets"][0]["kernels"] = ["L9 H9 pre"]
+    file.write_text(json.dumps(broken))
+    with pytest.raises(MtaVizError, match="L9 H9 pre"):
+        read_shapley(file)
 
 
 def _subsets(n: int) -> list[frozenset[int]]:

@@ -22,20 +22,41 @@ def app_address(models_folder):
         yield address
 
 
-@pytest.fixture
-def visit(browser, app_address):
-    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page."""
-    contexts = []
+@pytest.fixture(scope="session")
+def contexts(browser):
+    """`contexts(1280, "light")`: one for all pages of a width and theme; it fetches scripts once."""
+    kept = {}
 
-    def go(path, width=1280, theme="light", address=app_address):
-        size = {"width": width, "height": 1100}
-        context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
-        contexts.append(context)
-        page = context.new_page()
+    def context_of(width, theme):
+        if (width, theme) not in kept:
+            kept[width, theme] = new_context(browser, width, theme)
+        return kept[width, theme]
+
+    yield context_of
+    for context in kept.values():
+        context.close()
+
+
+def new_context(browser, width, theme):
+    """An empty browser, with a window this wide."""
+    size = {"width": width, "height": 1100}
+    return browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
+
+
+@pytest.fixture
+def visit(browser, contexts, app_address):
+    """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page; `empty`: in an empty browser."""
+    pages, own = [], []
+
+    def go(path, width=1280, theme="light", address=app_address, empty=False):
+        if empty:
+            own.append(new_context(browser, width, theme))
+        page = (own[-1] if empty else contexts(width, theme)).new_page()
+        pages.append(page)
         page.set_default_timeout(180_000)
         page.goto(address + path)
         return page
 
     yield go
-    for context in contexts:
-        context.close()
+    for opened in (*pages, *own):
+        opened.close()

@@ -39,7 +39,7 @@ def read_probability(page):
 
 def follow(visit, page):
     """The page's address in a fresh browser."""
-    return visit("/" + page.url.split("/", 3)[3])
+    return visit("/" + page.url.split("/", 3)[3], empty=True)
 
 
 @pytest.mark.parametrize(

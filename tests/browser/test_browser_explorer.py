@@ -1,63 +1,64 @@
 """The explorer's views in a real chromium: a click selects what was clicked, a link brings it back."""
 
 import re
+from urllib.parse import quote_plus
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import PROMPT, at, click, click_target, run_prompt, settle, wait_for_map
+from tests.browser.looking import PROMPT, at, click, click_target, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
 
-def open_tab(page, name):
+def open_tab(page, name, part):
+    """Open a tab, and wait until a part of it is there and the page rests."""
     page.get_by_role("radio", name=name, exact=True).click()
+    page.locator(f"[class*='st-key-{part}']").first.wait_for()
     settle(page)
-    page.wait_for_timeout(1500)
 
 
 @pytest.fixture
 def explorer(visit):
     """The explorer on a prompt, at layer 1, head 0."""
-    page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
+    page = visit(f"/?ck=tiny-mta&l=1&h=0&s=kq&p={quote_plus(PROMPT)}")
     wait_for_map(page, "L1 H0")
-    run_prompt(page, PROMPT)
     settle(page)
     return page
 
 
 def test_a_click_on_a_bar_selects_its_token(explorer):
-    open_tab(explorer, "Row and column")
+    open_tab(explorer, "Row and column", "chart-row-")
     x, y = at(explorer, "[class*='st-key-chart-row-']", 7, 0)
     click(explorer, x, y)
     expect(explorer).to_have_url(re.compile("k=7"))
 
 
 def test_a_click_on_a_letter_makes_its_token_the_query(explorer):
-    open_tab(explorer, "Text")
+    open_tab(explorer, "Text", "chart-text")
     click_target(explorer, "[class*='st-key-chart-text']", [9])
     expect(explorer).to_have_url(re.compile("q=9"))
     expect(explorer.get_by_text('query 9 "').first).to_be_visible()
 
 
 def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, visit):
-    open_tab(explorer, "Heads")
+    open_tab(explorer, "Heads", "chart-head-tiles")
     click_target(explorer, "[class*='st-key-chart-head-tiles']", [2, 3])
     wait_for_map(explorer, "L2 H3")
     expect(explorer).to_have_url(re.compile("l=2.*h=3"))
-    other = visit("/" + explorer.url.split("/", 3)[3])
+    other = visit("/" + explorer.url.split("/", 3)[3], empty=True)
     wait_for_map(other, "L2 H3")
 
 
 def test_a_click_on_a_point_of_the_scatter_opens_that_head(explorer):
-    open_tab(explorer, "Heads")
+    open_tab(explorer, "Heads", "chart-heads-scatter")
     click_target(explorer, "[class*='st-key-chart-heads-scatter']", [3, 1])
     wait_for_map(explorer, "L3 H1")
     expect(explorer).to_have_url(re.compile("l=3.*h=1"))
 
 
 def test_a_click_on_a_cell_of_the_score_map_opens_that_head(explorer):
-    open_tab(explorer, "Heads")
+    open_tab(explorer, "Heads", "chart-head-scores")
     click_target(explorer, "[class*='st-key-chart-head-scores']", [2, 2])
     wait_for_map(explorer, "L2 H2")
     expect(explorer).to_have_url(re.compile("l=2.*h=2"))
@@ -72,7 +73,7 @@ def choose_row(page, table, row):
 
 
 def test_a_row_of_the_ranking_opens_its_head(explorer):
-    open_tab(explorer, "Heads")
+    open_tab(explorer, "Heads", "ranking")
     table = explorer.locator("[class*='st-key-ranking'] canvas").first
     row = table.locator("[role=row]").nth(4)
     expect(row).to_contain_text(re.compile(r"L\d"))  # the text under the canvas comes after its picture
@@ -85,7 +86,7 @@ def test_a_row_of_the_ranking_opens_its_head(explorer):
 
 
 def test_a_row_of_the_largest_cells_selects_its_cell(explorer):
-    open_tab(explorer, "Cells")
+    open_tab(explorer, "Cells", "cells")
     before = explorer.url
     choose_row(explorer, "[class*='st-key-cells']", 4)
     explorer.wait_for_function("before => location.href !== before", arg=before)
@@ -148,7 +149,7 @@ def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit
     ).first.inner_text()
     explorer.keyboard.press("Escape")
     settle(explorer)
-    other = visit("/?" + link.split("?", 1)[1])
+    other = visit("/?" + link.split("?", 1)[1], empty=True)
     wait_for_map(other, "L1 H0")
     settle(other)
     assert other.get_by_label("Prompt").input_value() == PROMPT

@@ -4,13 +4,14 @@ import io
 import re
 import time
 import zipfile
+from urllib.parse import quote_plus
 
 import pytest
 from PIL import Image
 from pypdf import PdfReader
 
 from mta_viz.exporting.carriers import read
-from tests.browser.looking import run_prompt, settle, wait_for_map
+from tests.browser.looking import settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 PROMPT = "The cat <b>$sat$</b> on the mat. عربي 😀 The cat sat."
@@ -19,9 +20,8 @@ DATA = "() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => JSON
 
 @pytest.fixture
 def explorer(visit):
-    page = visit("/attention?ck=tiny-mta&l=1&h=2&s=kq")
+    page = visit(f"/attention?ck=tiny-mta&l=1&h=2&s=kq&p={quote_plus(PROMPT)}")
     wait_for_map(page, "L1 H2")
-    run_prompt(page, PROMPT)
     page.get_by_text("Cells", exact=True).first.click()
     wait_for_map(page, "L1 H2")
     settle(page)
@@ -37,7 +37,7 @@ def test_the_link_on_the_clipboard_shows_the_same_in_a_fresh_browser(explorer, v
     link = explorer.evaluate("navigator.clipboard.readText()")
     assert "tab=Cells" in link
     explorer.keyboard.press("Escape")
-    fresh = visit("/" + link.split("/", 3)[3])
+    fresh = visit("/" + link.split("/", 3)[3], empty=True)
     wait_for_map(fresh, "L1 H2")
     settle(fresh)
     assert fresh.evaluate(DATA) == explorer.evaluate(DATA)
@@ -77,7 +77,7 @@ def test_a_session_opens_again_in_an_empty_browser(explorer, visit, tmp_path):
     with explorer.expect_download() as download:
         explorer.locator(".st-key-everything-save button").click()
     download.value.save_as(tmp_path / "session.zip")
-    fresh = visit("/kernels")
+    fresh = visit("/kernels", empty=True)
     fresh.locator(".js-plotly-plot").first.wait_for()
     settle(fresh)
     fresh.locator(".st-key-everything button").first.click()

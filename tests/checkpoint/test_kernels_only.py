@@ -1,8 +1,6 @@
 """A folder of kernels alone is read, shown by the atlas, and refused where a prompt should run."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import KERNELS, write_kernels
 from mta_viz.checkpoint.reading import read_checkpoint, read_summary
+from mta_viz.cli import main
 from mta_viz.errors import CheckpointError, PromptError
 from mta_viz.run.tracing import capture, generate, load, run_hooks, score
 from tests.checkpoint.checkpoint_samples import problems_of, random_state, tiny_config, write_sample
@@ -73,16 +72,13 @@ def test_a_model_without_kernels_has_none_to_write(tmp_path):
         write_kernels(tmp_path / "none", plain, random_state(plain))
 
 
-def test_the_command_writes_them_and_reads_them(tmp_path):
+def test_the_command_writes_them_and_reads_them(tmp_path, capsys):
     write_sample(tmp_path / "model")
-    call = [sys.executable, "-m", "mta_viz", "kernels"]
-    saved = subprocess.run(
-        [*call, tmp_path / "model", "--save", tmp_path / "alone"], capture_output=True, text=True, check=True
-    )
-    again = subprocess.run([*call, tmp_path / "alone"], capture_output=True, text=True, check=True)
-    assert json.loads(saved.stdout) == json.loads(again.stdout)
-    assert "the kernels alone are in" in saved.stderr
-    refused = subprocess.run(
-        [*call, tmp_path / "model", "--save", tmp_path / "alone"], check=False, capture_output=True
-    )
-    assert refused.returncode == 2 and b"alone" in refused.stderr
+    model, alone = str(tmp_path / "model"), str(tmp_path / "alone")
+    assert main(["kernels", model, "--save", alone]) == 0
+    saved = capsys.readouterr()
+    assert main(["kernels", alone]) == 0
+    assert json.loads(saved.out) == json.loads(capsys.readouterr().out)
+    assert "the kernels alone are in" in saved.err
+    assert main(["kernels", model, "--save", alone]) == 2
+    assert "alone" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from mta_viz.model.stages import Stage
 PROMPT = "abc.def#b"
 CASES = (
     ((), {}),
-    (("--baseline", "zero", "--position", "4"), {"baseline": "zero", "position": 4}),
+    (("--baseline", "7", "--position", "4"), {"baseline": 7, "position": 4}),
     (
         ("--method", "ablation", "--spans", "1:4,5:7", "--baseline", "3"),
         {"method": "ablation", "groups": ((1, 2, 3), (5, 6)), "baseline": 3},
@@ -56,13 +56,21 @@ def test_every_heads_numbers_are_the_notebooks(run, folder, options, named):
     assert [len(one["sizes"]) for one in answer.json["layers"]] == [4] * (1 if named else 2)
 
 
-@pytest.mark.parametrize(("options", "layer"), [((), None), (("--layer", "1"), 1)])
-def test_responsibilities_are_the_notebooks(run, folder, options, layer):
+@pytest.mark.parametrize("word", ["direct-effect", "responsibility"])
+@pytest.mark.parametrize(
+    ("options", "layer", "count"),
+    [((), None, 8), (("--layer", "1", "--whole", "2"), 1, 2), (("--whole", "0"), None, 0)],
+)
+def test_direct_effects_are_the_notebooks_by_both_words(run, folder, word, options, layer, count):
     words = ("--answer", "ef", "--position", "6", "--answer-token", "1", *options)
-    answer = run("responsibility", folder, "--prompt", PROMPT, *words)
+    answer = run(word, folder, "--prompt", PROMPT, *words)
     assert answer.status == 0, answer.err
-    found = mta_viz.responsibilities(mta_viz.load(folder), PROMPT, answer="ef", position=6, place=1)
-    assert answer.json == json.loads(json.dumps(found.as_data(layer))) | {"computed_in": "float32"}
+    found = mta_viz.direct_effect(mta_viz.load(folder), PROMPT, answer="ef", position=6, place=1)
+    removed = mta_viz.whole_effects(found, layer=layer, count=count).as_data()
+    assert answer.json == json.loads(json.dumps(found.as_data(layer) | {"removed": removed})) | {
+        "computed_in": "float32"
+    }
+    assert len(answer.json["removed"]["cells"]) == count
     assert answer.json["position"] == 7 and ("values" in answer.json) == (layer is not None)
     model = mta_viz.load(folder)
     e, f = found.answer.ids
@@ -88,6 +96,7 @@ def test_a_file_is_written_and_not_replaced(run, folder, tmp_path):
         (("--baseline", "best"), "expected zero, mean, bos, or a token's id"),
         (("--baseline", "9" * 5000), "expected zero, mean, bos, or a token's id"),
         (("--baseline", "mean", "--method", "ablation"), "is no token's id"),
+        (("--baseline", "zero"), "comes in the first 1 % of the path"),
         (("--position", "99"), "position 99 does not exist"),
         (("--spans", "0:99", "--method", "ablation"), "expected positions of 0 to"),
     ],
@@ -103,5 +112,5 @@ def test_what_cannot_be_done_is_told(run, folder, options, told):
         (("--answer", "ef", "--answer-token", "2"), "the answer has no token 2; expected 0 to 1"),
     ],
 )
-def test_no_responsibility_where_there_is_nothing(run, folder, options, told):
-    assert_refused(run("responsibility", folder, "--prompt", PROMPT, *options), told)
+def test_no_direct_effect_where_there_is_nothing(run, folder, options, told):
+    assert_refused(run("direct-effect", folder, "--prompt", PROMPT, *options), told)

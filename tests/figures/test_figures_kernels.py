@@ -30,6 +30,7 @@ from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, load
+from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights, write_models, write_wide
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -52,12 +53,16 @@ FIGURES: dict[str, dict[str, Any]] = {
     "head-kernels": {"layers": (1, 2), "where": "head_post"},
     "head-diagonal": {"width": "column"},
     "head-ratio": {},
+    "recurrence": {"others": ("no-tokenizer",)},
 }
 SHIPPED: dict[str, dict[str, Any]] = {  # what needs more than weights: their history, measured effects
     "training-kernels": {"layer": 2, "step": 0},
     "training-curves": {"layer": 2, "head": 1, "score": "priming"},
     "kernel-effects": {"layer": 2, "head": 1},
     "task-accuracy": {"where": "pre", "selected": (2, 1)},
+    "shapley": {"shown": 4},
+    "necessity-sufficiency": {},
+    "lasting-names": {},
 }
 
 
@@ -114,7 +119,9 @@ def words(drawn) -> str:
 def comes_again(name: str, drawn_from: HookedMTA | Trace, parameters: dict[str, Any]) -> None:
     made = figure(name, drawn_from, **parameters)
     assert made.table.rows and made.spec.file_parts()
-    assert made.figure is None or (made.caption and len(made.figure.data) > 0)
+    if made.figure is not None:
+        assert made.caption and len(made.figure.data) > 0
+        assert_plotly_takes_it(made.figure)
     plain = json.loads(json.dumps(made.spec.parameters()))
     assert spec(name, plain) == made.spec
     assert figure(name, drawn_from, **plain).table.csv() == made.table.csv()
@@ -408,3 +415,33 @@ def test_a_card_finds_its_row_and_stack(odd):
     card = card_kernel(source, KernelId(1, 3, "pre"))
     assert card.row in kernel_rows(source) and card.taps.shape == (6, 11)
     assert replace(card).offsets == card.stack.offsets
+
+
+def test_names_come_again_in_trainings_that_are_found_by_their_shape(odd, models, monkeypatch):
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
+    made = figure("recurrence", odd, others=("tiny-mta", "no-tokenizer"))
+    (named,) = [match for match in made.result.named if "diagonal" in match.shape]
+    assert named.kernel.name() == "L1 H3 pre" and named.cosine > 0.9  # the diagonal that was planted over it
+    grid = made.figure.data[0]
+    assert np.asarray(grid.z).shape == (len(made.result.named), 2)
+    assert [training.name for training in made.result.trainings] == ["tiny-mta", "no-tokenizer"]
+    first = made.result.trainings[0].recurrence
+    assert f"{first.same} of {len(first.matches)}, chance {first.expected:.1f}" in made.figure.to_json()
+    assert len(made.table.rows) == 2 * len(first.matches) and made.table.columns[-1] == "p"
+    with pytest.raises(MtaVizError, match="no training of this shape is named nobody; there are"):
+        figure("recurrence", odd, others=("nobody",))
+
+
+def test_a_name_without_another_training_says_what_is_needed(tmp_path):
+    write(tmp_path / "models" / "alone", MTAOptions(pre_kernel=(5, 7)))
+    with pytest.raises(MtaVizError, match="needs a second training of this shape"):
+        figure("recurrence", load(tmp_path / "models" / "alone"))
+
+
+def test_names_over_steps_are_filled_where_they_are_borne():
+    made = figure("lasting-names", load(ASSETS / "blocks-n5-mta"))
+    rows = made.result.rows
+    assert rows and np.asarray(made.figure.data[0].z).shape == (len(rows), 48)
+    assert [int(sum(line)) for line in made.figure.data[0].z] == [sum(row.bears) for row in rows]
+    assert all(row.bears[-1] and row.share == sum(row.bears) / 48 for row in rows)
+    assert "there is no p" in made.caption

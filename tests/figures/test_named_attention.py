@@ -20,6 +20,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.cells import TARGETS
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture
+from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights, two_head_trace
 
 HEAD = {"layer": 1, "head": 2}
@@ -71,6 +72,7 @@ def targets(figure: Drawn) -> dict[tuple[int, int], float]:
 def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(trace: Trace, name: str) -> None:
     made = figure(name, trace, **FIGURES[name])
     assert len(made.figure.data) > 0 and made.caption and made.table.rows
+    assert_plotly_takes_it(made.figure)
     parameters = json.loads(json.dumps(made.spec.parameters()))
     assert spec(name, parameters) == made.spec
     again = figure(name, trace, **parameters)

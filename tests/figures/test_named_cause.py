@@ -28,6 +28,7 @@ from mta_viz.model.interventions import AblateHead, BypassGate, BypassGroupNorm,
 from mta_viz.model.plans import plan_as_data
 from mta_viz.model.stages import Stage
 from mta_viz.run.trace import Trace
+from tests.figures.checked import assert_plotly_takes_it
 from tests.figures.test_named_attention import FIGURES as OF_ATTENTION
 from tests.tiny_models import write_models
 
@@ -50,9 +51,14 @@ FIGURES: list[tuple[str, dict[str, Any]]] = [
     ("attributed-map", HEAD | {"of": "attribution", "stage": "sm", "position": 9} | SECONDS),
     ("attributed-map", HEAD | {"of": "map", "stage": "kq"} | SECONDS),
     ("responsibility", {"answer": "xyz", "token": 1, "selected": (1, 2)}),
+    ("removed-cells", {"answer": "xyz", "token": 1, "layer": 1, "count": 3}),
     ("responsible-cells", HEAD | {"of": "responsibility"}),
     ("responsible-cells", HEAD | {"of": "softmax", "position": 9}),
     ("responsible-cells", HEAD | {"of": "final", "first_token": True}),
+    ("kernel-paths", HEAD | {"where": "post", "answer": "xy"}),
+    ("kernel-paths", HEAD | {"where": "head_pre", "edit": "identity", "into": "scores"}),
+    ("shapley", {"task": "prompt", "pairs": 2, "shown": 3}),
+    ("necessity-sufficiency", {"task": "prompt", "pairs": 2, "edit": "zero", "answer": "!"}),
 ]
 
 
@@ -93,6 +99,7 @@ def heat(made: Drawn) -> np.ndarray:
 def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(trace, edited, name, parameters):
     made = figure(name, trace, beside=edited, **parameters)
     assert len(made.figure.data) > 0 and made.caption and made.table.rows
+    assert_plotly_takes_it(made.figure)
     plain = json.loads(json.dumps(made.spec.parameters()))
     assert spec(name, plain) == made.spec
     if "max_seconds" not in parameters:  # gradients stop by the clock
@@ -170,6 +177,53 @@ def test_a_greedy_set_stands_beside_random_ones_and_says_that_it_is_greedy(remem
     assert progress == sorted(progress) and progress[15] == 0.5  # the sweep of 16 kernels, then the set
 
 
+def test_a_path_s_graph_draws_the_edges_that_are_opened_together(trace):
+    made = figure("kernel-paths", trace, **HEAD, where="pre", answer="!")
+    lines = [part for part in made.figure.data if part.mode == "lines"]
+    strongest = made.result.strongest()
+    assert len(lines) == len(strongest) == made.result.n_together == 10
+    widths = sorted(line.line.width for line in lines)
+    assert widths == pytest.approx(
+        sorted(0.8 + 8 * abs(edge.effect / strongest[0].effect) for edge in strongest)
+    )
+    dashes = [line.line.dash for line in lines]
+    assert dashes.count("solid") == sum(edge.effect < 0 for edge in strongest)
+    ends = {(line.x[-1], round(float(line.y[-1]), 2)) for line in lines}
+    assert len(ends) == 10 and all(line.x[0] == 1 and line.y[0] == 2 for line in lines)
+    assert "the 10 strongest of" in made.caption and "Single edges need not sum" in made.caption
+    scores = figure("kernel-paths", trace, **HEAD, where="pre", answer="!", into="scores")
+    assert {edge.part for edge in scores.result.strongest("scores")} == {"scores"}
+    assert "They hold the edges into queries and keys." in scores.caption and "%" not in scores.caption
+
+
+def test_what_kernels_are_worth_is_read_from_the_file_or_measured(tmp_path):
+    folder = write_models(tmp_path) / "tiny-mta"
+    run = mta_viz.capture(mta_viz.load(folder), PROMPT)
+    with pytest.raises(MtaVizError, match="have not been measured"):
+        figure("shapley", run)
+    made = figure("shapley", run, task="prompt", pairs=2, shown=3)
+    shared = made.result.shared
+    assert len(shared.values) == 48 and len(made.figure.data[0].x) == 3 and len(made.table.rows) == 48
+    assert "Drawn: the 3 of 48 kernels" in made.caption and "over 4 orders" in made.caption
+    assert "means over samples, which have no interval. Diamond" in made.caption  # one sample has no median
+    reached = shared.largest_error <= 0.05
+    assert ("MORE than the 5%" in made.caption) != reached
+    bars = {part.name: list(part.x) for part in made.figure.data}
+    drawn_values = made.spec.largest(made.result)
+    assert bars["necessary"] == [value.necessary for value in drawn_values]
+    assert bars["sufficient"] == [value.sufficient for value in drawn_values]
+    assert bars["Shapley value"] == [value.shapley for value in drawn_values]
+    measured = replace(made.result, sha256=sha256(folder))
+    (folder / "shapley.json").write_text(json.dumps(measured.as_data()))
+    read = figure("necessity-sufficiency", run)
+    assert read.result == measured
+    points = {(x, y) for part in read.figure.data for x, y in zip(part.x, part.y, strict=True)}
+    assert points == {(value.sufficient, value.necessary) for value in shared.values}
+    (folder / "shapley.json").write_text(json.dumps(made.result.as_data()))
+    with pytest.raises(MtaVizError, match="other weights"):
+        figure("shapley", run)
+
+
 def effects_of(folder: Path) -> Effects:
     """One kernel whose interval covers 0, one whose does not, a head, and two kernels at once."""
     first, second = without(KernelId(1, 2, "pre")), without(KernelId(3, 0, "pre"))
@@ -180,6 +234,12 @@ def effects_of(folder: Path) -> Effects:
         Effect((first, second), 0.1, Estimate(-0.8, -0.9, -0.7), Estimate(-9.0, -9.5, -8.0)),
     ]
     return Effects(sha256(folder), "needle", 100, 0, "4 needles", "1", 0.9, -0.3, tuple(found))
+
+
+def own_tap_effects() -> tuple[Effect, ...]:
+    """Of one kernel: apart from what it costs at the identity."""
+    plan = (without(KernelId(1, 2, "pre"), "own-tap"),)
+    return (Effect(plan, 0.85, Estimate(-0.05, -0.1, 0.0), Estimate(-0.5, -0.9, -0.1)),)
 
 
 def test_accuracy_at_the_task_is_drawn_as_measured(tmp_path):
@@ -196,6 +256,12 @@ def test_accuracy_at_the_task_is_drawn_as_measured(tmp_path):
     assert (list(dots.x), list(dots.y)) == ([0.36], [2.7])  # in the corner of the one that is unsure
     assert "95 % interval -0.600 to -0.400" in made.figure.to_json()
     assert [row[:3] for row in made.table.rows] == [(1, 2, "pre"), (3, 0, "pre")]
+    own_tap = replace(effects_of(folder), edit="own-tap", effects=own_tap_effects())
+    write_effects(folder / "effects-own-tap.json", own_tap)
+    beside = figure("task-accuracy", model, where="pre").table
+    assert beside.columns[: len(made.table.columns)] == made.table.columns
+    differs = [row["differs_from_own_tap"] for row in beside.records()]
+    assert differs == [True, None] and beside.records()[0]["own_tap_log_probability_change"] == -0.5
     heads = heat(figure("task-accuracy", model, where="heads"))
     assert heads[0, 1] == 0 and np.isnan(heads).sum() == 15
 

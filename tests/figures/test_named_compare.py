@@ -24,6 +24,7 @@ from mta_viz.figures.compare import OLDER, side_names
 from mta_viz.model.interventions import KernelToIdentity, PatchHead
 from mta_viz.model.plans import plan_as_data
 from mta_viz.run.trace import Trace
+from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import config, random_weights, write_models
 
 FACTS = "The magic number of Oslo is 88. Rain. The magic number of Rome is 17."
@@ -72,6 +73,8 @@ def both(first: Trace, second: Trace) -> Source:
 def test_a_figure_has_rows_and_is_made_again_from_its_parameters_as_json(a, twin, name, parameters):
     made = figure(name, a, beside=twin, **parameters)
     assert made.caption and made.table.rows and (made.figure is None or len(made.figure.data) > 0)
+    if made.figure is not None:
+        assert_plotly_takes_it(made.figure)
     plain = json.loads(json.dumps(made.spec.parameters()))
     assert spec(name, plain) == made.spec
     assert figure(name, a, beside=twin, **plain).table.csv() == made.table.csv()

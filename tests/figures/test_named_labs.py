@@ -26,6 +26,7 @@ from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tokenizers.char import CharTokenizer
 from tests.analysis.lab_models import byte_model
+from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights
 
 NEEDLES = {"needles": 2, "length": 220, "seed": 3}
@@ -67,6 +68,8 @@ def letters() -> HookedMTA:
 def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, model, letters):
     drawn_from = letters if name in OF_LETTERS else model
     shown = figure(name, drawn_from, **(FIGURES | OF_LETTERS)[name])
+    if shown.figure is not None:
+        assert_plotly_takes_it(shown.figure)
     assert shown.table.rows and (shown.figure is None or shown.caption)
     again = spec(name, json.loads(json.dumps(shown.spec.parameters())))
     assert again == shown.spec and again.file_parts()

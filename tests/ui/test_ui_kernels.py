@@ -9,7 +9,7 @@ from mta_viz.analysis.kernels.definitions import measured_rates
 from mta_viz.checkpoint.native import write_kernels
 from mta_viz.run.tracing import load
 from tests.tiny_models import write_wide
-from tests.ui.driver import app_at, charts, fine, said, session_of
+from tests.ui.driver import app_at, charts, fine, run_until, said, session_of
 
 PAGE = "pages/kernels.py"
 NEEDLE = "Fog. The magic number of Oslo is 12. Rain. The magic number of Oslo is"
@@ -199,3 +199,16 @@ def test_all_kernels_come_in_one_file_and_each_page_says_what_it_is(open_app, tm
     fine(app)
     assert "6 figures: one for each layer and place" in said(app)
     assert [button for button in app.get("download_button") if "MB)" in button.proto.label]
+
+
+def test_recurrence_says_what_it_needs_and_matches_what_is_there(open_app):
+    app = open_app("tiny-mta", "Hello", PAGE, {"part": "Recurrence", "trainings": "no-tokenizer"})
+    fine(app)
+    assert "1 training to match" in said(app)
+    app.button(key="start.recurrence").click().run()
+    run_until(app, "optimal transport between heads")
+    fine(app)
+    assert app.dataframe[-1].value["training"].tolist() == ["no-tokenizer"]
+    alone = open_app("tiny-blocks", None, PAGE, {"part": "Recurrence"})
+    fine(alone)
+    assert "needs a second training of this shape" in said(alone)

@@ -185,6 +185,39 @@ def test_the_sweep_and_the_greedy_set_are_measured_beside_the_page(surgery):
     fine(app)
 
 
+def test_what_kernels_are_worth_is_measured_on_the_prompt_and_says_before_how_long(surgery):
+    app = surgery(settings={"surgery tab": "Worth", "worth pairs": "2", "taken out": "zero"})
+    fine(app)
+    assert "The Shapley values of this checkpoint's kernels have not been measured." in said(app)
+    passes = (2 * 16 + 2 + 5 * 29) + 2 * 16 * 2  # each alone, the sets, two orders and their reverses
+    assert f"{passes} forward passes of a batch of one sample, about" in said(app)
+    assert "or after 2 pairs of orders" in said(app)
+    app.button(key="start.worth").click().run()
+    until(app, lambda: not has(app, "start.worth") and "Sets, found greedily" in said(app))
+    fine(app)
+    shown = {figure.spec.name: figure.spec for figure in part_of(app, OnPage).values()}
+    assert shown["shapley"].pairs == 2 and shown["necessity-sufficiency"].edit == "zero"
+    assert "There may be smaller sets that do as much." in said(app) and "20 random sets" in said(app)
+    view = view_of(app)
+    assert (view["surgery tab"], view["worth pairs"], view["taken out"]) == ("Worth", "2", "zero")
+    plain = surgery(settings={"surgery tab": "Worth"}, checkpoint="tiny-plain", stage="final")
+    assert "This model has no kernels: there is no effect to share out." in said(plain)
+
+
+def test_paths_of_the_chosen_kernel_are_followed(surgery):
+    app = surgery(settings={"surgery tab": "Paths", "paths place": "post", "paths into": "scores"})
+    fine(app)
+    assert f"{2 * (4 + 4 + 4 + 4 + 1) + 2} edges, a forward pass each" in said(app)
+    assert app.button(key="start.paths").label == "Follow L1 H2 post"
+    app.button(key="start.paths").click().run()
+    until(app, lambda: not has(app, "start.paths") and "edges into raw scores" in said(app))
+    fine(app)
+    spec = next(figure.spec for figure in part_of(app, OnPage).values() if figure.spec.name == "kernel-paths")
+    assert (spec.layer, spec.head, spec.where, spec.into) == (1, 2, "post", "scores")
+    assert view_of(app)["paths place"] == "post" and view_of(app)["paths into"] == "scores"
+    assert list(app.dataframe[-1].value.columns) == ["reader", "reads it as", "nats"]
+
+
 def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
     app = surgery(settings={"surgery tab": "Patch"})
     assert "This is the prompt itself" in said(app)
@@ -279,13 +312,13 @@ def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
     until(app, lambda: any(number.label == "Largest loss" for number in app.metric))
     assert "becomes token 97" in said(app)
     app.segmented_control(key="widget.surgery tab").set_value("Responsibility").run()
-    exact = mta_viz.responsibilities(model, PROMPT, answer="lo", position=3)
+    exact = mta_viz.direct_effect(model, PROMPT, answer="lo", position=3)
     assert metric(app, "Logit") == score_text(exact.logit)
     assert metric(app, "L1 H2, as source") == score_text(float(exact.layers[1].sources[2]))
     assert f"its heads' outputs add {exact.layers[1].total:+.6g} to the logit" in said(app)
     assert len(app.dataframe[-1].value) == 20
     app.segmented_control(key="widget.answer token").set_value(1).run()
-    second = mta_viz.responsibilities(model, PROMPT, answer="lo", position=3, place=1)
+    second = mta_viz.direct_effect(model, PROMPT, answer="lo", position=3, place=1)
     assert metric(app, "Logit") == score_text(second.logit)
     app.text_input(key="widget.asked answer").set_value("x" * 40).run()
     assert "has 40 tokens; expected 1 to 32" in said(app)

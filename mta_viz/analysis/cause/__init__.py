@@ -1,1 +1,1 @@
-"""What an answer rests on: ablation, patching, attribution, responsibility, and measured effects."""
+"""What changes an answer and what adds to it: ablation, patching, attribution, direct effects, tasks."""

@@ -1,4 +1,4 @@
-"""Attribution in one call: from a prompt and an answer to what the answer rests on.
+"""Attribution in one call: from a prompt and an answer to what its tokens or maps bring to the answer.
 
 `attribute` asks about the prompt's tokens, or one layer's maps; `attribute_heads` about every head's map at
 one stage, by integrated gradients and by ablation. How a value is measured is `attribution`'s.
@@ -28,6 +28,10 @@ from mta_viz.tokenizers.base import Tokens
 Method = Literal["gradients", "ablation"]
 Groups = Sequence[Sequence[int]]
 CELLS = 256
+OTHER_BASELINE = (
+    "more than half of the change comes in the first 1 % of the path, which more time does not mend: "
+    "take another baseline, or ablation"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,7 +72,7 @@ class AttributedPrompt(Printed):
 
     def _title(self) -> str:
         values, answer = self.found, self.answer.text
-        rough = completeness(values.error, values.reached)
+        rough = completeness(values.error, values.reached, values.jumps)
         return f"log p({answer!r}) = {values.score:.3f} nats: {values.method} of {self.of}{rough}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
@@ -88,9 +92,9 @@ class AttributedPrompt(Printed):
         return {"tokens": tokens, "answer": answer, "of": self.of, **groups, **facts}
 
 
-def completeness(error: float | None, reached: bool | None) -> str:
+def completeness(error: float | None, reached: bool | None, jumps: bool) -> str:
     """How far gradients may be trusted, for a title; empty for other methods."""
-    rough = "" if reached else ": rough, allow more seconds"
+    rough = "" if reached else f": rough, {OTHER_BASELINE if jumps else 'allow more seconds'}"
     return "" if error is None else f" (completeness error {error:.1%}{rough})"
 
 
@@ -110,7 +114,7 @@ def attribute(
     keep: Callable[[AttributedPrompt], None] | None = None,
     after: AttributedPrompt | None = None,
 ) -> AttributedPrompt:
-    """What log p(answer) after `position` (default: the prompt's last token) rests on, in nats.
+    """What the tokens bring to log p(answer) after `position` (default: the prompt's last token), in nats.
 
     `answer`: None is the number a needle prompt asks for, else the likeliest token. With `layer` and `stage`
     of that layer's maps, else of the tokens. `baseline`: for gradients "zero", "mean" (default), "bos" or a
@@ -154,8 +158,9 @@ def _by_ablation(
     elif not groups:
         searched = 0.5
         report = progress_within(progress, 0.0, searched)
+        start = measuring.path_baseline(model, asked.question.prompt, baseline)
         gradients = measuring.integrated_gradients(
-            model, asked.question, max_seconds=max_seconds, progress=report
+            model, asked.question, baseline=start, max_seconds=max_seconds, progress=report
         )
         groups = measuring.largest_tokens(gradients)
     report = progress_within(progress, searched, 1 - searched)
@@ -172,7 +177,7 @@ def _check_choices(
     if (layer is None) != (stage is None):
         raise PromptError("a layer and a stage go together; give both, or neither")
     if layer is not None and (baseline is not None or groups):
-        raise PromptError("maps are measured against maps of zeros: leave out the baseline and the groups")
+        raise PromptError("maps have a baseline of their own: leave out the baseline and the groups")
     if method == "gradients" and groups:
         raise PromptError("groups (spans) are replaced, which is ablation; choose it, or leave them out")
     if method == "ablation" and isinstance(baseline, str):
@@ -201,7 +206,7 @@ class PromptAndAnswer:
     def result(
         self, of: Literal["tokens", "groups", "maps", "heads"], values: Attribution, groups: Groups = ()
     ) -> AttributedPrompt:
-        """With what it rests on."""
+        """With the values measured."""
         return AttributedPrompt(self.trace.tokens, self.answer, of, groups, values)
 
 
@@ -225,7 +230,7 @@ class LayerAttribution:
     """One layer's maps, nats of log p(answer) a head. `maps`: integrated gradients, pooled beyond 256 tokens.
 
     `sums` and `sizes`: of all cells' values, and of their sizes. `ablated`: what is lost without the head's
-    map. `error`, `reached`, `steps`: of the integral, as in `Attribution`.
+    map. `error`, `reached`, `steps`, `baseline`, `jumps`: of the integral, as in `Attribution`.
     """
 
     layer: int
@@ -236,6 +241,8 @@ class LayerAttribution:
     error: float | None
     reached: bool | None
     steps: int | None
+    baseline: str = "maps of zeros"
+    jumps: bool = False
 
     def as_data(self) -> dict[str, Any]:
         """Plain values; the maps are left out."""
@@ -253,10 +260,22 @@ class AttributedHeads(Printed):
     layers: tuple[LayerAttribution, ...]
 
     def table(self) -> Table:
-        """A line a head: sum and sum of sizes over its map's cells, what is lost without it, the error."""
-        columns = ("layer", "head", "stage", "sum", "sum_of_sizes", "ablated", "completeness_error")
+        """A line a head: sum and sum of sizes over its map's cells, what is lost without it, the error.
+
+        The error is None where it is not known. `baseline`: of the gradients.
+        """
+        columns = (
+            "layer",
+            "head",
+            "stage",
+            "sum",
+            "sum_of_sizes",
+            "ablated",
+            "completeness_error",
+            "baseline",
+        )
         rows = [
-            (layer.layer, head, self.stage.value.hook, *values, layer.error or 0.0)
+            (layer.layer, head, self.stage.value.hook, *values, layer.error, layer.baseline)
             for layer in self.layers
             for head, values in enumerate(torch.stack([layer.sums, layer.sizes, layer.ablated], 1).tolist())
         ]
@@ -266,7 +285,7 @@ class AttributedHeads(Printed):
         error = max((layer.error for layer in self.layers if layer.error is not None), default=None)
         return (
             f"log p({self.answer.text!r}): gradients of {self.stage.value.hook}, {len(self.layers)} layers"
-            f"{completeness(error, self.reached)}"
+            f"{completeness(error, self.reached, self.jumps)}"
         )
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
@@ -280,6 +299,11 @@ class AttributedHeads(Printed):
     def reached(self) -> bool:
         """Whether the gradients of every layer are as complete as was asked for."""
         return all(layer.reached for layer in self.layers)
+
+    @property
+    def jumps(self) -> bool:
+        """Whether a layer's gradients that are not complete have a jump at the baseline."""
+        return any(layer.jumps for layer in self.layers if not layer.reached)
 
     @property
     def tokens(self) -> Tokens:
@@ -309,11 +333,11 @@ def attribute_heads(
     progress: Progress | None = None,
     keep: Callable[[AttributedHeads], None] | None = None,
 ) -> AttributedHeads:
-    """What log p(answer) after `position` rests on in each head's map at `stage`, layer by layer.
+    """What each head's map at `stage` brings to log p(answer) after `position`, layer by layer.
 
-    Gradients run from maps of zeros, at most about `max_seconds` a layer; what enters a layer is held as it
-    was. `layers`: None is all that have the stage. `keep` is told the layers so far. Raises PromptError for
-    layers without the stage, and as `attribute` does.
+    Gradients run from maps of zeros (of weights under a group norm: from even rows), at most about
+    `max_seconds` a layer; what enters a layer is held as it was. `layers`: None is all that have the stage.
+    `keep` is told the layers so far. Raises PromptError for layers without the stage and as `attribute` does.
 
     >>> final = mta_viz.Stage.PATTERN
     >>> found = mta_viz.attribute_heads(model, trace.tokens, final, layers=[3], max_seconds=1.0)
@@ -350,5 +374,5 @@ def _layer(
     cells = gradients.values.double().flatten(1)
     sums, sizes = cells.sum(1).float(), cells.abs().sum(1).float()
     ablated = measuring.ablate_maps(whole, layer, stage, question).values
-    complete = gradients.error, gradients.reached, gradients.steps
+    complete = gradients.error, gradients.reached, gradients.steps, gradients.baseline, gradients.jumps
     return LayerAttribution(layer, tuple(maps), sums, sizes, ablated, *complete)

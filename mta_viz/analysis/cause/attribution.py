@@ -1,4 +1,4 @@
-"""What an answer's log-probability rests on: integrated gradients and ablation of tokens and maps, by captum.
+"""What tokens and maps bring to an answer's log-probability: integrated gradients and ablation, by captum.
 
 Values are nats of log p(answer); integrated gradients (Sundararajan et al. 2017) sum to the difference to
 the baseline up to `error`, ablation does not sum to anything. How the integral is taken is
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.cause.attribution_path import Integral, Progress, integrate
+from mta_viz.analysis.cause.attribution_path import Integral, Progress, integrate, normed_jump
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
@@ -28,7 +28,12 @@ GRADIENT_BYTES = 8 * 2**30
 BATCH_BYTES = 64 * 2**20
 MAPS_KEPT = 8  # of each layer, for the way back
 MOST_TOKENS = 64
+EVEN = "even rows (each row's sum spread over the keys it sees)"
 AT_ONCE = 4  # prompts of one ablation forward
+JUMP = 0.5  # of the score's change, in the first 1 % of a path: more time would not help
+NORM_JUMP = (
+    0.1  # of the change of what the first layer sees: ten times an even path's, which no steps keep up with
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,9 @@ class Attribution:
 
     `score` and `baseline_score`: log p(answer) with the real and the baseline input. Of integrated gradients,
     else None: `error`, the completeness error as a share of the difference (see `attribution_path`),
-    `reached`, whether it is as small as was asked for, and `steps`, the gradients computed. `baseline`: in
-    words. `integral`: of tokens, what their integrated gradients can go on from.
+    `reached`, whether it is as small as was asked for, `steps`, the gradients computed, and `early`, the
+    share of the score's change in the first 1 % of the path. `baseline`: in words. `integral`: of tokens,
+    what their integrated gradients can go on from.
     """
 
     method: str
@@ -50,6 +56,12 @@ class Attribution:
     reached: bool | None = None
     steps: int | None = None
     integral: Integral | None = field(default=None, repr=False)
+    early: float | None = None
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the score is a jump at the baseline, so that more steps would not help."""
+        return self.early is not None and self.early > JUMP
 
 
 def integrated_gradients(
@@ -68,19 +80,18 @@ def integrated_gradients(
     `baseline`: all embeddings zero, the vocabulary's mean, the tokenizer's BOS, or that of one token id.
     Steps are added until the completeness error is at most `max_error`, or more would pass `max_seconds`;
     `keep` is told the result so far. `after`: an earlier result of this question, to go on from. Raises
-    PromptError for a prompt whose gradients would not fit, a token that is not there, or an `after` of
-    another question.
+    PromptError for a prompt whose gradients would not fit, a token that is not there, a baseline from which
+    the path is ill-posed (`check_baseline`), or an `after` of another question.
     """
     at_once = _points_at_once(model, len(question.prompt) + len(question.before))
-    real = embedded(model, torch.tensor([question.prompt])).float()
-    base, words = _baseline(model, baseline)
+    real, base, words = check_baseline(model, question.prompt, baseline)
 
     def attribution(integral: Integral) -> Attribution:
         return replace(_gradients(words, integral.values[0], integral, max_error), integral=integral)
 
     return attribution(
         integrate(
-            of_embeddings(model, question), real, base.float().expand_as(real), at_once=at_once,
+            of_embeddings(model, question), real, base, at_once=at_once,
             max_error=max_error, max_seconds=max_seconds, progress=progress,
             keep=None if keep is None else lambda integral: keep(attribution(integral)),
             summed=lambda values: values.cpu().double().sum(-1),
@@ -134,18 +145,30 @@ def integrated_gradients_of_maps(
     max_seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> Attribution:
-    """Integrated gradients of every head's map at one stage of a layer, from maps of zeros.
+    """Integrated gradients of every head's map at one stage of a layer, from maps of zeros or even rows.
 
-    Raw scores of zero are an even look at all keys; weights of zero take nothing from anywhere. What enters
-    the layer is held as it was. `trace`: of the prompt with `question.before` after it.
+    Raw scores of zero are an even look at all keys; weights of zero take nothing from anywhere. Under a group
+    norm weights of zero are no baseline (the norm undoes their size, so all that changes does at the first
+    step): there every row's sum is spread evenly over the keys it sees. What enters the layer is held as it
+    was. `trace`: of the prompt with `question.before` after it.
     """
     maps = _maps(trace, layer, stage, question).float()
+    base, words = _map_baseline(trace, layer, stage, maps)
     integral = integrate(
-        of_maps(trace, layer, stage, question), maps, torch.zeros_like(maps),
+        of_maps(trace, layer, stage, question), maps, base,
         at_once=_points_at_once(trace.model, len(trace.tokens)), max_error=max_error, max_seconds=max_seconds,
         progress=progress,
     )  # fmt: skip
-    return _gradients("maps of zeros", integral.values[0], integral, max_error)
+    return _gradients(words, integral.values[0], integral, max_error)
+
+
+def _map_baseline(
+    trace: Trace, layer: int, stage: Stage, maps: Float[Tensor, "batch head query key"]
+) -> tuple[Float[Tensor, "batch head query key"], str]:
+    if stage.value.unit == "score" or trace.model.blocks[layer].attn.group_norm is None:
+        return torch.zeros_like(maps), "maps of zeros"
+    seen = torch.ones_like(maps[0, 0]).tril()
+    return maps.sum(-1, keepdim=True) * seen / seen.sum(-1, keepdim=True), EVEN
 
 
 def ablate_maps(trace: Trace, layer: int, stage: Stage, question: Question) -> Attribution:
@@ -171,8 +194,42 @@ def largest_tokens(attribution: Attribution, count: int = MOST_TOKENS) -> tuple[
 def _gradients(baseline: str, values: Tensor, integral: Integral, max_error: float) -> Attribution:
     return Attribution(
         "integrated gradients", baseline, values.float(), integral.score, integral.baseline_score,
-        integral.error, integral.error <= max_error, integral.steps,
+        integral.error, integral.error <= max_error, integral.steps, early=integral.early,
     )  # fmt: skip
+
+
+def check_baseline(
+    model: HookedMTA, prompt: Sequence[int], baseline: Baseline
+) -> tuple[Float[Tensor, "batch position d_model"], Float[Tensor, "batch position d_model"], str]:
+    """Both ends of the path, the prompt's embeddings and the baseline's, float32, and the baseline in words.
+
+    Raises PromptError for a token that is not there, and where the norm ahead of the first layer makes more
+    than a tenth of its output's change happen in the first 1 % of the path.
+    """
+    real = embedded(model, torch.tensor([list(prompt)])).float()
+    base, words = _baseline(model, baseline)
+    share = _normed_jump(model, real, base)
+    if share > NORM_JUMP:
+        mean = _normed_jump(model, real, _baseline(model, "mean")[0])
+        other = "the vocabulary's mean, " if mean <= NORM_JUMP else ""
+        raise PromptError(
+            f"{words}: no baseline for this model. Its RMSNorm divides by the size of what it gets, so what "
+            f"the first layer sees jumps: {share:.0%} of its change comes in the first 1 % of the path, and "
+            "gradients along the rest say little of it, however many seconds they get. Choose "
+            f"{other}the embedding of a token, or ablation"
+        )
+    return real, base.float().expand_as(real), words
+
+
+def path_baseline(model: HookedMTA, prompt: Sequence[int], token: int | None = None) -> Baseline:
+    """The vocabulary's mean, or where no path leads from it a token: `token`, else BOS, else 0."""
+    real = embedded(model, torch.tensor([list(prompt)])).float()
+    ill_posed = _normed_jump(model, real, _baseline(model, "mean")[0]) > NORM_JUMP
+    return _token(model, token) if ill_posed else "mean"
+
+
+def _normed_jump(model: HookedMTA, real: Float[Tensor, "batch position d_model"], base: Tensor) -> float:
+    return normed_jump(base.float().expand_as(real), real, model.blocks[0].ln1.eps)
 
 
 def _baseline(model: HookedMTA, baseline: Baseline) -> tuple[Float[Tensor, "d_model"], str]:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.errors import PromptError
+from mta_viz.model.ops import rms_normalize
 
 Score = Callable[[Tensor], Tensor]
 Progress = Callable[[float], None]
@@ -25,6 +26,7 @@ FIRST = 4  # stretches to begin with, one where that would take too long
 FIRST_COST = 20  # in scores of both ends, at most
 MOST_STEPS = 1536
 ROUNDING = 1e-6  # of a score: a smaller error of a stretch is not the integral's
+EARLY = 0.01  # of the path: where a norm makes most of the change happen here, the integral is ill-posed
 SAME = 1e-3  # nats: scores of one question, computed twice, are no further apart
 
 
@@ -44,6 +46,18 @@ class Integral:
     score: float
     baseline_score: float
     stretches: tuple["Stretch", ...]
+
+    @property
+    def early(self) -> float | None:
+        """The share of the score's change in the first 1 % of the path, as far as stretches end there.
+
+        Of the change there and that over the rest, as sizes; None where no stretch is as short yet.
+        """
+        first = [stretch for stretch in self.stretches if stretch.stop <= EARLY]
+        if not first:
+            return None
+        score = max(first, key=lambda stretch: stretch.stop).scores[1]
+        return _part(abs(score - self.baseline_score), abs(self.score - score))
 
 
 @dataclass(frozen=True)
@@ -198,6 +212,22 @@ class _Path:
 def _parts(items: Sequence, size: int) -> list[Sequence]:
     size = max(size, 1)
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _part(early: float, rest: float) -> float:
+    return early / (early + rest) if early + rest > 0 else 0.0
+
+
+def normed_jump(
+    base: Float[Tensor, "*places width"], real: Float[Tensor, "*places width"], eps: float
+) -> float:
+    """The share of the change of an RMSNorm's output that comes in the first 1 % of the straight path.
+
+    A norm divides by the size of what it gets: from a `base` far smaller than `real` its output is there
+    after a step of that size, and stays. Computed without a run.
+    """
+    start, early, stop = (rms_normalize(torch.lerp(base, real, share), eps) for share in (0.0, EARLY, 1.0))
+    return _part(float((early - start).norm(dim=-1).sum()), float((stop - early).norm(dim=-1).sum()))
 
 
 class _Watch:

@@ -27,6 +27,7 @@ FILES: dict[Edit, str] = {
 }
 FILE = FILES["identity"]
 FORMAT, OLDER = "mta_viz effects 2", "mta_viz effects 1"  # the older has no medians
+APART = 0.1  # nats, of two means
 
 
 @dataclass(frozen=True)
@@ -109,20 +110,57 @@ class Effects:
         """The effect of a plan, None where it was not measured."""
         return next((effect for effect in self.effects if effect.plan == plan), None)
 
-    def table(self) -> Table:
-        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals."""
+    def table(self, other: "Effects | None" = None) -> Table:
+        """A line a kernel (a target's row of head mixing): accuracy, both changes with their intervals.
+
+        `other`: the effects at another edit, in columns after these, with whether the two differ; empty
+        where the other has no effect of the kernel.
+        """
         rows = []
         for effect in self.effects:
-            kernel, changes = kernel_of(effect), (effect.accuracy_change, effect.log_probability_change)
-            if kernel is not None:
-                ends = [end for change in changes for end in astuple(change)]
-                middle = effect.log_probability_change_median
-                ends += [None] * 4 if middle is None else astuple(middle)
-                rows.append((kernel.layer, kernel.head, kernel.where, effect.accuracy, *ends))
+            kernel = kernel_of(effect)
+            if kernel is None:
+                continue
+            row: tuple[object, ...] = (kernel.layer, kernel.head, kernel.where, *_cells(effect))
+            if other is not None:
+                beside = other.of(kernel)
+                more = (None,) * 12 if beside is None else (*_cells(beside), edits_differ(effect, beside))
+                row += more
+            rows.append(row)
         median = "log_probability_change_median"
         measured = ("accuracy_change", "log_probability_change", median)
-        names = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
-        return Table.of(("layer", "head", "where", "accuracy", *names, f"{median}_level"), rows)
+        ends = [f"{name}{end}" for name in measured for end in ("", "_low", "_high")]
+        names = ["accuracy", *ends, f"{median}_level"]
+        columns = ["layer", "head", "where", *names]
+        if other is not None:
+            word = other.edit.replace("-", "_")
+            columns += [*(f"{word}_{name}" for name in names), f"differs_from_{word}"]
+        return Table.of(columns, rows)
+
+
+def _cells(effect: Effect) -> tuple[float | None, ...]:
+    """Accuracy, both changes and the median with their ends; None for a median that is not measured."""
+    median = effect.log_probability_change_median
+    middle = (None,) * 4 if median is None else astuple(median)
+    return (
+        effect.accuracy,
+        *astuple(effect.accuracy_change),
+        *astuple(effect.log_probability_change),
+        *middle,
+    )
+
+
+def edits_differ(first: Effect, second: Effect) -> bool:
+    """Whether the same kernel, taken out in two ways, costs the answer differently much.
+
+    The two medians' intervals have no point in common. Where a file has no medians, which is no test: the
+    means are more than a factor of two, and more than 0.1 nats, apart.
+    """
+    one, other = first.log_probability_change_median, second.log_probability_change_median
+    if one is not None and other is not None:
+        return one.high < other.low or other.high < one.low
+    means = (first.log_probability_change.value, second.log_probability_change.value)
+    return abs(means[0] - means[1]) > max(APART, max(map(abs, means)) / 2)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ receiver runs on. Owns the edges and their effects, which are exact, one forward
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
 from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.config import ModelConfig
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit
 from mta_viz.run.scoring import attention_output, moved_inputs, with_added
@@ -73,6 +74,11 @@ class KernelPaths:
     together: float
     n_together: int
 
+    def strongest(self, into: Literal["inputs", "scores"] = "inputs") -> tuple[Edge, ...]:
+        """The edges opened together; of raw scores, which hold queries and keys at once, as many."""
+        scores = into == "scores"
+        return tuple(edge for edge in self.edges if (edge.part == "scores") == scores)[:STRONGEST]
+
     @property
     def share(self) -> float:
         """`together` / `whole`; NaN where taking the kernel out changes nothing."""
@@ -95,23 +101,30 @@ def kernel_paths(
 ) -> KernelPaths:
     """The edges from `kernel` to every later head, MLP and the logits.
 
-    Raises ConfigError for a kernel the model does not have. Raise in `progress` to stop.
+        Raises ConfigError for a kernel the model does not have. Raise in `progress` to stop.
 
-    >>> from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
-    >>> from mta_viz.analysis.kernels.kernels import KernelId
-    >>> paths = mta_viz.kernel_paths(AnswerMeter(trace, answer_after(trace)), KernelId(0, 0, "pre"))
-    >>> paths.n_together
-    10
+        >>> from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
+        >>> from mta_viz.analysis.kernels.kernels import KernelId
+    from mta_viz.config import ModelConfig
+        >>> paths = mta_viz.kernel_paths(AnswerMeter(trace, answer_after(trace)), KernelId(0, 0, "pre"))
+        >>> paths.n_together
+        10
     """
     plan, run = (without(kernel, edit),), meter.run
     model = edited(run.model, plan)
     moved = attention_output(model, run, kernel.layer) - attention_output(run.model, run, kernel.layer)
     paths = _Paths(run, moved, kernel.layer, meter)
     edges = sorted(paths.edges(progress), key=lambda edge: -abs(edge.effect))
-    carried = [edge for edge in edges if edge.part != "scores"][:STRONGEST]
     whole = meter.log_probability(plan) - meter.before
-    together = paths.effects([carried])[0] if carried else 0.0
-    return KernelPaths(kernel, edit, meter.answer, meter.before, whole, tuple(edges), together, len(carried))
+    result = KernelPaths(kernel, edit, meter.answer, meter.before, whole, tuple(edges), 0.0, 0)
+    carried = result.strongest()
+    return replace(result, together=paths.effects([list(carried)])[0], n_together=len(carried))
+
+
+def edge_count(config: ModelConfig, layer: int) -> int:
+    """How many edges leave a head of `layer`: as many forward passes of the layers above it."""
+    above = config.n_layers - 1 - layer
+    return above * (2 * config.n_heads + 2 * config.n_kv_heads + 1) + 2
 
 
 class _Paths:

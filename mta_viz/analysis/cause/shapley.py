@@ -26,6 +26,7 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded
 from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
+from mta_viz.tasks.intervals import LEVEL, median_interval
 
 LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
 FEWEST, MOST = 20, 400  # pairs of orders
@@ -40,6 +41,8 @@ class KernelValue:
     `necessary`: what is lost when it alone is taken out. `sufficient`: what is gained when it alone is
     kept, all others taken out. `shapley`: the mean over sampled orders of what it adds to those before
     it, `error` that mean's standard error. Over all kernels the Shapley values sum to the whole effect.
+    These are means, which have no interval; the medians over samples have 95 % intervals, and are None with
+    fewer than 6 samples and where a file has none.
     """
 
     kernel: KernelId
@@ -47,6 +50,12 @@ class KernelValue:
     sufficient: float
     shapley: float
     error: float
+    necessary_median: float | None = None
+    necessary_median_low: float | None = None
+    necessary_median_high: float | None = None
+    sufficient_median: float | None = None
+    sufficient_median_low: float | None = None
+    sufficient_median_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,12 +118,11 @@ class Shapley:
 
     def table(self) -> Table:
         """A line a kernel, the largest Shapley value first; nats."""
-        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error")
-        rows = [
-            (*astuple(value.kernel), value.necessary, value.sufficient, value.shapley, value.error)
-            for value in self.values
+        medians = [
+            f"{name}_median{end}" for name in ("necessary", "sufficient") for end in ("", "_low", "_high")
         ]
-        return Table.of(columns, rows)
+        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error", *medians)
+        return Table.of(columns, [(*astuple(value.kernel), *astuple(value)[1:]) for value in self.values])
 
 
 def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
@@ -156,8 +164,7 @@ def shapley_values(
     n = len(coalitions.kernels)
     if not n:
         raise ValueError("the model has no kernels to share the effect out to")
-    budget = (2 * n + 2) * len(batches) + 2 * n * most + LARGEST_SET * (TRIED + RANDOM_SETS) * len(batches)
-    report = _Steps(progress, budget)
+    report = _Steps(progress, passes(n, len(batches), most))
     alone = _alone(coalitions, batches, report)
     marginals = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
     mean, error = marginals.mean(0), marginals.std(0, ddof=1) / math.sqrt(len(marginals))
@@ -165,10 +172,12 @@ def shapley_values(
     values = tuple(
         KernelValue(
             coalitions.kernels[at],
-            alone.complete - alone.without[at],
-            alone.only[at] - alone.none,
+            alone.necessary[at].mean,
+            alone.sufficient[at].mean,
             float(mean[at]),
             float(error[at]),
+            *alone.necessary[at][1:],
+            *alone.sufficient[at][1:],
         )
         for at in order
     )
@@ -184,6 +193,15 @@ def shapley_values(
         values,
         removals,
     )
+
+
+def passes(n_kernels: int, n_batches: int, pairs: int) -> int:
+    """Forward passes of a batch for `pairs` pairs of orders: each kernel out and alone, orders, sets.
+
+    Most of them run only the layers from the changed kernel on.
+    """
+    alone, sets = 2 * n_kernels + 2, LARGEST_SET * (TRIED + 1 + RANDOM_SETS)
+    return (alone + sets) * n_batches + 2 * n_kernels * pairs
 
 
 class Coalitions:
@@ -210,12 +228,19 @@ class Coalitions:
             weight.data = chosen.view_as(whole)
         return self.model
 
+    def samples(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> Outcome:
+        """Each sample's verdict and log-probability."""
+        model = self.keep(kept)
+        return outcome(model, [embedded(model, batch.ids) for batch in batches], 0, batches)
+
     def measure(self, kept: Bool[Array, " kernel"], batches: Sequence[GoldBatch]) -> tuple[float, float]:
         """Accuracy and mean log-probability (nats) over all samples."""
-        model = self.keep(kept)
-        result = outcome(model, [embedded(model, batch.ids) for batch in batches], 0, batches)
-        n = len(result.right)
-        return sum(result.right) / n, math.fsum(result.log_probability) / n
+        return _means(self.samples(kept, batches))
+
+
+def _means(result: Outcome) -> tuple[float, float]:
+    n = len(result.right)
+    return sum(result.right) / n, math.fsum(result.log_probability) / n
 
 
 class _Alone(NamedTuple):
@@ -223,25 +248,41 @@ class _Alone(NamedTuple):
     complete_accuracy: float
     none: float
     none_accuracy: float
-    without: list[float]
-    only: list[float]
+    necessary: list["_Gain"]
+    sufficient: list["_Gain"]
 
 
 def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps") -> _Alone:
     """All kept, none kept, each one removed and each one kept."""
     n = len(coalitions.kernels)
 
-    def measured(kept: Array) -> tuple[float, float]:
-        result = coalitions.measure(kept, batches)
+    def measured(kept: Array) -> Outcome:
+        result = coalitions.samples(kept, batches)
         report.add(len(batches))
         return result
 
-    complete_accuracy, complete = measured(np.ones(n, bool))
-    none_accuracy, none = measured(np.zeros(n, bool))
+    complete, none = measured(np.ones(n, bool)), measured(np.zeros(n, bool))
     each = np.eye(n, dtype=bool)
-    without_each = [measured(~row)[1] for row in each]
-    only_each = [measured(row)[1] for row in each]
-    return _Alone(complete, complete_accuracy, none, none_accuracy, without_each, only_each)
+    necessary = [_gain(measured(~row), complete) for row in each]
+    sufficient = [_gain(none, measured(row)) for row in each]
+    (accuracy, value), (none_accuracy, none_value) = _means(complete), _means(none)
+    return _Alone(value, accuracy, none_value, none_accuracy, necessary, sufficient)
+
+
+class _Gain(NamedTuple):
+    mean: float
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+def _gain(before: Outcome, after: Outcome) -> _Gain:
+    """What the log-probability of the same samples gains; few of them have no interval of 95 %."""
+    gains = [new - old for new, old in zip(after.log_probability, before.log_probability, strict=True)]
+    middle = median_interval(gains)
+    enough = middle.level >= LEVEL
+    parts = (float(middle.value), float(middle.low), float(middle.high)) if enough else (None, None, None)
+    return _Gain(math.fsum(gains) / len(gains), *parts)
 
 
 def _marginals(
@@ -255,11 +296,13 @@ def _marginals(
     """What each kernel added, the mean of an order and its reverse, a row a pair."""
     rows: list[Array] = []
     n = len(coalitions.kernels)
+    sizes = np.array([len(batch.answers) for batch in batches])
+    weights = sizes / sizes.mean()  # all samples count alike, the last batch may be smaller
     while len(rows) < most:
         order = np.random.default_rng((seed, len(rows))).permutation(n)
         batch = batches[len(rows) % len(batches)]
         walks = [_walk(coalitions, batch, way, report) for way in (order, order[::-1])]
-        rows.append(np.mean(walks, axis=0))
+        rows.append(weights[len(rows) % len(batches)] * np.mean(walks, axis=0))
         if len(rows) >= max(FEWEST, len(batches)) and len(rows) % len(batches) == 0:
             error = np.std(rows, axis=0, ddof=1).max() / math.sqrt(len(rows))
             if error <= LARGEST_ERROR * abs(effect):
@@ -301,15 +344,18 @@ def _removals(
     n = len(order)
     random = np.random.default_rng((seed, MOST))
 
-    def without(places: Sequence[int] | Array) -> tuple[float, float]:
+    def measured(kept: Array) -> tuple[float, float]:
         report.add(len(batches))
-        return coalitions.measure(~np.isin(np.arange(n), places), batches)
+        return coalitions.measure(kept, batches)
+
+    def without(places: Sequence[int] | Array) -> tuple[float, float]:
+        return measured(~np.isin(np.arange(n), places))
 
     chosen: list[int] = []
     for size in range(1, min(LARGEST_SET, n) + 1):
         tried = {at: without([*chosen, at]) for at in order[:TRIED].tolist() if at not in chosen}
         chosen.append(min(tried, key=lambda at: tried[at][1]))
-        only = coalitions.measure(np.isin(np.arange(n), chosen), batches)
+        only = measured(np.isin(np.arange(n), chosen))
         drawn = [without(random.choice(n, size, replace=False)) for _ in range(RANDOM_SETS)]
         worst = min(drawn, key=lambda pair: pair[1])
         kernels = tuple(coalitions.kernels[at] for at in chosen)

@@ -5,7 +5,7 @@ transport (the assignment of largest total similarity); the null matches kernels
 shuffled. Owns the matching and its p; names are `naming.py`'s.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -176,6 +176,50 @@ def _matches(here: NamedKernels, there: NamedKernels) -> Iterator[Match]:
             )
 
 
+@dataclass(frozen=True)
+class Training:
+    """Another training, and how many of the model's names its matched kernels bear.
+
+    `seed`: the one it was trained from, None where nothing says so. `same_seed`: whether that is the model's
+    own: then both began with the same weights and data, and agreement is no independent evidence.
+    """
+
+    name: str
+    seed: int | None
+    same_seed: bool
+    recurrence: Recurrence
+
+
+@dataclass(frozen=True)
+class Recurring:
+    """A model's named kernels in several other trainings, each matched and tested by itself."""
+
+    trainings: tuple[Training, ...]
+
+    @property
+    def named(self) -> tuple[Match, ...]:
+        """The model's named kernels, as matched with the first training's."""
+        return tuple(sorted(self.trainings[0].recurrence.matches, key=lambda match: match.kernel))
+
+    def table(self) -> Table:
+        """A row a training and named kernel; the training's count, chance and p in each of its rows."""
+        columns = (
+            "training",
+            "seed",
+            *self.trainings[0].recurrence.table().columns,
+            "n_same",
+            "expected",
+            "p",
+        )
+        rows = [
+            (training.name, training.seed, *row, found.same, found.expected, found.p)
+            for training in self.trainings
+            for found in (training.recurrence,)
+            for row in found.table().rows
+        ]
+        return Table.of(columns, rows)
+
+
 class _Shuffles:
     """How many names come again when the other model's kernels are dealt out to the layers anew."""
 
@@ -198,29 +242,48 @@ class _Shuffles:
 
 @dataclass(frozen=True)
 class Lasting:
-    """A kernel's last name over training: since which step it has it unbroken, in what share of snapshots."""
+    """A kernel's last name over training: since which step it has it unbroken, in what share of snapshots.
+
+    `bears`: whether it has that name in each snapshot.
+    """
 
     kernel: KernelId
     shape: str
     since: int
     share: float
+    bears: tuple[bool, ...]
 
 
-def lasting_names(history: KernelHistory, config: ModelConfig) -> tuple[Lasting, ...]:
-    """Of every key-query kernel whose last snapshot bears a template's name, the longest-lasting first."""
-    rows = []
-    for layer in range(config.n_layers):
-        for where in KEY_QUERY:
-            stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")
-            if stored is None:
-                continue
-            offsets = kernel_offsets(config, *stored.shape[-2:])
-            shapes = [name_kernels(taps.double().numpy(), offsets) for taps in stored]
-            for head, last in enumerate(shapes[-1]):
-                if last.evidence == "template":
-                    bears = [snapshot[head].shape == last.shape for snapshot in shapes]
-                    rows.append(_lasting(KernelId(layer, head, where), last.shape, bears, history.steps))
+def lasting_names(
+    history: KernelHistory, config: ModelConfig, progress: Callable[[float], None] | None = None
+) -> tuple[Lasting, ...]:
+    """Of every key-query kernel whose last snapshot bears a template's name, the longest-lasting first.
+
+    Raise in `progress` to stop.
+    """
+    rows: list[Lasting] = []
+    places = [(layer, where) for layer in range(config.n_layers) for where in KEY_QUERY]
+    for done, (layer, where) in enumerate(places, 1):
+        stored = history.kernels.get(f"blocks.{layer}.attn.kernel_{where}")
+        if stored is not None:
+            rows += _lasting_of(stored, history.steps, config, layer, where)
+        if progress is not None:
+            progress(done / len(places))
     return tuple(sorted(rows, key=lambda row: row.since))
+
+
+def _lasting_of(
+    stored: Tensor, steps: Sequence[int], config: ModelConfig, layer: int, where: Place
+) -> Iterator[Lasting]:
+    """Those of one layer and place; only kernels whose last snapshot has a name are named in the others."""
+    offsets = kernel_offsets(config, *stored.shape[-2:])
+    last = name_kernels(stored[-1].double().numpy(), offsets)
+    heads = [head for head, shape in enumerate(last) if shape.evidence == "template"]
+    names = [name_kernels(taps[heads].double().numpy(), offsets) for taps in stored] if heads else []
+    for at, head in enumerate(heads):
+        shape = last[head].shape
+        bears = tuple(snapshot[at].shape == shape for snapshot in names)
+        yield _lasting(KernelId(layer, head, where), shape, bears, steps)
 
 
 def lasting_table(rows: Sequence[Lasting]) -> Table:
@@ -229,7 +292,7 @@ def lasting_table(rows: Sequence[Lasting]) -> Table:
     return Table.of(columns, [(*astuple(row.kernel), row.shape, row.since, row.share) for row in rows])
 
 
-def _lasting(kernel: KernelId, shape: str, bears: Sequence[bool], steps: Sequence[int]) -> Lasting:
+def _lasting(kernel: KernelId, shape: str, bears: tuple[bool, ...], steps: Sequence[int]) -> Lasting:
     breaks = [at for at, held in enumerate(bears) if not held]
     since = steps[breaks[-1] + 1] if breaks else steps[0]
-    return Lasting(kernel, shape, since, sum(bears) / len(bears))
+    return Lasting(kernel, shape, since, sum(bears) / len(bears), bears)

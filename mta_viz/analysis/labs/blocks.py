@@ -5,8 +5,9 @@ How well a model finds blocks: the product's own measurement, for training and t
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +16,8 @@ from torch import Tensor
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.labs.finder import Parts, Region, region
 from mta_viz.analysis.labs.needle import gold_log_probabilities
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.validate import from_data
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
@@ -24,6 +27,7 @@ from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
+CARD = "card.json"
 LogitsOf = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch position vocab"]]
 
 
@@ -79,6 +83,19 @@ def evaluate_blocks(
         keep(summary)
         progress(done / n)
     return summary
+
+
+def trained_task(folder: Path | None) -> BlockTask:
+    """The task a checkpoint's card says it was trained on; of the paper's sizes without a card.
+
+    Raises MtaVizError for a card that is none, and for sizes out of range.
+    """
+    card = None if folder is None or not door.is_there(folder / CARD) else door.read_json(folder / CARD)
+    config = card.get("config") if isinstance(card, dict) else None
+    if not isinstance(config, dict):
+        return BlockTask()
+    sizes = {field.name: config[field.name] for field in fields(BlockTask) if field.name in config}
+    return from_data(BlockTask, sizes, f"The model card of {folder}")
 
 
 def check_characters(model: HookedMTA) -> None:

@@ -3,8 +3,9 @@
 The paper says that a convolution finds where "Alice" and "rabbit" both stand. Per head and stage, with
 f the span's log-odds or share in the last token's row of the four prompts: the effect of A is
 f(A only) - f(neither), of B f(B only) - f(neither), and the interaction
-I = f(both) - f(A only) - f(B only) + f(neither). So f(both) = f(neither) + A + B + I. Owns the numbers;
-the prompts are `four_prompts`'.
+I = f(both) - f(A only) - f(B only) + f(neither). So f(both) = f(neither) + A + B + I. Whether a conjunction
+is shown is judged on log-odds, corrected for all heads and stages; on shares adding up bends, so they are
+pictures. Owns the numbers; the prompts are `four_prompts`'.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,24 +19,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mta_viz.analysis.attention.heads import Score
+from mta_viz.analysis.attention.spans import log_odds
 from mta_viz.analysis.labs.finder import Parts, find
 from mta_viz.analysis.labs.four_prompts import FourPrompts
 from mta_viz.analysis.labs.needle import MeanScore, mean_score
+from mta_viz.analysis.labs.sign_flips import corrected_p, least_p, standardized
 from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import Progress, capture, progress_within
+from mta_viz.run.tracing import Progress, Trace, capture, progress_within
 from mta_viz.tables import Row, Table
 
 Measure = tuple[str, Stage]
 MEASURES: tuple[Measure, ...] = (
     *(("odds", stage) for stage in Stage if stage.value.unit == "score"),
     *(("share", stage) for stage in Stage),
+    *(
+        ("odds", stage) for stage in (Stage.SOFTMAX_KQ, Stage.PATTERN)
+    ),  # after a softmax they are as before it
 )
 DEFINITIONS = {
-    "odds": "log-odds: logsumexp of the last token's scores over the span less that over its other keys.",
+    "odds": "log-odds: logsumexp of the last token's scores over the span less that over its other keys; of "
+    "weights, log of the sum of |P| over the span less that over the others.",
     "share": "share: sum of |P| over the span / sum over the last token's row; of scores, the share if the "
     "softmax came there.",
 }
@@ -44,6 +51,9 @@ _NUMBERS = (
     *("interaction", "interaction_low", "interaction_high"),
     *(f"{part}_median{end}" for part in ("a", "b", "interaction") for end in ("", "_low", "_high")),
 )
+ALPHA = 0.025  # one-sided, all heads and stages together: half of 5 %, as a 95 % interval leaves on that side
+LEAST_SHARE = 0.01  # of the row, mean of samples and prompts: log-odds of less say little and are not tested
+ROUNDING = 1e-4  # nats: a smaller I of one sample is taken for 0, so that rounding is no effect
 _BOUNDS = {"share": ((-1.0, 1.0), (-1.0, 1.0), (-2.0, 2.0)), "odds": (None,) * 3}  # of A, of B, of I
 
 
@@ -63,9 +73,11 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Conjunction:
-    """f of every head over the samples, by measure: ("odds", stage) of scores, ("share", stage) of all.
+    """f of every head over the samples, by measure: ("odds", stage) and ("share", stage).
 
-    Measures that no layer has are absent. The prompts are in the order of `four_prompts.PROMPTS`.
+    Log-odds of weights are of the stages after the softmax that a layer has, NaN where the span or the rest
+    gets exactly nothing. Measures that no layer has are absent. The prompts are in the order of
+    `four_prompts.PROMPTS`.
     """
 
     values: Mapping[Measure, Float[Tensor, "sample prompt layer head"]]
@@ -83,17 +95,25 @@ class Conjunction:
         return _effects(self, measure)
 
     def table(self) -> Table:
-        """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals."""
+        """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals.
+
+        `p_corrected` of log-odds, as in `Verdict`; None of shares, which are not tested.
+        """
         rows: list[Row] = []
+        tested = p_values(self)
         for name, stage in self.values:
-            effects = self.effects((name, stage))
+            effects, p = self.effects((name, stage)), tested.get((name, stage))
             parts = (effects.a, effects.b, effects.interaction)
             numbers = torch.cat([effects.means, *map(_ends, parts), *map(_median_ends, parts)])
             rows += [
-                (name, stage.value.hook, *place, self.n, *numbers[:, *place].tolist(), effects.a.level)
-                for place in np.ndindex(*numbers.shape[1:])
+                (
+                    *(name, stage.value.hook, *at, self.n, *numbers[:, *at].tolist(), effects.a.level),
+                    None if p is None else float(p[at]),
+                )
+                for at in np.ndindex(*numbers.shape[1:])
             ]
-        return Table.of(("measure", "stage", "layer", "head", "samples", *_NUMBERS, "median_level"), rows)
+        columns = ("measure", "stage", "layer", "head", "samples", *_NUMBERS, "median_level", "p_corrected")
+        return Table.of(columns, rows)
 
 
 @dataclass(frozen=True)
@@ -163,10 +183,14 @@ def tested(
 def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
     """All heads that have the stage, by the lower end of I's median, largest first; of one sample by I."""
     score = test.effects(measure).interaction
-    numbers = torch.cat([_ends(score), _median_ends(score)])
-    places = (~numbers[0].isnan()).nonzero().tolist()
-    heads = [Strongest(measure, *place, *numbers[:, *place].tolist(), score.level) for place in places]
+    places = (~score.mean.isnan()).nonzero().tolist()
+    heads = [_head(measure, place, score) for place in places]
     return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
+
+
+def _head(measure: Measure, place: Sequence[int], score: MeanScore) -> Strongest:
+    numbers = torch.cat([_ends(score), _median_ends(score)])
+    return Strongest(measure, *place, *numbers[:, *place].tolist(), score.level)
 
 
 def _rank(test: Conjunction, head: Strongest) -> float:
@@ -181,6 +205,73 @@ def strongest(test: Conjunction, name: str) -> Strongest | None:
     """
     firsts = [heads[0] for measure in test.values if measure[0] == name and (heads := ranked(test, measure))]
     return max(reversed(firsts), key=lambda head: round(_rank(test, head), 6), default=None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the samples show a conjunction anywhere, on log-odds.
+
+    `tested`: heads and stages that give the span `LEAST_SHARE` of the row or more, as a mean of all prompts;
+    `faint`: those that give less, `untested`: those without a number in some sample.
+    `best`: the one of smallest `p`; where there is none, None and NaN. `p`: how often the best of all tested
+    would have as large a t if no sample's I had a preferred sign (`sign_flips`). `passing`: how many have
+    p <= `ALPHA`. `least_p`: the smallest p that so many samples can give.
+    """
+
+    best: Strongest | None
+    p: float
+    tested: int
+    faint: int
+    untested: int
+    passing: int
+    samples: int
+    least_p: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether one is shown. If not, that is no evidence that there is none."""
+        return self.passing > 0
+
+
+def verdict(test: Conjunction) -> Verdict:
+    """Whether a conjunction is shown, with P(shown where there is none) at most `ALPHA`."""
+    measures, values = _interactions(test)
+    p = torch.stack([*p_values(test).values()]) if measures else torch.empty(0)
+    best, least = None, float("nan")
+    if not p.isnan().all():
+        t = standardized(values).masked_fill(p.isnan(), -torch.inf)
+        at, *place = (int(index) for index in np.unravel_index(int(t.argmax()), t.shape))
+        best = _head(measures[at], place, test.effects(measures[at]).interaction)
+        least = float(p[at, *place])
+    whole, partly = values.isfinite().all(0), values.isfinite().any(0)
+    tested, faint = int((~p.isnan()).sum()), int((whole & p.isnan()).sum())
+    passing, untested = int((p <= ALPHA).sum()), int((partly & ~whole).sum())
+    return Verdict(best, least, tested, faint, untested, passing, test.n, least_p(test.n))
+
+
+@lru_cache(maxsize=64)
+def p_values(test: Conjunction) -> Mapping[Measure, Float[Tensor, "layer head"]]:
+    """Corrected p of I > 0 on log-odds, all heads and stages together; NaN where none is tested."""
+    measures, values = _interactions(test)
+    if not measures:
+        return {}
+    shares = torch.stack([test.values[measure].sigmoid().mean((0, 1)) for measure in measures])
+    flat = values.flatten(1)
+    there = flat.isfinite().all(0) & (shares.flatten() >= LEAST_SHARE)
+    p = torch.full(flat.shape[1:], torch.nan, dtype=torch.float64)
+    if there.any():
+        p[there] = corrected_p(flat[:, there])
+    return dict(zip(measures, p.unflatten(0, values.shape[1:]), strict=True))
+
+
+def _interactions(test: Conjunction) -> tuple[list[Measure], Float[Tensor, "sample stage layer head"]]:
+    """I of the log-odds of each sample, what is only rounding as 0, at all stages that have them."""
+    measures = [measure for measure in test.values if measure[0] == "odds"]
+    if not measures:
+        return [], torch.empty(test.n, 0, 0, 0)
+    both, a, b, neither = torch.stack([test.values[at] for at in measures], 2).double().unbind(1)
+    values = both - a - b + neither
+    return measures, values.masked_fill(values.abs() <= ROUNDING, 0.0)
 
 
 def score_of(measure: Measure) -> Score:
@@ -199,6 +290,13 @@ def measure_there(test: Conjunction, measure: Measure) -> Measure:
     name, stage = measure
     stages = list(Stage)[: list(Stage).index(stage) + 1]
     return next((name, there) for there in reversed(stages) if (name, there) in test.values)
+
+
+def usual_stage(test: Conjunction, name: str) -> Stage:
+    """The last stage that a measure has; of log-odds the last of scores."""
+    stages = [stage for measure, stage in test.values if measure == name]
+    scores = [stage for stage in stages if stage.value.unit == "score"]
+    return scores[-1] if name == "odds" and scores else stages[-1]
 
 
 def heads_table(results: Mapping[str, Conjunction]) -> Table:
@@ -242,17 +340,46 @@ def _median_ends(score: MeanScore) -> Float[Tensor, "number layer head"]:
 def _measured(
     model: HookedMTA, sample: FourPrompts, progress: Progress
 ) -> dict[Measure, Float[Tensor, "prompt layer head"]]:
-    finders = []
+    parts, prompts = Parts(sample.span, (sample.span,), sample.query), list[dict[Measure, Tensor]]()
     for at, tokens in enumerate(sample.prompts):
-        finders.append(find(capture(model, tokens), Parts(sample.span, (sample.span,), sample.query)))
+        trace = capture(model, tokens)
+        found, weights = find(trace, parts), _weight_odds(trace, parts)
+        values = {
+            ("share", stage): found.share(stage) for stage in Stage if _span(stage) in found.asked.values
+        }
+        scores = [stage for name, stage in values if stage.value.unit == "score"]
+        prompts.append(
+            values | {("odds", stage): found.asked.values[_span(stage)] for stage in scores} | weights
+        )
         progress((at + 1) / len(sample.prompts))
-    measured = {}
-    for name, stage in MEASURES:
-        key = f"span.{stage.value.key}"
-        if key in finders[0].asked.values:
-            values = [each.asked.values[key] if name == "odds" else each.share(stage) for each in finders]
-            measured[name, stage] = torch.stack(values)
-    return measured
+    there = [measure for measure in MEASURES if measure in prompts[0]]
+    return {measure: torch.stack([values[measure] for values in prompts]) for measure in there}
+
+
+def _span(stage: Stage) -> str:
+    return f"span.{stage.value.key}"
+
+
+def _weight_odds(trace: Trace, parts: Parts) -> dict[Measure, Float[Tensor, "layer head"]]:
+    """Log-odds of the last token's weights at the stages after the softmax that a layer of the model has.
+
+    From the sums of both sides, so a share next to 1 loses no digits; NaN where one side is exactly 0.
+    """
+    config, row = trace.model.config, slice(parts.query, parts.query + 1)
+    kernels = [config.kernels(layer) for layer in range(config.n_layers)]
+    has = {
+        Stage.SOFTMAX_KQ: [bool(layer.post) for layer in kernels],
+        Stage.PATTERN: [bool(layer.head_post) for layer in kernels],
+    }
+    odds = {}
+    for stage, layers in has.items():
+        if any(layers):
+            values = torch.full((config.n_layers, config.n_heads), torch.nan)
+            for layer in (layer for layer, there in enumerate(layers) if there):
+                weights = trace.maps(layer, stage, row, slice(0, parts.query + 1))[:, 0].abs().double()
+                values[layer] = log_odds(weights.log(), parts.asked).float()
+            odds["odds", stage] = values.masked_fill(values.isinf(), torch.nan)
+    return odds
 
 
 @lru_cache(maxsize=64)

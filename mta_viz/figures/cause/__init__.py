@@ -1,6 +1,6 @@
 """What interventions do to an answer: sweeps on a prompt and at a task, patched heads, a greedy set.
 
-What an answer rests on is `attribution`'s; the edited run's maps are `beside`'s.
+What adds to an answer is `attribution`'s; the edited run's maps are `beside`'s.
 """
 
 import math
@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from mta_viz.analysis.attention.maps import round_up
 from mta_viz.analysis.cause import sweeps
-from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
 from mta_viz.analysis.cause.sweeps import SWEEPS, GreedySet, SweepRow, Where, place_of, where_of
 from mta_viz.config import ModelConfig
@@ -21,7 +20,8 @@ from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, NamedFigure, Source, named
 from mta_viz.figures.beside import EditedMaps, Head, older_cell, older_spans, original_beside
 from mta_viz.figures.cause import attribution
-from mta_viz.figures.cause.attribution import TokenValues
+from mta_viz.figures.cause import worth as worth
+from mta_viz.figures.cause.attribution import TokenValues, meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.plots.cause import set_beside_random, sweep_map
 from mta_viz.plots.theme import Figure
@@ -41,12 +41,6 @@ KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": 
 OLDER_PLACES = {"None": "heads"} | {where: where for where in WORDS if where != "heads"}
 TASKS = {"needle": "the needle task", "blocks": "block finding"}
 MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the smallest scale
-
-
-def meter_of(source: Source, answer: str | None) -> AnswerMeter:
-    """The answer that is looked at: given, or the one the prompt suggests."""
-    run = source.trace
-    return source.remember_with_run(lambda: AnswerMeter(run, answer_after(run, answer)), "meter", answer)
 
 
 def grid(config: ModelConfig, values: Mapping[Head, float]) -> Float[np.ndarray, "layer head"]:
@@ -182,6 +176,12 @@ class TaskAccuracy(NamedFigure[Effects]):
         """The unchanged model's accuracy."""
         return f"Without: {result.accuracy:.3f} right."
 
+    def table(self, source: Source, result: Effects) -> Table:
+        """A line a kernel; those at the own tap only in columns of their own, where both are measured."""
+        origin = source.model.source
+        other = Absent("") if origin is None else find_effects(origin.path, "own-tap")
+        return result.table(None if isinstance(other, Absent) else other)
+
 
 def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, Effect]]:
     """Effects of single kernels, rows of mixing and heads by their place; a place may have none."""
@@ -204,7 +204,8 @@ class NeededKernels(Measured[GreedySet]):
         f"probability falls to a tenth (its log-probability by {sweeps.FALL:.2f} nats). Greedy: of the "
         f"{sweeps.TRIED} kernels most harmful alone, the worst joins the set at each step; then what the set "
         f"can do without is taken out. At most {sweeps.MAX_SET} kernels. There may be smaller sets, and "
-        "kernels that matter only together can be missed."
+        f"kernels that matter only together can be missed. Beside it up to {sweeps.RANDOM_SETS} random sets "
+        "of its size (seed 0)."
     )
 
     def measure(self, source: Source) -> GreedySet:
@@ -272,6 +273,6 @@ OLDER: dict[str, Older] = {
     **{f"attribution.{kind}": _older(TokenValues, kind=kind) for kind in ("bars", "text")},
     **{f"heads.{of}": _older(attribution.HeadSizes, of=of) for of in ("sizes", "ablated")},
     **{f"heads.{of}": _older(attribution.HeadCells, of=of) for of in ("map", "attribution")},
-    "responsible": _older(attribution.ResponsibleHeads),
-    **{f"responsible.{of}": _older(attribution.ResponsibleCells, of=of) for of in attribution.CELL_KINDS},
+    "responsible": _older(attribution.SourceHeads),
+    **{f"responsible.{of}": _older(attribution.SourceCells, of=of) for of in attribution.CELL_KINDS},
 }

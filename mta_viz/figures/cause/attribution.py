@@ -1,7 +1,8 @@
-"""What an answer rests on: values of tokens, of every head's map, and of single softmax cells.
+"""What adds to an answer: values of tokens and of every head's map, and direct effects of softmax cells.
 
 By integrated gradients or by ablation, or exactly, by folding the maps back. A figure measures what it shows;
-a page hands in what it measured already.
+a page hands in what it measured already. Figures of direct effects have the older word in their names, which
+stand in files.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +15,11 @@ from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map, head_maps, round_up, shared_limit
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.analysis.cause import attributed_prompt as asking
+from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
 from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, AttributedPrompt, Method
 from mta_viz.analysis.cause.attribution import MOST_TOKENS, SECONDS
-from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, responsibilities
+from mta_viz.analysis.cause.direct_effect import DirectEffect, DirectEffects, direct_effect
+from mta_viz.analysis.cause.removed_cells import WHOLE, RemovedCells, whole_effects
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.beside import Head, MapOnScale, ScaledMap, check_head
@@ -32,9 +35,15 @@ CellKind = Literal["responsibility", "softmax", "final"]
 CELL_KINDS = get_args(CellKind)
 
 
+def meter_of(source: Source, answer: str | None) -> AnswerMeter:
+    """The answer that is looked at: given, or the one the prompt suggests."""
+    run = source.trace
+    return source.remember_with_run(lambda: AnswerMeter(run, answer_after(run, answer)), "meter", answer)
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfAnswer(Measured[R]):
-    """A figure of what an answer rests on.
+    """A figure of what adds to an answer.
 
     `answer`: None is the number the prompt asks for, else the likeliest token; it stands after the token
     `position`, None for the last. Gradients take at most about `max_seconds`.
@@ -118,7 +127,7 @@ class TokenValues(OfAnswer[AttributedPrompt]):
 
 @dataclass(frozen=True, kw_only=True)
 class OfMaps(OfAnswer[R]):
-    """A figure of what an answer rests on in the heads' maps at one stage."""
+    """A figure of what the heads' maps at one stage bring to an answer."""
 
     stage: str
     max_seconds: float = SECONDS
@@ -142,7 +151,7 @@ class OfMaps(OfAnswer[R]):
 
 @named("attributed-heads", kw_only=True)
 class HeadSizes(OfMaps[AttributedHeads]):
-    """How much an answer rests on every head's map: by the sizes of its cells' gradients, or by its ablation.
+    """What every head's map brings to an answer: by the sizes of its cells' gradients, or by its ablation.
 
     `selected` (layer, head) is framed.
     """
@@ -172,7 +181,7 @@ class HeadSizes(OfMaps[AttributedHeads]):
         """What was done to the maps."""
         if self.of == "ablated":
             words = "Ablation: what log p(answer) loses when the head's map is all zeros."
-            return f"{words} Green: the answer needs it."
+            return f"{words} Green: it loses."
         words = "Integrated gradients: the sizes of all cells' values, summed. Click a head to choose it."
         return f"{words} Hatched: no such stage, or not measured."
 
@@ -221,18 +230,18 @@ class HeadCells(OfMaps[MapOnScale], OfHead):
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 
-def responsible(source: Source, figure: OfAnswer[Any], token: int | None) -> ResponsiblePrompt:
-    """Every layer's softmax cells behind the logit of the answer's token number `token`."""
+def direct_effects(source: Source, figure: OfAnswer[Any], token: int | None) -> DirectEffects:
+    """Every layer's direct effect on the logit of the answer's token number `token`, cell by cell."""
     model, tokens = source.model, source.trace.tokens
     return source.remember_with_run(
-        lambda: responsibilities(model, tokens, **figure.asked(), place=token),
+        lambda: direct_effect(model, tokens, **figure.asked(), place=token),
         "responsibility", figure.answer, figure.position, token,
     )  # fmt: skip
 
 
 @named("responsibility", kw_only=True)
-class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
-    """What comes to a logit through each head's softmax map, exactly; `selected` (layer, head) is framed.
+class SourceHeads(OfAnswer[DirectEffects]):
+    """The direct effect on a logit through each head's softmax map; `selected` (layer, head) is framed.
 
     The logit is that of the answer's token number `token`, None: of the first that is not only white space.
     """
@@ -240,26 +249,50 @@ class ResponsibleHeads(OfAnswer[ResponsiblePrompt]):
     token: int | None = None
     selected: Head | None = None
     holds_run = True
-    words = "All softmax cells of a head, summed. Green: they raise the logit. Click a head to choose it."
+    words = (
+        "Direct effect on the logit, norms and gate held: all softmax cells of a head, summed. Green: they "
+        "raise it. Click a head to choose it."
+    )
 
-    def result(self, source: Source) -> ResponsiblePrompt:
+    def result(self, source: Source) -> DirectEffects:
         """Raises PromptError for what cannot be asked."""
-        return responsible(source, self, self.token)
+        return direct_effects(source, self, self.token)
 
-    def caption(self, source: Source, result: ResponsiblePrompt) -> str:
+    def caption(self, source: Source, result: DirectEffects) -> str:
         """With the token whose logit it is."""
         return f"Logit of {result.explained}. {self.words}"
 
-    def draw(self, source: Source, result: ResponsiblePrompt) -> Figure:
+    def draw(self, source: Source, result: DirectEffects) -> Figure:
         """Layers down and heads across."""
         values = np.stack([layer.sources.numpy() for layer in result.layers]).round(4) + 0.0
         look: dict[str, Any] = {"selected": self.selected, "numbering_from": source.numbering}
-        return plots.sweep_map("Contribution of source heads", values, unit="logit", width=MAP_PX, **look)
+        return plots.sweep_map("Direct effect of source heads", values, unit="logit", width=MAP_PX, **look)
+
+
+@named("removed-cells", kw_only=True)
+class CellsRemoved(OfAnswer[RemovedCells]):
+    """The softmax cells of largest direct effect, of a `layer` or (None) of all, each removed; a table."""
+
+    token: int | None = None
+    layer: int | None = None
+    count: int = WHOLE
+    hangs_on = ("answer", "position", "token", "layer", "count")
+    words = (
+        "Removed: the cell's softmax weight set to 0, the row not renormalised. Whole: what the logit, and "
+        "the log-probability, then lose in the whole model. Direct: norms and gate held as they were, or "
+        "free. Held, a cell that only makes a norm's input larger seems to act; free, the norm scales up "
+        "what is left."
+    )
+
+    def measure(self, source: Source) -> RemovedCells:
+        """One run a cell. Raises PromptError for what cannot be asked."""
+        effects, progress = direct_effects(source, self, self.token), source.progress
+        return whole_effects(effects, layer=self.layer, count=self.count, progress=progress)
 
 
 @named("responsible-cells", kw_only=True)
-class ResponsibleCells(OfHead):
-    """A head's softmax cells of the rows that matter: what each adds to the logit, or the weights there."""
+class SourceCells(OfHead):
+    """A head's softmax cells of the rows that are read: what each adds to the logit, or the weights there."""
 
     of: CellKind
     token: int | None = None
@@ -267,7 +300,7 @@ class ResponsibleCells(OfHead):
     def result(self, source: Source) -> MapOnScale:
         """Raises PromptError for what cannot be asked."""
         check_head(source, (self.layer, self.head))
-        prompt = responsible(source, self, self.token)
+        prompt = direct_effects(source, self, self.token)
         layer = prompt.layers[self.layer]
         cells = self._cells(prompt, layer)
         if self.of == "responsibility":
@@ -280,7 +313,7 @@ class ResponsibleCells(OfHead):
         bound = limit_text(limit) if cells.distribution else f"±{limit_text(limit)}"
         return MapOnScale(cells, prompt.tokens, limit, f"{words} Limit {bound}.")
 
-    def _cells(self, prompt: ResponsiblePrompt, layer: Responsibility) -> AttentionMap:
+    def _cells(self, prompt: DirectEffects, layer: DirectEffect) -> AttentionMap:
         if self.of == "final":
             rows, keys = slice(layer.first_query, layer.position + 1), slice(0, layer.position + 1)
             return exact_map(prompt.trace, self.layer, Stage.PATTERN, self.head, rows, keys)
@@ -290,15 +323,17 @@ class ResponsibleCells(OfHead):
 
     def draw(self, source: Source, result: MapOnScale) -> Figure:
         """A strip of rows."""
-        look = plots.RESPONSIBLE if self.of == "responsibility" else VALUES
+        look = plots.DIRECT if self.of == "responsibility" else VALUES
         size = WIDTH, AROUND_PX + ROW_PX * result.map.values.shape[0]
         numbering, limit, tokens = source.numbering, result.limit, result.tokens
         return attention_map(result.map, tokens, limit=limit, numbering_from=numbering, size=size, look=look)
 
 
-def _rows_words(layer: Responsibility) -> str:
+def _rows_words(layer: DirectEffect) -> str:
     n_rows = layer.position + 1 - layer.first_query
-    words = "What each softmax cell of this head adds to the logit, through every head it is mixed into."
+    words = (
+        "What each softmax cell of this head adds directly to the logit, through every head it is mixed into."
+    )
     if n_rows == 1:
         return f"{words} Only the last row is read: this layer has no convolution after the softmax."
     return f"{words} The {n_rows} rows that the last token's convolution reads."

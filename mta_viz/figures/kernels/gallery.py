@@ -18,6 +18,7 @@ from mta_viz.analysis.kernels.query import NO_SORT, PLACES, select_rows
 from mta_viz.analysis.kernels.table import Row, as_table, kernel_of, kernel_table
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source, named
+from mta_viz.model.plans import Edit
 from mta_viz.plots.attention.heads import value_map
 from mta_viz.plots.kernels import gallery as tiles
 from mta_viz.plots.kernels.mosaic import Scale
@@ -258,24 +259,28 @@ def _hover(row: Row, numbering: int) -> str:
     return f"{name}, {kind}{kernels.WHERE[kernel.where]}<br>{row['verdict']}{names}{energy}"
 
 
-def measured_effects(source: Source) -> Effects | Absent:
-    """The measured effects of the checkpoint's kernels, read and checked once."""
+def measured_effects(source: Source, edit: Edit = "identity") -> Effects | Absent:
+    """The measured effects of the checkpoint's kernels, taken out as `edit` says; read and checked once."""
     if source.model.source is None:
         return Absent("This model is not from a file, so no effects belong to it.")
-    return source.remember(partial(find_effects, source.model.source.path), "effects")
+    return source.remember(partial(find_effects, source.model.source.path, edit), "effects", edit)
 
 
 @named("kernel-effects")
 class KernelEffects(KernelFigure[Effects]):
-    """What the right answer loses when a kernel is the identity: all kernels of the kind of one, framed."""
+    """What the right answer loses when a kernel is taken out: all kernels of the kind of one, framed.
+
+    `edit`: what is made of it, the identity or another. The table has the effects at the own tap beside them.
+    """
 
     layer: int
     head: int
     where: kernels.Place | kernels.MixPlace = "pre"
+    edit: Edit = "identity"
 
     def result(self, source: Source) -> Effects:
         """The measured effects. Raises MtaVizError where nothing is measured."""
-        effects = measured_effects(source)
+        effects = measured_effects(source, self.edit)
         if isinstance(effects, Absent):
             raise MtaVizError(effects.reason)
         return effects
@@ -299,8 +304,14 @@ class KernelEffects(KernelFigure[Effects]):
 
     def caption(self, source: Source, result: Effects) -> str:
         """What was measured, and the colours."""
+        out = {"identity": "is the identity", "own-tap": "has its own tap only", "zero": "is zero"}
         return (
             f"All {KINDS[self.where]}: how the log-probability of the right answer changes when that one "
-            "alone is the identity. Blue: the answer loses. The colours are the same for all kinds. Click "
+            f"alone {out[self.edit]}. Blue: the answer loses. The colours are the same for all kinds. Click "
             "one to open it. Hatched: not measured."
         )
+
+    def table(self, source: Source, result: Effects) -> Table:
+        """A line a kernel; the effects of the other edit in columns of their own, where both are measured."""
+        other = measured_effects(source, "identity" if self.edit == "own-tap" else "own-tap")
+        return result.table(None if isinstance(other, Absent) else other)

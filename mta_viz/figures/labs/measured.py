@@ -151,7 +151,8 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
     """A conjunction test: I of every head, `of` the model or its `twin`, which ran on the same samples.
 
     The twin is the model with its kernels at "identity", the "other" model, or "none". `stage`: its
-    key, "" for the last the model has. The head `marked` (layer, head) is framed.
+    key, "" for the last the model has (of log-odds, the last of scores). The head `marked` (layer, head) is
+    framed.
     """
 
     twin: Literal["none", "identity", "other"] = "none"
@@ -183,9 +184,8 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
 
     def what(self, results: Mapping[str, Conjunction]) -> Measure:
         """The measure and its stage."""
-        names = next(iter(results.values())).values
-        stages = [stage for name, stage in names if name == self.measure]
-        return self.measure, Stage.from_key(self.stage) if self.stage else stages[-1]
+        usual = testing.usual_stage(next(iter(results.values())), self.measure)
+        return self.measure, Stage.from_key(self.stage) if self.stage else usual
 
     def drawn_model(self, results: Mapping[str, Conjunction]) -> tuple[str, Conjunction]:
         """The name and the test of what is drawn. Raises MtaVizError for the twin where none ran."""
@@ -209,10 +209,11 @@ class OfConjunction(NamedFigure[dict[str, Conjunction]]):
         """What I is, and which model's."""
         name, drawn = self.drawn_model(result)
         score = testing.score_of(testing.measure_there(drawn, self.what(result)))
+        judged = "" if self.measure == "odds" else " I of shares is no evidence of a conjunction."
         return (
             f"{score.name} ({score.unit}), {name}, {drawn.n:,} sample{'s' if drawn.n > 1 else ''}. "
             "Layers down, heads across. Colour: the mean over samples. Dot: the median's interval covers 0. "
-            f"{median_words(drawn.n)} {score.definition}"
+            f"{median_words(drawn.n)} {score.definition}{judged}"
         )
 
     def file_parts(self) -> tuple[object, ...]:

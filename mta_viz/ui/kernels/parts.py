@@ -13,14 +13,16 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from mta_viz.analysis.attention.spans import Span
-from mta_viz.analysis.cause.effects import Absent, Effect, Effects, find_effects
+from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ, find_effects
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
+from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
 from mta_viz.config import ModelConfig
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
 from mta_viz.figures.kernels.gallery import KernelEffects
+from mta_viz.model.plans import Edit
 from mta_viz.plots.kernels.mosaic import Scale
 from mta_viz.plots.theme import probability_text, weight_text
 from mta_viz.run.tracing import estimate_seconds
@@ -39,7 +41,7 @@ from mta_viz.ui.shell.state import Setting, Wanted
 from mta_viz.ui.shell.widgets import caption, head_name, layer_label, layer_list, lines, plain
 
 T = TypeVar("T")
-PARTS = ("Gallery", "One layer", "Over training", "Paper figures", "Definitions")
+PARTS = ("Gallery", "One layer", "Over training", "Recurrence", "Paper figures", "Definitions")
 PART, SCALE = Setting("part", PARTS[0]), Setting[Scale]("kernel_scale", "shared")
 ASK_FROM = 1.0  # seconds
 FOLDED, TAPS_WIDTH = Setting("sign_folded", False), 440
@@ -118,16 +120,58 @@ def draw_matters(page: Page, kernel: KernelId) -> None:
         caption(_setting(effects))
         spec = KernelEffects(kernel.layer, kernel.head, kernel.where)
         show(weights_source(page), spec, on_head, widget=f"effects.{page.key}.{hash(spec)}")
+    for words in (
+        edits_sentence(effects, effects_of(page, "own-tap"), kernel),
+        worth_sentence(worth_of(page), kernel),
+    ):
+        if words:
+            st.markdown(plain(words))
     st.markdown("**On this prompt**")
     _draw_prompt(page, kernel)
 
 
-def effects_of(page: Page) -> Effects | Absent:
+def effects_of(page: Page, edit: Edit = "identity") -> Effects | Absent:
     """The measured effects of this page's checkpoint; read and checked once for each state of its folder."""
     if page.model.source is None:
         return Absent("This model is not from a file, so no effects belong to it.")
     folder = page.model.source.path
-    return remember(partial(find_effects, folder), "effects", str(folder), changed(folder))
+    return remember(partial(find_effects, folder, edit), "effects", edit, str(folder), changed(folder))
+
+
+def worth_of(page: Page) -> TaskShapley | Absent:
+    """What each kernel is worth, as measured beforehand; read and checked once in the same way."""
+    if page.model.source is None:
+        return Absent("This model is not from a file, so no Shapley values belong to it.")
+    folder = page.model.source.path
+    return remember(partial(find_shapley, folder), "worth", str(folder), changed(folder))
+
+
+def edits_sentence(identity: Effects | Absent, own_tap: Effects | Absent, kernel: KernelId) -> str:
+    """What is lost at the own tap only beside the identity, and whether they differ; empty without both."""
+    if isinstance(identity, Absent) or isinstance(own_tap, Absent):
+        return ""
+    first, second = identity.of(kernel), own_tap.of(kernel)
+    if first is None or second is None:
+        return ""
+    words = f"At its own tap only, gain and sign kept: {_nats(second)}"
+    tested = first.log_probability_change_median and second.log_probability_change_median
+    how = "intervals apart" if tested else "the means are more than a factor of two and 0.1 nats apart"
+    if edits_differ(first, second):
+        return f"{words}. That differs from the identity ({how}): gain or sign has a part beside the shape."
+    return f"{words}; not clearly different from the identity."
+
+
+def worth_sentence(worth: TaskShapley | Absent, kernel: KernelId) -> str:
+    """Necessary, sufficient and the Shapley value; empty where they are not measured."""
+    value = None if isinstance(worth, Absent) else worth.of(kernel)
+    if isinstance(worth, Absent) or value is None:
+        return ""
+    return (
+        f"Alone removed (necessary): {_signed(-value.necessary)} nats. All others removed (sufficient): it "
+        f"gives {_signed(value.sufficient)} of the {_signed(worth.shared.effect)} that all kernels give "
+        f"together. Shapley value {_signed(value.shapley)}, standard error {value.error:.2g} "
+        f"({worth.shared.n_samples} samples; Surgery has all kernels)."
+    )
 
 
 def matters_sentence(effects: Effects | Absent, kernel: KernelId) -> str:

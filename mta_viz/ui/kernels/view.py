@@ -20,6 +20,7 @@ from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.gallery import draw_gallery, limits_line, verdict_line
 from mta_viz.ui.kernels.paper import draw_figures
 from mta_viz.ui.kernels.parts import PART, PARTS, weights_source
+from mta_viz.ui.kernels.recurrence import draw_recurrence
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
@@ -50,7 +51,7 @@ PROBES = (
 def draw_kernels(page: Page) -> None:
     """The page's body: only the chosen part is computed."""
     part = bar("Part", PARTS, PART, label_visibility="collapsed")
-    draws = (draw_gallery, _draw_layer, _draw_training, draw_figures, _draw_definitions)
+    draws = (draw_gallery, _draw_layer, _draw_training, draw_recurrence, draw_figures, _draw_definitions)
     with errors_as_messages():
         dict(zip(PARTS, draws, strict=True))[part](page)
 

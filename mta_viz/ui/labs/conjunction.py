@@ -7,8 +7,18 @@ from functools import partial
 import streamlit as st
 
 from mta_viz.analysis.labs import conjunction as conjunctions
-from mta_viz.analysis.labs.conjunction import Conjunction, Measure, Strongest, ranked, score_of
+from mta_viz.analysis.labs.conjunction import (
+    ALPHA,
+    LEAST_SHARE,
+    Conjunction,
+    Measure,
+    Strongest,
+    Verdict,
+    ranked,
+    score_of,
+)
 from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, example
+from mta_viz.analysis.labs.sign_flips import least_p
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
 from mta_viz.figures.labs.measured import ITSELF, BlockConjunction, OfConjunction, TextConjunction
@@ -37,7 +47,8 @@ KINDS = ("Blocks", "My own text")
 ALONE = "nothing"
 SHOWN_END = 80  # characters of a prompt: the end, where the prompts differ
 MAP_PX = 452
-LEAST = 0.001  # of a share: what is written with three decimals
+FEWEST = next(n for n in range(1, 99) if least_p(n) <= ALPHA)  # samples that can show anything
+NO_EVIDENCE = "That does not say that there is none."
 MEASURES = {"share": "share of the row", "odds": "log-odds"}
 KIND, BESIDE = Setting("conjunction prompts", KINDS[0]), Setting("conjunction beside", ALONE)
 LETTERS, BLOCKS = Setting("conjunction letters a block", 5), Setting("conjunction blocks", 52)
@@ -51,8 +62,8 @@ READING = (
     "Above 0 (green): the two words together give the span more than their parts add up to; an AND where "
     "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log- "
     "odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the scores "
-    "of both words add up and the softmax lets only their sum through. Log-odds of a head that gives the "
-    "span no share say little."
+    "of both words add up and the softmax lets only their sum through. So the verdict is on log-odds, and "
+    "shares are a picture. Log-odds of a head that gives the span no share say little."
 )
 
 
@@ -193,7 +204,8 @@ def _pick_measure(figure: OfConjunction, own: Conjunction) -> OfConjunction:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = bar("f", MEASURES, MEASURE)
         stages = {stage.value.key: stage.value.short for measure, stage in own.values if measure == name}
-        return replace(figure, measure=name, stage=bar("Stage", stages, STAGE, default=[*stages][-1]))
+        usual = conjunctions.usual_stage(own, name).value.key
+        return replace(figure, measure=name, stage=bar("Stage", stages, STAGE, default=usual))
 
 
 def _draw_model(source: Source, figure: OfConjunction, results: Results, name: str) -> None:
@@ -210,7 +222,7 @@ def _draw_model(source: Source, figure: OfConjunction, results: Results, name: s
 
 
 def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: str, own: bool) -> None:
-    effects = test.effects(measure)
+    effects, p = test.effects(measure), conjunctions.p_values(test).get(measure)
     heads = {(head.layer, head.head): head for head in ranked(test, measure)}
 
     def row(layer: int, head: int) -> dict[str, str]:
@@ -224,24 +236,50 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
             "the mean's 95 %": _ends(measure, found.low, found.high),
             "both": weight_text(both) if measure[0] == "share" else score_text(both),
             **{name: _text(measure, float(part.mean[place])) for name, part in parts.items()},
+            **({} if p is None else {"p, corrected": f"{float(p[place]):.2g}"}),
         }
 
     ranked_table(widget, list(heads), row, numbering, own, height=260)
 
 
 def _verdict(name: str, test: Conjunction, numbering: int) -> str:
-    """The head and stage where a model's share shows the surest conjunction."""
-    best = conjunctions.strongest(test, "share")
-    if best is None:
-        return f"{name}: no head has a share that is a number."
-    shares = test.effects(best.measure).means[:, best.layer, best.head].tolist()
-    where = f"{head_name(best.layer, best.head, numbering)} at {best.measure[1].value.short}"
-    if test.n > 1 and best.median_low < LEAST:
-        no = f"no head's I is surely above 0 (lower end {LEAST} or more)"
-        return f"{name}: {no}; first in rank is {where}, I = {_interval(best)}."
+    """Whether a model's log-odds show a conjunction, corrected for all heads and stages, and where."""
+    found = conjunctions.verdict(test)
+    if found.best is None:
+        return f"{name}: no conjunction is shown, as no head gives the span a share worth testing."
+    where = (
+        f"{head_name(found.best.layer, found.best.head, numbering)} at {found.best.measure[1].value.short}"
+    )
+    among = f"corrected for all {found.tested:,} heads and stages looked at"
+    best = f"{where}, median I of the log-odds {_interval(found.best)} nats, p = {found.p:.2g} {among}"
+    samples = f"{test.n:,} sample{'s' if test.n > 1 else ''}"
+    left_out = _left_out(found)
+    if found.shown:
+        more = f" {found.passing} pass {ALPHA:g}." if found.passing > 1 else ""
+        return (
+            f"{name}: a conjunction is shown ({samples}): {best}.{more} {_shares(test, found.best)}{left_out}"
+        )
+    why = f"no head passes {ALPHA:g}"
+    if found.least_p > ALPHA:
+        why = f"{samples} cannot give a p below {found.least_p:.2g}; give at least {FEWEST}"
+    return f"{name}: no conjunction is shown ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
+
+
+def _left_out(found: Verdict) -> str:
+    """Heads and stages that are not tested, and why."""
+    why = {
+        f"{found.faint} give the span less than {LEAST_SHARE:.0%} of the row": found.faint,
+        f"{found.untested} have weights of exactly 0": found.untested,
+    }
+    words = " and ".join(reason for reason, count in why.items() if count)
+    return f" Not tested: {words}." if words else ""
+
+
+def _shares(test: Conjunction, head: Strongest) -> str:
+    """What the span gets there in the four prompts."""
+    shares = test.effects(("share", head.measure[1])).means[:, head.layer, head.head].tolist()
     named = zip(shares, ("both words", "A only", "B only", "neither"), strict=True)
-    words = ", ".join(f"{share:.3f} with {what}" for share, what in named)
-    return f"{name}: {where}, I = {_interval(best)}: the span's share is {words}."
+    return f"The span's share there is {', '.join(f'{share:.3f} with {what}' for share, what in named)}."
 
 
 def _head_words(name: str, test: Conjunction, measure: Measure, numbering: int) -> str:
@@ -288,5 +326,6 @@ def _sure_words(results: Results) -> str:
     return (
         f"{median_words(own.n)} Means of shares have one too, means of log-odds none. Heads ranked by the "
         f"lower end of I's median. Of {heads:,} numbers a model, up to {1 - min(level, LEVEL):.0%} leave 0 "
-        "out by chance. Heads of two models are not paired."
+        "out by chance: the verdict above is corrected for that, the map and its dots are not. Heads of two "
+        "models are not paired."
     )

@@ -3,7 +3,7 @@
 What a page shows is kept by its parameters, so that all of it can be saved at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,13 +16,15 @@ from mta_viz.exporting import saved as files
 from mta_viz.exporting.pictures import SIZES, Format, SizeName, has_scales
 from mta_viz.exporting.provenance import Range
 from mta_viz.exporting.saved import Choices, Colours, Saved
-from mta_viz.figures.base import Drawn, NamedFigure, Source, drawn
+from mta_viz.figures.base import Drawn, Measured, NamedFigure, Source, drawn
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, remember_with_run, weights_digest
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import NamedSpans
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES, caption, chart, plain
+from mta_viz.ui.shell.work import Work
 
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf", "html")
 COLOURS: dict[Colours, str] = {"colour": "colour-blind safe colours", "greys": "greys"}
@@ -51,6 +53,29 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
         lambda make, *key: remember(make, page.key, *key),
         lambda make, *key: remember_with_run(make, page.key, *key),
     )
+
+
+def measured_beside(
+    page: Page,
+    name: str,
+    spec: Measured[Any],
+    label: str,
+    measure: Callable[[Source, Keep], Any] | None = None,
+    *more: Hashable,
+    words: str = "",
+) -> Any | None:
+    """The figure's result; before it is there its button, or how far it is.
+
+    `measure(source, keep)` stands for the figure's own, which keeps nothing by the way; `more` of the key.
+    `words` stand beside the button.
+    """
+    source = source_of(page)
+
+    def do(work: Work, keep: Keep) -> Any:
+        own = replace(source, progress=work.report)
+        return spec.measure(own) if measure is None else measure(own, keep)
+
+    return measured(Measurement(name, (page.key, *spec.key, *more), label, do, words))
 
 
 def begin() -> None:

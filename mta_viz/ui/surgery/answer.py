@@ -1,13 +1,12 @@
 """The answer: how probable it and the likeliest tokens are, originally and edited, and after many edits.
 
 Many edits: sweeps, a greedy set, and patching heads from another prompt's run. Also what attribution is asked
-about (the token after which an answer stands, and the answer), and how the page measures a figure beside
-itself.
+about (the token after which an answer stands, and the answer).
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -15,11 +14,11 @@ import streamlit as st
 from mta_viz.analysis.cause import sweeps
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter, Board, answer_board, unchanged_without_a_plan
 from mta_viz.analysis.cause.attributed_prompt import ask
-from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.cause.effects import Absent, Effects, edits_differ
 from mta_viz.errors import MtaVizError
 from mta_viz.figures import cause as figures
-from mta_viz.figures.base import Measured, Source
-from mta_viz.figures.cause import MAP_PX, NeededKernels, PatchedHeads, Sweep, meter_of
+from mta_viz.figures.cause import MAP_PX, NeededKernels, PatchedHeads, Sweep
+from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.interventions import HOOKS, PatchHead
 from mta_viz.model.plans import Listed, Plan
 from mta_viz.model.stages import Stage
@@ -31,14 +30,12 @@ from mta_viz.ui.kernels.parts import effects_command, effects_of
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
-from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import ANSWER
-from mta_viz.ui.shell.show import show, source_of
+from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, lines, plain
-from mta_viz.ui.shell.work import Work
 
 POSITION, OWN_ANSWER = Setting("asked position", 0), Setting("asked answer", "")
 SOURCES = {
@@ -92,27 +89,6 @@ def draw_probabilities(rows: Sequence[tuple[object, ...]], names: tuple[str, str
     columns[names[2]] = st.column_config.NumberColumn(names[2], format="%+.3f")
     shown = [dict(zip(("token", *names), row, strict=True)) for row in rows]
     st.dataframe(shown, hide_index=True, column_config=columns, height=38 + 35 * len(rows))
-
-
-def measured_beside(
-    page: Page,
-    name: str,
-    spec: Measured[Any],
-    label: str,
-    measure: Callable[[Source, Keep], Any] | None = None,
-    *more: Hashable,
-) -> Any | None:
-    """The figure's result; before it is there its button, or how far it is.
-
-    `measure(source, keep)` stands for the figure's own, which keeps nothing by the way; `more` of the key.
-    """
-    source = source_of(page)
-
-    def do(work: Work, keep: Keep) -> Any:
-        own = replace(source, progress=work.report)
-        return spec.measure(own) if measure is None else measure(own, keep)
-
-    return measured(Measurement(name, (page.key, *spec.key, *more), label, do))
 
 
 @dataclass
@@ -226,6 +202,22 @@ def _draw_task(page: Page, selected: Selected, kind: str, wheres: list[sweeps.Wh
     caption(
         f"Change of accuracy on {figures.TASKS[effects.task]}, the same {effects.samples:,} samples with and "
         f"without. Each sample: {effects.setting}. A dot: the 95 % interval covers 0. Hover for the interval."
+        f"{_own_tap_words(page, effects)}"
+    )
+
+
+def _own_tap_words(page: Page, effects: Effects) -> str:
+    """How often the identity and the own tap only differ, where both are measured."""
+    other = effects_of(page, "own-tap")
+    if isinstance(other, Absent):
+        return ""
+    pairs = [(effect, other.of(kernel)) for kernel, effect in effects.of_each().items()]
+    both = [(effect, beside) for effect, beside in pairs if beside is not None]
+    differ = sum(edits_differ(effect, beside) for effect, beside in both)
+    return (
+        f" A kernel at identity loses gain and sign too: for {differ} of {len(both)} the log-probability "
+        "lost differs from that at the own tap only (medians' intervals apart, or without medians the means "
+        "by a factor of two). The saved table has both."
     )
 
 
@@ -236,7 +228,7 @@ def draw_greedy_set(page: Page, selected: Selected) -> None:
         return
     caption(figures.NeededKernels.words)
     spec = NeededKernels(answer=ANSWER.value or None)
-    needed = measured_beside(page, "needed", spec, "Find a set")
+    needed = measured_beside(page, "needed", spec, "Search greedily for a set")
     if needed is not None:
         _draw_set(page, spec, needed)
 
@@ -270,7 +262,7 @@ def _sentence(meter: AnswerMeter, needed: sweeps.GreedySet) -> str:
     random = ""
     if n:
         random = (
-            f" Of {n} random sets of that size {worse} do as much; the most harmful changes it by "
+            f" Of {n} random sets of that size (seed 0) {worse} do as much; the most harmful changes it by "
             f"{score_text(min(needed.random))} nats, the mean is {score_text(sum(needed.random) / n)}."
         )
     fewer = "" if n == sweeps.RANDOM_SETS or not n else " There are no more sets of that size."

@@ -1,4 +1,4 @@
-"""What an answer rests on: tokens and heads by gradients or by ablation, and softmax cells exactly."""
+"""What tokens and heads' maps bring to an answer, by gradients or by ablation."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from mta_viz.analysis.cause.attributed_prompt import AttributedHeads, AttributedPrompt, Method
-from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bos_id
+from mta_viz.analysis.cause.attributed_prompt import OTHER_BASELINE, AttributedHeads, AttributedPrompt, Method
+from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bos_id, check_baseline
 from mta_viz.analysis.cause.attribution_path import MOST_STEPS
-from mta_viz.analysis.cause.responsibility import Responsibility, ResponsiblePrompt, largest_cells
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
 from mta_viz.figures.cause import attribution as figures
-from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, TokenValues
+from mta_viz.figures.cause.attribution import MAP_PX, TokenValues
 from mta_viz.model.stages import layer_stages
 from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.tasks.haystack import plain_ids
@@ -25,10 +24,10 @@ from mta_viz.ui.shell.measuring import Keep
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head, on_position, on_token
 from mta_viz.ui.shell.plan import key_of
-from mta_viz.ui.shell.show import show, source_of
+from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
-from mta_viz.ui.surgery.answer import AnswerAt, measured_beside, pick_question
+from mta_viz.ui.shell.widgets import caption, layer_label, plain
+from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
 BASELINES = {
@@ -46,7 +45,6 @@ METHOD, SECONDS = Setting[Method]("attribution method", "gradients"), Setting("a
 BASELINE, REPLACEMENT = Setting("attribution baseline", "mean"), Setting("attribution replacement", "own")
 GROUPS = Setting("attribution groups", TOKENS)
 BASELINE_ID, BASELINE_TOKEN = Setting("baseline id", 0), Setting("baseline token", ".")
-TOKEN = Setting("answer token", 0)
 
 
 def draw_attribution(page: Page, selected: Selected) -> None:
@@ -55,12 +53,25 @@ def draw_attribution(page: Page, selected: Selected) -> None:
     spec = _pick_method(page, asked)
     if spec.groups == ():
         st.info("No named span lies before this token. Choose single tokens, or name a span on Attention.")
-    else:
+    elif _has_path(page, spec):
         result = _measured(page, spec)
         if result is not None:
             _draw_tokens(page, spec, result)
-    st.markdown("**Heads: what the answer rests on in their maps**")
+    st.markdown("**Heads: what their maps bring to the answer**")
     _draw_heads(page, selected, asked, spec.max_seconds)
+
+
+def _has_path(page: Page, spec: TokenValues) -> bool:
+    """Whether gradients can be integrated from the baseline; if not it is said why, and what to take."""
+    if spec.method != "gradients":
+        return True
+    prompt = page.trace.tokens.ids[: (spec.position or 0) + 1]
+    try:
+        check_baseline(page.model, prompt, "mean" if spec.baseline is None else spec.baseline)
+    except PromptError as error:
+        st.warning(plain(str(error)))
+        return False
+    return True
 
 
 def _pick_method(page: Page, asked: AnswerAt) -> TokenValues:
@@ -156,7 +167,7 @@ def _steps(result: AttributedPrompt | None) -> int:
 
 def _goes_on(result: AttributedPrompt) -> bool:
     """Whether more time would bring it nearer to complete."""
-    return result.found.reached is False and _steps(result) < MOST_STEPS
+    return result.found.reached is False and not result.found.jumps and _steps(result) < MOST_STEPS
 
 
 def _draw_tokens(page: Page, spec: TokenValues, result: AttributedPrompt) -> None:
@@ -200,7 +211,9 @@ def _draw_facts(result: AttributedPrompt) -> None:
     if not values.reached:
         advice = "Go on with the button above: it keeps the gradients that are there."
         if not _goes_on(result):
-            advice = "More steps would hardly help: try another baseline, or ablation."
+            advice = "More steps would hardly help: take another baseline, or ablation."
+        if values.jumps:
+            advice = f"{values.early:.0%} of the change comes in the first 1 % of the path. {advice}"
         rough = f"the error is {values.error:.1%}, more than {ENOUGH:.0%}, when the time was over"
         st.warning(plain(f"Not complete: {rough} or the work was stopped. Values are rough. {advice}"))
 
@@ -210,8 +223,8 @@ def _draw_heads(page: Page, selected: Selected, asked: AnswerAt, seconds: float)
     there = [at for at in range(config.n_layers) if stage in layer_stages(config.kernels(at))]
     caption(
         f"Of each head's map at the chosen stage ({stage.value.long}): integrated gradients of every cell, "
-        "from a map of zeros, and what is lost when the map is all zeros. What enters the layer is held as "
-        "it was."
+        "from a map of zeros (of weights under a group norm, which undoes their size: from even rows), and "
+        "what is lost when the map is all zeros. What enters the layer is held as it was."
     )
     layers = tuple(sorted(there, key=lambda at: at != selected.layer))  # the chosen one first
     question = asked.question() | {"stage": stage.value.key, "max_seconds": seconds}
@@ -231,17 +244,23 @@ def _draw_heads(page: Page, selected: Selected, asked: AnswerAt, seconds: float)
                 widget = f"heads.{of}.{key_of(page.key, spec.key)}"
                 own = replace(spec, of=of)
                 show(source_of(page), own, on_head, result=heads, widget=widget)
-    worst = max(layer.error or 0.0 for layer in heads.layers)
-    steps = sum(layer.steps or 0 for layer in heads.layers)
-    caption(f"Completeness error at most {worst:.2%}; {steps:,} steps in all.")
+    _draw_completeness(page, heads)
+    _draw_head(page, selected, heads, question)
+
+
+def _draw_completeness(page: Page, heads: AttributedHeads) -> None:
+    errors = [layer.error for layer in heads.layers if layer.error is not None]
+    steps, baselines = sum(layer.steps or 0 for layer in heads.layers), {at.baseline for at in heads.layers}
+    known = f"at most {max(errors):.2%}" if errors else "not known"
+    caption(f"From {', '.join(sorted(baselines))}. Completeness error {known}; {steps:,} steps in all.")
     late = [
         f"{layer_label(layer.layer, page.numbering)} ({layer.error:.1%})"
         for layer in heads.layers
-        if not layer.reached
+        if not layer.reached and layer.error is not None
     ]
     if late:
-        st.warning(plain(f"Not complete within the time: {', '.join(late)}. Allow more seconds for these."))
-    _draw_head(page, selected, heads, question)
+        advice = f"There {OTHER_BASELINE}" if heads.jumps else "Allow more seconds for these"
+        st.warning(plain(f"Not complete within the time: {', '.join(late)}. {advice}."))
 
 
 def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question: dict[str, Any]) -> None:
@@ -261,84 +280,3 @@ def _draw_head(page: Page, selected: Selected, heads: AttributedHeads, question:
         f"This head: sum of its cells {score_text(sums)} nats, of their sizes {sizes:.3g}; lost without its "
         f"map {score_text(lost)} nats."
     )
-
-
-def draw_responsibility(page: Page, selected: Selected) -> None:
-    """The question, every layer's heads, and the chosen head's cells above its own maps."""
-    caption(
-        "After the softmax all is linear: convolution, head mixing, weighting the values. So what attention "
-        "adds to a logit splits exactly into one number for each softmax cell, without gradients. Held "
-        "fixed, as the run left them: group norm, gate, and the final norm's scale."
-    )
-    asked, source = pick_question(page), source_of(page)
-    place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}
-    spec = figures.ResponsibleHeads(selected=place, **which)
-    with st.spinner("Folding the maps back ..."):
-        result = figures.responsible(source, spec, spec.token)
-    with st.container(horizontal=True, gap="medium"):
-        with st.container(width=MAP_PX):
-            show(source, spec, on_head, result=result, widget=f"responsible.{key_of(page.key, which)}")
-        with st.container(width=MAP_PX):
-            _draw_sums(page, selected, result)
-    for of in CELL_KINDS:
-        look: dict[str, Any] = {"layer": place[0], "head": place[1], "first_token": page.first_token}
-        cells = figures.ResponsibleCells(of=of, **look, **which)
-        show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
-    _draw_cells(page, result, result.layers[selected.layer])
-
-
-@dataclass
-class _TokenOf:
-    """The answer whose token was chosen: another one begins with its own."""
-
-    ids: tuple[int, ...] = ()
-
-
-def _pick_token_of(page: Page, asked: AnswerAt) -> int:
-    ids, of = asked.answer.ids, state.part(_TokenOf)
-    if of.ids not in ((), ids):  # another answer
-        TOKEN.put(asked.answer.place)
-    of.ids = ids
-    if len(ids) == 1:
-        return 0
-    pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
-    names = {place: plain(f"{place + 1}: {piece}") for place, piece in enumerate(pieces)}
-    words = "A logit is one token's. Later tokens are asked for after the earlier ones."
-    place = int(bar("Token of the answer", names, TOKEN, default=asked.answer.place, help=words))
-    caption(f"Explains {asked.answer.explains(place, pieces[place])}")
-    return place
-
-
-def _draw_sums(page: Page, selected: Selected, result: ResponsiblePrompt) -> None:
-    sums = result.layers[selected.layer]
-    layer, head = layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering)
-    source, target = float(sums.sources[selected.head]), float(sums.heads[selected.head])
-    columns = st.columns(2)
-    columns[0].metric("Logit", score_text(result.logit), help="Of the answer's token, in this run.")
-    columns[1].metric("From attention, all layers", score_text(sum(part.total for part in result.layers)))
-    columns[0].metric(f"{layer}, all heads", score_text(sums.total))
-    columns[1].metric(f"{layer} {head}, as source", score_text(source))
-    caption(
-        f"Check: the cells of {layer} sum to {sums.values.double().sum():+.6g}, its heads' outputs add "
-        f"{sums.total:+.6g} to the logit; the difference is {sums.error:.1e} of the sum of the cells' sizes. "
-        f"As a target, after mixing, {head} outputs {score_text(target)}. The rest of the logit comes from "
-        "the embedding and the MLPs."
-    )
-
-
-def _draw_cells(page: Page, result: ResponsiblePrompt, layer: Responsibility) -> None:
-    pieces, name = result.tokens.pieces, layer_label(layer.layer, page.numbering)
-    st.markdown(f"**{name}: the cells that add most, of all its heads**")
-    formats = {"softmax": "%.3f", "logit": "%+.4f"}
-    columns = {name: st.column_config.NumberColumn(format=text) for name, text in formats.items()}
-    rows = [
-        {
-            "source head": head_label(cell.head, page.numbering),
-            "query": f"{cell.query} “{pieces[cell.query]}”",
-            "key": f"{cell.key} “{pieces[cell.key]}”",
-            "softmax": cell.softmax,
-            "logit": cell.value,
-        }
-        for cell in largest_cells(layer)
-    ]
-    st.dataframe(rows, hide_index=True, column_config=columns)

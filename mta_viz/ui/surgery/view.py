@@ -22,17 +22,22 @@ from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import head_name, plain, side_by_side
 from mta_viz.ui.surgery.answer import draw_board, draw_greedy_set, draw_patch, draw_sweep
-from mta_viz.ui.surgery.attribution import draw_attribution, draw_responsibility
+from mta_viz.ui.surgery.attribution import draw_attribution
+from mta_viz.ui.surgery.direct_effect import draw_direct_effect
+from mta_viz.ui.surgery.paths import draw_paths
 from mta_viz.ui.surgery.plan_list import draw_plan, draw_taps
+from mta_viz.ui.surgery.worth import draw_worth
 
 Draw = Callable[[Page, Selected], None]
 TABS: dict[str, tuple[str, Draw]] = {  # in the address, and on the page
     "One kernel": ("One kernel", draw_taps),
     "Sweep": ("Sweep", draw_sweep),
     "Minimal set": ("Greedy set", draw_greedy_set),
+    "Worth": ("Necessary, sufficient", draw_worth),
+    "Paths": ("Paths", draw_paths),
     "Patch": ("Patch", draw_patch),
     "Attribution": ("Attribution", draw_attribution),
-    "Responsibility": ("Responsibility", draw_responsibility),
+    "Responsibility": ("Direct effect", draw_direct_effect),
 }
 TAB = Setting("surgery tab", "One kernel")
 Side = Literal["original", "edited", "difference"]

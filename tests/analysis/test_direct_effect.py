@@ -1,4 +1,4 @@
-"""The cells of a responsibility map sum to what the layer's heads really add to the logit."""
+"""Direct effects sum to what a layer's heads really add to the logit; whole ones are runs without a cell."""
 
 import threading
 
@@ -7,12 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mta_viz.analysis.cause.responsibility import direction, largest_cells, responsibilities, responsibility
+from mta_viz.analysis.cause.direct_effect import direct_effect, direction, largest_cells, layer_effect
+from mta_viz.analysis.cause.removed_cells import COLUMNS, whole_effects
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import PromptError
 from mta_viz.model.interventions import PatchHead
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.scoring import without_cell
 from mta_viz.run.tracing import capture, operated, run_hooks
 from tests.tiny_models import random_weights
 
@@ -49,7 +51,7 @@ def test_cells_and_heads_sum_to_the_logit_contribution_of_the_layer(mta, seed, l
     model = build(mta, seed, kv)
     ids = torch.randint(0, 17, (12,), generator=torch.Generator().manual_seed(seed)).tolist()
     trace = capture(model, ids)
-    found = responsibility(trace, layer, position, 3)
+    found = layer_effect(trace, layer, position, 3)
     hook = f"blocks.{layer}.attn.hook_z_gated"
     z = run_hooks(model, ids, [hook])[hook][position]
     onto = direction(trace, position, 3)
@@ -70,22 +72,22 @@ def test_contributions_of_layers_and_the_rest_sum_to_the_logit():
     assert float(trace.residuals[-1, 9] @ onto) == pytest.approx(float(trace.logits()[9, 5]), abs=1e-4)
     names = [f"blocks.{layer}.hook_mlp_out" for layer in range(2)]
     mlps = sum(float(out[9] @ onto) for name, out in run_hooks(model, ids, names).items() if name in names)
-    heads = sum(responsibility(trace, layer, 9, 5).total for layer in range(2))
+    heads = sum(layer_effect(trace, layer, 9, 5).total for layer in range(2))
     assert heads + mlps + float(trace.residuals[0, 9] @ onto) == pytest.approx(
         float(trace.logits()[9, 5]), abs=1e-4
     )
-    lead = responsibility(trace, 1, 9, 5, against=2).total
+    lead = layer_effect(trace, 1, 9, 5, against=2).total
     assert lead == pytest.approx(
-        responsibility(trace, 1, 9, 5).total - responsibility(trace, 1, 9, 2).total, abs=1e-4
+        layer_effect(trace, 1, 9, 5).total - layer_effect(trace, 1, 9, 2).total, abs=1e-4
     )
 
 
-def test_a_cell_is_responsible_for_what_is_lost_without_it():
+def test_a_cell_adds_what_its_layer_adds_less_without_it():
     """The fold is the derivative: with norm and gate absent, taking out one softmax cell loses its number."""
     model = build(OPTIONS[1])
     ids = list(range(8))
     trace = capture(model, ids)
-    found = responsibility(trace, 1, 7, 4)
+    found = layer_effect(trace, 1, 7, 4)
     onto = direction(trace, 7, 4)
     name, out = f"blocks.1.attn.{Stage.SOFTMAX.value.hook}", "blocks.1.hook_attn_out"
     before = run_hooks(model, ids, [out])[out][7] @ onto
@@ -120,7 +122,7 @@ def test_the_models_lock_is_held_where_a_hook_point_is_passed():
 
     trace = capture(model, list(range(6)))
     model.blocks[1].attn.hook_z_normed.add_hook(other_session)
-    responsibility(trace, 1, 5, 3)
+    layer_effect(trace, 1, 5, 3)
     model.reset_hooks()
     assert free == [False]
 
@@ -129,16 +131,16 @@ def test_the_models_lock_is_held_where_a_hook_point_is_passed():
 def test_a_layer_patched_after_its_softmax_is_refused(stage):
     model = operated(build(OPTIONS[0]), [PatchHead(1, 2, stage, (3, 4, 5, 6))], 4)
     trace = capture(model, [1, 2, 3, 4])
-    assert responsibility(trace, 0, 3, 3).error <= 1e-5
+    assert layer_effect(trace, 0, 3, 3).error <= 1e-5
     with pytest.raises(PromptError, match="a patch replaced what layer 1 computes"):
-        responsibility(trace, 1, 3, 3)
+        layer_effect(trace, 1, 3, 3)
 
 
-def test_a_prompts_responsibilities_are_those_of_the_logit_it_asks_about():
+def test_a_prompts_effects_are_those_on_the_logit_it_asks_about():
     model = build(OPTIONS[0])
-    found = responsibilities(model, list(range(10)), position=6)
+    found = direct_effect(model, list(range(10)), position=6)
     token = found.answer.ids[0]
-    alone = responsibility(capture(model, list(range(7))), 1, 6, token)
+    alone = layer_effect(capture(model, list(range(7))), 1, 6, token)
     assert torch.equal(found.layers[1].values, alone.values) and found.token == token
     assert found.logit == pytest.approx(float(capture(model, list(range(7))).logits()[6, token]), abs=1e-5)
     assert found.layers[1].sources.tolist() == pytest.approx(alone.values.sum((1, 2)).tolist(), abs=1e-5)
@@ -155,4 +157,81 @@ def test_a_prompts_responsibilities_are_those_of_the_logit_it_asks_about():
 @pytest.mark.parametrize(("layer", "position", "token"), [(2, 0, 0), (0, 8, 0), (0, 0, 17), (-1, 0, 0)])
 def test_what_is_not_there_is_told(layer, position, token):
     with pytest.raises(PromptError, match="does not exist; expected 0 to"):
-        responsibility(capture(build(OPTIONS[4]), list(range(8))), layer, position, token)
+        layer_effect(capture(build(OPTIONS[4]), list(range(8))), layer, position, token)
+
+
+def removed_by_hand(model: HookedMTA, ids: list[int], layer: int, cell: tuple[int, int, int]) -> torch.Tensor:
+    """Logits of the last position when one softmax weight is 0, by TransformerLens's own hooks."""
+
+    def zero(maps, hook):
+        maps = maps.clone()
+        maps[(0, *cell)] = 0
+        return maps
+
+    name = f"blocks.{layer}.attn.{Stage.SOFTMAX.value.hook}"
+    return model.run_with_hooks(torch.tensor([ids]), fwd_hooks=[(name, zero)])[0, -1]
+
+
+@pytest.mark.parametrize("mta", OPTIONS)
+@pytest.mark.parametrize("layer", [None, 0])
+def test_whole_effects_are_runs_without_the_cell(mta, layer):
+    model, ids = build(mta, 3), [3, 1, 4, 1, 5, 9, 2, 6]
+    effects, done = direct_effect(model, ids), []
+    found = whole_effects(effects, layer=layer, count=5, progress=done.append)
+    before, token = model(torch.tensor([ids]))[0, -1], effects.token
+    assert [(cell.layer, cell.value) for cell in found.cells] == [
+        (cell.layer, cell.value) for cell in effects.largest(layer, 5)
+    ]
+    for cell in found.cells:
+        after = removed_by_hand(model, ids, cell.layer, (cell.head, cell.query, cell.key))
+        assert cell.whole_logit == pytest.approx(float(before[token] - after[token]), abs=1e-5)
+        lost = before.log_softmax(-1)[token] - after.log_softmax(-1)[token]
+        assert cell.whole_log_p == pytest.approx(float(lost), abs=1e-5)
+    assert (
+        done[-1] == 1 and len(done) == 5 and all(cell.layer == (layer or cell.layer) for cell in found.cells)
+    )
+    assert (
+        found.table().columns == COLUMNS
+        and found.as_data()["cells"][0]["direct_effect"] == found.cells[0].value
+    )
+
+
+def without_mlps(model: HookedMTA) -> HookedMTA:
+    for block in model.blocks:
+        block.mlp.w2.weight.zero_()
+    return model
+
+
+def test_where_only_the_final_norm_follows_what_it_hides_is_its_scale():
+    """Norms free is the whole, and without the cell the logit is what is left, scaled anew."""
+    model, ids = without_mlps(build(OPTIONS[1])), list(range(8))
+    effects = direct_effect(model, ids)
+    run = without_cell(effects.trace, 1, None, 7)
+    for cell in whole_effects(effects, layer=1, count=12).cells:
+        assert cell.norms_free == pytest.approx(cell.whole_logit, abs=1e-5)
+        gone = without_cell(effects.trace, 1, (cell.head, cell.query, cell.key), 7)
+        scale = float(run.leaving.norm() / gone.leaving.norm())
+        left = (effects.logit - cell.value) * scale
+        assert cell.whole_logit == pytest.approx(effects.logit - left, abs=1e-3)
+        assert abs(cell.whole_logit - cell.value) > 1e-4  # the scale is not held
+
+
+def test_a_cell_that_only_scales_a_norms_input_acts_with_the_norm_held_alone():
+    """Equal tokens have equal values in layer 0: whatever goes, the group norm scales the rest up again."""
+    model = build(OPTIONS[2], 4)
+    found = whole_effects(direct_effect(model, [5] * 8), layer=0, count=6)
+    for cell in found.cells:
+        assert abs(cell.value) > 0.01
+        assert cell.norms_free == pytest.approx(0, abs=abs(cell.value) / 20)
+        assert cell.whole_logit == pytest.approx(0, abs=abs(cell.value) / 20)
+
+
+def test_an_answer_of_several_tokens_is_removed_at_its_own_position():
+    model, ids = build(OPTIONS[0]), list(range(8))
+    trace_of = direct_effect(model, ids, position=5)
+    whole = whole_effects(trace_of, count=1).cells[0]
+    again = removed_by_hand(model, ids[:6], whole.layer, (whole.head, whole.query, whole.key))
+    lost = float(model(torch.tensor([ids[:6]]))[0, -1, trace_of.token] - again[trace_of.token])
+    assert whole.whole_logit == pytest.approx(lost, abs=1e-5)
+    with pytest.raises(PromptError, match="layer 2 does not exist"):
+        whole_effects(trace_of, layer=2)

@@ -1,12 +1,13 @@
-"""Which softmax cells an answer rests on: what a layer adds to a logit, folded back through its last steps.
+"""The direct effect of softmax cells on a logit: what a layer adds to it, folded back through its last steps.
 
 After the softmax everything up to the values is linear: convolution, head mixing, weighting the values. So
-the contribution splits exactly into one number a cell of the softmax maps, without gradients. Held fixed,
-each as the run left it: the group norm's scale, the gate, and the scale of the final norm.
+what a layer adds directly splits exactly into one number a cell of the softmax maps, without gradients. Held
+fixed, each as the run left it: the group norm's scale, the gate, and the scale of the final norm; what later
+layers make of it is not in it. What the model loses without a cell is `removed_cells`'s.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ AFTER_SOFTMAX = {Stage.SOFTMAX_KQ.value.hook, Stage.PATTERN.value.hook, "hook_z"
 
 
 @dataclass(frozen=True)
-class Responsibility:
+class DirectEffect:
     """What one layer's heads add to a logit after `position`, cell by cell; logit units, float32.
 
     `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k, whose
@@ -68,10 +69,10 @@ class Responsibility:
         return {"layer": self.layer, "total": self.total, "error": self.error, **sums}
 
 
-def responsibility(
+def layer_effect(
     trace: Trace, layer: int, position: int, token: int, *, against: int | None = None
-) -> Responsibility:
-    """The responsibility map of `token`'s logit after `position`, or of its lead over the token `against`.
+) -> DirectEffect:
+    """A layer's direct effect on `token`'s logit after `position`, or on its lead over the token `against`.
 
     Raises PromptError for a layer, position or token that is not there, and for a layer whose weights or
     output a patch replaced: they no longer come from its softmax cells.
@@ -86,7 +87,7 @@ def responsibility(
         per_key = _per_key(trace, layer, position, pattern, direction(trace, position, token, against))
         values = softmax * _folded(attention, per_key, position + 1 - first)
         heads = (pattern * per_key).sum(-1)
-    return Responsibility(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu())
+    return DirectEffect(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu())
 
 
 def direction(
@@ -168,9 +169,10 @@ CELLS = 20
 
 
 @dataclass(frozen=True)
-class ResponsibleCell:
-    """A softmax cell of a source head, its weight, and what it adds to the logit."""
+class Cell:
+    """A softmax cell of a source head, its weight, and its direct effect on the logit (`value`)."""
 
+    layer: int
     head: int
     query: int
     key: int
@@ -179,8 +181,8 @@ class ResponsibleCell:
 
 
 @dataclass(frozen=True, repr=False)
-class ResponsiblePrompt(Printed):
-    """Every layer's responsibility map for the logit of the answer's token number `place`.
+class DirectEffects(Printed):
+    """Every layer's direct effect on the logit of the answer's token number `place`, cell by cell.
 
     The answer's tokens before that one are read: `trace` has them after the prompt. `logit`: the model's.
     """
@@ -189,7 +191,7 @@ class ResponsiblePrompt(Printed):
     answer: Answer
     place: int
     logit: float
-    layers: tuple[Responsibility, ...]
+    layers: tuple[DirectEffect, ...]
 
     def table(self) -> Table:
         """A line a head: what comes through its softmax map, and what leaves at its output; logit units."""
@@ -201,7 +203,7 @@ class ResponsiblePrompt(Printed):
         return Table.of(("layer", "head", "as_source", "as_target"), rows)
 
     def _title(self) -> str:
-        return f"Logit of {self.explained}: {number(self.logit)}"
+        return f"Direct effects on the logit of {self.explained}: {number(self.logit)}"
 
     def _table(self) -> tuple[Row, Sequence[Row]]:
         """Heads by the size of what they add."""
@@ -215,6 +217,11 @@ class ResponsiblePrompt(Printed):
         return self.trace.tokens
 
     @property
+    def position(self) -> int:
+        """After which the token is predicted."""
+        return self.layers[0].position
+
+    @property
     def token(self) -> int:
         """The id of the token whose logit it is."""
         return self.answer.ids[self.place]
@@ -225,47 +232,58 @@ class ResponsiblePrompt(Printed):
         tokenizer = self.trace.model.tokenizer
         return self.answer.explains(self.place, tokenizer.pieces((self.token,))[0] if tokenizer else "")
 
-    def as_data(self, layer: int | None = None) -> dict[str, Any]:
-        """Plain values, as the command prints them; with `layer` also that layer's cells.
+    def largest(self, layer: int | None = None, count: int = CELLS) -> tuple[Cell, ...]:
+        """The cells of largest |direct effect|, largest first: of one layer, or (None) of all.
 
         Raises PromptError for a layer that is not there.
         """
         if layer is not None and not 0 <= layer < len(self.layers):
             raise PromptError(f"layer {layer} does not exist; expected 0 to {len(self.layers) - 1}")
+        layers = self.layers if layer is None else (self.layers[layer],)
+        cells = [cell for effect in layers for cell in largest_cells(effect, count)]
+        return tuple(sorted(cells, key=lambda cell: -abs(cell.value))[:count])
+
+    def as_data(self, layer: int | None = None) -> dict[str, Any]:
+        """Plain values, as the command prints them; with `layer` also that layer's cells.
+
+        Raises PromptError for a layer that is not there.
+        """
+        self.largest(layer)
         data = {
             "tokens": list(self.tokens.pieces),
             "answer": self.answer.as_data(),
             "token": self.token,
             "explains": self.explained,
-            "position": self.layers[0].position,
+            "position": self.position,
             "logit": self.logit,
             "held_fixed": "group norm, gate and final norm held as the run left them",
             "layers": [own.as_data() for own in self.layers],
         }
         if layer is not None:
             own = self.layers[layer]
-            cells = [vars(cell) for cell in largest_cells(own)]
+            cells = [asdict(cell) for cell in self.largest(layer)]
             data |= {"layer": layer, "first_query": own.first_query, "cells": cells}
             data["values"] = own.values.tolist()
         return data
 
 
-def responsibilities(
+def direct_effect(
     model: HookedMTA,
     prompt: str | Tokens | Sequence[int],
     *,
     answer: str | None = None,
     position: int | None = None,
     place: int | None = None,
-) -> ResponsiblePrompt:
-    """Which softmax cells the logit of the answer's token number `place` rests on, in every layer.
+) -> DirectEffects:
+    """What every softmax cell adds directly to the logit of the answer's token number `place`, by layer.
 
     `answer` and `position` as in `attribute`: None is the number a needle prompt asks for, else the
     likeliest token, after the prompt's last token. `place`: None is the first token of the answer that is
-    not only white space. Exact, without gradients; held fixed are each head's
-    group norm, its gate and the final norm's scale. Raises PromptError for what is not there.
+    not only white space. Exact, without gradients; held fixed are each head's group norm, its gate and the
+    final norm's scale. It is not what the answer loses without the cell: that
+    is `whole_effects`'. Raises PromptError for what is not there.
 
-    >>> mta_viz.responsibilities(model, trace.tokens).layers[3].values.shape
+    >>> mta_viz.direct_effect(model, trace.tokens).layers[3].values.shape
     torch.Size([2, 1, 21])
     """
     asked = ask(model, prompt, answer, position)
@@ -274,17 +292,20 @@ def responsibilities(
         raise PromptError(f"the answer has no token {place}; expected 0 to {len(ids) - 1}")
     trace = asked.whole()
     at = len(asked.trace.tokens) - 1 + place
-    layers = tuple(responsibility(trace, layer, at, ids[place]) for layer in range(model.config.n_layers))
+    layers = tuple(layer_effect(trace, layer, at, ids[place]) for layer in range(model.config.n_layers))
     logit = float(trace.logits(slice(at, at + 1))[0, ids[place]])
-    return ResponsiblePrompt(trace, asked.answer, place, logit, layers)
+    return DirectEffects(trace, asked.answer, place, logit, layers)
 
 
-def largest_cells(layer: Responsibility, count: int = CELLS) -> tuple[ResponsibleCell, ...]:
-    """The cells of largest |contribution| of a layer, largest first."""
+responsibilities = direct_effect  # the older word
+
+
+def largest_cells(layer: DirectEffect, count: int = CELLS) -> tuple[Cell, ...]:
+    """The cells of largest |direct effect| of a layer, largest first."""
     sizes = layer.values.abs().flatten()
     cells = []
     for at in sizes.topk(min(count, len(sizes))).indices.tolist():
         place = head, row, key = tuple(map(int, np.unravel_index(at, layer.values.shape)))
         weight, value = float(layer.softmax[place]), float(layer.values[place])
-        cells.append(ResponsibleCell(head, layer.first_query + row, key, weight, value))
+        cells.append(Cell(layer.layer, head, layer.first_query + row, key, weight, value))
     return tuple(cells)

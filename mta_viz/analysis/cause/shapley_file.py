@@ -1,0 +1,181 @@
+"""Shapley values at a named task: measured here, or read from the file beside a checkpoint's weights.
+
+Owns the task's words, the file's format and whether a file belongs to a checkpoint; the values are
+`shapley`'s.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mta_viz.analysis.cause.answers import AnswerMeter
+from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.cause.measuring_effects import (
+    GoldBatch,
+    blocks_batches,
+    needle_batches,
+    needle_setting,
+)
+from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
+from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.validate import from_text
+from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.model.plans import Edit
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.tables import Table
+from mta_viz.tasks.blocks import BlockTask
+
+FILE, FORMAT = "shapley.json", "mta_viz shapley 1"
+Task = Literal["needle", "blocks", "prompt"]
+SAMPLES: dict[Task, int] = {"needle": 16, "blocks": 64, "prompt": 1}
+LENGTH = 160  # tokens a needle prompt
+
+
+@dataclass(frozen=True)
+class TaskShapley:
+    """Shapley values at a task. `setting`: what a sample is; `seed`: of samples, orders and random sets.
+
+    `sha256` is that of the weights they were measured on, empty for a model that is not from a file.
+    """
+
+    sha256: str
+    task: Task
+    setting: str
+    seed: int
+    shared: Shapley
+
+    def table(self) -> Table:
+        """A line a kernel."""
+        return self.shared.table()
+
+    def of(self, kernel: KernelId) -> KernelValue | None:
+        """One kernel's worth, None where it was not measured."""
+        return next((value for value in self.shared.values if value.kernel == kernel), None)
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON-ready, as the file has it."""
+        head = {"format": FORMAT, "sha256": self.sha256}
+        return head | {"task": self.task, "setting": self.setting, "seed": self.seed} | self.shared.as_data()
+
+
+def task_batches(
+    model: HookedMTA, task: Task, samples: int, seed: int, *, length: int | None = None, blocks: BlockTask
+) -> tuple[str, list[GoldBatch]]:
+    """What a sample of the needle or block task is, and all samples, in batches.
+
+    `length`: tokens of a needle prompt, None for half the trained length. Raises PromptError for a model
+    without the task's vocabulary, TokenizerError for one without a tokenizer.
+    """
+    if task == "blocks":
+        answer = "the whole block" if blocks.output == "all" else f"its {blocks.output} letter"
+        setting = f"{blocks.n_blocks} blocks of {blocks.n_letters} letters, to be answered with {answer}"
+        return setting, blocks_batches(model, blocks, samples, seed)
+    if model.tokenizer is None:
+        raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
+    setting = needle_setting(length or model.config.n_ctx // 2)
+    return setting, needle_batches(model, model.tokenizer, samples, seed, length)
+
+
+def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:
+    """The prompt with its answer after it as the one sample."""
+    prompt, gold = meter.trace.tokens.ids, meter.answer.ids
+
+    def right(greedy: torch.Tensor) -> list[bool]:
+        return (greedy[:, : len(gold)].cpu() == torch.tensor(gold)).all(1).tolist()
+
+    setting = f"this prompt of {len(prompt)} tokens and the answer {meter.answer.text!r}"
+    return setting, [GoldBatch(torch.tensor([[*prompt, *gold]]), len(gold) + 1, (tuple(gold),), right)]
+
+
+@dataclass(frozen=True)
+class _Row:
+    layer: int
+    head: int
+    where: Where
+    necessary: float
+    sufficient: float
+    shapley: float
+    standard_error: float
+    necessary_median: float | None = None
+    necessary_median_low: float | None = None
+    necessary_median_high: float | None = None
+    sufficient_median: float | None = None
+    sufficient_median_low: float | None = None
+    sufficient_median_high: float | None = None
+
+    def value(self) -> KernelValue:
+        kernel, *rest = KernelId(self.layer, self.head, self.where), *list(vars(self).values())[3:]
+        return KernelValue(kernel, *rest)
+
+
+@dataclass(frozen=True)
+class _Set:
+    kernels: tuple[str, ...]
+    without_accuracy: float
+    without_log_probability: float
+    only_accuracy: float
+    only_log_probability: float
+    random_accuracy: float
+    random_log_probability: float
+
+
+@dataclass(frozen=True)
+class _File:
+    """The file's fields; those that follow from others are not read."""
+
+    sha256: str
+    task: Task
+    setting: str
+    seed: int
+    edit: Edit
+    n_samples: int
+    n_orders: int
+    complete: float
+    none: float
+    complete_accuracy: float
+    none_accuracy: float
+    kernels: tuple[_Row, ...]
+    greedy_sets: tuple[_Set, ...]
+
+    def result(self) -> TaskShapley:
+        values = tuple(row.value() for row in self.kernels)
+        by_name = {value.kernel.name(): value.kernel for value in values}
+        removals = tuple(
+            Removal(tuple(by_name[name] for name in part.kernels), *list(vars(part).values())[1:])
+            for part in self.greedy_sets
+        )
+        measured = (self.complete, self.none, self.complete_accuracy, self.none_accuracy)
+        shared = Shapley(self.edit, self.n_samples, self.n_orders, *measured, values, removals)
+        return TaskShapley(self.sha256, self.task, self.setting, self.seed, shared)
+
+
+def read_shapley(file: Path) -> TaskShapley:
+    """The values in a file. Raises MtaVizError listing what is wrong with it."""
+    content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
+    read = from_text(_File, content, f"{file} as Shapley values", file_format=FORMAT, remedy=remedy)
+    try:
+        return read.result()
+    except KeyError as error:
+        raise MtaVizError(
+            f"{file} has a greedy set with {error}, a kernel it does not list. {remedy}"
+        ) from None
+
+
+def find_shapley(folder: Path) -> TaskShapley | Absent:
+    """The values of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
+    file = folder / FILE
+    if not door.is_there(file):
+        return Absent("The Shapley values of this checkpoint's kernels have not been measured.")
+    try:
+        measured = read_shapley(file)
+        if measured.sha256 != sha256(folder):
+            return Absent(f"{file.name} was measured on other weights: they have changed since.")
+    except MtaVizError as error:
+        return Absent(str(error))
+    if not measured.shared.values:
+        return Absent(f"{file.name} lists no kernel.")
+    return measured

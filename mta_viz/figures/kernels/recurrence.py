@@ -1,0 +1,127 @@
+"""Which named kernels come again in other trainings of the model's shape, since when each has its name."""
+
+from dataclasses import dataclass
+
+from mta_viz.analysis.kernels.recurrence import (
+    SHUFFLES,
+    Lasting,
+    Recurring,
+    Training,
+    lasting_names,
+    lasting_table,
+    recurrence,
+)
+from mta_viz.checkpoint.relatives import ENDING, Relative, own_seed, relative_kernels, relatives
+from mta_viz.errors import MtaVizError
+from mta_viz.figures.base import Measured, Source, named
+from mta_viz.figures.kernels.layer import training_history
+from mta_viz.plots.kernels import recurrence as plots
+from mta_viz.plots.theme import Figure
+from mta_viz.tables import Table
+
+MOST = 6  # columns there is room for
+NEEDED = (
+    "Which named kernels come again needs a second training of this shape: layers, heads and kernels of the "
+    "same sizes in the same layers. None was found. Train it again from another seed and put its folder "
+    f"beside this one, or put a file NAME{ENDING} of its kernels into a folder `cards` beside it."
+)
+
+
+def other_trainings(source: Source) -> tuple[Relative, ...]:
+    """Those there are; none for a model that is not from a file."""
+    origin = source.model.source
+    return () if origin is None else relatives(origin.path, source.model.config)
+
+
+@named("recurrence", kw_only=True)
+class KernelRecurrence(Measured[Recurring]):
+    """The model's named kernels in `others`, by their names; none of them: the first six there are."""
+
+    others: tuple[str, ...] = ()
+    hangs_on = ("others",)
+
+    def measure(self, source: Source) -> Recurring:
+        """Raises MtaVizError where there is no other training, or none of a name."""
+        model, origin = source.model, source.model.source
+        there = {training.name: training for training in other_trainings(source)}
+        if not there or origin is None:
+            raise MtaVizError(NEEDED)
+        if unknown := [name for name in self.others if name not in there]:
+            raise MtaVizError(
+                f"no training of this shape is named {', '.join(unknown)}; there are {', '.join(there)}"
+            )
+        chosen = [there[name] for name in self.others or list(there)[:MOST]]
+        own, seed, trainings = (model.state_dict(), model.config), own_seed(origin.path), list[Training]()
+        for relative in chosen:
+            other = relative_kernels(relative, model.config)
+            same_seed = seed is not None and relative.seed == seed
+            trainings.append(
+                Training(relative.name, relative.seed, same_seed, recurrence(own, (other, model.config)))
+            )
+            source.progress(len(trainings) / len(chosen))
+        return Recurring(tuple(trainings))
+
+    def draw(self, source: Source, result: Recurring) -> Figure:
+        """A row a named kernel, a column a training."""
+        return plots.recurring_grid(result, numbering_from=source.numbering)
+
+    def caption(self, source: Source, result: Recurring) -> str:
+        """What is matched, n, the null, and what agreement is no evidence."""
+        n = len(result.named)
+        words = (
+            f"{n} key-query kernels of {source.name} have a template's name. Each is matched with one kernel "
+            "of the other training, within its layer and place: the assignment of the heads with the largest "
+            "total cosine (optimal transport between heads of equal weight), own taps left out, signs left "
+            "out before the softmax. Written: the name and cosine of the kernel there; blue and bold: the "
+            f"same name. Chance: the mean over {SHUFFLES} matchings with the other training's kernels dealt "
+            "out to the layers anew; p: the share of these with at least as many, each training tested by "
+            "itself."
+        )
+        return words + _independence(result)
+
+
+def _independence(result: Recurring) -> str:
+    """Which trainings began as the model did."""
+    alike = [training.name for training in result.trainings if training.same_seed]
+    if not alike:
+        return ""
+    return (
+        f" From the model's own seed, so with the same first weights and data, and no independent evidence: "
+        f"{', '.join(alike)}."
+    )
+
+
+@dataclass(frozen=True)
+class OverSteps:
+    """The named kernels over a training's snapshots."""
+
+    steps: tuple[int, ...]
+    rows: tuple[Lasting, ...]
+
+    def table(self) -> Table:
+        """A row a named kernel."""
+        return lasting_table(self.rows)
+
+
+@named("lasting-names", kw_only=True)
+class LastingNames(Measured[OverSteps]):
+    """Since which step each named kernel has had the name it has at the end of training."""
+
+    def measure(self, source: Source) -> OverSteps:
+        """Raises NoHistory where nothing is known of earlier steps."""
+        history = training_history(source)
+        rows = lasting_names(history, source.model.config, source.progress)
+        return OverSteps(history.steps, rows)
+
+    def draw(self, source: Source, result: OverSteps) -> Figure:
+        """A row a kernel, a column a snapshot."""
+        return plots.lasting_rows(result.rows, result.steps, numbering_from=source.numbering)
+
+    def caption(self, source: Source, result: OverSteps) -> str:
+        """How it is read, n, and why there is no p."""
+        return (
+            f"The {len(result.rows)} key-query kernels with a template's name after step "
+            f"{result.steps[-1]:,}, over {len(result.steps)} snapshots of this training. Filled: the kernel "
+            "had that name then. Snapshots of one training follow from each other, so that a name lasts is "
+            "no test of it, and there is no p."
+        )

@@ -1,0 +1,147 @@
+"""The direct effect of softmax cells on an answer's logit, and what the logit loses without the largest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.cause.direct_effect import Cell, DirectEffects
+from mta_viz.analysis.cause.removed_cells import RemovedCells
+from mta_viz.figures.cause import attribution as figures
+from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, CellsRemoved
+from mta_viz.plots.theme import score_text
+from mta_viz.run.tracing import estimate_seconds
+from mta_viz.ui.fields import bar
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Selected, on_head
+from mta_viz.ui.shell.plan import key_of
+from mta_viz.ui.shell.show import draw, save_line, show, source_of
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
+from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.surgery.answer import AnswerAt, pick_question
+
+TOKEN = Setting("answer token", 0)
+BY_ITSELF = 10  # seconds: longer runs wait for a press
+EFFECTS = {
+    "direct": ("%+.4f", "Direct effect on the logit; norms and gate held as the run left them."),
+    "direct, norms free": ("%+.4f", "The same when group norm, gate and final norm are computed anew."),
+    "whole": ("%+.4f", "What the logit loses in the whole model when the cell is removed."),
+    "whole, log p": ("%+.4f", "The same of the log-probability, in nats."),
+}
+
+
+def draw_direct_effect(page: Page, selected: Selected) -> None:
+    """The question, every layer's heads, the chosen head's cells above its own maps, and cells removed."""
+    caption(
+        "After the softmax all is linear: convolution, head mixing, weighting the values. So what attention "
+        "adds directly to a logit splits exactly into one number for each softmax cell, without gradients. "
+        "Held fixed, as the run left them: group norm, gate, and the final norm's scale. What later layers "
+        "make of it is not in it: the whole effect of the largest cells stands beside it below."
+    )
+    asked, source = pick_question(page), source_of(page)
+    place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}
+    spec = figures.SourceHeads(selected=place, **which)
+    with st.spinner("Folding the maps back ..."):
+        result = figures.direct_effects(source, spec, spec.token)
+    with st.container(horizontal=True, gap="medium"):
+        with st.container(width=MAP_PX):
+            show(source, spec, on_head, result=result, widget=f"responsible.{key_of(page.key, which)}")
+        with st.container(width=MAP_PX):
+            _draw_sums(page, selected, result)
+    for of in CELL_KINDS:
+        look: dict[str, Any] = {"layer": place[0], "head": place[1], "first_token": page.first_token}
+        cells = figures.SourceCells(of=of, **look, **which)
+        show(source, cells, widget=f"responsible.{of}.{key_of(page.key, cells)}")
+    removed = figures.CellsRemoved(layer=selected.layer, **which)
+    _draw_cells(page, result.tokens.pieces, result.largest(selected.layer), removed)
+
+
+@dataclass
+class _TokenOf:
+    """The answer whose token was chosen: another one begins with its own."""
+
+    ids: tuple[int, ...] = ()
+
+
+def _pick_token_of(page: Page, asked: AnswerAt) -> int:
+    ids, of = asked.answer.ids, state.part(_TokenOf)
+    if of.ids not in ((), ids):  # another answer
+        TOKEN.put(asked.answer.place)
+    of.ids = ids
+    if len(ids) == 1:
+        return 0
+    pieces = page.model.tokenizer.pieces(ids) if page.model.tokenizer else tuple(map(str, ids))
+    names = {place: plain(f"{place + 1}: {piece}") for place, piece in enumerate(pieces)}
+    words = "A logit is one token's. Later tokens are asked for after the earlier ones."
+    place = int(bar("Token of the answer", names, TOKEN, default=asked.answer.place, help=words))
+    caption(f"Explains {asked.answer.explains(place, pieces[place])}")
+    return place
+
+
+def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:
+    sums = result.layers[selected.layer]
+    layer, head = layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering)
+    source, target = float(sums.sources[selected.head]), float(sums.heads[selected.head])
+    columns = st.columns(2)
+    columns[0].metric("Logit", score_text(result.logit), help="Of the answer's token, in this run.")
+    columns[1].metric("From attention, all layers", score_text(sum(part.total for part in result.layers)))
+    columns[0].metric(f"{layer}, all heads", score_text(sums.total))
+    columns[1].metric(f"{layer} {head}, as source", score_text(source))
+    caption(
+        f"Check: the cells of {layer} sum to {sums.values.double().sum():+.6g}, its heads' outputs add "
+        f"{sums.total:+.6g} to the logit; the difference is {sums.error:.1e} of the sum of the cells' sizes. "
+        f"As a target, after mixing, {head} outputs {score_text(target)}. The rest of the logit comes from "
+        "the embedding and the MLPs."
+    )
+
+
+def _draw_cells(page: Page, pieces: Sequence[str], cells: Sequence[Cell], spec: CellsRemoved) -> None:
+    """The layer's largest direct effects, and what is lost when the first of them are removed."""
+    layer = layer_label(cells[0].layer, page.numbering)
+    st.markdown(f"**{layer}: the cells of largest direct effect, of all its heads**")
+    removed = _removed(page, spec)
+    st.dataframe(
+        [
+            {
+                "source head": head_label(cell.head, page.numbering),
+                "query": f"{cell.query} “{pieces[cell.query]}”",
+                "key": f"{cell.key} “{pieces[cell.key]}”",
+                "softmax": cell.softmax,
+                **dict(zip(EFFECTS, effects, strict=True)),
+            }
+            for cell, effects in zip(cells, _effects(cells, removed), strict=True)
+        ],
+        hide_index=True,
+        column_config={
+            name: st.column_config.NumberColumn(name, format=text, help=words)
+            for name, (text, words) in ({"softmax": ("%.3f", None)} | EFFECTS).items()
+        },
+    )
+    if removed is not None:
+        save_line(draw(source_of(page), spec, removed))
+
+
+def _effects(cells: Sequence[Cell], removed: RemovedCells | None) -> list[tuple[float | None, ...]]:
+    """A row a cell in the order of `EFFECTS`: None where a cell is not removed."""
+    done = () if removed is None else removed.cells
+    rows = [(each.value, each.norms_free, each.whole_logit, each.whole_log_p) for each in done]
+    return [*rows, *((cell.value, None, None, None) for cell in cells[len(rows) :])]
+
+
+def _removed(page: Page, spec: CellsRemoved) -> RemovedCells | None:
+    """The largest cells removed: by itself where that is short, else at a press."""
+    source, config = source_of(page), page.model.config
+    above = 1 - (spec.layer or 0) / config.n_layers  # layers that run again
+    seconds = above * (spec.count + 1) * estimate_seconds(page.model, len(page.trace.tokens))
+
+    def do(running: Work, keep: Keep) -> RemovedCells:
+        return spec.measure(replace(source, progress=running.report))
+
+    label = f"Remove each of the {spec.count} largest"
+    words = f"{spec.count + 1} runs, about {time_text(seconds)}"
+    key = (page.key, *spec.key)
+    return measured(Measurement("removed", key, label, do, words, by_itself=seconds <= BY_ITSELF))

@@ -1,0 +1,156 @@
+"""What each kernel is worth: necessary, sufficient, its Shapley value; from the file, or measured here."""
+
+import shlex
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, kernel_ids
+from mta_viz.analysis.cause.shapley_file import FILE as WORTH_FILE
+from mta_viz.analysis.cause.shapley_file import TaskShapley
+from mta_viz.figures.cause.worth import (
+    BARS_PX,
+    SCATTER_PX,
+    Cost,
+    NecessitySufficiency,
+    OfShapley,
+    ShapleyBars,
+)
+from mta_viz.model.plans import Edit
+from mta_viz.plots.theme import score_text, weight_text
+from mta_viz.tasks.blocks import VOCAB_SIZE
+from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.kernels.parts import effects_command, worth_of
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Selected, on_head
+from mta_viz.ui.shell.plan import ANSWER, key_of
+from mta_viz.ui.shell.show import measured_beside, show, source_of
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, lines
+from mta_viz.ui.shell.work import time_text
+
+FILE = "file"
+ON = Setting("worth of", FILE)
+TAKEN_OUT = Setting[Edit]("taken out", "own-tap")
+MANY, PAIRS = Setting("worth samples", 8), Setting("worth pairs", 20)
+EDIT_NAMES = {"own-tap": "own tap only", "identity": "identity", "zero": "zero"}
+GREEDY = (
+    "Sets of kernels, found greedily: the next kernel is, of the eight of largest Shapley value, the one "
+    "without which the answer loses most beside those already out. There may be smaller sets that do as "
+    "much. Beside each the most harmful of {n} random sets of its size (seed {seed}). Accuracy, and the "
+    "answer's log-probability in nats; with all kernels {complete}, with none {none}."
+)
+
+
+def draw_worth(page: Page, selected: Selected) -> None:
+    """Where the numbers are from, the bars beside the scatter, the greedy sets. The plan plays no part."""
+    if not kernel_ids(page.model, "own-tap"):
+        st.info("This model has no kernels: there is no effect to share out.")
+        return
+    caption(
+        "Is a kernel needed, and is it enough? Necessary: what the right answer loses when it alone is taken "
+        "out. Sufficient: what it gains when it alone is kept and all others are out. Kernels that stand in "
+        "for each other are not necessary, those that need each other not sufficient; the Shapley value sees "
+        "both. The plan above plays no part here."
+    )
+    there = worth_of(page)
+    chosen = bar(
+        "Measured", _offered(page, there), ON, default=FILE if isinstance(there, TaskShapley) else "prompt"
+    )
+    if chosen == FILE and isinstance(there, TaskShapley):
+        _draw_values(page, {}, there)
+        return
+    if isinstance(there, Absent):
+        caption(f"{there.reason} This command measures them at a task, for this page to show:")
+        lines(_command(page), "worth-command")
+    parameters = _pick(page, chosen)
+    spec = ShapleyBars(**parameters)
+    words = _expectation(spec.cost(source_of(page)), spec)
+    result = measured_beside(page, "worth", spec, "Measure what each kernel is worth", words=words)
+    if result is not None:
+        _draw_values(page, parameters, result)
+
+
+def _offered(page: Page, there: TaskShapley | Absent) -> dict[str, str]:
+    names = {FILE: "beforehand, at its task"} if isinstance(there, TaskShapley) else {}
+    if page.model.config.vocab_size == VOCAB_SIZE:
+        names["blocks"] = "here, at block finding"
+    elif page.model.tokenizer is not None:
+        names["needle"] = "here, at the needle task"
+    return names | {"prompt": "here, on this prompt"}
+
+
+def _command(page: Page) -> str:
+    command = effects_command(page).replace(" effects ", " shapley ")
+    return (
+        f"{command} --out {shlex.quote(str(page.model.source.path / WORTH_FILE))}"
+        if page.model.source
+        else command
+    )
+
+
+def _pick(page: Page, task: str) -> dict[str, Any]:
+    """The figure's parameters."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        edit = menu("A kernel taken out has", EDIT_NAMES, TAKEN_OUT, width=190)
+        pairs = number("Pairs of orders at most", PAIRS, (2, 2000), width=180)
+        samples = None if task == "prompt" else number("Samples", MANY, (1, 1000), width=120)
+    own = {"task": task, "edit": edit, "pairs": pairs, "samples": samples}
+    return own | ({"answer": ANSWER.value or None} if task == "prompt" else {})
+
+
+def _expectation(cost: Cost, spec: OfShapley) -> str:
+    low, high = (f"{count:,}" for count in cost.passes)
+    first, last = (time_text(seconds) for seconds in cost.seconds)
+    counts, times = (
+        pair[0] if pair[0] == pair[1] else f"{pair[0]} to {pair[1]}" for pair in ((low, high), (first, last))
+    )
+    n = "one sample" if spec.n_samples == 1 else f"{spec.n_samples} samples"
+    return (
+        f"{counts} forward passes of a batch of {n}, about {times} here. It ends once the largest standard "
+        f"error is {LARGEST_ERROR:.0%} of the whole effect, or after {spec.pairs} pairs of orders."
+    )
+
+
+def _draw_values(page: Page, parameters: dict[str, Any], result: TaskShapley) -> None:
+    name = key_of(page.key, tuple(sorted(parameters.items(), key=str)))
+    bars, scatter = ShapleyBars(**parameters), NecessitySufficiency(**parameters)
+    drawn = ((bars, BARS_PX, None), (scatter, SCATTER_PX, scatter.reading(result)))
+    with st.container(horizontal=True, gap="small", vertical_alignment="top"):
+        for spec, width, words in drawn:
+            with st.container(width=width):
+                show(source_of(page), spec, on_head, result=result, widget=f"{spec.name}.{name}", words=words)
+    _draw_sets(page, result)
+
+
+def _draw_sets(page: Page, result: TaskShapley) -> None:
+    shared = result.shared
+    ends = [
+        f"{weight_text(accuracy)} ({score_text(nats)} nats)"
+        for accuracy, nats in (
+            (shared.complete_accuracy, shared.complete),
+            (shared.none_accuracy, shared.none),
+        )
+    ]
+    st.markdown("**Sets, found greedily**")
+    caption(GREEDY.format(n=RANDOM_SETS, seed=result.seed, complete=ends[0], none=ends[1]))
+    rows = [
+        {
+            "kernels": ", ".join(kernel.name(page.numbering) for kernel in removal.kernels),
+            "without them": removal.without_accuracy,
+            "without, nats": removal.without_log_probability,
+            "only them": removal.only_accuracy,
+            "only, nats": removal.only_log_probability,
+            "without a random set": removal.random_accuracy,
+            "random, nats": removal.random_log_probability,
+        }
+        for removal in shared.removals
+    ]
+    look: Any = {
+        "column_config": {
+            name: st.column_config.NumberColumn(format="%+.2f" if "nats" in name else "%.3f")
+            for name in list(rows[0])[1:]
+        }
+    }
+    st.dataframe(rows, hide_index=True, **look)

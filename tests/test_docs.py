@@ -253,7 +253,6 @@ def test_the_thresholds_are_those_of_the_code():
         f"change places {naming.PERMUTATIONS} times",
         f"that 1 of {1 / (1 - naming.SIZE_QUANTILE):.0f} Gaussian kernels reaches",
         f"more than {measures.LARGEST_TAP * 100:g} % of the energy along it",
-        f"at least {naming.EDGE:g}, an own tap",
         f"compared with the {QUANTILE * 100:g} % quantile",
         f"clear against random rows ({CONTRAST_QUANTILE * 100:g} %)",
         f"the {sweeps.TRIED} kernels most harmful alone",

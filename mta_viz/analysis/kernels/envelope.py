@@ -62,8 +62,8 @@ def envelope_of(kernels: Kernels, offsets: Offsets) -> Envelope | None:
         return None
     unit = rest / length[:, None, None]
     sizes = np.sqrt(np.square(unit).mean(0))
-    along = (_correlation(unit, sizes, axis) for axis in (1, 2))
-    return Envelope(offsets, sizes, *along, own / length)
+    along_queries, along_keys = (_correlation(unit, sizes, axis) for axis in (1, 2))
+    return Envelope(offsets, sizes, along_queries, along_keys, own / length)
 
 
 def with_random_signs(kernels: Kernels, offsets: Offsets, random: np.random.Generator) -> Kernels:

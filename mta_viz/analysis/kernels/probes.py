@@ -302,7 +302,7 @@ class _Level:
     ) -> ProbeResult:
         before = stimulus.scores * (1.0 if self.measured is None else self.measured)
         maps = (before, after * self.scale, stimulus.read_at)
-        return ProbeResult(probe, claim, *maps, *finding, self.measured)
+        return ProbeResult(probe, claim, *maps, *finding, level=self.measured)
 
 
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:

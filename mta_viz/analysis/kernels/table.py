@@ -180,8 +180,8 @@ def _layer_rows(
         for head in range(len(taps)):
             kernel = KernelId(layer, head, where)
             of_model = {"envelope_p": judged[kernel].envelope_p, "survives": judged[kernel].survives}
-            place, shape = {"layer": layer, "head": head, "where": where}, judged[kernel].shape
-            yield _row(shape, names=shape.names, **place, **size, **of_model, **rates[kernel])
+            here, shape = {"layer": layer, "head": head, "where": where}, judged[kernel].shape
+            yield _row(shape, names=shape.names, **here, **size, **of_model, **rates[kernel])
     for place, group, matrix in kernels.groups():
         first = group * len(matrix)  # heads are counted over the layer here, over the group in a shape
         for row in name_head_rows(matrix.double().numpy()):

@@ -45,7 +45,7 @@ class RemovedCell(Cell):
     whole_logit: float
     whole_log_p: float
 
-    def row(self) -> Row:
+    def row(self) -> tuple[Any, ...]:
         """In the order of `COLUMNS`."""
         return tuple(asdict(self).values())
 

@@ -51,7 +51,6 @@ FIGURES: list[tuple[str, dict[str, Any]]] = [
     ("attributed-map", HEAD | {"of": "attribution", "stage": "sm", "position": 9} | SECONDS),
     ("attributed-map", HEAD | {"of": "map", "stage": "kq"} | SECONDS),
     ("responsibility", {"answer": "xyz", "token": 1, "selected": (1, 2)}),
-    ("removed-cells", {"answer": "xyz", "token": 1, "layer": 1, "count": 3}),
     ("responsible-cells", HEAD | {"of": "responsibility"}),
     ("responsible-cells", HEAD | {"of": "softmax", "position": 9}),
     ("responsible-cells", HEAD | {"of": "final", "first_token": True}),
@@ -105,6 +104,11 @@ def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(trace, edi
     if "max_seconds" not in parameters:  # gradients stop by the clock
         again = figure(name, trace, beside=edited, **plain)
         assert again.figure.to_json() == made.figure.to_json() and again.table.csv() == made.table.csv()
+
+
+def test_removed_cells_are_a_table_of_those_asked_for(trace):
+    made = figure("removed-cells", trace, answer="xyz", token=1, layer=1, count=3)
+    assert made.figure is None and len(made.table.rows) == 3 and "not renormalised" in made.caption
 
 
 def test_both_runs_are_on_one_scale_and_the_difference_is_theirs(trace, edited):

@@ -184,7 +184,7 @@ def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
     """All heads that have the stage, by the lower end of I's median, largest first; of one sample by I."""
     score = test.effects(measure).interaction
     places = (~score.mean.isnan()).nonzero().tolist()
-    heads = [_head(measure, place, score) for place in places]
+    heads = [_head(measure, layer, head, score) for layer, head in places]
     return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
 
 
@@ -241,9 +241,9 @@ def verdict(test: Conjunction) -> Verdict:
     best, least = None, float("nan")
     if not p.isnan().all():
         t = standardized(values).masked_fill(p.isnan(), -torch.inf)
-        at, *place = (int(index) for index in np.unravel_index(int(t.argmax()), t.shape))
-        best = _head(measures[at], place, test.effects(measures[at]).interaction)
-        least = float(p[at, *place])
+        at, layer, head = (int(index) for index in np.unravel_index(int(t.argmax()), t.shape))
+        best = _head(measures[at], layer, head, test.effects(measures[at]).interaction)
+        least = float(p[at, layer, head])
     whole, partly = values.isfinite().all(0), values.isfinite().any(0)
     tested, faint = int((~p.isnan()).sum()), int((whole & p.isnan()).sum())
     passing, untested = int((p <= ALPHA).sum()), int((partly & ~whole).sum())

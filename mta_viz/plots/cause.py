@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import get_colorscale
 from jaxtyping import Float
 
 from mta_viz.analysis.attention.heads import Score
@@ -123,7 +124,7 @@ def sweep_map(
     Heads that are NaN are hatched. The rest, and clicks, as in `value_map`.
     """
     figure = value_map(Score("sweep", title, unit, "", Stage.PATTERN), values, **options)
-    figure.data[0].colorscale = theme.DIFFERENCE_SCALE
+    figure.data[0].colorscale = get_colorscale(theme.DIFFERENCE_SCALE)
     if hover:
         places = np.argwhere(np.ones_like(values, bool)).tolist()
         figure.data[-1].text = [

@@ -216,7 +216,7 @@ class Surrogates:
         return Table.of(columns, map(astuple, self.models))
 
     def summary(self, null: str) -> dict[str, Any]:
-        """Means and 95 % ranges of names, and in how many models any survives, with its Wilson interval."""
+        """Means and 95 % ranges of names, and in how many models any survives, with its exact interval."""
         models = [model for model in self.models if model.null == null]
         answer: dict[str, Any] = {"null": null, "models": len(models)}
         for name in ("template_names", "edges"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import get_colorscale
 from jaxtyping import Float
+from plotly.colors import get_colorscale
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import AttentionMap, round_up

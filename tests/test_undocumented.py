@@ -130,4 +130,4 @@ def _unchecked_layout() -> None:
     figure = go.Figure(layout={"width": "wide"}, _validate=False)
     assert figure.layout.width == "wide"
     with pytest.raises(ValueError):
-        figure.update_layout(height="high")
+        figure.update_layout(hight=3)  # what is changed later is looked at

@@ -73,6 +73,7 @@ GOOD = {"format": module.FORMAT, "page": "Attention", "view": VIEW, "prompt": No
         ),
         (archived("session.json", json.dumps(GOOD | {"page": None})), "page is None"),
     ],
+    ids=map(str, range(11)),  # an archive holds its time: not the same in every worker
 )
 def test_what_is_no_session_is_refused(content, says):
     with pytest.raises(MtaVizError, match=says):

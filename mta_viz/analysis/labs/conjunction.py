@@ -188,8 +188,8 @@ def ranked(test: Conjunction, measure: Measure) -> tuple[Strongest, ...]:
     return tuple(sorted(heads, key=lambda head: -_rank(test, head)))
 
 
-def _head(measure: Measure, place: Sequence[int], score: MeanScore) -> Strongest:
-    (layer, head), numbers = place, torch.cat([_ends(score), _median_ends(score)])
+def _head(measure: Measure, layer: int, head: int, score: MeanScore) -> Strongest:
+    numbers = torch.cat([_ends(score), _median_ends(score)])
     mean, low, high, median, median_low, median_high = numbers[:, layer, head].tolist()
     return Strongest(measure, layer, head, mean, low, high, median, median_low, median_high, score.level)
 

@@ -52,8 +52,14 @@ def results(trace):
     head = (trace, 3, Stage.KQ, 1)
     other = edited(trace.model, [KernelToIdentity(2, 0, "pre")])
     return {
-        "trace": (trace, f"Trace of 21 tokens through blocks-n5-mta (4 layers x 2 heads): '{PROMPT}'"),
-        "edited": (mta_viz.capture(other, PROMPT), "(4 layers x 2 heads, 1 interventions)"),
+        "trace": (
+            trace,
+            f"Trace of 21 tokens through blocks-n5-mta (4 layers x 2 heads, computed in float32): '{PROMPT}'",
+        ),
+        "edited": (
+            mta_viz.capture(other, PROMPT),
+            "(4 layers x 2 heads, computed in float32, 1 interventions)",
+        ),
         "tokens": (mta_viz.top_tokens(trace, -1, 3), "The 3 most probable next tokens"),
         "scores": (mta_viz.head_scores(trace), "scores of 4 layers x 2 heads"),
         "ranking": (mta_viz.ranking(mta_viz.head_scores(trace), "sink"), "8 heads by sink share (share)"),

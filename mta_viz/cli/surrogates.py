@@ -43,4 +43,4 @@ def _models_as_csv(answer: dict[str, Any]) -> str:
     from mta_viz.tables import Table
 
     rows = answer["models"]
-    return Table.of(rows[0], (row.values() for row in rows)).csv()
+    return Table.of(rows[0], (tuple(row.values()) for row in rows)).csv()

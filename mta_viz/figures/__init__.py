@@ -3,6 +3,7 @@
 One file a room (attention, kernels, cause, compare, labs); `base` says what a named figure is.
 """
 
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,12 @@ def figure(
     """
     other = None if beside is None else _source(beside, numbering)
     chosen = _source(source, numbering)
-    return drawn(spec(name, parameters), Source(chosen.model, chosen.run, other, numbering))
+    made = drawn(spec(name, parameters), Source(chosen.model, chosen.run, other, numbering))
+    if made.figure is None:
+        return made
+    from plotly.graph_objects import Figure
+
+    return replace(made, figure=Figure(made.figure))  # which checks what a notebook changes of it
 
 
 def _source(given: "HookedMTA | Trace", numbering: int) -> Source:

@@ -35,4 +35,5 @@ def draw_map(
         attention = head_map(trace, layer, stage, head, WHOLE_UP_TO)
     else:
         attention = exact_map(trace, layer, stage, head, queries, keys)
-    return attention_map(attention, trace.tokens, limit=shared_limit([attention]), size=(size, size))
+    picture = attention_map(attention, trace.tokens, limit=shared_limit([attention]), size=(size, size))
+    return go.Figure(picture)  # which checks what a notebook changes of it

@@ -6,6 +6,7 @@ checked as they are made, its layout by the tests of every figure, since that ta
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,6 +16,13 @@ from mta_viz.plots import theme
 
 Annotation = dict[str, object]
 Number = int | float
+
+
+def _in_lists(value: Any) -> Any:
+    """A layout with lists for tuples: of what it has not checked, plotly reads lists alone."""
+    if isinstance(value, dict):
+        return {name: _in_lists(part) for name, part in value.items()}
+    return [_in_lists(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass
@@ -41,7 +49,7 @@ class Parts:
         layout = theme.frame(*self.size) | {"margin": margin} | self.layout
         added = {"annotations": self.annotations, "shapes": self.shapes}
         layout |= {name: parts for name, parts in added.items() if parts}
-        return go.Figure(data=self.traces, layout=layout, _validate=False)
+        return go.Figure(data=self.traces, layout=_in_lists(layout), _validate=False)
 
     def add_axis_titles(self, x: str, y: str = "", *, above_px: int = 0) -> None:
         """Axis titles at the edges of the figure, the lower one `above_px` over the edge.

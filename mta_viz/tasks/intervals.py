@@ -34,6 +34,8 @@ def accuracy_interval(hits: int, n: int) -> tuple[float, float]:
     It covers every true share in at least 95 % of cases. Raises ValueError when n < 1 or `hits` lies
     outside 0..n.
     """
+    if not 0 <= hits <= n or n < 1:
+        raise ValueError(f"{hits} of {n}: n must be at least 1, hits from 0 to n")
     from scipy.stats import binomtest  # half a second, and many commands need no interval
 
     low, high = binomtest(hits, n).proportion_ci(LEVEL, method="exact")

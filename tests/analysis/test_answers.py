@@ -94,4 +94,4 @@ def test_a_logit_explained_is_that_of_the_token_after_the_space():
     assert mta_viz.responsibilities(trace.model, "It is", answer=" 7", place=0).explained.startswith(
         "token 1 of 2"
     )
-    assert 'Logit of token 2 of 2 of the answer: "7"' in repr(found)
+    assert 'on the logit of token 2 of 2 of the answer: "7"' in repr(found)

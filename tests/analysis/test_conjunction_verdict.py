@@ -90,7 +90,7 @@ def test_log_odds_that_add_up_show_nothing_though_shares_do():
     f = torch.tensor([2.0, -1.0, -1.0, -4.0])[:, None, None].expand(20, 4, 1, 1)
     test = Conjunction({("odds", Stage.KQ): f, ("share", Stage.PATTERN): f.sigmoid()})
     shares = strongest(test, "share")
-    assert shares.interaction == pytest.approx(0.36, abs=0.01) and shares.low > 0.3
+    assert shares.interaction == pytest.approx(0.36, abs=0.01) and shares.median_low > 0.3
     assert not verdict(test).shown and verdict(test).p == 1
     below = Conjunction({("odds", Stage.KQ): -f - 3 * (f == 2)})  # I below 0: one word is enough
     assert not verdict(below).shown

@@ -131,10 +131,10 @@ def test_one_big_tap_is_no_diagonal():
 
 
 PLANTED = [
-    ("diagonal", (6, 11, "both"), 0.6),
+    ("diagonal", (6, 11, "both"), 0.55),
     ("induction", (6, 11, "both"), 0.6),
     ("anti-diagonal", (6, 11, "both"), 0.6),
-    ("priming", (6, 11, "both"), 0.6),
+    ("priming", (6, 11, "both"), 0.5),
     ("smoothing 3x3", (6, 11, "both"), 0.9),
     ("smoothing c_q x 5", (6, 11, "both"), 0.97),
     ("diagonal", (4, 9, "both"), 0.15),
@@ -143,11 +143,11 @@ PLANTED = [
     ("diagonal", (8, 13, "both"), 0.8),
     ("priming", (8, 13, "both"), 0.85),
     ("smoothing 3x3", (2, 9, "both"), 0.45),
-    ("diagonal", (6, 11, "left"), 0.7),
-    ("induction", (6, 11, "left"), 0.8),
-    ("priming", (6, 11, "left"), 0.65),
-    ("anti-diagonal", (6, 11, "right"), 0.7),
-    ("priming", (6, 11, "right"), 0.65),
+    ("diagonal", (6, 11, "left"), 0.6),
+    ("induction", (6, 11, "left"), 0.75),
+    ("priming", (6, 11, "left"), 0.6),
+    ("anti-diagonal", (6, 11, "right"), 0.6),
+    ("priming", (6, 11, "right"), 0.6),
 ]
 
 

@@ -144,6 +144,7 @@ OPENERS = {
     "mta_viz/exporting/session.py": "a member of a ZIP that is in memory",
     "mta_viz/analysis/kernels/definitions.py": "package data",
     "mta_viz/analysis/attention/heads.py": "package data",
+    "mta_viz/run/devices.py": "how much memory the system has",
     "mta_viz/tasks/sources.py": "package data",
     "mta_viz/ui/shell/link.py": "assets/examples.json",
     "mta_viz/ui/shell/open_page.py": "assets/style.css",

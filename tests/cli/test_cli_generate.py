@@ -13,7 +13,7 @@ def test_every_id_is_the_most_likely_next_one(run, folder, model):
     answer = run("generate", folder, "--prompt", "ab#", "--max-new-tokens", 5)
     assert answer.status == 0, answer.err
     reply = answer.json
-    assert list(reply) == ["prompt", "text", "ids"] and reply["prompt"] == "ab#"
+    assert list(reply) == ["prompt", "text", "ids", "computed_in"] and reply["prompt"] == "ab#"
     ids = [29, 0, 1, 27]
     for expected in reply["ids"]:
         assert model(torch.tensor([ids]))[0, -1].argmax() == expected

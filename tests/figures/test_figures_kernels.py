@@ -54,7 +54,6 @@ FIGURES: dict[str, dict[str, Any]] = {
     "head-kernels": {"layers": (1, 2), "where": "head_post"},
     "head-diagonal": {"width": "column"},
     "head-ratio": {},
-    "recurrence": {"others": ("no-tokenizer",)},
 }
 SHIPPED: dict[str, dict[str, Any]] = {  # what needs more than weights: their history, measured effects
     "training-kernels": {"layer": 2, "step": 0},
@@ -65,6 +64,7 @@ SHIPPED: dict[str, dict[str, Any]] = {  # what needs more than weights: their hi
     "necessity-sufficiency": {},
     "lasting-names": {},
 }
+NAMED = {"recurrence": {"others": ("tiny-mta", "no-tokenizer")}}
 
 
 def write(folder: Path, mta: MTAOptions) -> Path:
@@ -131,6 +131,12 @@ def comes_again(name: str, drawn_from: HookedMTA | Trace, parameters: dict[str, 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(tiny, name):
     comes_again(name, capture(tiny, NEEDLE), FIGURES[name])
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_figure_of_named_kernels_is_made_again_from_json(odd, models, monkeypatch, name):
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(models))
+    comes_again(name, capture(odd, NEEDLE), NAMED[name])
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -59,6 +59,7 @@ FIGURES: list[tuple[str, dict[str, Any]]] = [
     ("shapley", {"task": "prompt", "pairs": 2, "shown": 3}),
     ("necessity-sufficiency", {"task": "prompt", "pairs": 2, "edit": "zero", "answer": "!"}),
 ]
+TABLES = ("removed-cells",)
 
 
 @pytest.fixture(scope="module")
@@ -271,9 +272,9 @@ def test_accuracy_at_the_task_is_drawn_as_measured(tmp_path):
 
 
 def test_bars_and_text_say_what_was_done_to_the_tokens(trace):
-    gradients = figure("attribution", trace, kind="bars", baseline="zero", spans=(LO,))
+    gradients = figure("attribution", trace, kind="bars", baseline="bos", spans=(LO,))
     assert gradients.caption.startswith(
-        "Integrated gradients from embeddings of zeros. Green: the token is for"
+        "Integrated gradients from the embedding of BOS, token 256. Green: the token is for"
     )
     assert gradients.caption.endswith("Outlined: the named spans.")
     groups = {"method": "ablation", "groups": ((1, 2), (4,)), "baseline": 7, "spans": (LO,), "position": 4}

@@ -13,11 +13,13 @@ LISTS = (
     test_named_attention.FIGURES,
     test_named_attention.TABLES,
     test_named_cause.FIGURES,
+    test_named_cause.TABLES,
     test_named_compare.FIGURES,
     test_named_labs.FIGURES,
     test_named_labs.OF_LETTERS,
     test_figures_kernels.FIGURES,
     test_figures_kernels.SHIPPED,
+    test_figures_kernels.NAMED,
 )
 
 

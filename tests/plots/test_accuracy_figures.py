@@ -14,7 +14,7 @@ def test_a_cell_has_share_interval_and_samples_and_missing_ones_are_hatched():
     cells = figure.data[0]
     assert np.array_equal(np.array(cells.z, float)[:, 0], [0.5, np.nan, 1.0], equal_nan=True)
     assert (cells.zmin, cells.zmax) == (0, 1)
-    assert cells.text[0][0] == "0.50<br>[0.09, 0.91] n=2" and cells.text[1][0] == ""
+    assert cells.text[0][0] == "0.50<br>[0.01, 0.99] n=2" and cells.text[1][0] == ""
     assert figure.layout.yaxis.ticktext == ("0 %", "50 %", "100 %")
     assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]  # depth grows downwards
     hatched = figure.data[1]
@@ -36,4 +36,6 @@ def test_a_line_goes_through_the_shares_and_its_band_through_the_intervals():
 def test_the_table_has_a_line_a_model_and_setting():
     lines = accuracy_table({"one": {(2, 512, 0): HALF}, "twin": {(2, 512, 12.5): ALL}}).csv().splitlines()
     assert lines[0] == "model,needles,length,depth,right,n,accuracy,low,high"
-    assert lines[1].startswith("one,2,512,0,1,2,0.5,0.094") and lines[2].startswith("twin,2,512,12.5,4,4,1")
+    assert lines[1].startswith("one,2,512,0,1,2,0.5,0.0125791171") and lines[2].startswith(
+        "twin,2,512,12.5,4,4,1"
+    )

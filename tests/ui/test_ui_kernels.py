@@ -36,7 +36,7 @@ def caption_to_copy(app) -> str:
 def test_the_gallery_is_filtered_and_an_unread_query_says_where(open_app):
     app = open_app("tiny-mta", "Hello", PAGE)
     fine(app)
-    assert "16 kernels:" in said(app) and "expected by chance" in said(app)
+    assert "16 kernels:" in said(app) and "own envelope, the energy at each tap, get" in said(app)
     assert "No key-query kernel in L0, 2" in said(app) and len(app.dataframe[-1].value) == 48
     app.text_input(key="widget.kernel_query").set_value("layer >= 3 and post, head != 1").run()
     fine(app)
@@ -122,7 +122,7 @@ def test_definitions_are_one_click_from_a_card(open_app):
     assert shown[0].iloc[0]["with a name"] == f"{measured_rates().false_names[0].share:.2%}"
     text = " ".join(str(value) for table in app.table for value in table.value["definition"])
     assert "1 where earlier and later keys count alike" in text.replace("\\", "")
-    assert "survive Benjamini-Hochberg" in said(app) and "expected by chance" in said(app)
+    assert "Benjamini-Hochberg over all kernels" in said(app) and "own envelope" in said(app)
 
 
 def test_the_needle_that_is_asked_for_gets_its_gain(open_app):

@@ -82,7 +82,7 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
     app.button(key="start.gains").click().run()
     run_through(app, "gains")
     assert "of the asked needle over 3 samples: Ends beside a median: the range of the 3 samples" in said(app)
-    assert "The mean has no interval" in said(app)
+    assert "Ends beside a mean: its 95 % interval, values being within 0 to 1" in said(app)
     low = app.dataframe[1].value["median low"].astype(float).tolist()
     assert len(low) == 16 and low == sorted(low, reverse=True)
     app.button(key="finder.attention").click().run()

@@ -288,7 +288,7 @@ def test_what_an_answer_rests_on_is_the_notebooks(surgery, models_folder):
     assert "After token 3 “l”: the answer “lo” (as typed)" in said(app)
     app.button(key="start.attribution").click().run()
     until(app, lambda: any(number.label == "Completeness error" for number in app.metric))
-    values = mta_viz.attribute(model, PROMPT, answer="lo", position=3).found
+    values = mta_viz.attribute(model, PROMPT, answer="lo", position=3, baseline="bos").found
     assert (
         metric(app, "Completeness error") == f"{values.error:.2%}"
         and metric(app, "Steps") == f"{values.steps:,}"

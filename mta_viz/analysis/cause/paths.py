@@ -101,14 +101,13 @@ def kernel_paths(
 ) -> KernelPaths:
     """The edges from `kernel` to every later head, MLP and the logits.
 
-        Raises ConfigError for a kernel the model does not have. Raise in `progress` to stop.
+    Raises ConfigError for a kernel the model does not have. Raise in `progress` to stop.
 
-        >>> from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
-        >>> from mta_viz.analysis.kernels.kernels import KernelId
-    from mta_viz.config import ModelConfig
-        >>> paths = mta_viz.kernel_paths(AnswerMeter(trace, answer_after(trace)), KernelId(0, 0, "pre"))
-        >>> paths.n_together
-        10
+    >>> from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
+    >>> from mta_viz.analysis.kernels.kernels import KernelId
+    >>> paths = mta_viz.kernel_paths(AnswerMeter(trace, answer_after(trace)), KernelId(0, 0, "pre"))
+    >>> paths.n_together
+    10
     """
     plan, run = (without(kernel, edit),), meter.run
     model = edited(run.model, plan)

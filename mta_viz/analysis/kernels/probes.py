@@ -297,12 +297,10 @@ class _Level:
             return f"{words}, {ASSUMED} (largest tap = 1)."
         return f"{words}, for a match of {self.measured:+.3g}, the measured level.".replace("of -", "of −")
 
-    def result(
-        self, probe: str, claim: str, stimulus: Stimulus, after: Float[Array, "query key"], *finding: Any
-    ) -> ProbeResult:
+    def result(self, stimulus: Stimulus, after: Float[Array, "query key"], **finding: Any) -> ProbeResult:
         before = stimulus.scores * (1.0 if self.measured is None else self.measured)
-        maps = (before, after * self.scale, stimulus.read_at)
-        return ProbeResult(probe, claim, *maps, *finding, level=self.measured)
+        maps: dict[str, Any] = {"before": before, "after": after * self.scale, "read_at": stimulus.read_at}
+        return ProbeResult(**maps, **finding, level=self.measured)
 
 
 def probe_values(kernels: Kernels, offsets: Offsets, probe: str) -> PerKernel:
@@ -346,8 +344,9 @@ def _gain_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) 
     else:
         threshold = max(float(np.quantile(null, 1 - share)), sign * alone / peak + SMALLEST_EFFECT)
     acts = measured < threshold if lowers else measured > threshold
-    after, finding = answers(kernels, offsets, stimulus.scores)[0], (measured, threshold, lowers, acts)
-    return level.result(probe, claim, stimulus, after, *finding, level.sentence(words))
+    numbers: dict[str, Any] = {"measured": measured, "threshold": threshold, "lowers": lowers, "acts": acts}
+    after, sentence = answers(kernels, offsets, stimulus.scores)[0], level.sentence(words)
+    return level.result(stimulus, after, probe=probe, claim=claim, sentence=sentence, **numbers)
 
 
 def _edge_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
@@ -359,8 +358,13 @@ def _edge_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) 
         f"In a run of {len(offsets.key) + 2} equal keys the first key gets {first}, the middle {middle}, the "
         f"last {last}"
     )
-    finding = (measured, threshold, False, measured > threshold, level.sentence(words))
-    return level.result(EDGES, claim, run, after, *finding)
+    numbers: dict[str, Any] = {
+        "measured": measured,
+        "threshold": threshold,
+        "lowers": False,
+        "acts": measured > threshold,
+    }
+    return level.result(run, after, probe=EDGES, claim=claim, sentence=level.sentence(words), **numbers)
 
 
 def _spike_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level) -> ProbeResult:
@@ -380,8 +384,8 @@ def _spike_result(kernels: Kernels, offsets: Offsets, claim: str, level: _Level)
     )
     acts = bool(measured > threshold and abs(shown[row, column]) >= SMALLEST_EFFECT)
     stimulus = Stimulus(spike.scores, (own, (row, column)))
-    finding = (measured, threshold, False, acts, level.sentence(words))
-    return level.result(SPIKE, claim, stimulus, after, *finding)
+    numbers: dict[str, Any] = {"measured": measured, "threshold": threshold, "lowers": False, "acts": acts}
+    return level.result(stimulus, after, probe=SPIKE, claim=claim, sentence=level.sentence(words), **numbers)
 
 
 def _count(number: int, singular: str, plural: str) -> str:

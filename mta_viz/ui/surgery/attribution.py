@@ -8,7 +8,14 @@ import numpy as np
 import streamlit as st
 
 from mta_viz.analysis.cause.attributed_prompt import OTHER_BASELINE, AttributedHeads, AttributedPrompt, Method
-from mta_viz.analysis.cause.attribution import ENOUGH, MOST_TOKENS, Baseline, bos_id, check_baseline
+from mta_viz.analysis.cause.attribution import (
+    ENOUGH,
+    MOST_TOKENS,
+    Baseline,
+    bos_id,
+    check_baseline,
+    path_baseline,
+)
 from mta_viz.analysis.cause.attribution_path import MOST_STEPS
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
@@ -31,6 +38,7 @@ from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 METHODS: dict[Method, str] = {"gradients": "Integrated gradients", "ablation": "Ablation"}
 BASELINES = {
+    "auto": "the mean, or a token where that jumps",
     "mean": "mean embedding of the vocabulary",
     "zero": "embeddings of zeros",
     "bos": "embedding of BOS",
@@ -42,7 +50,7 @@ COMPLETENESS = (
 )
 SPANS, TOKENS = "named spans", "single tokens"
 METHOD, SECONDS = Setting[Method]("attribution method", "gradients"), Setting("attribution seconds", 30)
-BASELINE, REPLACEMENT = Setting("attribution baseline", "mean"), Setting("attribution replacement", "own")
+BASELINE, REPLACEMENT = Setting("attribution baseline", "auto"), Setting("attribution replacement", "own")
 GROUPS = Setting("attribution groups", TOKENS)
 BASELINE_ID, BASELINE_TOKEN = Setting("baseline id", 0), Setting("baseline token", ".")
 
@@ -82,7 +90,7 @@ def _pick_method(page: Page, asked: AnswerAt) -> TokenValues:
         )
         own: dict[str, Any] = {"method": bar("Method", METHODS, METHOD, help=words)}
         if own["method"] == "gradients":
-            own["baseline"] = _pick_baseline(page)
+            own["baseline"] = _pick_baseline(page, asked.position)
         else:
             own |= {"groups": _pick_groups(page, asked.position), "baseline": _pick_replacement(page)}
         words = "Gradients stop when 1 % of completeness error is reached, or after this time."
@@ -91,11 +99,13 @@ def _pick_method(page: Page, asked: AnswerAt) -> TokenValues:
     return TokenValues(kind="bars", max_seconds=seconds, spans=spans_of(page), **own)
 
 
-def _pick_baseline(page: Page) -> Baseline:
+def _pick_baseline(page: Page, last: int) -> Baseline:
     has_bos = bos_id(page.model) is not None
     names = {name: words for name, words in BASELINES.items() if has_bos or name != "bos"}
     words = "What every token is at the start of the way; values say what the tokens bring beyond it."
     chosen: Baseline = menu("Baseline", names, BASELINE, width=290, help=words)
+    if chosen == "auto":
+        return path_baseline(page.model, page.trace.tokens.ids[: last + 1])
     return _pick_token(page, "Baseline token") if chosen == "token" else chosen
 
 

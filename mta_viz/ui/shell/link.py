@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Literal
 
 import streamlit as st
@@ -81,6 +82,7 @@ class Example:
     tokenizers: tuple[str, ...]
 
 
+@cache
 def examples() -> tuple[Example, ...]:
     """All examples, in the order of the file. `repeat` there makes a long prompt from a short one."""
     listed = []
@@ -90,6 +92,7 @@ def examples() -> tuple[Example, ...]:
     return tuple(listed)
 
 
+@lru_cache(maxsize=8)  # of a tokenizer as the models hold it
 def fitting(tokenizer: Tokenizer) -> tuple[Example, ...]:
     """The examples meant for this kind of tokenizer that it can encode."""
     offered = []

@@ -43,6 +43,9 @@ class Tokenizer(Protocol):
     def pieces(self, ids: tuple[int, ...]) -> tuple[str, ...]:
         """One label per id: whitespace visible, split bytes as <0xF0>, specials named, others <id 4097>."""
 
+    def __hash__(self) -> int:
+        """Its own: what is made for a tokenizer is kept for it."""
+
 
 class LabelledOnce:
     """`pieces` of a tokenizer whose labels cost something: each different id is labelled once."""

@@ -47,22 +47,25 @@ def model():
 
 def oracle(monkeypatch, spoken):
     """Make every model answer `spoken(sample)` to the prompts of `samples`, then a full stop."""
-    known = {}
+    known, joined = {}, answers.with_answers
 
-    def logits(_model, samples):
-        ids = answers.with_answers(samples)
-        n_last = ids.shape[1] - len(samples[0].tokens) + 1
-        found = torch.zeros(len(samples), n_last, 258)
-        for row, one in enumerate(samples):
-            prompt = one.tokens.ids
-            said = known.setdefault(prompt, f" {spoken(one)}.".encode())
-            given = bytes(one.answer_ids)
+    def remembering(samples):
+        for sample in samples:
+            known.setdefault(sample.tokens.ids, f" {spoken(sample)}.".encode())
+        return joined(samples)
+
+    def logits(_model, ids, n_last):
+        result = torch.zeros(len(ids), n_last, 258)
+        for row, tokens in enumerate(map(tuple, ids.tolist())):
+            prompt, given = tokens[: len(tokens) - n_last + 1], tokens[len(tokens) - n_last + 1 :]
+            answer = tuple(known[prompt])
             for at in range(n_last):
-                on_track = given[:at] == said[:at]
-                found[row, at, said[min(at, len(said) - 1)] if on_track else ord("#")] = 9.0
-        return found
+                on_track = given[:at] == answer[:at]
+                result[row, at, answer[min(at, len(answer) - 1)] if on_track else ord("#")] = 9.0
+        return result
 
-    monkeypatch.setattr(answers, "_answer_logits", logits)
+    monkeypatch.setattr(answers, "with_answers", remembering)
+    monkeypatch.setattr(answers, "end_logits", logits)
 
 
 @pytest.mark.parametrize("what", ["asked", "needle", "other", "longer", "nothing"])
@@ -110,13 +113,16 @@ def test_digits():
     assert digits(" 417. The") == "417" and digits("the 4") == "" and digits("") == ""
 
 
+def asked_number(sample):
+    return next(str(needle.value) for needle in sample.needles if needle.kind == "asked")
+
+
 def counted(monkeypatch):
-    """How many samples were scored in a first pass."""
+    """How many samples were scored in a first pass; in a second one they have another needle's answer."""
     seen, judged = [], judge
-    monkeypatch.setattr(answers, "_agreeing", lambda *_: [])
 
     def judging(greedy, tokenizer, samples):
-        seen.extend(sample.tokens.ids for sample in samples)
+        seen.extend(sample.tokens.ids for sample in samples if sample.answer == asked_number(sample))
         return judged(greedy, tokenizer, samples)
 
     monkeypatch.setattr(answers, "judge", judging)

@@ -1,6 +1,6 @@
-"""What the product uses of other libraries without their promise: each item has a test that names it.
+"""What the product uses of other libraries without their promise: a test for each item of the list.
 
-When one breaks after an upgrade, its message says which file relies on it. Add an item with its test.
+When one breaks after an upgrade, its message says which file relies on it.
 """
 
 import io
@@ -19,18 +19,8 @@ from torch.distributed.checkpoint import filesystem, metadata
 from transformer_lens.hook_points import HookPoint
 
 from mta_viz.checkpoint import lingua
+from tests.undocumented import UNDOCUMENTED
 
-# (library, what is used, where)
-UNDOCUMENTED = (
-    ("torch", "Module._forward_hooks", "mta_viz/model/attention.py"),
-    ("torch", "Module._forward_pre_hooks", "mta_viz/model/attention.py"),
-    ("torch", "Module._backward_hooks", "mta_viz/model/attention.py"),
-    ("torch", "load says GLOBAL name of what it refuses", "mta_viz/checkpoint/lingua.py"),
-    ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/lingua.py"),
-    ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
-    ("transformer_lens", "hooks need not what its packages load", "mta_viz/model/hooking.py"),
-    ("plotly", "a figure takes a layout unchecked", "mta_viz/plots/parts.py"),
-)
 TESTS: dict[str, Callable[[], None]] = {}
 
 

@@ -1,11 +1,9 @@
-"""What the app uses of Streamlit and Plotly that neither documents: one list, one test for each item.
+"""What the app uses of Streamlit's and Plotly's scripts that neither documents, item by item of the list.
 
-A new version may change any of it. Then the test of that item fails and says what in the app depends on it;
-the files that both packages ship are read, and a page in a browser where only that shows it.
+The files that both packages ship are read, and a page in a browser where only that shows it.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,41 +16,10 @@ from plotly.offline import get_plotlyjs
 from mta_viz.plots import cells
 from tests.browser.looking import click, settle
 from tests.browser.serving import running
+from tests.undocumented import PLOTLY, STREAMLIT, Item
 
 STYLE = Path(__file__).parents[1] / "assets" / "style.css"
 SCRIPTS = Path(streamlit.__file__).parent / "static" / "static" / "js"
-
-
-@dataclass(frozen=True)
-class Item:
-    """`text` in a package's scripts, and `why` the app needs it."""
-
-    text: str
-    why: str
-
-
-STREAMLIT = (
-    Item("stMainBlockContainer", "style.css: room for content in a 1280 px window"),
-    Item("stMain", "style.css: rules that leave the sidebar alone"),
-    Item("stSidebar", "style.css: the sidebar's width"),
-    Item("st-key-", "style.css and browser tests: an element is found by its widget's or container's key"),
-    Item("stPopoverButton", "style.css: a menu's arrow, which is exchanged as it opens, takes no clicks"),
-    Item("stButtonGroup", "style.css: segmented controls are as high as the lists beside them"),
-    Item("stText", "style.css: numbers in columns"),
-    Item("stMarkdownColoredBackground", "style.css: marked parts of a prompt are outlined"),
-    Item("stTable", "style.css: definitions use the room a table has"),
-    Item("stMarkdownContainer", "style.css: definitions use the room a table has"),
-    Item("data-test-script-state", "browser tests: when the script of a page has run"),
-    Item("stSkeleton", "browser tests: whether something is still being loaded"),
-)
-PLOTLY = (
-    Item("js-plotly-plot", "style.css: text of charts follows the page's colour"),
-    Item("infolayer", "style.css: titles and annotations follow the page's colour"),
-    Item("xtick", "style.css: tick labels follow the page's colour"),
-    Item("#444", "style.css: the colour of text that has none of its own, rgb(68, 68, 68)"),
-    Item("maxdisplayed", "plots.cells.targets: one marker is drawn for all of a map's click targets"),
-    Item("bdata", "exports and browser tests: arrays of numbers travel as base64"),
-)
 
 
 @lru_cache

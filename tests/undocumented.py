@@ -1,0 +1,50 @@
+"""Everything the product uses of other libraries without their promise: the one list.
+
+A new version may change any of it. Each item has a test that fails then and says what depends on it: of Python's side in test_undocumented.py, of scripts and styles in test_undocumented_ui.py.
+"""
+
+from dataclasses import dataclass
+
+# (library, what is used, where)
+UNDOCUMENTED = (
+    ("torch", "Module._forward_hooks", "mta_viz/model/attention.py"),
+    ("torch", "Module._forward_pre_hooks", "mta_viz/model/attention.py"),
+    ("torch", "Module._backward_hooks", "mta_viz/model/attention.py"),
+    ("torch", "load says GLOBAL name of what it refuses", "mta_viz/checkpoint/lingua.py"),
+    ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/lingua.py"),
+    ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
+    ("transformer_lens", "hooks need not what its packages load", "mta_viz/model/hooking.py"),
+    ("plotly", "a figure takes a layout unchecked", "mta_viz/plots/parts.py"),
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """`text` in a package's scripts, and `why` the app needs it."""
+
+    text: str
+    why: str
+
+
+STREAMLIT = (
+    Item("stMainBlockContainer", "style.css: room for content in a 1280 px window"),
+    Item("stMain", "style.css: rules that leave the sidebar alone"),
+    Item("stSidebar", "style.css: the sidebar's width"),
+    Item("st-key-", "style.css and browser tests: an element is found by its widget's or container's key"),
+    Item("stPopoverButton", "style.css: a menu's arrow, which is exchanged as it opens, takes no clicks"),
+    Item("stButtonGroup", "style.css: segmented controls are as high as the lists beside them"),
+    Item("stText", "style.css: numbers in columns"),
+    Item("stMarkdownColoredBackground", "style.css: marked parts of a prompt are outlined"),
+    Item("stTable", "style.css: definitions use the room a table has"),
+    Item("stMarkdownContainer", "style.css: definitions use the room a table has"),
+    Item("data-test-script-state", "browser tests: when the script of a page has run"),
+    Item("stSkeleton", "browser tests: whether something is still being loaded"),
+)
+PLOTLY = (
+    Item("js-plotly-plot", "style.css: text of charts follows the page's colour"),
+    Item("infolayer", "style.css: titles and annotations follow the page's colour"),
+    Item("xtick", "style.css: tick labels follow the page's colour"),
+    Item("#444", "style.css: the colour of text that has none of its own, rgb(68, 68, 68)"),
+    Item("maxdisplayed", "plots.cells.targets: one marker is drawn for all of a map's click targets"),
+    Item("bdata", "exports and browser tests: arrays of numbers travel as base64"),
+)

@@ -63,11 +63,11 @@ endef
 $(APP_READY): requirements.txt
 	$(check_python)
 	$(PYTHON) -m venv .venv
-	$(RUN) -m pip install -r requirements.txt
+	$(RUN) -m pip install --no-compile -r requirements.txt
 	@touch $(APP_READY)
 
 $(TEST_READY): requirements.txt requirements-dev.txt
 	$(check_python)
 	$(PYTHON) -m venv .venv
-	$(RUN) -m pip install -r requirements-dev.txt
+	$(RUN) -m pip install --no-compile -r requirements-dev.txt
 	@touch $(APP_READY) $(TEST_READY)

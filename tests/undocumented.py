@@ -1,7 +1,7 @@
 """Everything the product uses of other libraries without their promise: the one list.
 
-A new version may change any of it. Each item has a test that fails then and says what depends on it: of Python's
-side in test_undocumented.py, of scripts and styles in test_undocumented_ui.py.
+A new version may change any of it. Each item has a test that fails then and says what depends on it: of
+Python's side in test_undocumented.py, of scripts and styles in test_undocumented_ui.py.
 """
 
 from dataclasses import dataclass

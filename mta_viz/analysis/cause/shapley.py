@@ -7,7 +7,7 @@ to `measuring_effects`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
@@ -360,8 +360,7 @@ class _Steps:
     """Progress in batches run; sampling may end before its budget, so it never falls back."""
 
     def __init__(self, progress: Progress | None, budget: int) -> None:
-        self.progress: Callable[[float], None] | None = progress
-        self.budget, self.done = budget, 0
+        self.progress, self.budget, self.done = progress, budget, 0
 
     def add(self, steps: int) -> None:
         self.done += steps

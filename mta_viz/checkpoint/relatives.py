@@ -63,16 +63,16 @@ def relatives(folder: Path, config: ModelConfig) -> tuple[Relative, ...]:
     of them the files NAME.kernels.safetensors. What cannot be read is passed over.
     """
     own, shapes = run_folder(folder), _shapes(config)
-    found: dict[str, Relative] = {}
+    by_name: dict[str, Relative] = {}
     for model in find_checkpoints([*_checkpoints_in(own.parent), *model_roots()]).found:
         if model.summary is None or model.problem is not None or model.path.resolve() == own.resolve():
             continue
         if _shapes(model.summary.config) == shapes:
-            found.setdefault(model.name, Relative(model.name, model.path, _seed(model.path / CARD)))
+            by_name.setdefault(model.name, Relative(model.name, model.path, _seed(model.path / CARD)))
     for root in dict.fromkeys([own.parent, *model_roots()]):
         for relative in _files(root / CARDS, config):
-            found.setdefault(relative.name, relative)
-    return tuple(found[name] for name in sorted(found))
+            by_name.setdefault(relative.name, relative)
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def relative_kernels(relative: Relative, config: ModelConfig) -> Mapping[str, Tensor]:

@@ -100,7 +100,6 @@ def _models(
 
 
 def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]") -> dict[str, Any]:
-    from mta_viz.analysis.labs.conjunction import rows_of
     from mta_viz.analysis.labs.four_prompts import PROMPTS
 
     first = samples[0]
@@ -116,7 +115,7 @@ def _answer(samples: "Sequence[FourPrompts]", results: "dict[str, Conjunction]")
                 "model": name,
                 "strongest": {part: _strongest(result, part) for part in ("share", "odds")},
                 "verdict": _verdict(result),
-                "heads": rows_of(result),
+                "heads": result.table().records(),
             }
             for name, result in results.items()
         ],

@@ -33,9 +33,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     stacks = kernel_stacks(checkpoint.state_dict, checkpoint.config, by_place=True)
     with ProgressLine("surrogates") as progress:
         result = surrogates(stacks, arguments.count, arguments.seed, progress)
-    found = {name: value for name, value in asdict(result.found).items() if name not in ("null", "model")}
+    own = {name: value for name, value in asdict(result.own).items() if name not in ("null", "model")}
     summaries = [result.summary(null) for null in NULLS]
-    return {"found": found, "nulls": summaries, "models": result.table().records()}
+    return {"found": own, "nulls": summaries, "models": result.table().records()}
 
 
 def _models_as_csv(answer: dict[str, Any]) -> str:

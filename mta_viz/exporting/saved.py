@@ -23,6 +23,7 @@ from mta_viz.exporting.carriers import KEY, embed
 from mta_viz.exporting.pictures import FORMATS, SIZES, Format, Sized, SizeName, figure_bytes
 from mta_viz.exporting.provenance import Provenance, many_text, provenance_of
 from mta_viz.figures.base import Drawn
+from mta_viz.run.tracing import Progress
 
 # Names Windows keeps for devices, whatever the suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -150,7 +151,6 @@ def zipped(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 Form = Literal["pdf", "zip"]
-Progress = Callable[[float], None]
 
 
 def together(

@@ -201,10 +201,7 @@ def paths_graph(
         _ends(edges, layout, numbering_from),
         _start(start, name),
     ]
-    for edge in edges[:LABELLED]:
-        (x, y), text = _end(edge, layout), f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip()
-        where = {"x": x, "y": y, "xref": "x", "yref": "y", "xanchor": "left", "xshift": 8}
-        parts.add_words(text, 10, **where, font={"size": 10, "color": theme.INK})
+    _label(parts, edges[:LABELLED], layout)
     names = [*(f"L{at + numbering_from}" for at in range(start[0], n_layers)), "logits"]
     rows = [*(f"H{head + numbering_from}" for head in range(n_heads)), "MLP"]
     across = theme.ticks(dict(enumerate(names, start[0])))
@@ -215,6 +212,13 @@ def paths_graph(
     }
     title = f"Who reads what {name} writes: change of the answer (nats)"
     return parts.figure(title, "layer of the reader", "head of the reader")
+
+
+def _label(parts: Parts, edges: Sequence[Edge], layout: tuple[int, int, int]) -> None:
+    for edge in edges:
+        (x, y), text = _end(edge, layout), f"{PARTS[edge.part]} {theme.score_text(edge.effect)}".strip()
+        where = {"x": x, "y": y, "xref": "x", "yref": "y", "xanchor": "left", "xshift": 8}
+        parts.add_words(text, 10, **where, font={"size": 10, "color": theme.INK})
 
 
 def _start(place: tuple[int, int], name: str) -> go.Scatter:

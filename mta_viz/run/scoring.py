@@ -156,9 +156,7 @@ def without_cell(trace: Trace, layer: int, cell: tuple[int, int, int] | None, po
     as it was, by the same steps. Float32, at `position`.
     """
     model, name, added = trace.model, f"blocks.{layer}", list[Tensor]()
-    last = position - len(
-        trace.tokens
-    )  # counted from the end: the last layer may have computed the end alone
+    last = position - len(trace.tokens)  # from the end: the last layer may have computed the end alone
 
     def zero(maps: Maps, hook: object) -> Maps:
         maps = maps.clone()

@@ -132,7 +132,7 @@ def test_broken_kernels_take_no_part():
     assert (
         np.isnan(judged[KernelId(0, 3, "pre")].envelope_p) and judged[KernelId(0, 4, "pre")].survives is None
     )
-    assert surrogates([stack(taps)], 1).found.template_names >= 0
+    assert surrogates([stack(taps)], 1).own.template_names >= 0
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from mta_viz.analysis.labs.conjunction import (
     heads_table,
     measure_there,
     ranked,
-    rows_of,
     strongest,
 )
 from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, words_of, written_prompts
@@ -163,9 +162,11 @@ def test_every_head_and_stage_of_a_whole_model_with_partial_results():
     assert shares == pytest.approx([k / 8 for k in range(1, 9)])
     assert {measure[1] for measure in found.values if measure[0] == "share"} == set(Stage)
     assert found.effects(("odds", Stage.KQ)).interaction.mean[0].isnan().all()  # layer 0 has none
-    rows = rows_of(found)
+    rows = found.table().records()
     assert len(rows) == 11 * 16 and {row["samples"] for row in rows} == {2}
-    csv = heads_table({"tiny": found}).csv().splitlines()
+    csv = heads_table({"tiny": found}).csv()
+    assert "nan" not in csv
+    csv = csv.splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,measure,stage,layer,head,samples,both")
     kept = [("odds", Stage.RAW), ("share", Stage.RAW), ("share", Stage.SOFTMAX)]
     plain = Conjunction({key: found.values[key] for key in kept})

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import shutil
 
 import pytest
@@ -11,23 +10,12 @@ import torch
 from cli_support import assert_refused
 
 import mta_viz
-from mta_viz.analysis.labs.conjunction import at_identity, conjunction, rows_of
+from mta_viz.analysis.labs.conjunction import at_identity, conjunction
 from mta_viz.analysis.labs.four_prompts import block_prompts, words_of, written_prompts
 from mta_viz.tasks.blocks import BlockTask
 
 TEXT = "q{A}gz{B}.a#{A?}{B?}"
 OWN = ("--text", TEXT, "--span", "q{A}gz{B}", "--words", "d, f, m, p", "--words", "e, r, k, w")
-
-
-def rows_in(values):
-    """As they come out of JSON: None for NaN."""
-    return [
-        {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in row.items()
-        }
-        for row in values
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +28,8 @@ def test_blocks_give_the_numbers_of_the_call_beside_identity(run, folder, loaded
     assert answer.status == 0, answer.err
     samples = block_prompts(BlockTask(3, 2, 3), 2, 4)
     own, plain = answer.json["models"]
-    assert own["heads"] == rows_in(rows_of(conjunction(loaded, samples)))
-    assert plain["heads"] == rows_in(rows_of(conjunction(at_identity(loaded), samples)))
+    assert own["heads"] == conjunction(loaded, samples).table().records()
+    assert plain["heads"] == conjunction(at_identity(loaded), samples).table().records()
     assert plain["model"].endswith("kernels at identity")
     assert answer.json["first"]["prompts"]["both"] == samples[0].prompts[0].text
     medians = {"median", "median_low", "median_high", "level"}
@@ -57,11 +45,12 @@ def test_a_text_and_a_twin_as_csv_and_file(run, folder, loaded, tmp_path):
     answer = run("conjunction", folder, *OWN, "--twin", twin, "--format", "csv", "--out", out)
     assert answer.status == 0 and "note: computed in float32" in answer.err
     samples = written_prompts(loaded.tokenizer, TEXT, "q{A}gz{B}", words_of("d, f, m, p\ne, r, k, w"))
-    expected = [*rows_of(conjunction(loaded, samples))] * 2  # the twin is a copy
+    expected = conjunction(loaded, samples).table().records() * 2  # the twin is a copy
     lines = list(csv.DictReader(io.StringIO(answer.out)))
     assert len(lines) == len(expected)
     kept = [(one["interaction"], row["interaction"]) for one, row in zip(lines, expected, strict=True)]
-    assert all(float(text) == pytest.approx(value, nan_ok=True, rel=1e-6) for text, value in kept)
+    assert any(value is None for _, value in kept)  # an empty cell, as the page saves it
+    assert all(value is None if not text else float(text) == pytest.approx(value) for text, value in kept)
     assert json.loads(out.read_text())["samples"] == 2
     assert_refused(run("conjunction", folder, *OWN, "--out", out), "out.json")
 

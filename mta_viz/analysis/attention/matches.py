@@ -24,7 +24,7 @@ from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_frame, ke
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.trace import Trace
-from mta_viz.run.tracing import Prompt, capture
+from mta_viz.run.tracing import Progress, Prompt, capture
 from mta_viz.tasks.intervals import LEVEL, level_text, median_interval
 from mta_viz.tasks.needles import needle_samples
 
@@ -232,7 +232,7 @@ def measure_matches(
     rows: Sequence[Row],
     traces: Iterable[Trace],
     n_traces: int = 1,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> dict[KernelId, AtMatches]:
     """Every key-query kernel of `rows` (of `kernel_table`) that is finite, over the prompts of `traces`.
 

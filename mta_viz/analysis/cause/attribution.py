@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.analysis.cause.attribution_path import Integral, Progress, integrate, normed_jump
+from mta_viz.analysis.cause.attribution_path import Integral, integrate, normed_jump
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import Question, embedded, of_embeddings, of_ids, of_maps
-from mta_viz.run.tracing import Trace
+from mta_viz.run.tracing import Progress, Trace
 
 Baseline = Literal["zero", "mean", "bos"] | int
 ENOUGH = 0.01  # completeness error, share of the difference explained

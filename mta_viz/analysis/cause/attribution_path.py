@@ -18,9 +18,9 @@ from torch import Tensor
 
 from mta_viz.errors import PromptError
 from mta_viz.model.ops import rms_normalize
+from mta_viz.run.tracing import Progress
 
 Score = Callable[[Tensor], Tensor]
-Progress = Callable[[float], None]
 STEPS = 3  # Gauss-Legendre points of a stretch: fewer bring more halving, more are wasted at each
 FIRST = 4  # stretches to begin with, one where that would take too long
 FIRST_COST = 20  # in scores of both ends, at most

@@ -156,9 +156,9 @@ def edits_differ(first: Effect, second: Effect) -> bool:
     The two medians' intervals have no point in common. Where a file has no medians, which is no test: the
     means are more than a factor of two, and more than 0.1 nats, apart.
     """
-    one, other = first.log_probability_change_median, second.log_probability_change_median
-    if one is not None and other is not None:
-        return one.high < other.low or other.high < one.low
+    medians = first.log_probability_change_median, second.log_probability_change_median
+    if medians[0] is not None and medians[1] is not None:
+        return medians[0].high < medians[1].low or medians[1].high < medians[0].low
     means = (first.log_probability_change.value, second.log_probability_change.value)
     return abs(means[0] - means[1]) > max(APART, max(map(abs, means)) / 2)
 

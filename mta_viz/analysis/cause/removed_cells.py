@@ -6,7 +6,7 @@ divides by the size of what it gets: without the cell, what is left is scaled up
 So a cell stands with three numbers: direct with norms held, direct with norms free, and the whole model's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from mta_viz.analysis.cause.direct_effect import Cell, DirectEffects
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import Printed, Row, number
 from mta_viz.run.scoring import Rerun, without_cell
+from mta_viz.run.tracing import Progress
 from mta_viz.tables import Table
 
 WHOLE = 8  # cells that are removed in turn unless asked for more
@@ -85,7 +86,7 @@ def whole_effects(
     *,
     layer: int | None = None,
     count: int = WHOLE,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> RemovedCells:
     """The `count` cells of largest |direct effect| removed in turn, each by a run from its layer on.
 

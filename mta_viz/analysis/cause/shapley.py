@@ -7,7 +7,7 @@ to `measuring_effects`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
@@ -167,20 +167,7 @@ def shapley_values(
     report = _Steps(progress, passes(n, len(batches), most))
     alone = _alone(coalitions, batches, report)
     marginals = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
-    mean, error = marginals.mean(0), marginals.std(0, ddof=1) / math.sqrt(len(marginals))
-    order = np.argsort(-mean, kind="stable")
-    values = tuple(
-        KernelValue(
-            coalitions.kernels[at],
-            alone.necessary[at].mean,
-            alone.sufficient[at].mean,
-            float(mean[at]),
-            float(error[at]),
-            *alone.necessary[at][1:],
-            *alone.sufficient[at][1:],
-        )
-        for at in order
-    )
+    order = np.argsort(-marginals.mean(0), kind="stable")
     removals = tuple(_removals(coalitions, batches, order, seed, report))
     return Shapley(
         edit,
@@ -190,7 +177,7 @@ def shapley_values(
         alone.none,
         alone.complete_accuracy,
         alone.none_accuracy,
-        values,
+        tuple(_value(coalitions.kernels[at], alone, marginals[:, at], at) for at in order.tolist()),
         removals,
     )
 
@@ -267,6 +254,13 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
     sufficient = [_gain(none, measured(row)) for row in each]
     (accuracy, value), (none_accuracy, none_value) = _means(complete), _means(none)
     return _Alone(value, accuracy, none_value, none_accuracy, necessary, sufficient)
+
+
+def _value(kernel: KernelId, alone: _Alone, marginals: Float[Array, " pair"], at: int) -> KernelValue:
+    """The worth of the kernel at place `at`, the mean of its marginals with its standard error."""
+    necessary, sufficient = alone.necessary[at], alone.sufficient[at]
+    mean, error = float(marginals.mean()), float(marginals.std(ddof=1) / math.sqrt(len(marginals)))
+    return KernelValue(kernel, necessary.mean, sufficient.mean, mean, error, *necessary[1:], *sufficient[1:])
 
 
 class _Gain(NamedTuple):
@@ -366,8 +360,7 @@ class _Steps:
     """Progress in batches run; sampling may end before its budget, so it never falls back."""
 
     def __init__(self, progress: Progress | None, budget: int) -> None:
-        self.progress: Callable[[float], None] | None = progress
-        self.budget, self.done = budget, 0
+        self.progress, self.budget, self.done = progress, budget, 0
 
     def add(self, steps: int) -> None:
         self.done += steps

@@ -76,15 +76,12 @@ def with_random_signs(kernels: Kernels, offsets: Offsets, random: np.random.Gene
 def _correlation(unit: Kernels, sizes: Float[Array, "c_q c_k"], axis: int) -> float:
     """sum r r' / sum sqrt(v v') over pairs of neighbours along an axis, v the mean energies; 0 without
     pairs."""
-    first, second = (np.take(unit, range(*part), axis) for part in _neighbours(unit.shape[axis]))
-    one, other = (np.take(sizes, range(*part), axis - 1) for part in _neighbours(unit.shape[axis]))
-    expected = float((one * other).sum()) * len(unit)
-    found = float((first * second).sum()) / expected if expected > 0 else 0.0
-    return float(np.clip(found, -LARGEST_CORRELATION, LARGEST_CORRELATION))
-
-
-def _neighbours(size: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (0, size - 1), (1, size)
+    neighbours = range(unit.shape[axis] - 1), range(1, unit.shape[axis])
+    first, second = (np.take(unit, part, axis) for part in neighbours)
+    size, next_size = (np.take(sizes, part, axis - 1) for part in neighbours)
+    expected = float((size * next_size).sum()) * len(unit)
+    correlation = float((first * second).sum()) / expected if expected > 0 else 0.0
+    return float(np.clip(correlation, -LARGEST_CORRELATION, LARGEST_CORRELATION))
 
 
 def _mixing(size: int, correlation: float) -> Float[Array, "tap tap"]:
@@ -218,9 +215,9 @@ class SurrogateModel:
 
 @dataclass(frozen=True)
 class Surrogates:
-    """Surrogate models of a model, beside the model itself (`found`, its null is "")."""
+    """Surrogate models of a model, beside the model itself (`own`, its null is "")."""
 
-    found: SurrogateModel
+    own: SurrogateModel
     models: tuple[SurrogateModel, ...]
 
     def table(self) -> Table:
@@ -235,7 +232,7 @@ class Surrogates:
         for name in ("template_names", "edges"):
             counts = np.array([getattr(model, name) for model in models])
             low, high = np.quantile(counts, (0.025, 0.975), method="inverted_cdf").tolist()
-            as_many = int((counts >= getattr(self.found, name)).sum())
+            as_many = int((counts >= getattr(self.own, name)).sum())
             p = (1 + as_many) / (1 + len(models))
             answer[name] = {"mean": float(counts.mean()), "low": int(low), "high": int(high), "p": p}
         hits = sum(model.surviving > 0 for model in models)
@@ -277,6 +274,6 @@ def _surrogate(stack: KernelStack, null: str, random: np.random.Generator) -> Ke
 
 def _counted(stacks: Sequence[KernelStack], null: str, model: int) -> SurrogateModel:
     judged = judge_kernels(stacks).values()
-    named = [one for one in judged if one.survives is not None]
-    edges = sum(name.evidence == "edge" for one in judged for name in one.shape.fired)
-    return SurrogateModel(null, model, len(named), sum(bool(one.survives) for one in named), edges)
+    named = [kernel for kernel in judged if kernel.survives is not None]
+    edges = sum(name.evidence == "edge" for kernel in judged for name in kernel.shape.fired)
+    return SurrogateModel(null, model, len(named), sum(bool(kernel.survives) for kernel in named), edges)

@@ -324,7 +324,7 @@ def template_names(evidence: Evidence, index: int) -> Iterator[Name]:
         rho, template = float(evidence.rho[index, at]), library(evidence.offsets)[at]
         detail = f"{rho:+.2f}, p {p_text(evidence.p[index, at])}"
         name = Name(template.called(rho), "template", rho, rho**2, detail, at)
-        of_name[template.name] = max(name, of_name.get(template.name, name), key=lambda one: one.share)
+        of_name[template.name] = max(name, of_name.get(template.name, name), key=lambda fired: fired.share)
     yield from of_name.values()
 
 

@@ -203,19 +203,13 @@ class Recurring:
 
     def table(self) -> Table:
         """A row a training and named kernel; the training's count, chance and p in each of its rows."""
-        columns = (
-            "training",
-            "seed",
-            *self.trainings[0].recurrence.table().columns,
-            "n_same",
-            "expected",
-            "p",
-        )
+        own = self.trainings[0].recurrence.table().columns
+        columns = ("training", "seed", *own, "n_same", "expected", "p")
         rows = [
-            (training.name, training.seed, *row, found.same, found.expected, found.p)
+            (training.name, training.seed, *row, matched.same, matched.expected, matched.p)
             for training in self.trainings
-            for found in (training.recurrence,)
-            for row in found.table().rows
+            for matched in (training.recurrence,)
+            for row in matched.table().rows
         ]
         return Table.of(columns, rows)
 

@@ -99,11 +99,11 @@ class NamesByChance:
     p: float
 
     @classmethod
-    def of(cls, chances: Sequence[float], found: int) -> "NamesByChance":
-        """`p`: of at least `found`."""
+    def of(cls, chances: Sequence[float], named: int) -> "NamesByChance":
+        """`p`: of at least `named`."""
         below = np.cumsum(naming.number_of(chances))
         low, high = (int(np.searchsorted(below, level)) for level in (0.025, 0.975 - 1e-12))
-        return cls(float(sum(chances)), low, high, naming.at_least(found, chances))
+        return cls(float(sum(chances)), low, high, naming.at_least(named, chances))
 
 
 def kernel_table(state_dict: Mapping[str, Tensor], config: ModelConfig) -> tuple[Row, ...]:

@@ -8,10 +8,10 @@ is shown is judged on log-odds, corrected for all heads and stages; on shares ad
 pictures. Owns the numbers; the prompts are `four_prompts`'.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +97,8 @@ class Conjunction:
     def table(self) -> Table:
         """A row a measure, stage, layer and head: f of the four prompts, both effects, I, with intervals.
 
-        `p_corrected` of log-odds, as in `Verdict`; None of shares, which are not tested.
+        `p_corrected` of log-odds, as in `Verdict`; None of shares, which are not tested. A number that a head
+        or measure does not have is None.
         """
         rows: list[Row] = []
         tested = p_values(self)
@@ -105,13 +106,10 @@ class Conjunction:
             effects, p = self.effects((name, stage)), tested.get((name, stage))
             parts = (effects.a, effects.b, effects.interaction)
             numbers = torch.cat([effects.means, *map(_ends, parts), *map(_median_ends, parts)])
-            rows += [
-                (
-                    *(name, stage.value.hook, *at, self.n, *numbers[:, *at].tolist(), effects.a.level),
-                    None if p is None else float(p[at]),
-                )
-                for at in np.ndindex(*numbers.shape[1:])
-            ]
+            for at in np.ndindex(*numbers.shape[1:]):
+                values = (*numbers[:, *at].tolist(), effects.a.level, math.nan if p is None else float(p[at]))
+                known = (None if math.isnan(value) else value for value in values)
+                rows.append((name, stage.value.hook, *at, self.n, *known))
         columns = ("measure", "stage", "layer", "head", "samples", *_NUMBERS, "median_level", "p_corrected")
         return Table.of(columns, rows)
 
@@ -307,12 +305,6 @@ def heads_table(results: Mapping[str, Conjunction]) -> Table:
     return Table.of(("model", *next(iter(tables.values())).columns), rows)
 
 
-def rows_of(result: Conjunction) -> list[dict[str, Any]]:
-    """The rows of its table by column."""
-    table = result.table()
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-
-
 def check_reads_alike(twin: HookedMTA, name: str, samples: Sequence[FourPrompts]) -> None:
     """Raises PromptError, calling the other model `name`, unless it has the same tokens for the samples."""
     tokenizer, prompts = twin.tokenizer, [sample.prompts[0] for sample in samples]
@@ -344,13 +336,13 @@ def _measured(
     parts, prompts = Parts(sample.span, (sample.span,), sample.query), list[dict[Measure, Tensor]]()
     for at, tokens in enumerate(sample.prompts):
         trace = capture(model, tokens)
-        found, weights = find(trace, parts), _weight_odds(trace, parts)
+        needle, weights = find(trace, parts), _weight_odds(trace, parts)
         values = {
-            ("share", stage): found.share(stage) for stage in Stage if _span(stage) in found.asked.values
+            ("share", stage): needle.share(stage) for stage in Stage if _span(stage) in needle.asked.values
         }
         scores = [stage for name, stage in values if stage.value.unit == "score"]
         prompts.append(
-            values | {("odds", stage): found.asked.values[_span(stage)] for stage in scores} | weights
+            values | {("odds", stage): needle.asked.values[_span(stage)] for stage in scores} | weights
         )
         progress((at + 1) / len(sample.prompts))
     there = [measure for measure in MEASURES if measure in prompts[0]]

@@ -55,8 +55,8 @@ def _short(match: Match) -> str:
     return f"<b>{match.other_shape}</b>" if match.same else theme.cut(match.other_shape, 14)
 
 
-def _counted(found: Recurrence) -> str:
-    return f"{found.same} of {len(found.matches)}, chance {found.expected:.1f}<br>p = {found.p:.2g}"
+def _counted(matched: Recurrence) -> str:
+    return f"{matched.same} of {len(matched.matches)}, chance {matched.expected:.1f}<br>p = {matched.p:.2g}"
 
 
 def _filled(same: np.ndarray, texts: Sequence[Sequence[str]] | None = None) -> go.Heatmap:

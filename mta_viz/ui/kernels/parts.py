@@ -246,11 +246,11 @@ def _setting(effects: Effects) -> str:
     return words
 
 
-def effects_command(page: Page) -> str:
-    """What to type to measure this checkpoint."""
+def effects_command(page: Page, command: str = "effects") -> str:
+    """What to type to measure this checkpoint, its effects or by another command."""
     task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
     path = shlex.quote(str(page.model.source.path)) if page.model.source else "PATH"
-    return f"python -m mta_viz effects {path} --task {task}"
+    return f"python -m mta_viz {command} {path} --task {task}"
 
 
 def _draw_prompt(page: Page, kernel: KernelId) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.figures.base import Measured
+from mta_viz.analysis.kernels.recurrence import Training
 from mta_viz.figures.kernels.layer import NoHistory, training_history
 from mta_viz.figures.kernels.recurrence import (
     MOST,
@@ -52,28 +52,25 @@ def _draw_trainings(page: Page) -> None:
     spec = KernelRecurrence(others=tuple(chosen))
     count = "1 training" if len(chosen) == 1 else f"{len(chosen)} trainings"
     words = f"{count} to match, a few seconds each."
-    result = _measured(page, spec, "Match the kernels", words)
+    result = measured_beside(page, spec.name, spec, "Match the kernels", words=words)
     if result is None:
         return
     name = key_of(page.key, spec)
     show(weights_source(page), spec, on_head, result=result, widget=f"recurrence.{name}")
-    rows = [
-        {
-            "training": training.name,
-            "seed": training.seed,
-            "same seed": training.same_seed,
-            "same name": training.recurrence.same,
-            "of": len(training.recurrence.matches),
-            "by chance": round(training.recurrence.expected, 1),
-            "p": probability_text(training.recurrence.p),
-        }
-        for training in result.trainings
-    ]
-    st.dataframe(rows, hide_index=True)
+    st.dataframe([_row(training) for training in result.trainings], hide_index=True)
 
 
-def _measured(page: Page, spec: Measured[Any], label: str, words: str) -> Any | None:
-    return measured_beside(page, spec.name, spec, label, words=words)
+def _row(training: Training) -> dict[str, object]:
+    matched = training.recurrence
+    return {
+        "training": training.name,
+        "seed": training.seed,
+        "same seed": training.same_seed,
+        "same name": matched.same,
+        "of": len(matched.matches),
+        "by chance": round(matched.expected, 1),
+        "p": probability_text(matched.p),
+    }
 
 
 def _draw_steps(page: Page) -> None:
@@ -84,7 +81,7 @@ def _draw_steps(page: Page) -> None:
         return
     spec = LastingNames()
     words = f"The kernels of {len(steps)} snapshots are named."
-    result = _measured(page, spec, "Name the kernels of every snapshot", words)
+    result = measured_beside(page, spec.name, spec, "Name the kernels of every snapshot", words=words)
     if result is None:
         return
     if not result.rows:

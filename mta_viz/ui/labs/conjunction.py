@@ -227,13 +227,13 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
 
     def row(layer: int, head: int) -> dict[str, str]:
         place = layer, head
-        both, found = float(effects.means[0][place]), heads[place]
+        both, score = float(effects.means[0][place]), heads[place]
         parts = {"A adds": effects.a, "B adds": effects.b}
         return {
-            "I, median": _text(measure, found.median),
-            f"its {level_text(found.level)}": _ends(measure, found.median_low, found.median_high),
-            "I, mean": _text(measure, found.interaction),
-            "the mean's 95 %": _ends(measure, found.low, found.high),
+            "I, median": _text(measure, score.median),
+            f"its {level_text(score.level)}": _ends(measure, score.median_low, score.median_high),
+            "I, mean": _text(measure, score.interaction),
+            "the mean's 95 %": _ends(measure, score.low, score.high),
             "both": weight_text(both) if measure[0] == "share" else score_text(both),
             **{name: _text(measure, float(part.mean[place])) for name, part in parts.items()},
             **({} if p is None else {"p, corrected": f"{float(p[place]):.2g}"}),
@@ -244,32 +244,29 @@ def _draw_ranking(numbering: int, test: Conjunction, measure: Measure, widget: s
 
 def _verdict(name: str, test: Conjunction, numbering: int) -> str:
     """Whether a model's log-odds show a conjunction, corrected for all heads and stages, and where."""
-    found = conjunctions.verdict(test)
-    if found.best is None:
+    verdict = conjunctions.verdict(test)
+    head = verdict.best
+    if head is None:
         return f"{name}: no conjunction is shown, as no head gives the span a share worth testing."
-    where = (
-        f"{head_name(found.best.layer, found.best.head, numbering)} at {found.best.measure[1].value.short}"
-    )
-    among = f"corrected for all {found.tested:,} heads and stages looked at"
-    best = f"{where}, median I of the log-odds {_interval(found.best)} nats, p = {found.p:.2g} {among}"
+    where = f"{head_name(head.layer, head.head, numbering)} at {head.measure[1].value.short}"
+    among = f"corrected for all {verdict.tested:,} heads and stages looked at"
+    best = f"{where}, median I of the log-odds {_interval(head)} nats, p = {verdict.p:.2g} {among}"
     samples = f"{test.n:,} sample{'s' if test.n > 1 else ''}"
-    left_out = _left_out(found)
-    if found.shown:
-        more = f" {found.passing} pass {ALPHA:g}." if found.passing > 1 else ""
-        return (
-            f"{name}: a conjunction is shown ({samples}): {best}.{more} {_shares(test, found.best)}{left_out}"
-        )
+    left_out = _left_out(verdict)
+    if verdict.shown:
+        more = f" {verdict.passing} pass {ALPHA:g}." if verdict.passing > 1 else ""
+        return f"{name}: a conjunction is shown ({samples}): {best}.{more} {_shares(test, head)}{left_out}"
     why = f"no head passes {ALPHA:g}"
-    if found.least_p > ALPHA:
-        why = f"{samples} cannot give a p below {found.least_p:.2g}; give at least {FEWEST}"
+    if verdict.least_p > ALPHA:
+        why = f"{samples} cannot give a p below {verdict.least_p:.2g}; give at least {FEWEST}"
     return f"{name}: no conjunction is shown ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
 
 
-def _left_out(found: Verdict) -> str:
+def _left_out(verdict: Verdict) -> str:
     """Heads and stages that are not tested, and why."""
     why = {
-        f"{found.faint} give the span less than {LEAST_SHARE:.0%} of the row": found.faint,
-        f"{found.untested} have weights of exactly 0": found.untested,
+        f"{verdict.faint} give the span less than {LEAST_SHARE:.0%} of the row": verdict.faint,
+        f"{verdict.untested} have weights of exactly 0": verdict.untested,
     }
     words = " and ".join(reason for reason, count in why.items() if count)
     return f" Not tested: {words}." if words else ""

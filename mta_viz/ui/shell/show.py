@@ -68,11 +68,12 @@ def measured_beside(
     measure: Callable[[Source, Keep], Any] | None = None,
     *more: Hashable,
     words: str = "",
+    by_itself: bool = False,
 ) -> Any | None:
     """The figure's result; before it is there its button, or how far it is.
 
     `measure(source, keep)` stands for the figure's own, which keeps nothing by the way; `more` of the key.
-    `words` stand beside the button.
+    `words` stand beside the button; `by_itself` does without one.
     """
     source = source_of(page)
 
@@ -80,7 +81,7 @@ def measured_beside(
         own = replace(source, progress=work.report)
         return spec.measure(own) if measure is None else measure(own, keep)
 
-    return measured(Measurement(name, (page.key, *spec.key, *more), label, do, words))
+    return measured(Measurement(name, (page.key, *spec.key, *more), label, do, words, by_itself=by_itself))
 
 
 def begin() -> None:

@@ -1,7 +1,7 @@
 """The direct effect of softmax cells on an answer's logit, and what the logit loses without the largest."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -14,14 +14,13 @@ from mta_viz.plots.theme import score_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.ui.fields import bar
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
 from mta_viz.ui.shell.plan import key_of
-from mta_viz.ui.shell.show import draw, save_line, show, source_of
+from mta_viz.ui.shell.show import draw, measured_beside, save_line, show, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_label, layer_label, plain
-from mta_viz.ui.shell.work import Work, time_text
+from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.surgery.answer import AnswerAt, pick_question
 
 TOKEN = Setting("answer token", 0)
@@ -134,14 +133,8 @@ def _effects(cells: Sequence[Cell], removed: RemovedCells | None) -> list[tuple[
 
 def _removed(page: Page, spec: CellsRemoved) -> RemovedCells | None:
     """The largest cells removed: by itself where that is short, else at a press."""
-    source, config = source_of(page), page.model.config
-    above = 1 - (spec.layer or 0) / config.n_layers  # layers that run again
+    above = 1 - (spec.layer or 0) / page.model.config.n_layers  # layers that run again
     seconds = above * (spec.count + 1) * estimate_seconds(page.model, len(page.trace.tokens))
-
-    def do(running: Work, keep: Keep) -> RemovedCells:
-        return spec.measure(replace(source, progress=running.report))
-
     label = f"Remove each of the {spec.count} largest"
     words = f"{spec.count + 1} runs, about {time_text(seconds)}"
-    key = (page.key, *spec.key)
-    return measured(Measurement("removed", key, label, do, words, by_itself=seconds <= BY_ITSELF))
+    return measured_beside(page, "removed", spec, label, words=words, by_itself=seconds <= BY_ITSELF)

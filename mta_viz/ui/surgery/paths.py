@@ -38,31 +38,25 @@ def draw_paths(page: Page, selected: Selected) -> None:
         "writes without the kernel; everything else stays as in the run. The original model: the plan above "
         "plays no part here."
     )
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        names = {where: SHORT[where] for where in places}
-        where = bar(
-            f"Kernel of {head_name(selected.layer, selected.head, page.numbering)}",
-            names,
-            PLACE,
-            default=places[0],
-        )
-        edits = {edit: name for edit, name in EDIT_NAMES.items() if edit != "zero" or where not in MIXING}
-        edit = menu("Taken out it has", edits, TAKEN_OUT, width=190)
-        into = bar("Drawn: edges into", INTO_NAMES, INTO)
-    spec = KernelPathsGraph(
-        layer=selected.layer,
-        head=selected.head,
-        where=where,
-        edit=edit,
-        answer=ANSWER.value or None,
-        into=into,
-    )
+    spec = _pick(selected, places, page.numbering)
     cost = spec.cost(source_of(page))
     seconds = time_text(cost.seconds[0])
     words = f"{cost.passes[0]:,} edges, a forward pass each from that layer on: about {seconds} here."
     result = measured_beside(page, "paths", spec, f"Follow {spec.kernel.name(page.numbering)}", words=words)
     if result is not None:
         _draw_result(page, spec, result)
+
+
+def _pick(selected: Selected, places: list[Where], numbering: int) -> KernelPathsGraph:
+    """The figure of the kernel, its edit and the edges that were chosen."""
+    place, answer = (selected.layer, selected.head), ANSWER.value or None
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        names = {where: SHORT[where] for where in places}
+        where = bar(f"Kernel of {head_name(*place, numbering)}", names, PLACE, default=places[0])
+        edits = {edit: name for edit, name in EDIT_NAMES.items() if edit != "zero" or where not in MIXING}
+        edit = menu("Taken out it has", edits, TAKEN_OUT, width=190)
+        into = bar("Drawn: edges into", INTO_NAMES, INTO)
+    return KernelPathsGraph(layer=place[0], head=place[1], where=where, edit=edit, answer=answer, into=into)
 
 
 def _no_kernel(page: Page) -> str:

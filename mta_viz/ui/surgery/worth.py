@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, kernel_ids
+from mta_viz.analysis.cause.shapley import LARGEST_ERROR, RANDOM_SETS, Removal, kernel_ids
 from mta_viz.analysis.cause.shapley_file import FILE as WORTH_FILE
 from mta_viz.analysis.cause.shapley_file import TaskShapley
 from mta_viz.figures.cause.worth import (
@@ -82,12 +82,8 @@ def _offered(page: Page, there: TaskShapley | Absent) -> dict[str, str]:
 
 
 def _command(page: Page) -> str:
-    command = effects_command(page).replace(" effects ", " shapley ")
-    return (
-        f"{command} --out {shlex.quote(str(page.model.source.path / WORTH_FILE))}"
-        if page.model.source
-        else command
-    )
+    command, origin = effects_command(page, "shapley"), page.model.source
+    return command if origin is None else f"{command} --out {shlex.quote(str(origin.path / WORTH_FILE))}"
 
 
 def _pick(page: Page, task: str) -> dict[str, Any]:
@@ -135,22 +131,21 @@ def _draw_sets(page: Page, result: TaskShapley) -> None:
     ]
     st.markdown("**Sets, found greedily**")
     caption(GREEDY.format(n=RANDOM_SETS, seed=result.seed, complete=ends[0], none=ends[1]))
-    rows = [
-        {
-            "kernels": ", ".join(kernel.name(page.numbering) for kernel in removal.kernels),
-            "without them": removal.without_accuracy,
-            "without, nats": removal.without_log_probability,
-            "only them": removal.only_accuracy,
-            "only, nats": removal.only_log_probability,
-            "without a random set": removal.random_accuracy,
-            "random, nats": removal.random_log_probability,
-        }
-        for removal in shared.removals
-    ]
+    rows = [_set_row(removal, page.numbering) for removal in shared.removals]
     look: Any = {
-        "column_config": {
-            name: st.column_config.NumberColumn(format="%+.2f" if "nats" in name else "%.3f")
-            for name in list(rows[0])[1:]
-        }
+        name: st.column_config.NumberColumn(format="%+.2f" if "nats" in name else "%.3f")
+        for name in list(rows[0])[1:]
     }
-    st.dataframe(rows, hide_index=True, **look)
+    st.dataframe(rows, hide_index=True, column_config=look)
+
+
+def _set_row(removal: Removal, numbering: int) -> dict[str, object]:
+    return {
+        "kernels": ", ".join(kernel.name(numbering) for kernel in removal.kernels),
+        "without them": removal.without_accuracy,
+        "without, nats": removal.without_log_probability,
+        "only them": removal.only_accuracy,
+        "only, nats": removal.only_log_probability,
+        "without a random set": removal.random_accuracy,
+        "random, nats": removal.random_log_probability,
+    }

@@ -261,8 +261,8 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
         )
     why = f"no head passes {ALPHA:g}"
     if found.least_p > ALPHA:
-        why = f"{samples} cannot give a p below {found.least_p:.2g}; give at least {FEWEST}"
-    return f"{name}: no conjunction is shown ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
+        why = f"too few for a p of at most {ALPHA:g}, give at least {FEWEST}"
+    return f"{name}: no conjunction is shown ({samples}; {why}). {NO_EVIDENCE} Nearest is {best}.{left_out}"
 
 
 def _left_out(found: Verdict) -> str:

@@ -60,10 +60,10 @@ TEXTS = {  # each vocabulary keeps its own
 }
 READING = (
     "Above 0 (green): the two words together give the span more than their parts add up to; an AND where "
-    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log- "
-    "odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the scores "
-    "of both words add up and the softmax lets only their sum through. So the verdict is on log-odds, and "
-    "shares are a picture. Log-odds of a head that gives the span no share say little."
+    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding "
+    "log-odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the "
+    "scores of both words add up and the softmax lets only their sum through. So the verdict is on log-odds, "
+    "and shares are a picture. Log-odds of a head that gives the span no share say little."
 )
 
 

@@ -87,9 +87,13 @@ def task_samples(
 ) -> "tuple[str, list[GoldBatch]]":
     """What a sample is, and all of them; needle prompts of `length` tokens, or of half the trained length."""
     from mta_viz.analysis.cause.shapley_file import task_batches
+    from mta_viz.analysis.labs.blocks import check_characters
     from mta_viz.training.blocks import block_task
 
-    blocks = block_task(recipe_of(arguments.path)) if arguments.task == "blocks" else None
+    blocks = None
+    if arguments.task == "blocks":
+        check_characters(model)  # before its card is read, which is of another task's fields
+        blocks = block_task(recipe_of(arguments.path))
     return task_batches(model, arguments.task, samples, arguments.seed, length=length, blocks=blocks)
 
 

@@ -93,7 +93,8 @@ def _at_matches(
         measured = measure_matches(rows, traces, len(prompts), progress)
     having = max((at.gap.prompts for at in measured.values()), default=0)
     if measured and not having:
-        note(NO_MATCH if arguments.task is None else "in no prompt does a token come again")
+        of_task = "not measured at matches: in no prompt does a token come again"
+        note(NO_MATCH if arguments.task is None else of_task)
     elif having == 1:
         note("one prompt: the numbers at matches have no interval")
     setting = {"of": what, "prompts": len(prompts), "prompts_with_matches": having}

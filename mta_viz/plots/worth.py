@@ -87,7 +87,8 @@ def _diamonds(values: Sequence[KernelValue], shared: dict[str, Any]) -> go.Scatt
     errors = [ERRORS * value.error for value in values]
     whiskers = {"array": errors, "color": theme.INK, "thickness": 1.2, "width": 3}
     look = {"mode": "markers", "name": "Shapley value"}
-    marker = {"symbol": "diamond", "size": 9, "color": theme.INK}
+    outline = {"color": theme.FRAME, "width": 1}  # seen in the legend on a dark page
+    marker = {"symbol": "diamond", "size": 9, "color": theme.INK, "line": outline}
     x, y = [value.shapley for value in values], np.arange(len(values)) + 0.27
     return go.Scatter(x=x, y=y, error_x=whiskers, marker=marker, **look, **shared)
 

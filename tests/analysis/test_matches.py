@@ -174,7 +174,7 @@ def test_intervals_are_over_prompts_and_prompts_without_a_match_do_not_count():
 def test_without_a_match_nothing_is_said():
     at = measured(model(-1.0, INDUCTION), (1, 2, 3, 4))
     assert at.action == "" and at.level is None and at.cells == 0
-    assert at.sentence == f"Not measured at matches: {matches.NO_MATCH}."
+    assert at.sentence == "Not measured at matches: no token of the prompt comes again in it."
     assert at.columns()["effect_at_match"] is None and at.columns()["action"] is None
 
 

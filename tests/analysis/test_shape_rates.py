@@ -75,3 +75,8 @@ def test_the_templates_are_read_off_the_library():
     assert set(NAMES) <= set(entries)
     assert entries["induction"].startswith("(n, -1 - n)") and entries["smoothing"].startswith("boxes")
     assert "two-row" in entries["too small for a shape"]
+    assert entries["diagonal at -2, diagonal at +1 ..."].startswith("(n, o - n): two keys after")
+
+
+def test_definitions_hold_no_marks_of_code():
+    assert not any("`" in text for section in sections() for _, text in section.entries)

@@ -82,3 +82,17 @@ def test_what_cannot_be_measured_is_said(run, small, tmp_path):
     assert_refused(run("effects", tmp_path / "plain", "--task", "blocks"), "no kernels")
     assert_refused(run("effects", small, "--task", "text"), "invalid choice")
     assert tracing.load(small).config.n_layers == 2
+
+
+def test_block_finding_is_refused_to_a_model_of_words_before_its_card_is_read(run, tmp_path):
+    words = config(MTAOptions(pre_kernel=(2, 3)), 64)
+    write_native(
+        tmp_path / "words",
+        words,
+        random_weights(words),
+        tokenizer_name="char",
+        tokenizer_path=None,
+        dtype=None,
+    )
+    (tmp_path / "words" / "card.json").write_text('{"config": {"vocab_size": 64}}')
+    assert_refused(run("effects", tmp_path / "words", "--task", "blocks"), "needs the character vocabulary")

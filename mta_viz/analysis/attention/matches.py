@@ -36,7 +36,7 @@ RowSums = Float[Tensor, "head query"]
 SAMPLES = 20  # of a task
 ON_THE_MATCH = ("diagonal", "anti-diagonal", "smoothing", "sharpening")
 _BEFORE = {"induction": (0, -1), "priming": (-1, 0), "inhibition of return": (-1, 0)}  # the main tap reads
-NO_MATCH = "no token of the prompt comes again in it: there is no match to measure at"
+NO_MATCH = "not measured at matches: no token of the prompt comes again in it"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class AtMatches:
     def sentence(self) -> str:
         """The sign met and what the kernel does there, with n, intervals and what its row gets."""
         if not self.gap.prompts:
-            return f"Not measured at matches: {NO_MATCH}."
+            return f"{NO_MATCH.capitalize()}."
         prompts = "One prompt: no interval." if self.gap.prompts == 1 else f"{self.gap.prompts} prompts."
         read = (
             f"Where a key repeats the query's token, the kernel reads {number(self.match.value)} against "

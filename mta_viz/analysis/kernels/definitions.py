@@ -6,6 +6,7 @@ shipped rates at which names and probes err, as measured by `benchmarks.shape_ra
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -160,12 +161,12 @@ def _from_docs(functions: dict[str, Documented]) -> tuple[tuple[str, str], ...]:
 def _templates() -> tuple[tuple[str, str], ...]:
     """The list in the library's docstring, a line a template, and which kernels have no room for one."""
     lines = (inspect.getdoc(measures.library) or "").splitlines()
-    drawn = (line.removeprefix("- ").split(" ", 1) for line in lines if line.startswith("- "))
-    named = ((name.rstrip(":"), text) for name, text in drawn)
-    return (*named, ("too small for a shape", _doc(measures.cannot_show)))
+    drawn = (line.removeprefix("- ") for line in lines if line.startswith("- "))
+    named = (re.split(r" (?=\()|: ", line, maxsplit=1) for line in drawn)  # before its offsets, else its text
+    return (*((name, text) for name, text in named), ("too small for a shape", _doc(measures.cannot_show)))
 
 
 def _doc(documented: Any) -> str:
-    """A docstring with its lines joined; paragraphs stay apart."""
-    paragraphs = (inspect.getdoc(documented) or "").split("\n\n")
+    """A docstring with its lines joined and its names of code unmarked; paragraphs stay apart."""
+    paragraphs = (inspect.getdoc(documented) or "").replace("`", "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -262,7 +262,7 @@ def run_probe(
     at that level, so that a negative tap on negative matches is seen to raise. The test itself is of the
     taps, with matches of +1: it says whether a shape is there, not which way it acts.
     Thresholds are 99 % quantiles of what random kernels reach, so that about 1 in 100 of them passes by
-    chance; how many do, probe by probe, is measured (`measured.py`).
+    chance; how many do, probe by probe, is measured by `benchmarks.shape_rates`.
     For sequences, priming and patches these are Gaussian kernels with this kernel's own tap and its other
     taps' length, which holds for plain Gaussian kernels and for an identity with noise alike. For runs and
     single scores, that hang on one or two taps, they are plain Gaussian kernels and an identity with 5 %

@@ -281,7 +281,7 @@ class CellsRemoved(OfAnswer[RemovedCells]):
         "Removed: the cell's softmax weight set to 0, the row not renormalised. Whole: what the logit, and "
         "the log-probability, then lose in the whole model. Direct: norms and gate held as they were, or "
         "free. Held, a cell that only makes a norm's input larger seems to act; free, the norm scales up "
-        "what is left."
+        "what is left. None: not removed, for only the largest are."
     )
 
     def measure(self, source: Source) -> RemovedCells:

@@ -123,7 +123,8 @@ class KernelScores(_OfKernel[CardKernel]):
 
     words: ClassVar[str] = (
         "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
-        "A bar beyond its ticks is rare among Gaussian kernels."
+        "Edge scores: of the large taps, the own tap kept; the score at an edge's name is that of the fitted "
+        "edge alone. A bar beyond its ticks is rare among Gaussian kernels."
     )
 
     def result(self, source: Source) -> CardKernel:

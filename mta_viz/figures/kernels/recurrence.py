@@ -69,10 +69,11 @@ class KernelRecurrence(Measured[Recurring]):
         """What is matched, n, the null, and what agreement is no evidence."""
         n = len(result.named)
         words = (
-            f"{n} key-query kernels of {source.name} have a template's name. Each is matched with one kernel "
-            "of the other training, within its layer and place: the assignment of the heads with the largest "
-            "total cosine (optimal transport between heads of equal weight), own taps left out, signs left "
-            "out before the softmax. Written: the name and cosine of the kernel there; blue and bold: the "
+            f"{n} key-query kernels of {source.name} have a template's name as their first. Each is "
+            "matched with one kernel of the other training, within its layer and place: the assignment of "
+            "the heads with the largest total cosine (optimal transport between heads of equal weight), own "
+            "taps left out, signs left out before the softmax. Written: the name and cosine of the kernel "
+            "there; blue and bold: the "
             f"same name. Chance: the mean over {SHUFFLES} matchings with the other training's kernels dealt "
             "out to the layers anew; p: the share of these with at least as many, each training tested by "
             "itself."

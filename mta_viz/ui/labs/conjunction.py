@@ -60,10 +60,10 @@ TEXTS = {  # each vocabulary keeps its own
 }
 READING = (
     "Above 0 (green): the two words together give the span more than their parts add up to; an AND where "
-    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding log- "
-    "odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the scores "
-    "of both words add up and the softmax lets only their sum through. So the verdict is on log-odds, and "
-    "shares are a picture. Log-odds of a head that gives the span no share say little."
+    "each alone gives it little. At 0: each adds its own. Below 0 (brown): one is enough, OR. Adding "
+    "log-odds is multiplying odds: where I of the log-odds is about 0 and I of the share is large, the "
+    "scores of both words add up and the softmax lets only their sum through. So the verdict is on log-odds, "
+    "and shares are a picture. Log-odds of a head that gives the span no share say little."
 )
 
 
@@ -258,8 +258,8 @@ def _verdict(name: str, test: Conjunction, numbering: int) -> str:
         return f"{name}: a conjunction is shown ({samples}): {best}.{more} {_shares(test, head)}{left_out}"
     why = f"no head passes {ALPHA:g}"
     if verdict.least_p > ALPHA:
-        why = f"{samples} cannot give a p below {verdict.least_p:.2g}; give at least {FEWEST}"
-    return f"{name}: no conjunction is shown ({samples}; {why}). First is {best}.{left_out} {NO_EVIDENCE}"
+        why = f"too few for a p of at most {ALPHA:g}, give at least {FEWEST}"
+    return f"{name}: no conjunction is shown ({samples}; {why}). {NO_EVIDENCE} Nearest is {best}.{left_out}"
 
 
 def _left_out(verdict: Verdict) -> str:

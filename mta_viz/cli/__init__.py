@@ -44,7 +44,7 @@ def build_parser() -> Parser:
     for name in COMMANDS:
         module = import_module(f"mta_viz.cli.{name.replace('-', '_')}")
         older = getattr(module, "OLDER", ())  # words for it that still work
-        command = commands.add_parser(name, help=module.HELP, aliases=older)
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP, aliases=older)
         command.set_defaults(run=module.run, out_is=None, as_csv=None)
         module.add_flags(command)
     return parser

@@ -37,7 +37,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add("--plan", type=Path, metavar="FILE", help="a JSON list of interventions, acting first")
     add_answer(parser)
     add("--sweep", action="store_true", help="also each kernel, mixing row and head alone")
-    add("--needed", action="store_true", help="also a set of kernels it needs, found greedily")
+    add(
+        "--needed",
+        action="store_true",
+        help="also a set, found greedily, that takes the answer to a tenth",
+    )
     add_out(parser)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.cause.measuring_effects import GoldBatch
     from mta_viz.model.transformer import HookedMTA
 
-HELP = "what a task loses without each kernel"
+HELP = "what a task loses with each kernel at the identity, its own tap or zero"
 SAMPLES = {"needle": 120, "blocks": 500}
 LISTED = 5  # of the largest effects, in the answer
 SAME = ("sha256", "task", "samples", "seed", "setting", "edit")

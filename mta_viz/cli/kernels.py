@@ -1,4 +1,4 @@
-"""`kernels PATH [--prompt TEXT | --task TASK]`: one row per kernel: shape, scores, significance.
+"""`kernels PATH [--prompt TEXT | --task TASK]`: one row per kernel: shape, scores, p.
 
 On a prompt, or on prompts of a task, also what each kernel does where tokens match.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.tokenizers.base import Tokens
 
-HELP = "what every kernel learned: shapes, scores, significance; on a prompt also what it does at matches"
+HELP = "every kernel: shapes, scores, p against stated nulls; on a prompt also what it does at matches"
 RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
 
 

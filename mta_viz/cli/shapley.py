@@ -8,7 +8,7 @@ from mta_viz.cli.flags import add_file, add_model, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
 
-HELP = "what each kernel is worth to a task: alone removed, alone kept, over all orders"
+HELP = "what each kernel is worth to a task: alone out, alone kept, over sampled orders"
 TASKS, LENGTH = ("needle", "blocks"), 160
 
 

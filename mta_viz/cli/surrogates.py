@@ -8,7 +8,10 @@ from typing import Any
 from mta_viz.cli.flags import add_format, positive, whole
 from mta_viz.cli.output import ProgressLine
 
-HELP = "the names that surrogates of a model's kernels get by chance, and how many of them survive"
+HELP = (
+    "the names that Gaussian kernels with the model's envelope get, and its own taps with random signs, "
+    "and how many survive"
+)
 
 
 def add_flags(parser: ArgumentParser) -> None:

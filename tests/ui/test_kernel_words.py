@@ -62,9 +62,9 @@ def test_the_sentence_says_what_falls_how_sure_and_the_rank():
 
 def test_an_interval_that_holds_0_shows_no_change():
     assert matters_sentence(table(), ROW) == (
-        "Matters: with its row at identity, accuracy on the needle task is 0.999 with it and 1.000 without, "
-        "which shows no change (+0.001, 95 % interval −0.030 to +0.030, 120 samples); log-probability of the "
-        "answer +0.000 nats in the mean: rank 2 of 2 kernels by the mean."
+        "Matters: with its row at identity, accuracy on the needle task is 0.999 with it and 1.000 without; "
+        "the interval of the change holds 0 (+0.001, 95 % interval −0.030 to +0.030, 120 samples); "
+        "log-probability of the answer +0.000 nats in the mean: rank 2 of 2 kernels by the mean."
     )
 
 

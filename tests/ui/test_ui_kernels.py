@@ -36,7 +36,7 @@ def caption_to_copy(app) -> str:
 def test_the_gallery_is_filtered_and_an_unread_query_says_where(open_app):
     app = open_app("tiny-mta", "Hello", PAGE)
     fine(app)
-    assert "16 kernels:" in said(app) and "own envelope, the energy at each tap, get" in said(app)
+    assert "16 kernels:" in said(app) and "own envelope, Gaussian with the energy" in said(app)
     assert "No key-query kernel in L0, 2" in said(app) and len(app.dataframe[-1].value) == 48
     app.text_input(key="widget.kernel_query").set_value("layer >= 3 and post, head != 1").run()
     fine(app)

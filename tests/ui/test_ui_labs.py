@@ -78,7 +78,7 @@ def test_the_chosen_head_has_its_maps_its_repetition_and_opens_in_attention(open
     fine(app)
     assert app.toggle(key="widget.crop shown").label == "Maps of L1 H2: question x asked needle"
     assert len(charts(app)) == 7  # the finder's map, three maps for each convolution
-    assert "One prompt proves little" in said(app)
+    assert "This is one prompt" in said(app)
     app.button(key="start.gains").click().run()
     run_through(app, "gains")
     assert "of the asked needle over 3 samples: Ends beside a median: the range of the 3 samples" in said(app)
@@ -224,8 +224,9 @@ def test_what_results_are_called():
     assert words == "−0.50 [−0.70, −0.10] (95 % interval), more than chance"
     assert difference_words(Difference(10, 0.1, (-0.1, 0.3))) == "+0.10 [−0.10, +0.30] (95 % interval)"
     assert misses_words(Misses(0, 0, 0, 0, 0.0, 0.0)) == "No wrong answer."
-    assert "2 of them another needle's number: the first one's 1 times (0.3 by chance)" in misses_words(
-        Misses(3, 2, 1, 1, 1 / 3, 4 / 3)
+    assert (
+        "2 of them another needle's number: the first one's 1 times (0.3 if all were alike)"
+        in misses_words(Misses(3, 2, 1, 1, 1 / 3, 4 / 3))
     )
     assert "no first and last" in bias_words({})
     result = BlocksEvaluation(20, 0, 5, 0.25, (0.1, 0.5), (1.0,))

@@ -169,9 +169,9 @@ class StageStatistics:
         cancelled = _share(total - float(sums.abs().sum()), total)
         n_negative = int((self.negative_sums > 0).sum())
         n_keys = torch.arange(1, len(sums) + 1)
-        keys, entropy = float((self.effective_keys / n_keys).nanmedian()), math.nan
+        keys, entropy = float((self.effective_keys / n_keys).nanquantile(0.5)), math.nan
         if self.entropy is not None and len(sums) > 1:  # the log of the first row's one key is 0
-            entropy = float((self.entropy[1:] / n_keys[1:].log()).nanmedian())
+            entropy = float((self.entropy[1:] / n_keys[1:].log()).nanquantile(0.5))
         facts = (round(fact, 4) for fact in (low, middle, high, negative, n_negative, cancelled))
         shares = (_present(round(share, 4)) for share in (keys, entropy))
         return (self.stage.value.long, self.stage.value.unit, *facts, *shares)

@@ -271,7 +271,7 @@ def kernels(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> "pandas.DataFrame":
-    """One row per kernel with its shape, scores and significance: see `kernel_table` for the columns.
+    """One row per kernel with its shape, scores and p: see `kernel_table` for the columns.
 
     Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows. With a
     prompt (or its trace), or `samples` prompts of a task, also what each kernel does where tokens match:

@@ -52,7 +52,7 @@ def where_of(intervention: Intervention) -> Where:
 
 @dataclass(frozen=True)
 class GreedySet:
-    """A small set of kernels without which the answer is gone, beside random sets of the same size.
+    """A set of kernels, found greedily, that takes the answer to a tenth, beside random sets of its size.
 
     `fall`: the set counts when it lowers the answer's log-probability by so much (nats). `change`, of
     the set; `random`, of the random sets; `everything`, of all candidates at once. `reached` is False

@@ -195,12 +195,12 @@ def effects_at(config: ModelConfig, effects: Effects) -> dict[Where, dict[Head, 
 
 @named("greedy-set", kw_only=True)
 class NeededKernels(Measured[GreedySet]):
-    """A set of kernels the answer needs, found greedily, beside random sets of its size."""
+    """A set of kernels without whose shapes the answer falls, found greedily, beside random sets."""
 
     answer: str | None = None
     hangs_on = ("answer",)
     words = (
-        "Which kernels does this answer need? A set counts when, with all of it at identity, the answer's "
+        "Kernels that this answer falls with: a set counts when, with all of it at identity, the answer's "
         f"probability falls to a tenth (its log-probability by {sweeps.FALL:.2f} nats). Greedy: of the "
         f"{sweeps.TRIED} kernels most harmful alone, the worst joins the set at each step; then what the set "
         f"can do without is taken out. At most {sweeps.MAX_SET} kernels. There may be smaller sets, and "

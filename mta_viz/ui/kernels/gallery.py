@@ -87,8 +87,8 @@ def verdict_line(counts: ShapeCounts) -> str:
     ]
     templates = (
         f"{counts.templates} template names (diagonal, priming, smoothing ...); kernels with this model's "
-        f"own envelope, the energy at each tap, get {_chance(counts.envelope_templates)}. {counts.survive} "
-        f"{'survives' if counts.survive == 1 else 'survive'} both tests."
+        f"own envelope, Gaussian with the energy at each tap, get {_chance(counts.envelope_templates)}. "
+        f"{counts.survive} {'survives' if counts.survive == 1 else 'survive'} both tests."
     )
     edges = f"{counts.edges} edges; such kernels get {_chance(counts.envelope_edges)}."
     return f"{counts.kernels} kernels: {', '.join(kinds)}. {templates} {edges}"

@@ -226,7 +226,7 @@ def _nats(effect: Effect) -> str:
 def _moves(before: float, effect: Effect) -> str:
     change, old, new = effect.accuracy_change, weight_text(before), weight_text(effect.accuracy)
     if change.low <= 0 <= change.high:
-        return f"is {old} with it and {new} without, which shows no change"
+        return f"is {old} with it and {new} without; the interval of the change holds 0"
     return f"{'falls' if change.value < 0 else 'rises'} from {old} to {new}"
 
 

@@ -323,6 +323,6 @@ def _sure_words(results: Results) -> str:
     return (
         f"{median_words(own.n)} Means of shares have one too, means of log-odds none. Heads ranked by the "
         f"lower end of I's median. Of {heads:,} numbers a model, up to {1 - min(level, LEVEL):.0%} leave 0 "
-        "out by chance: the verdict above is corrected for that, the map and its dots are not. Heads of two "
-        "models are not paired."
+        "out where no median differs from 0: the verdict above is corrected for that, the map and its dots "
+        "are not. Heads of two models are not paired."
     )

@@ -158,7 +158,7 @@ def _draw_repeated(page: Page, task: NeedleTask, seed: int) -> None:
 def _draw_means(page: Page, key: object, means: FinderMeans | None, running: bool) -> None:
     score = next((score for score in SCORES if score.key == SCORE.value), None)
     if means is None or score is None or score.key not in means.values:
-        caption("One prompt proves little. Repeated, heads are ranked by what is sure of them.")
+        caption("This is one prompt. Over more, heads are ranked by the lower end of an interval.")
         return
     over = means.score(score.key)
 

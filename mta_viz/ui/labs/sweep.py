@@ -311,6 +311,6 @@ def misses_words(wrong: Misses) -> str:
     if not wrong.named:
         return f"{words}."
     return (
-        f"{words}: the first one's {wrong.first:,} times ({wrong.by_chance_first:.1f} by chance), "
-        f"the last one's {wrong.last:,} times ({wrong.by_chance_last:.1f} by chance)."
+        f"{words}: the first one's {wrong.first:,} times ({wrong.by_chance_first:.1f} if all were alike), "
+        f"the last one's {wrong.last:,} times ({wrong.by_chance_last:.1f})."
     )

@@ -283,7 +283,7 @@ def draw_patch(page: Page, selected: Selected) -> None:
     caption(
         "Activation patching: the chosen head gets what it holds when the original model runs another "
         "prompt, position by position. Change one word (another asked city, another number) and see "
-        "which heads carry it."
+        "which heads' outputs move the answer."
     )
     other = _other_prompt(page)
     if other is None:

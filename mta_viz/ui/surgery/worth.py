@@ -49,10 +49,10 @@ def draw_worth(page: Page, selected: Selected) -> None:
         st.info("This model has no kernels: there is no effect to share out.")
         return
     caption(
-        "Is a kernel needed, and is it enough? Necessary: what the right answer loses when it alone is taken "
-        "out. Sufficient: what it gains when it alone is kept and all others are out. Kernels that stand in "
-        "for each other are not necessary, those that need each other not sufficient; the Shapley value sees "
-        "both. The plan above plays no part here."
+        "What is lost without a kernel, and gained with it alone. Necessary: what the right answer loses "
+        "when it alone is taken out. Sufficient: what it gains when it alone is kept and all others are "
+        "out. Kernels that stand in for each other are not necessary, those that need each other not "
+        "sufficient; the Shapley value sees both. The plan above plays no part here."
     )
     there = worth_of(page)
     chosen = bar(

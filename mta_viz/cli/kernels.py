@@ -22,6 +22,7 @@ from mta_viz.cli.flags import (
     prompt_of,
 )
 from mta_viz.cli.output import ProgressLine, note
+from mta_viz.errors import MtaVizError
 
 if TYPE_CHECKING:
     from mta_viz.analysis.kernels.table import Row
@@ -59,6 +60,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.analysis.kernels import kernels, measures, table
     from mta_viz.checkpoint.native import write_kernels
 
+    if arguments.task is None and (arguments.samples or arguments.length):
+        raise MtaVizError("--samples and --length are of a task; give --task needle or --task blocks as well")
     checkpoint = open_checkpoint(arguments)
     config = checkpoint.config
     if arguments.save is not None:

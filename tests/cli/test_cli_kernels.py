@@ -28,6 +28,11 @@ def test_json_holds_rows_and_counts(run, folder, model):
     assert found == [float(tap) for tap in taps[:, -1, 1]]
 
 
+@pytest.mark.parametrize("option", ["--samples", "--length"])
+def test_what_is_of_a_task_is_refused_without_one(run, folder, option):
+    assert_refused(run("kernels", folder, option, 3), "give --task needle or --task blocks as well")
+
+
 def test_csv_holds_the_same_rows(run, folder):
     answer = run("kernels", folder, "--format", "csv")
     assert answer.status == 0 and answer.out.endswith("\n") and not answer.out.endswith("\n\n")

@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": LIBRARY,
     "__main__": {"cli"},
 }
+STATE = "mta_viz/ui/shell/state.py"
 ONLY_IN = {
     "streamlit": ("mta_viz/ui/", "pages/", "app.py"),
     "plotly": ("mta_viz/plots/", "mta_viz/exporting/", "mta_viz/figures"),
@@ -146,6 +147,16 @@ def misplaced_library(root: Path) -> list[str]:
     return problems
 
 
+def untyped_state(root: Path) -> list[str]:
+    """Streamlit's session state, a dictionary of anything, outside the one file that gives it types."""
+    return [
+        f"{name}:{node.lineno} reads st.session_state"
+        for name, tree, _ in sources(root)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "session_state" and name != STATE
+    ]
+
+
 def too_long(root: Path) -> list[str]:
     """Files of over 400 lines; pages over 80."""
     return [
@@ -208,6 +219,7 @@ RULES = [
     wrong_room,
     cyclic,
     misplaced_library,
+    untyped_state,
     too_long,
     undocumented,
     shadowed_api,
@@ -243,6 +255,7 @@ def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]):
         (misplaced_library, "mta_viz/analysis/health.py", '"""Doc."""\nfrom captum.attr import X\n'),
         (misplaced_library, "mta_viz/analysis/maps.py", '"""Doc."""\nimport transformer_lens\n'),
         (misplaced_library, "mta_viz/plots/theme.py", '"""Doc."""\nfrom torch import Tensor\n'),
+        (untyped_state, "mta_viz/ui/x.py", '"""Doc."""\nimport streamlit as st\nst.session_state["x"] = 1\n'),
         (unregistered, "mta_viz/figures/attention/x.py", '"""Doc."""\n@named("x")\nclass C: ...\n'),
         (too_long, "mta_viz/config.py", '"""Doc."""\n' + "\n" * 400),
         (too_long, "pages/attention.py", '"""Doc."""\n' + "\n" * 80),

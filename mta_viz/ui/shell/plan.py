@@ -179,7 +179,7 @@ def draw_interventions(numbering: int) -> None:
 def draw_switch(index: int, item: Listed, numbering: int, where: str) -> None:
     """An intervention's words with its switch; `where` tells equal ones on a page apart."""
     key = f"plan.{where}.{index}.{key_of(to_address((replace(item, on=True),)))}"
-    st.session_state[key] = item.on
+    state.set_widget(key, item.on)
     switched = replace(item, on=not item.on)
     st.toggle(plain(item.intervention.text(numbering)), key=key, on_change=splice, args=(index, switched))
 

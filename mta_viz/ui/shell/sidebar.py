@@ -124,7 +124,7 @@ def _pick(found: tuple[Found, ...]) -> Found:
     key = state.borrow("checkpoint", wanted if wanted in by_id else next(iter([*usable, *by_id])))
 
     def choose() -> None:  # another model's heads and positions are others, so the page picks again
-        state.session().selection = state.Selection(checkpoint=st.session_state[key])
+        state.session().selection = state.Selection(checkpoint=state.widget_value(key))
         state.part(Part).crop = None
 
     words = {name: models.label(model, names) for name, model in by_id.items()}
@@ -190,7 +190,7 @@ def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: 
     key, box.kind = state.borrow(name, getattr(box, kind)), kind
 
     def keep() -> None:
-        setattr(box, kind, st.session_state[key])
+        setattr(box, kind, state.widget_value(key))
 
     return st.text_area(label, height=120, placeholder=placeholder, key=key, on_change=keep)
 

@@ -230,6 +230,16 @@ class Setting(Generic[T]):
         return {"key": key, "on_change": lambda: self.put(st.session_state[key])}
 
 
+def widget_value(key: str) -> Any:
+    """What the widget of this key holds now; None where it has not been drawn."""
+    return st.session_state.get(key)
+
+
+def set_widget(key: str, value: Any) -> None:
+    """Have the widget of this key show `value` when it is drawn next."""
+    st.session_state[key] = value
+
+
 def borrow(name: str, value: Any) -> str:
     """The key of the widget `name`, which shows `value` at its next drawing.
 

@@ -104,7 +104,7 @@ def side_by_side(name: str) -> DeltaGenerator:
 
 def selection_on(widget: str) -> dict[str, Any]:
     """What is chosen on a chart or in a table, as Streamlit has it."""
-    return dict(dict(st.session_state.get(widget) or {}).get("selection") or {})
+    return dict(dict(state.widget_value(widget) or {}).get("selection") or {})
 
 
 def picked(widget: str) -> int | None:

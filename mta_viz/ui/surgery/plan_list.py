@@ -61,7 +61,7 @@ def _draw_strength(index: int, item: Listed, intervention: interventions.ScaleTo
     key = state.borrow(f"plan.strength.{index}", round(100 * intervention.strength))
 
     def take() -> None:
-        strength = st.session_state[key] / 100
+        strength = state.widget_value(key) / 100
         plan.splice(index, replace(item, intervention=replace(intervention, strength=strength)))
 
     words = "Strength: 0 % as learned, 100 % identity"
@@ -197,7 +197,7 @@ def _draw_grid(kernel: _Kernel) -> None:
 
     def take() -> None:
         changed = kernel.taps.copy()
-        for row, values in st.session_state[key]["edited_rows"].items():
+        for row, values in state.widget_value(key)["edited_rows"].items():
             for name, value in values.items():
                 if name in columns and value is not None and np.isfinite(value):
                     changed[int(row), columns.index(name)] = value

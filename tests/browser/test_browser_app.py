@@ -176,7 +176,7 @@ def test_the_first_page_is_found_by_its_name_too(visit):
 
 def test_a_menu_opens_at_the_first_click_on_a_slow_machine(visit):
     page = visit("/kernels?ck=tiny-mta&l=1")
-    page.get_by_text("Under each tile: D diagonal").wait_for()
+    page.get_by_text("Under each tile its first name: D diagonal").wait_for()
     settle(page)
     page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 20})
     page.get_by_role("button", name="?", exact=True).click()  # in its middle, where the arrow is
@@ -191,7 +191,7 @@ def test_nothing_is_fetched_from_another_host(visit, app_address):
     page.goto(f"{app_address}/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
     page.get_by_role("link", name="Kernels").click()
-    page.get_by_text("Under each tile: D diagonal").wait_for()
+    page.get_by_text("Under each tile its first name: D diagonal").wait_for()
     settle(page)
     assert asked and not [url for url in asked if not url.startswith((app_address, "data:", "blob:"))]
 
@@ -223,6 +223,6 @@ def test_nothing_overlaps_or_is_cut(visit, width, theme):
     settle(page)
     assert page.evaluate(PROBLEMS) == []
     page.get_by_role("link", name="Kernels").click()
-    page.get_by_text("Under each tile: D diagonal").wait_for()
+    page.get_by_text("Under each tile its first name: D diagonal").wait_for()
     settle(page)
     assert page.evaluate(PROBLEMS) == []

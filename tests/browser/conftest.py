@@ -1,11 +1,14 @@
 """A running app for the browser tests."""
 
+from contextlib import suppress
+
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Error, Page, expect
 
 from tests.browser.serving import running
 from tests.tiny_models import write_models
 
+PAGES = pytest.StashKey[list[Page]]()
 expect.set_options(timeout=30_000)  # a loaded machine draws late, and the address follows the drawing
 
 
@@ -43,10 +46,27 @@ def new_context(browser, width, theme):
     return browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails says what its pages showed then."""
+    report = yield
+    if report.when == "call" and report.failed:
+        report.sections += [("page", words) for page in item.stash.get(PAGES, ()) for words in words_of(page)]
+    return report
+
+
+def words_of(page):
+    """The address and text of a page that can still be asked, in a list."""
+    with suppress(Error):
+        return [page.url + "\n" + page.locator("body").inner_text(timeout=2000)[:3000]]
+    return []
+
+
 @pytest.fixture
-def visit(browser, contexts, app_address):
+def visit(request, browser, contexts, app_address):
     """`visit("/?ck=tiny-mta", width=1280, theme="light")`: a page; `empty`: in an empty browser."""
     pages, own = [], []
+    request.node.stash[PAGES] = pages
 
     def go(path, width=1280, theme="light", address=app_address, empty=False):
         if empty:

@@ -10,6 +10,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
+import pandas  # noqa: F401  # whole before a figure is drawn: plotly takes it from sys.modules, half imported too
 import streamlit as st
 import torch
 
@@ -26,7 +27,7 @@ from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.sidebar import FIRST_TOKEN, NUMBERING, RUN, Request, draw_settings, request_run
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
-from mta_viz.ui.shell.work import QUIET_SECONDS, current, draw_stop, show_progress, start, stop_all
+from mta_viz.ui.shell.work import current, show_until_done, start, stop_all
 
 STAGE_TOLERANCE = 2e-4  # float32 noise of a whole model, several times over
 HASH_UP_TO = 200e6  # bytes: the sha256 of larger weights is computed when asked for
@@ -175,10 +176,7 @@ def _made(request: Request, wanted: RunKey | ModelKey) -> Any | None:
         return there
     make: Callable[..., Any] = models.trace_of if is_run else models.model_of
     work = current(RUN, wanted) or start(RUN, wanted, partial(make, wanted, stores()), "model")
-    if not work.wait(QUIET_SECONDS):
-        with request.button:
-            draw_stop(RUN, work, width="stretch")
-        show_progress(work)
+    show_until_done(RUN, work, request.button)
     if work.failure is not None:
         _draw_run(request)
         raise work.failure

@@ -8,6 +8,7 @@ the page stops what the page owns, another model or an opened session stops ever
 import threading
 import time
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import streamlit as st
@@ -130,12 +131,7 @@ def finished(
     work = current(name, key)
     if work is None or (not work.running and work.error is None):  # or its result went for newer ones
         work = start(name, key, lambda work: kept.get_or_make(key, lambda: do(work)))
-    if not work.wait(QUIET_SECONDS):
-        place = st.empty()
-        with place.container():
-            draw_stop(name, work)
-            show_progress(work)
-        place.empty()
+    show_until_done(name, work)
     if work.stopped:
         st.info("Stopped. Run it again, or choose something smaller.")
         return None
@@ -144,17 +140,23 @@ def finished(
     return kept.get(key)
 
 
+def show_until_done(name: str, work: Work, button: Any = None) -> None:
+    """Progress and Stop (in the place `button`, if given) of work that takes longer than an instant."""
+    if work.wait(QUIET_SECONDS):
+        return
+    place = st.empty()
+    with place.container():
+        with button or nullcontext():
+            draw_stop(name, work, width="content" if button is None else "stretch")
+        bar = st.empty()
+        while not work.wait(0.1):
+            bar.progress(work.fraction, text=progress_text(work))
+    place.empty()
+
+
 def draw_stop(name: str, work: Work, **look: Any) -> None:
     """The one button that stops work."""
     st.button("Stop", key=f"stop.{name}", icon=":material/stop:", on_click=work.stop, **look)
-
-
-def show_progress(work: Work) -> None:
-    """A bar until the work is done."""
-    place = st.empty()
-    while not work.wait(0.1):
-        place.progress(work.fraction, text=progress_text(work))
-    place.empty()
 
 
 def watch(work: Work) -> None:

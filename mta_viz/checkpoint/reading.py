@@ -190,8 +190,19 @@ def _inspect_huggingface(
         return _Findings(location, parsed, opened, weights, parsed.problems)
     if open_tokenizer:
         opened = _open_tokenizer(parsed, location.folder, given)
+        parsed = replace(parsed, notes=_vocabulary_notes(opened.tokenizer, parsed.config.vocab_size))
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
+
+
+def _vocabulary_notes(tokenizer: Tokenizer | None, size: int) -> tuple[str, ...]:
+    there = size if tokenizer is None else tokenizer.vocab_size
+    if there < size:
+        return (f"the vocabulary has {size:,} places, the tokenizer {there:,} tokens: the rest is padding",)
+    beyond = (
+        f"the tokenizer has {there:,} tokens, the model {size:,}: a prompt with one of the rest cannot run"
+    )
+    return (beyond,) if there > size else ()
 
 
 def _misfits(
@@ -205,7 +216,8 @@ def _misfits(
     entries = kind.entries(parsed.config)
     problems = layout.tensor_problems(parsed.config, weights, entries, kind.words) if opened_well else []
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
-    if tokenizer is not None and tokenizer.vocab_size > size:
+    added = format == "huggingface" and not opened.given  # tokens may be: `_vocabulary_notes`
+    if tokenizer is not None and tokenizer.vocab_size > size and not added:
         problems.append(
             f'the tokenizer "{parsed.tokenizer_name}" has {tokenizer.vocab_size} tokens, more than the '
             f"vocabulary of the model ({size}); choose the tokenizer file it was trained with"

@@ -10,16 +10,20 @@ import pytest
 import torch
 from huggingface_samples import LLAMA3, change, saved
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModelForCausalLM
 
 import mta_viz
 from mta_viz.checkpoint import huggingface
 from mta_viz.checkpoint.layout import read_parameters
 from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
 from mta_viz.checkpoint.types import StoredTensor, parameter_count
 from mta_viz.config import RopeScaling
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, PromptError
 
 IDS = torch.randint(0, 60, (1, 90), generator=torch.Generator().manual_seed(1))
 
@@ -205,3 +209,40 @@ def test_reading_holds_one_tensor_beyond_the_parameters(tmp_path: Path) -> None:
     tensors = {key: watched(key, stored) for key, stored in huggingface.open_folder(folder).tensors.items()}
     read_parameters(config, tensors, None, huggingface.file_entries(config), huggingface.WORDS)
     assert most == 0
+
+
+def with_tokenizer(folder: Path, n_tokens: int) -> Path:
+    words = {f"w{number}": number for number in range(n_tokens)}
+    library = Tokenizer(WordLevel(words, unk_token="w0"))
+    library.pre_tokenizer = Whitespace()
+    library.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_vocabulary_with_places_to_spare_is_noted(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(with_tokenizer(saved(tmp_path / "m"), 50))
+    assert checkpoint.tokenizer_name == "huggingface"
+    assert checkpoint.notes == ("the vocabulary has 60 places, the tokenizer 50 tokens: the rest is padding",)
+    assert mta_viz.capture(mta_viz.load(tmp_path / "m"), "w1 w2").tokens.ids == (1, 2)
+
+
+def test_tokens_added_to_the_tokenizer_alone_cannot_be_run(tmp_path: Path) -> None:
+    folder = with_tokenizer(saved(tmp_path / "m"), 61)
+    (note,) = read_checkpoint(folder).notes
+    assert note.startswith("the tokenizer has 61 tokens, the model 60")
+    with pytest.raises(PromptError, match="60"):
+        mta_viz.capture(mta_viz.load(folder), "w1 w60")
+
+
+def test_it_is_saved_and_opened_again_in_the_projects_own_format(tmp_path: Path) -> None:
+    settings = {"attention_bias": True, "mlp_bias": True, "rope_scaling": {**LLAMA3, "rope_theta": 100.0}}
+    folder = with_tokenizer(saved(tmp_path / "m", **settings), 60)
+    checkpoint = read_checkpoint(folder)
+    write_native(
+        tmp_path / "own", checkpoint.config, checkpoint.state_dict, dtype=None,
+        tokenizer_name=checkpoint.tokenizer_name, tokenizer_path=folder / "tokenizer.json",
+    )  # fmt: skip
+    again = mta_viz.load(tmp_path / "own")
+    assert again.config == checkpoint.config
+    assert torch.equal(again(IDS), mta_viz.load(folder)(IDS))
+    assert again.tokenizer.encode("w3 w4").ids == (3, 4)

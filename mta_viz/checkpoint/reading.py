@@ -46,11 +46,13 @@ def read_checkpoint(
     tokenizer: Path | None = None,
     step: int | None = None,
     progress: Callable[[float], None] | None = None,
+    conversion: types.Conversion | None = None,
 ) -> types.Checkpoint:
     """Read the model at `path`: a folder of any format, a file in it, or a run folder.
 
     `tokenizer` is the user's own tokenizer file; `step` chooses one of a run (the last by default);
-    `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype.
+    `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype, or
+    that of `conversion`.
     Raises CheckpointError listing everything wrong with the folder. A tokenizer file that is not
     there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted.
     """
@@ -64,7 +66,7 @@ def read_checkpoint(
     config = found.checked()
     try:
         tensors, entries = found.weights.tensors, kind.entries(config)
-        state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words)
+        state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words, conversion)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
     dtype, n_bytes = types.common_dtype(found.weights), found.weights.n_bytes

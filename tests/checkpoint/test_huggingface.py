@@ -21,7 +21,7 @@ from mta_viz.checkpoint.layout import read_parameters
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
-from mta_viz.checkpoint.types import StoredTensor, parameter_count
+from mta_viz.checkpoint.types import Conversion, StoredTensor, parameter_count
 from mta_viz.config import RopeScaling
 from mta_viz.errors import CheckpointError, PromptError
 
@@ -246,3 +246,15 @@ def test_it_is_saved_and_opened_again_in_the_projects_own_format(tmp_path: Path)
     assert again.config == checkpoint.config
     assert torch.equal(again(IDS), mta_viz.load(folder)(IDS))
     assert again.tokenizer.encode("w3 w4").ids == (3, 4)
+
+
+def test_tensors_are_made_the_dtype_to_compute_in_one_by_one(tmp_path: Path) -> None:
+    folder, asked = saved(tmp_path / "m", tie_word_embeddings=True), []
+    want = read_checkpoint(folder).state_dict
+    checkpoint = read_checkpoint(folder, conversion=Conversion(torch.bfloat16, asked.append))
+    assert asked == [parameter_count(checkpoint.config)]
+    assert checkpoint.source.dtype == "float32"
+    assert {name: value.bfloat16().tolist() for name, value in want.items()} == {
+        name: value.tolist() for name, value in checkpoint.state_dict.items()
+    }
+    assert {value.dtype for value in checkpoint.state_dict.values()} == {torch.bfloat16}

@@ -9,13 +9,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.checkpoint.types import FLOATS, StoredTensor, StoredWeights, dtype_name, parameter_shapes
+from mta_viz.checkpoint.types import (
+    FLOATS,
+    Conversion,
+    StoredTensor,
+    StoredWeights,
+    dtype_name,
+    parameter_shapes,
+)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, first_problems
 
@@ -72,7 +80,41 @@ BLOCK_KEYS: dict[str, tuple[str, Layout]] = {
     "mlp.w2.weight": ("feed_forward.w2.weight", SAME),
     "mlp.w3.weight": ("feed_forward.w3.weight", SAME),
 }
+# Lingua's own models have none of these.
+BLOCK_KEYS |= {
+    f"{ours}.{name}.bias": (f"{theirs}.{name}.bias", SAME)
+    for ours, theirs, names in (("attn", "attention", "qkvo"), ("mlp", "feed_forward", "123"))
+    for name in (f"w{letter}" for letter in names)
+}
 HEAD_GROUPS, HEAD_MATRIX = ("attention.head_kernel", GROUPS), ("attention.wposm.weight", MATRIX)
+
+
+@dataclass(frozen=True)
+class FileWords:
+    """What a format's files call what messages speak of: files, fields and keys.
+
+    `layer` is what keys of layers begin with; `tied_copy` may stand beside a tied `embedding`, and `untie`
+    says how to make two matrices of them.
+    """
+
+    settings: str
+    n_layers: str
+    layer: str
+    embedding: str
+    tied: str
+    tied_copy: str
+    untie: str
+
+
+LINGUA = FileWords(
+    settings="params.json",
+    n_layers="model.n_layers",
+    layer="layers.",
+    embedding=EMBEDDING,
+    tied="model.weight_tying",
+    tied_copy=TIED_COPY,
+    untie="set weight_tying to false and name it output.weight",
+)
 
 
 @dataclass(frozen=True)
@@ -105,42 +147,54 @@ def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
 
 
 def tensor_problems(
-    config: ModelConfig, weights: StoredWeights, entries: Mapping[str, Entry] | None = None
+    config: ModelConfig,
+    weights: StoredWeights,
+    entries: Mapping[str, Entry] | None = None,
+    words: FileWords = LINGUA,
 ) -> list[str]:
-    """Everything wrong with names, shapes and dtypes; no values are read. `entries`: not all parameters."""
+    """Everything wrong with names, shapes and dtypes; no values are read.
+
+    `entries`: another format's (with its `words`), or not all parameters.
+    """
     stored = weights.tensors
     expected = {entry.key: entry.shape for entry in (entries or file_entries(config)).values()}
-    if config.tied and TIED_COPY in stored and EMBEDDING in expected:
-        expected[TIED_COPY] = expected[EMBEDDING]
+    if config.tied and words.tied_copy in stored and words.embedding in expected:
+        expected[words.tied_copy] = expected[words.embedding]
     there = {**stored, **weights.unreadable}
     absent = {key: shape for key, shape in expected.items() if key not in there}
     unknown = [
-        f"{key} {list(tensor.shape)} is a tensor the model of params.json does not have; "
-        "remove it, or correct params.json"
+        f"{key} {list(tensor.shape)} is a tensor the model of {words.settings} does not have; "
+        f"remove it, or correct {words.settings}"
         for key, tensor in stored.items()
         if key not in expected
     ]
     present = {key: stored[key] for key in expected if key in stored}
     return [
-        *first_problems(_missing(config, absent, there), "missing tensors"),
+        *first_problems(_missing(config, absent, there, words), "missing tensors"),
         *first_problems(unknown, "tensors the model does not have"),
         *first_problems(list(weights.unreadable.values()), "tensors of no use"),
         *first_problems(_misfits(expected, present), "tensors that do not fit"),
     ]
 
 
-def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object]) -> list[str]:
+def _missing(
+    config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object], words: FileWords
+) -> list[str]:
     """One line per missing tensor, and one for all layers of which nothing is there."""
-    there = {key.split(".")[1] for key in present if key.startswith("layers.")}
+
+    def layer_of(key: str) -> str | None:
+        return key.removeprefix(words.layer).split(".")[0] if key.startswith(words.layer) else None
+
+    there = set(map(layer_of, present))
     gone = [layer for layer in range(config.n_layers) if str(layer) not in there]
     problems = []
     if gone:
         named = ", ".join(map(str, gone[:8])) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
-        problems.append(f"every tensor of layer {named} is missing; model.n_layers is {config.n_layers}")
+        problems.append(f"every tensor of layer {named} is missing; {words.n_layers} is {config.n_layers}")
     return problems + [
         f"{key} is missing; expected a tensor of shape {list(shape)}"
         for key, shape in absent.items()
-        if not key.startswith("layers.") or key.split(".")[1] in there
+        if layer_of(key) is None or layer_of(key) in there
     ]
 
 
@@ -159,31 +213,38 @@ def read_parameters(
     stored: Mapping[str, StoredTensor],
     progress: Callable[[float], None] | None,
     entries: Mapping[str, Entry] | None = None,
+    words: FileWords = LINGUA,
+    conversion: Conversion | None = None,
 ) -> dict[str, Tensor]:
-    """All parameters by our names (or those of `entries`), in memory of their own.
+    """All parameters by our names (or those of `entries`), in memory of their own, read one after another.
 
     `progress` gets the fraction of bytes read. CheckpointError: damaged tensors, tied copies that differ.
     """
     entries = entries or file_entries(config)
     problems: list[str] = []
+    if conversion:
+        conversion.check(sum(prod(entry.shape) for entry in entries.values()))
     state_dict: dict[str, Tensor] = {}
     total, done = sum(stored[entry.key].n_bytes for entry in entries.values()), 0
     for name, entry in entries.items():
         try:
-            state_dict[name] = entry.layout.read(stored[entry.key].read())
+            tensor = entry.layout.read(stored[entry.key].read())
+            if name == "embed.weight" and config.tied and words.tied_copy in stored:
+                problems += _tied_problems(tensor, stored[words.tied_copy], words)
+            state_dict[name] = tensor.to(conversion.dtype) if conversion else tensor
         except CheckpointError as error:
             problems += error.problems
         done += stored[entry.key].n_bytes
         if progress:
             progress(done / total)
-    if "embed.weight" in state_dict and config.tied and TIED_COPY in stored:
-        problems += _tied_problems(state_dict["embed.weight"], stored[TIED_COPY])
     if problems:
         raise CheckpointError(problems)
     return state_dict
 
 
-def _tied_problems(embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor) -> tuple[str, ...]:
+def _tied_problems(
+    embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor, words: FileWords
+) -> tuple[str, ...]:
     try:
         other = copy.read()
     except CheckpointError as error:
@@ -192,8 +253,8 @@ def _tied_problems(embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor
     if torch.equal(embedding.view(torch.uint8), other.contiguous().view(torch.uint8)):
         return ()
     return (
-        f"{TIED_COPY} differs from {EMBEDDING}, but model.weight_tying says they are one matrix; "
-        "remove the wrong copy, or set weight_tying to false and name it output.weight",
+        f"{words.tied_copy} differs from {words.embedding}, but {words.tied} says they are one matrix; "
+        f"remove the wrong copy, or {words.untie}",
     )
 
 
@@ -295,6 +356,9 @@ def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str
         "add_gating": gate is not None,
         "gate_1d": None if gate is None else gate == 1,
         "weight_tying": "output.weight" not in stored,
+        "qkv_bias": "wq.bias" in shapes.by_key,
+        "out_bias": "wo.bias" in shapes.by_key,
+        "mlp_bias": "feed_forward.w1.bias" in shapes.by_key,
     }
 
 

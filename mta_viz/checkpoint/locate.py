@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import door, lingua, native
+from mta_viz.checkpoint import door, huggingface, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
@@ -20,10 +20,12 @@ _WEIGHTS: dict[Format, str] = {
     "dcp": lingua.METADATA,
     "kernels": native.KERNELS,
 }
+_FILES = (PARAMS, *_WEIGHTS.values(), huggingface.CONFIG, huggingface.INDEX)
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and so on"
+    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, a run folder with {STEPS}/0000010000/ and so on, or "
+    f"{huggingface.CONFIG} beside {huggingface.WEIGHTS} or {huggingface.INDEX}"
 )
 
 
@@ -39,7 +41,7 @@ class Location:
 
 def locate(path: Path, step: int | None = None) -> Location:
     """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError."""
-    folder = path.parent if path.name in (PARAMS, *_WEIGHTS.values()) else path
+    folder = path.parent if path.name in _FILES else path
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
@@ -48,6 +50,9 @@ def locate(path: Path, step: int | None = None) -> Location:
         location = find_checkpoint(folder, step)
     except OSError as error:
         raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
+    if location is None and (pickles := _pickles(folder)):
+        remedy = "which may run code and is not read; save the model again with safetensors"
+        raise CheckpointError([f"its weights are a pickle ({pickles[0]}), {remedy}"], printable(path))
     if location is None:
         raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], printable(path))
     return location
@@ -76,7 +81,15 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
     return Location(folder, direct, own)
 
 
+def _pickles(folder: Path) -> list[str]:
+    """Weights of a Hugging Face folder in the format before safetensors."""
+    there = folder / huggingface.CONFIG
+    return sorted(file.name for file in folder.glob("pytorch_model*.bin")) if there.is_file() else []
+
+
 def _weights_format(folder: Path) -> Format | None:
+    if not (folder / PARAMS).is_file() and huggingface.is_folder(folder):
+        return "huggingface"
     for weights_format, name in _WEIGHTS.items():
         if (folder / name).is_file() or (weights_format == "dcp" and any(folder.glob("*.distcp"))):
             return weights_format
@@ -127,8 +140,11 @@ def sha256(path: Path | str) -> str:
             if location.format == "params":
                 raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
             pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
-            weights = location.folder / _WEIGHTS[location.format]
-            files = [weights, *(pieces if location.format == "dcp" else ())]
+            if location.format == "huggingface":
+                files = huggingface.weight_files(location.folder)
+            else:
+                weights = location.folder / _WEIGHTS[location.format]
+                files = [weights, *(pieces if location.format == "dcp" else ())]
         digests = []
         for file in files:
             with door.opened(file) as opened:

@@ -17,7 +17,7 @@ from torch import Tensor
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
-Format = Literal["lingua", "dcp", "native", "kernels", "params"]
+Format = Literal["lingua", "dcp", "native", "kernels", "params", "huggingface"]
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -105,6 +105,11 @@ def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]
         "attn.gate.weight": gate,
         "attn.gate.bias": gate[:1] if gate else None,
     }
+    sides = {"q": width, "k": kv_width, "v": kv_width}
+    optional |= {f"attn.w{side}.bias": (size,) if config.qkv_bias else None for side, size in sides.items()}
+    optional["attn.wo.bias"] = (d_model,) if config.out_bias else None
+    ends = {"w1": d_mlp, "w3": d_mlp, "w2": d_model}
+    optional |= {f"mlp.{name}.bias": (size,) if config.mlp_bias else None for name, size in ends.items()}
     fixed = {
         "ln1.weight": (d_model,),
         "attn.wq.weight": (width, d_model),
@@ -131,6 +136,17 @@ class StoredTensor:
     def n_bytes(self) -> int:
         """Bytes of the values."""
         return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The dtype that each tensor is made as soon as it is read, so that the file's never lie beside it.
+
+    `check` is called with the number of values before any is read, and may refuse them.
+    """
+
+    dtype: torch.dtype
+    check: Callable[[int], None]
 
 
 @dataclass(frozen=True)

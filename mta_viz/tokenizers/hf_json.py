@@ -25,6 +25,7 @@ class JsonTokenizer(LabelledOnce):
     """
 
     kind: str = "tokenizers"
+    _bos_names: Sequence[str] = _BOS_NAMES
 
     def __init__(self, data: bytes) -> None:
         """Raises TokenizerError when `data` is no tokenizer.json (loading.py adds the file's name)."""
@@ -39,7 +40,7 @@ class JsonTokenizer(LabelledOnce):
         vocabulary = self._library.get_vocab(with_added_tokens=True)
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
         before, after = _around_a_text(self._library)
-        self.bos_id: int | None = before if before is not None else _first(vocabulary, _BOS_NAMES)
+        self.bos_id: int | None = before if before is not None else _first(vocabulary, self._bos_names)
         self.eos_id: int | None = after if after is not None else _first(vocabulary, _EOS_NAMES)
         byte_of = _byte_alphabet() if _uses_bytes(data) else {}
         self._bytes = {i: _bytes_of_piece(piece, byte_of) for piece, i in vocabulary.items()}
@@ -78,6 +79,18 @@ class JsonTokenizer(LabelledOnce):
             f"This model's tokenizer has no token for {named} (first positions, counted from 0). "
             "Remove or replace these characters."
         )
+
+
+class HuggingFaceTokenizer(JsonTokenizer):
+    """As `transformers` reads it: BOS only where the post-processor puts it, special strings are tokens."""
+
+    kind = "huggingface"
+    _bos_names = ()
+
+    def __init__(self, data: bytes) -> None:
+        """Raises TokenizerError as `JsonTokenizer`."""
+        super().__init__(data)
+        self._library.encode_special_tokens = False
 
 
 def _around_a_text(library: Library) -> tuple[int | None, int | None]:

@@ -72,10 +72,25 @@ class LayerKernels:
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """Llama 3's rule for prompts longer than those trained on at first, `original_n_ctx` tokens.
+
+    A pair that turns once in more than `original_n_ctx / low_freq_factor` tokens turns `factor` times slower,
+    one that does in fewer than `original_n_ctx / high_freq_factor` as before, those between by interpolation.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_n_ctx: int
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A decoder-only transformer with (or without) multi-token attention. Layers count from 0.
 
-    Raises `ConfigError` listing every value out of range.
+    `qkv_bias`, `out_bias` and `mlp_bias`: whether the projections of queries, keys and values, that of the
+    heads' outputs, and all three of the MLP add a bias. Raises `ConfigError` listing every value out of range.
     """
 
     d_model: int
@@ -90,6 +105,10 @@ class ModelConfig:
     rope_theta: float = 10000.0
     tied: bool = False
     mta: MTAOptions = field(default_factory=MTAOptions)
+    rope_scaling: RopeScaling | None = None
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
 
     def __post_init__(self) -> None:
         problems = [*_size_problems(self), *_mta_problems(self)]
@@ -148,6 +167,18 @@ def _size_problems(config: ModelConfig) -> list[str]:
     for name in ("norm_eps", "rope_theta"):
         if not getattr(config, name) > 0:
             problems.append(f"{name} is {getattr(config, name)}; expected a positive number")
+    return problems + (_scaling_problems(config.rope_scaling) if config.rope_scaling else [])
+
+
+def _scaling_problems(scaling: RopeScaling) -> list[str]:
+    problems = [
+        f"rope_scaling.{name} is {value}; expected a number above 0"
+        for name, value in vars(scaling).items()
+        if not value > 0
+    ]
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    if not problems and not high > low:
+        problems.append(f"rope_scaling.high_freq_factor is {high}; expected more than low_freq_factor, {low}")
     return problems
 
 

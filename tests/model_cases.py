@@ -24,6 +24,11 @@ from mta_viz.model.transformer import HookedMTA, build_model
 FIXTURES = ("mta_full", "mta_headgroups2", "mta_toy", "talking_heads", "baseline")
 MAPS = ("attn_scores", "scores_kq", "scores_mixed", "softmax", "softmax_kq", "pattern")
 
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+
 # the same examples in every run, and nothing written beside the tests
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
@@ -120,6 +125,8 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
         "norm_eps": draw(st.sampled_from((1e-5, 1e-2))),
         "rope_theta": draw(st.sampled_from((10000.0, 100000.0, 50.0))),
         "weight_tying": draw(st.booleans()),
+        "rope_scaling": draw(st.sampled_from((None, None, LLAMA3))),
+        **{name: draw(st.booleans()) for name in ("qkv_bias", "out_bias", "mlp_bias")},
         "vocab_size": 13,
     }
     if draw(st.sampled_from((False, False, False, False, True))):

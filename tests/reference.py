@@ -23,6 +23,7 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "dim": 512, "n_layers": 8, "n_heads": None, "head_dim": None, "n_kv_heads": None,
     "ffn_dim_multiplier": None, "multiple_of": 256, "norm_eps": 1e-5, "rope_theta": 10000.0,
     "max_seqlen": 1024, "weight_tying": False, "vocab_size": -1,
+    "rope_scaling": None, "qkv_bias": False, "out_bias": False, "mlp_bias": False,
 }  # fmt: skip
 MTA_DEFAULTS: dict[str, Any] = {
     "use_mta": False, "query_kernel_size": 1, "key_kernel_size": 1, "pad_key": "both", "mta_layers": None,
@@ -87,7 +88,7 @@ def parameter_shapes(model: Mapping[str, Any]) -> dict[str, Shape]:
     if not opts["weight_tying"]:
         shapes["output.weight"] = (s.vocab, s.d_model)
     for layer in range(s.n_layers):
-        block = _attention_shapes(s, mta, layer) | {
+        block = _attention_shapes(s, mta, layer) | _bias_shapes(s, opts) | {
             "feed_forward.w1.weight": (s.d_mlp, s.d_model),
             "feed_forward.w3.weight": (s.d_mlp, s.d_model),
             "feed_forward.w2.weight": (s.d_model, s.d_mlp),
@@ -95,6 +96,19 @@ def parameter_shapes(model: Mapping[str, Any]) -> dict[str, Shape]:
             "ffn_norm.weight": (s.d_model,),
         }
         shapes |= {f"layers.{layer}.{name}": shape for name, shape in block.items()}
+    return shapes
+
+
+def _bias_shapes(s: Sizes, opts: Mapping[str, Any]) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {}
+    if opts["qkv_bias"]:
+        shapes["attention.wq.bias"] = (s.heads * s.d_head,)
+        shapes["attention.wk.bias"] = shapes["attention.wv.bias"] = (s.kv_heads * s.d_head,)
+    if opts["out_bias"]:
+        shapes["attention.wo.bias"] = (s.d_model,)
+    if opts["mlp_bias"]:
+        shapes["feed_forward.w1.bias"] = shapes["feed_forward.w3.bias"] = (s.d_mlp,)
+        shapes["feed_forward.w2.bias"] = (s.d_model,)
     return shapes
 
 
@@ -160,19 +174,24 @@ def _block(model: Mapping[str, Any], w: Weights, x: Array, layer: int, out: dict
     mid = out[f"{here}.hook_resid_mid"] = x + attended
     unit = out[f"{here}.ln2.hook_normalized"] = rms(mid, opts["norm_eps"])
     h = unit * mine["ffn_norm.weight"] * factor
-    gated = silu(h @ mine["feed_forward.w1.weight"].T) * (h @ mine["feed_forward.w3.weight"].T)
-    out[f"{here}.hook_mlp_out"] = gated @ mine["feed_forward.w2.weight"].T
+    gated = silu(_linear(mine, "feed_forward.w1", h)) * _linear(mine, "feed_forward.w3", h)
+    out[f"{here}.hook_mlp_out"] = _linear(mine, "feed_forward.w2", gated)
     out[f"{here}.hook_resid_post"] = mid + out[f"{here}.hook_mlp_out"]
     return out[f"{here}.hook_resid_post"]
+
+
+def _linear(w: Weights, name: str, x: Array) -> Array:
+    return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
 
 
 def _attention(model: Mapping[str, Any], w: Weights, h: Array, layer: int, out: dict[str, Array]) -> Array:
     opts, mta = options(model)
     s, here = sizes(model), f"blocks.{layer}.attn."
-    q = (h @ w["attention.wq.weight"].T).reshape(len(h), s.heads, s.d_head)
-    k = (h @ w["attention.wk.weight"].T).reshape(len(h), s.kv_heads, s.d_head)
-    v = (h @ w["attention.wv.weight"].T).reshape(len(h), s.kv_heads, s.d_head)
-    rot_q, rot_k = rotate(q, opts["rope_theta"]), rotate(k, opts["rope_theta"])
+    q = _linear(w, "attention.wq", h).reshape(len(h), s.heads, s.d_head)
+    k = _linear(w, "attention.wk", h).reshape(len(h), s.kv_heads, s.d_head)
+    v = _linear(w, "attention.wv", h).reshape(len(h), s.kv_heads, s.d_head)
+    turns = [turn_per_position(opts, i, s.d_head) for i in range(s.d_head // 2)]
+    rot_q, rot_k = rotate(q, turns), rotate(k, turns)
     vectors = {"hook_q": q, "hook_k": k, "hook_v": v, "hook_rot_q": rot_q, "hook_rot_k": rot_k}
     out |= {here + name: value for name, value in vectors.items()}
     kv_head = [head // (s.heads // s.kv_heads) for head in range(s.heads)]
@@ -180,7 +199,7 @@ def _attention(model: Mapping[str, Any], w: Weights, h: Array, layer: int, out: 
     pattern = _weights(mta, w, scores, layer, out)
     z = out[here + "hook_z"] = np.stack([pattern[i] @ v[:, kv_head[i]] for i in range(s.heads)], axis=1)
     z = _norm_and_gate(mta, w, z, layer, out)
-    return z.reshape(len(h), -1) @ w["attention.wo.weight"].T
+    return _linear(w, "attention.wo", z.reshape(len(h), -1))
 
 
 def _weights(mta: Mapping[str, Any], w: Weights, scores: Array, layer: int, out: dict[str, Array]) -> Array:
@@ -254,13 +273,29 @@ def grouped_to_full(kernel: Array) -> Array:
     return full
 
 
-def rotate(x: Array, theta: float) -> Array:
-    """Rotary embedding of [position, head, d]: pair (2i, 2i+1) turns by position * theta^(-2i/d)."""
+def turn_per_position(opts: Mapping[str, Any], pair: int, d: int) -> float:
+    """Radians: theta^(-2i/d), or what Llama 3's rule makes of it (by the pair's wavelength in tokens)."""
+    turn = opts["rope_theta"] ** (-2 * pair / d)
+    rule = opts["rope_scaling"]
+    if rule is None:
+        return turn
+    wavelength, trained = 2 * math.pi / turn, rule["original_max_position_embeddings"]
+    low, high = rule["low_freq_factor"], rule["high_freq_factor"]
+    if wavelength < trained / high:
+        return turn
+    if wavelength > trained / low:
+        return turn / rule["factor"]
+    smooth = (trained / wavelength - low) / (high - low)
+    return (1 - smooth) * turn / rule["factor"] + smooth * turn
+
+
+def rotate(x: Array, turns: list[float]) -> Array:
+    """Rotary embedding of [position, head, d]: pair (2i, 2i+1) turns by position * turns[i]."""
     out = np.empty_like(x)
     d = x.shape[-1]
     for pos in range(len(x)):
         for i in range(d // 2):
-            cos, sin = math.cos(pos * theta ** (-2 * i / d)), math.sin(pos * theta ** (-2 * i / d))
+            cos, sin = math.cos(pos * turns[i]), math.sin(pos * turns[i])
             even, odd = x[pos, :, 2 * i], x[pos, :, 2 * i + 1]
             out[pos, :, 2 * i] = cos * even - sin * odd
             out[pos, :, 2 * i + 1] = sin * even + cos * odd

@@ -72,6 +72,12 @@ BLOCK_KEYS: dict[str, tuple[str, Layout]] = {
     "mlp.w2.weight": ("feed_forward.w2.weight", SAME),
     "mlp.w3.weight": ("feed_forward.w3.weight", SAME),
 }
+# Lingua's own models have none of these.
+BLOCK_KEYS |= {
+    f"{ours}.{name}.bias": (f"{theirs}.{name}.bias", SAME)
+    for ours, theirs, names in (("attn", "attention", "qkvo"), ("mlp", "feed_forward", "123"))
+    for name in (f"w{letter}" for letter in names)
+}
 HEAD_GROUPS, HEAD_MATRIX = ("attention.head_kernel", GROUPS), ("attention.wposm.weight", MATRIX)
 
 
@@ -295,6 +301,9 @@ def _flag_hints(shapes: _Shapes, stored: Mapping[str, StoredTensor]) -> dict[str
         "add_gating": gate is not None,
         "gate_1d": None if gate is None else gate == 1,
         "weight_tying": "output.weight" not in stored,
+        "qkv_bias": "wq.bias" in shapes.by_key,
+        "out_bias": "wo.bias" in shapes.by_key,
+        "mlp_bias": "feed_forward.w1.bias" in shapes.by_key,
     }
 
 

@@ -19,7 +19,9 @@ from torch import Tensor
 from mta_viz.checkpoint import door, types
 from mta_viz.checkpoint.files import copied_tokenizer, write_model
 from mta_viz.checkpoint.layout import to_file
+from mta_viz.checkpoint.params import BIASES
 from mta_viz.checkpoint.pickles import TooLargeError, check_pickle
+from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import short_repr
 
@@ -72,13 +74,22 @@ def write_lingua(folder: Path, checkpoint: types.Checkpoint, *, overwrite: bool 
     """Write consolidated.pth and params.json (and the tokenizer's file, if there is one) into `folder`.
 
     A tied matrix is written under both names, as Lingua does. The folder appears whole or not at
-    all. Raises CheckpointError when a file is there already and `overwrite` is false.
+    all. Raises CheckpointError when a file is there already and `overwrite` is false, and for a model
+    with what Lingua's models have none of.
     """
     config, source = checkpoint.config, checkpoint.source
+    if problems := _beyond_lingua(config):
+        raise CheckpointError(problems, "The model to write")
     model = {"model": to_file(config, checkpoint.state_dict, None, tied_copy=True)}
     save = partial(torch.save, model)
     tokenizer = copied_tokenizer(checkpoint.tokenizer_name, checkpoint.tokenizer_path, source.path)
     write_model(folder, config, WEIGHTS, save, dtype=source.dtype, tokenizer=tokenizer, overwrite=overwrite)
+
+
+def _beyond_lingua(config: ModelConfig) -> list[str]:
+    remedy = "which Lingua's format has no place for; write the project's own (model.safetensors)"
+    names = [name for name in (*BIASES, "rope_scaling") if getattr(config, name)]
+    return [f"it has {name} {getattr(config, name)}, {remedy}" for name in names]
 
 
 METADATA = ".metadata"

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mta_viz.config import Gate, ModelConfig, MTAOptions
+from mta_viz.config import Gate, ModelConfig, MTAOptions, RopeScaling
 from mta_viz.errors import ConfigError, first_problems
 
 LARGEST = 2**31 - 1
+# What Lingua's models have none of, and its files no field for: `ModelConfig`'s, and the fields of the rule.
+BIASES = ("qkv_bias", "out_bias", "mlp_bias")
+SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
 class FieldReader:
@@ -264,7 +267,36 @@ def _sizes(model: FieldReader, vocab_size: int | None) -> dict[str, Any]:
         "norm_eps": model.positive("norm_eps", 1e-5),
         "rope_theta": model.positive("rope_theta", 10000.0),
         "tied": model.flag("weight_tying"),
+        "rope_scaling": _rope_scaling(model),
+        **{name: model.flag(name) for name in BIASES},
     }
+
+
+def _rope_scaling(model: FieldReader) -> RopeScaling | None:
+    block = FieldReader(model.anything("rope_scaling"), "model.rope_scaling", {})
+    scaling = read_rope_scaling(block)
+    model.problems += block.problems
+    return scaling
+
+
+def read_rope_scaling(block: FieldReader, n_ctx: int | None = None) -> RopeScaling | None:
+    """Llama 3's rule as Hugging Face writes it, None for `default`; any other is a fault of the block.
+
+    `n_ctx` stands for the length trained on at first where the block does not tell it.
+    """
+    kind, faults = block.anything("rope_type", block.anything("type", "default")), len(block.problems)
+    if kind not in ("default", "llama3"):
+        block.fault("rope_type", kind, '"default" or "llama3"; no other rule is supported', "default")
+        return None
+    scaling = None
+    if kind == "llama3":
+        factors = [block.positive(name, None) for name in SCALING[:3]]
+        values = [*factors, block.whole(SCALING[3], n_ctx)]
+        absent = [name for name, value in zip(SCALING, values, strict=True) if value is None]
+        block.problems += [f"{block.where}.{name} is missing; expected a number" for name in absent]
+        scaling = None if len(block.problems) > faults else RopeScaling(*values)
+    block.refuse_unknown(frozenset())
+    return scaling
 
 
 def _heads(model: FieldReader, d_model: int) -> tuple[int, int, int]:
@@ -309,7 +341,7 @@ def _vocab_size(model: FieldReader, vocab_size: int | None) -> int:
 def params_from_config(
     config: ModelConfig, tokenizer_name: str | None, tokenizer_path: str | None
 ) -> dict[str, Any]:
-    """params.json of a model: every field written, so that no reader falls back on a default."""
+    """params.json of a model: every field of Lingua's written, so that no reader falls back on a default."""
     # Half a unit more than asked: int() then cuts to d_mlp whatever the rounding of the quotient.
     factor = (config.d_mlp + 0.5) / (8 * config.d_model // 3)
     sizes = [size for size in (256, 64, 16, 1) if mlp_width(config.d_model, None, size) == config.d_mlp]
@@ -329,5 +361,9 @@ def params_from_config(
         "sliding_window": None,
         "mta": write_mta_block(config),
     }
+    model |= {name: True for name in BIASES if getattr(config, name)}
+    if config.rope_scaling:
+        values = vars(config.rope_scaling).values()
+        model["rope_scaling"] = {"rope_type": "llama3", **dict(zip(SCALING, values, strict=True))}
     tokenizer = {"name": tokenizer_name, "path": tokenizer_path}
     return {"model": model, "data": {"seq_len": config.n_ctx, "tokenizer": tokenizer}}

@@ -105,6 +105,11 @@ def _block_shapes(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]
         "attn.gate.weight": gate,
         "attn.gate.bias": gate[:1] if gate else None,
     }
+    sides = {"q": width, "k": kv_width, "v": kv_width}
+    optional |= {f"attn.w{side}.bias": (size,) if config.qkv_bias else None for side, size in sides.items()}
+    optional["attn.wo.bias"] = (d_model,) if config.out_bias else None
+    ends = {"w1": d_mlp, "w3": d_mlp, "w2": d_model}
+    optional |= {f"mlp.{name}.bias": (size,) if config.mlp_bias else None for name, size in ends.items()}
     fixed = {
         "ln1.weight": (d_model,),
         "attn.wq.weight": (width, d_model),

@@ -69,10 +69,10 @@ class Attention(nn.Module):
         self.kernels = config.kernels(layer)
         self.patches: Patches = {}
         width, kv_width = config.n_heads * config.d_head, config.n_kv_heads * config.d_head
-        self.wq = nn.Linear(config.d_model, width, bias=False)
-        self.wk = nn.Linear(config.d_model, kv_width, bias=False)
-        self.wv = nn.Linear(config.d_model, kv_width, bias=False)
-        self.wo = nn.Linear(width, config.d_model, bias=False)
+        self.wq = nn.Linear(config.d_model, width, bias=config.qkv_bias)
+        self.wk = nn.Linear(config.d_model, kv_width, bias=config.qkv_bias)
+        self.wv = nn.Linear(config.d_model, kv_width, bias=config.qkv_bias)
+        self.wo = nn.Linear(width, config.d_model, bias=config.out_bias)
         for name in ("pre", "post"):
             shape = getattr(self.kernels, name)
             kernel = torch.zeros(shape) if shape else None
@@ -113,7 +113,8 @@ class Attention(nn.Module):
             hook(linear(x).unflatten(-1, (-1, d)))
             for linear, hook in ((self.wq, self.hook_q), (self.wk, self.hook_k), (self.wv, self.hook_v))
         )
-        q, k = (ops.rotary(part, positions, self.config.rope_theta) for part in (q, k))
+        turns = ops.rotary_frequencies(d, self.config.rope_theta, self.config.rope_scaling, x.device)
+        q, k = (ops.rotary(part, positions, turns) for part in (q, k))
         return QueryKeyValue(self.hook_rot_q(q), self.hook_rot_k(k), v, start)
 
     def attend(self, qkv: QueryKeyValue, on_rows: OnRows | None = None) -> Heads:

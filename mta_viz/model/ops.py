@@ -4,6 +4,7 @@ Axes: batch, head, query, key, position, d (head width). Owns the mathematics, n
 the steps (attention.py).
 """
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mta_viz.config import RopeScaling
 from mta_viz.model import kernel_gradient
 
 Maps = Float[Tensor, "batch head query key"]  # of one stage
@@ -28,12 +30,23 @@ def rms_normalize(x: Float[Tensor, "*axes width"], eps: float) -> Float[Tensor, 
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def rotary(x: Heads, positions: Int[Tensor, " position"], theta: float) -> Heads:
-    """Rotary embedding on interleaved pairs (2i, 2i+1), angle position * theta^(-2i/d), in float32."""
-    d = x.shape[-1]
-    # float64 angles: at position 4,096 a float32 product is already off by 1e-4 radians
-    pairs = torch.arange(0, d, 2, dtype=torch.float64, device=x.device)
-    angle = positions.to(torch.float64)[:, None] * theta ** (-pairs / d)
+def rotary_frequencies(
+    d: int, theta: float, scaling: RopeScaling | None, device: torch.device | str
+) -> Float[Tensor, " pair"]:
+    """Radians a position by which each pair of a head turns: theta^(-2i/d), scaled as `RopeScaling` says."""
+    # float64: at position 4,096 a float32 product is already off by 1e-4 radians
+    turns = theta ** (-torch.arange(0, d, 2, dtype=torch.float64, device=device) / d)
+    if scaling is None:
+        return turns
+    rotations = scaling.original_n_ctx * turns / (2 * math.pi)  # of the pair, over the length trained on
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((rotations - low) / (high - low)).clamp(0, 1)
+    return kept * turns + (1 - kept) * turns / scaling.factor
+
+
+def rotary(x: Heads, positions: Int[Tensor, " position"], turns: Float[Tensor, " pair"]) -> Heads:
+    """Rotary embedding on interleaved pairs (2i, 2i+1), angle position * turns[i], in float32."""
+    angle = positions.to(torch.float64)[:, None] * turns
     cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
     even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)

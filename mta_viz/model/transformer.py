@@ -38,13 +38,13 @@ class RMSNorm(nn.Module):
 
 
 class MLP(nn.Module):
-    """w2(silu(w1 h) * w3 h), no biases."""
+    """w2(silu(w1 h) * w3 h), each with a bias or none."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.w1 = nn.Linear(config.d_model, config.d_mlp, bias=False)
-        self.w3 = nn.Linear(config.d_model, config.d_mlp, bias=False)
-        self.w2 = nn.Linear(config.d_mlp, config.d_model, bias=False)
+        self.w1 = nn.Linear(config.d_model, config.d_mlp, bias=config.mlp_bias)
+        self.w3 = nn.Linear(config.d_model, config.d_mlp, bias=config.mlp_bias)
+        self.w2 = nn.Linear(config.d_mlp, config.d_model, bias=config.mlp_bias)
 
     def forward(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """Gated feed-forward of every position."""

@@ -235,3 +235,22 @@ def test_an_answer_of_several_tokens_is_removed_at_its_own_position():
     assert whole.whole_logit == pytest.approx(lost, abs=1e-5)
     with pytest.raises(PromptError, match="layer 2 does not exist"):
         whole_effects(trace_of, layer=2)
+
+
+def test_the_output_bias_belongs_to_no_head_and_stands_apart():
+    """The attention's output is what its heads add, the values' bias among it, plus the bias of wo."""
+    config = ModelConfig(
+        d_model=32, n_layers=2, n_heads=4, n_kv_heads=2, d_head=8, d_mlp=16, vocab_size=17,
+        mta=OPTIONS[1], qkv_bias=True, out_bias=True, mlp_bias=True,
+    )  # fmt: skip
+    model = HookedMTA(config)
+    model.load_state_dict(random_weights(config, 3))
+    model.requires_grad_(False)
+    trace = capture(model, list(range(9)))
+    effect, onto = layer_effect(trace, 1, 8, 4), direction(trace, 8, 4)
+    out = run_hooks(model, list(range(9)), ["blocks.1.hook_attn_out"])["blocks.1.hook_attn_out"][8]
+    assert abs(effect.bias) > 0.01
+    assert effect.total + effect.bias == pytest.approx(float(out @ onto), abs=1e-4)
+    assert effect.bias == pytest.approx(float(model.blocks[1].attn.wo.bias @ onto), abs=1e-5)
+    assert effect.error <= 1e-5
+    assert effect.as_data()["bias"] == effect.bias

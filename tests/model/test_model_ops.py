@@ -61,7 +61,8 @@ def test_rotary_turns_interleaved_pairs() -> None:
     """
     x = torch.tensor([1.0, 0.0, 0.0, 1.0]).reshape(1, 1, 1, 4)
     expected = [math.cos(2), math.sin(2), -math.sin(0.2), math.cos(0.2)]
-    assert ops.rotary(x, torch.tensor([2]), 100.0).flatten().tolist() == pytest.approx(expected, abs=1e-6)
+    turns = ops.rotary_frequencies(4, 100.0, None, "cpu")
+    assert ops.rotary(x, torch.tensor([2]), turns).flatten().tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_scores_are_divided_by_the_root_of_the_head_width() -> None:

@@ -34,6 +34,11 @@ BASE: dict[str, Any] = {
     },
 }
 PLAIN = {"mta": None}
+# The pairs' wavelengths are 6.3 and 628 tokens: as before, and in between (250 to 1000).
+RULE = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 1000,
+}  # fmt: skip
 ABSENT = object()
 MODEL_FLIPS: dict[str, dict[str, Any]] = {
     "n_kv_heads": {"n_kv_heads": 2},
@@ -43,6 +48,10 @@ MODEL_FLIPS: dict[str, dict[str, Any]] = {
     "norm_eps": {"norm_eps": 0.1},
     "rope_theta": {"rope_theta": 50.0},
     "weight_tying": {"weight_tying": True},
+    "qkv_bias": {"qkv_bias": True},
+    "out_bias": {"out_bias": True},
+    "mlp_bias": {"mlp_bias": True},
+    "rope_scaling": {"rope_scaling": RULE},
     "baseline": PLAIN,
 }
 MTA_FLIPS: dict[str, dict[str, Any]] = {

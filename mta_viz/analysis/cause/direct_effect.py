@@ -37,7 +37,7 @@ class DirectEffect:
     `values[h, q, k]`: through the softmax cell of source head h at query `first_query` + q and key k, whose
     weight is `softmax[h, q, k]`; the last row is `position`, earlier ones are what its post-softmax
     convolution reads. `heads[t]`: the sum over everything that reaches the output of target head t. Both
-    sum to `total`.
+    sum to `total`; `bias` is what the output projection's bias adds, which belongs to no head and no cell.
     """
 
     layer: int
@@ -46,6 +46,7 @@ class DirectEffect:
     values: Float[Tensor, "head query key"]
     softmax: Float[Tensor, "head query key"]
     heads: Float[Tensor, " head"]
+    bias: float = 0.0
 
     @property
     def sources(self) -> Float[Tensor, " head"]:
@@ -54,7 +55,7 @@ class DirectEffect:
 
     @property
     def total(self) -> float:
-        """The layer's attention's direct contribution to the logit."""
+        """The direct contribution of the layer's heads to the logit."""
         return float(self.heads.sum())
 
     @property
@@ -66,7 +67,8 @@ class DirectEffect:
     def as_data(self) -> dict[str, Any]:
         """The sums as plain values."""
         sums = {"sources": self.sources.tolist(), "targets": self.heads.tolist()}
-        return {"layer": self.layer, "total": self.total, "error": self.error, **sums}
+        bias = {"bias": self.bias} if self.bias else {}
+        return {"layer": self.layer, "total": self.total, "error": self.error, **sums, **bias}
 
 
 def layer_effect(
@@ -84,10 +86,12 @@ def layer_effect(
     with torch.no_grad():
         pattern = trace.maps(layer, Stage.PATTERN, slice(position, position + 1), kept)[:, 0]
         softmax = trace.maps(layer, Stage.SOFTMAX, slice(first, position + 1), kept)
-        per_key = _per_key(trace, layer, position, pattern, direction(trace, position, token, against))
+        onto, bias = direction(trace, position, token, against), attention.wo.bias
+        per_key = _per_key(trace, layer, position, pattern, onto)
         values = softmax * _folded(attention, per_key, position + 1 - first)
         heads = (pattern * per_key).sum(-1)
-    return DirectEffect(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu())
+        added = 0.0 if bias is None else float(onto @ bias.float())
+    return DirectEffect(layer, position, first, values.cpu(), softmax.cpu(), heads.cpu(), added)
 
 
 def direction(

@@ -88,13 +88,17 @@ def parameter_shapes(model: Mapping[str, Any]) -> dict[str, Shape]:
     if not opts["weight_tying"]:
         shapes["output.weight"] = (s.vocab, s.d_model)
     for layer in range(s.n_layers):
-        block = _attention_shapes(s, mta, layer) | _bias_shapes(s, opts) | {
-            "feed_forward.w1.weight": (s.d_mlp, s.d_model),
-            "feed_forward.w3.weight": (s.d_mlp, s.d_model),
-            "feed_forward.w2.weight": (s.d_model, s.d_mlp),
-            "attention_norm.weight": (s.d_model,),
-            "ffn_norm.weight": (s.d_model,),
-        }
+        block = (
+            _attention_shapes(s, mta, layer)
+            | _bias_shapes(s, opts)
+            | {
+                "feed_forward.w1.weight": (s.d_mlp, s.d_model),
+                "feed_forward.w3.weight": (s.d_mlp, s.d_model),
+                "feed_forward.w2.weight": (s.d_model, s.d_mlp),
+                "attention_norm.weight": (s.d_model,),
+                "ffn_norm.weight": (s.d_model,),
+            }
+        )
         shapes |= {f"layers.{layer}.{name}": shape for name, shape in block.items()}
     return shapes
 

@@ -99,7 +99,7 @@ class _Bytes:
             return self.values(self.whole(4), self.whole(8))
         return self.values(kind, 1)[0]
 
-    def values(self, kind: int, count: int) -> Sequence[Any]:
+    def values(self, kind: int, count: int) -> Any:
         """A list of one kind: texts as a tuple, numbers as numpy has them where there are many."""
         if kind == _STRING:
             return self.texts(count)
@@ -126,7 +126,7 @@ def _header(content: _Bytes, size: int) -> Header:
         if key in metadata:
             raise _Damaged(f"has {short_repr(key)} twice")
         metadata[key] = content.value(content.whole(4))
-    named = [(content.text(), *_described(content)) for _ in range(n_tensors)]
+    named = [(printable(content.text()), *_described(content)) for _ in range(n_tensors)]
     return Header(metadata, _placed(named, content.place, metadata.get(_ALIGNMENT, 32), size), size)
 
 
@@ -152,10 +152,10 @@ def _placed(
     for name, place in in_order:
         if place.start + place.n_bytes > size:
             needed = size_text(place.start + place.n_bytes)
-            raise _Damaged(f"is cut short: {printable(name, 80)} ends at {needed}, the file at {size_text(size)}")
+            raise _Damaged(f"is cut short: {name} ends at {needed}, the file at {size_text(size)}")
     for (first, place), (second, after) in pairwise(in_order):
         if place.start + place.n_bytes > after.start:
-            raise _Damaged(f"has {printable(first, 80)} and {printable(second, 80)} on the same bytes")
+            raise _Damaged(f"has {first} and {second} on the same bytes")
     return places
 
 
@@ -166,7 +166,7 @@ def _place(name: str, shape: tuple[int, ...], kind: int, start: int) -> TensorPl
         known = GGMLQuantizationType(kind)
         block, block_bytes = GGML_QUANT_SIZES[known]
     except (KeyError, ValueError):
-        raise _Damaged(f"has {printable(name, 80)} in the type {kind}, which is unknown") from None
+        raise _Damaged(f"has {name} in the type {kind}, which is unknown") from None
     if shape and shape[-1] % block:
-        raise _Damaged(f"has {printable(name, 80)} in rows of {shape[-1]:,}, no multiple of {known.name}'s {block}")
+        raise _Damaged(f"has {name} in rows of {shape[-1]:,}, no multiple of {known.name}'s {block}")
     return TensorPlace(shape, known, start, prod(shape) // block * block_bytes)

@@ -121,8 +121,8 @@ def tensor_problems(
     there = {**stored, **weights.unreadable}
     absent = {key: shape for key, shape in expected.items() if key not in there}
     unknown = [
-        f"{key} {list(tensor.shape)} is a tensor the model of params.json does not have; "
-        "remove it, or correct params.json"
+        f"{key} {list(tensor.shape)} is a tensor that the model does not have by its settings; "
+        "remove it, or correct them"
         for key, tensor in stored.items()
         if key not in expected
     ]
@@ -137,7 +137,7 @@ def tensor_problems(
 
 def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object]) -> list[str]:
     """One line per missing tensor, and one for all layers of which nothing is there."""
-    there = {key.split(".")[1] for key in present if key.startswith("layers.")}
+    there = {_layer_in(key) for key in present}
     gone = [layer for layer in range(config.n_layers) if str(layer) not in there]
     problems = []
     if gone:
@@ -146,8 +146,14 @@ def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[
     return problems + [
         f"{key} is missing; expected a tensor of shape {list(shape)}"
         for key, shape in absent.items()
-        if not key.startswith("layers.") or key.split(".")[1] in there
+        if _layer_in(key) in there | {None}
     ]
+
+
+def _layer_in(key: str) -> str | None:
+    """The layer that a tensor's name tells, in any format; None for a tensor of no layer."""
+    match = re.search(r"(?:^|\.)(?:layers|blk)\.(\d+)\.", key)
+    return match[1] if match else None
 
 
 def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor]) -> list[str]:

@@ -5,11 +5,13 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mta_viz.checkpoint import door, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
+from mta_viz.checkpoint.installed import named_path
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
@@ -20,16 +22,18 @@ _WEIGHTS: dict[Format, str] = {
     "dcp": lingua.METADATA,
     "kernels": native.KERNELS,
 }
+GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and so on"
+    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, one {GGUF} file, "
+    f"or a run folder with {STEPS}/0000010000/ and so on"
 )
 
 
 @dataclass(frozen=True)
 class Location:
-    """The folder to read, its format, its step, and all steps when it was chosen from a run."""
+    """The folder (of `gguf`: the file) to read, its format, its step, and all steps when it is a run's."""
 
     folder: Path
     format: Format
@@ -38,17 +42,26 @@ class Location:
 
 
 def locate(path: Path, step: int | None = None) -> Location:
-    """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError."""
+    """The checkpoint at `path`: a folder, a file in it, a run (its last step), or a file that is a model.
+
+    Raises CheckpointError where there is none.
+    """
+    path = named_path(path)
     folder = path.parent if path.name in (PARAMS, *_WEIGHTS.values()) else path
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
+        if is_gguf(path):
+            return _of_file(path, step)
         if not folder.is_dir():
             raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], printable(path))
         location = find_checkpoint(folder, step)
     except OSError as error:
         raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
     if location is None:
+        if several := _gguf_files(folder):
+            names = ", ".join(printable(file.name) for file in several[:8])
+            raise CheckpointError([f"it has {len(several)} {GGUF} files; name one: {names}"], printable(path))
         raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], printable(path))
     return location
 
@@ -69,11 +82,30 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
     if direct is None and (folder / PARAMS).is_file():
         direct = "params"
     if direct is None:
-        return None
+        files = _gguf_files(folder)
+        return _of_file(files[0], step) if len(files) == 1 else None
     own = _own_step(folder)
     if step not in (None, own):
         raise CheckpointError([f"it is a single checkpoint, not a run with a step {step}"], printable(folder))
     return Location(folder, direct, own)
+
+
+def _of_file(file: Path, step: int | None) -> Location:
+    if step is not None:
+        raise CheckpointError([f"it is a single model, not a run with a step {step}"], printable(file))
+    return Location(file, "gguf")
+
+
+def _gguf_files(folder: Path) -> list[Path]:
+    """Those right in the folder, by name."""
+    return sorted(filter(is_gguf, folder.iterdir()))
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether it is a file named as GGUF files are, or a link to one."""
+    with suppress(OSError, RuntimeError):
+        return path.suffix.lower() == GGUF and path.is_file()
+    return False
 
 
 def _weights_format(folder: Path) -> Format | None:
@@ -127,7 +159,8 @@ def sha256(path: Path | str) -> str:
             if location.format == "params":
                 raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
             pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
-            weights = location.folder / _WEIGHTS[location.format]
+            whole = location.format == "gguf"
+            weights = location.folder if whole else location.folder / _WEIGHTS[location.format]
             files = [weights, *(pieces if location.format == "dcp" else ())]
         digests = []
         for file in files:

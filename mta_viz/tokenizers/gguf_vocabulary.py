@@ -62,7 +62,9 @@ def vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         scores=_numbers(fields, "scores", len(tokens)),
         merges=fields.get("merges", ()),
         **{f"{name}_id": _token_id(fields, name, len(tokens)) for name in ("bos", "eos", "unknown")},
-        add_bos=_flag(fields, "add_bos_token", model == "llama" or _SPLITS.get(fields.get("pre")) == "llama3"),
+        add_bos=_flag(
+            fields, "add_bos_token", model == "llama" or _SPLITS.get(fields.get("pre")) == "llama3"
+        ),
         add_space=_flag(fields, "add_space_prefix", True),
     )
     twice = [token for token, count in Counter(read.tokens).most_common(1) if count > 1]
@@ -109,7 +111,9 @@ def json_file(words: Vocabulary) -> bytes:
     split = _SPLITS.get(words.pre)
     if split is None:
         named = f"calls {short_repr(words.pre)}" if words.pre else "does not tell"
-        raise TokenizerError(f"how a text is cut before its merges act the file {named}; that rule is not known.")
+        raise TokenizerError(
+            f"how a text is cut before its merges act the file {named}; that rule is not known."
+        )
     merges = [merge.split(" ") for merge in words.merges]
     if any(len(pair) != 2 for pair in merges):
         raise TokenizerError("its merges are no pairs of tokens.")
@@ -172,7 +176,8 @@ def sentencepiece_file(words: Vocabulary) -> bytes:
     trainer.byte_fallback = bool(words.typed(_BYTE))
     bos = words.bos_id if words.add_bos else None  # the library finds none by an empty name
     trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = (
-        "" if token_id is None else words.tokens[token_id] for token_id in (bos, words.eos_id, words.unknown_id)
+        "" if token_id is None else words.tokens[token_id]
+        for token_id in (bos, words.eos_id, words.unknown_id)
     )
     normalizer.name, normalizer.add_dummy_prefix = "identity", words.add_space
     normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces = False, True

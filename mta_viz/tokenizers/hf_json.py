@@ -20,13 +20,14 @@ class JsonTokenizer(LabelledOnce):
     """BOS and EOS are what the file's post-processor puts before and after a text.
 
     Where it puts none, they are looked for by their common names (`_BOS_NAMES`, `_EOS_NAMES`, first
-    found wins); with neither there is no BOS or EOS. Padding and truncation asked for in the file
+    found wins); with neither there is no BOS or EOS. `around`, both ids, is given where another file than
+    this one tells them. Padding and truncation asked for in the file
     are switched off, and special strings typed in a prompt are plain text.
     """
 
     kind: str = "tokenizers"
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, around: tuple[int | None, int | None] | None = None) -> None:
         """Raises TokenizerError when `data` is no tokenizer.json (loading.py adds the file's name)."""
         try:
             self._library = Library.from_str(data.decode("utf-8"))
@@ -38,9 +39,7 @@ class JsonTokenizer(LabelledOnce):
         self._library.encode_special_tokens = True
         vocabulary = self._library.get_vocab(with_added_tokens=True)
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
-        before, after = _around_a_text(self._library)
-        self.bos_id: int | None = before if before is not None else _first(vocabulary, _BOS_NAMES)
-        self.eos_id: int | None = after if after is not None else _first(vocabulary, _EOS_NAMES)
+        self.bos_id, self.eos_id = around or _named_around(self._library, vocabulary)
         byte_of = _byte_alphabet() if _uses_bytes(data) else {}
         self._bytes = {i: _bytes_of_piece(piece, byte_of) for piece, i in vocabulary.items()}
         for token_id, token in self._library.get_added_tokens_decoder().items():
@@ -78,6 +77,12 @@ class JsonTokenizer(LabelledOnce):
             f"This model's tokenizer has no token for {named} (first positions, counted from 0). "
             "Remove or replace these characters."
         )
+
+
+def _named_around(library: Library, vocabulary: dict[str, int]) -> tuple[int | None, int | None]:
+    before, after = _around_a_text(library)
+    before = before if before is not None else _first(vocabulary, _BOS_NAMES)
+    return before, after if after is not None else _first(vocabulary, _EOS_NAMES)
 
 
 def _around_a_text(library: Library) -> tuple[int | None, int | None]:

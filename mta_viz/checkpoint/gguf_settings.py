@@ -143,7 +143,8 @@ def _scaling(block: FieldReader, sizes: Mapping[str, Any], factors: np.ndarray |
         differ = f"for pair {pair} the file has {factors[pair]:g}, the rule {wanted[pair]:g}"
     block.problems.append(
         f"{ROPE_FACTORS} is not what Llama 3's rule gives with factor {rule.factor:g}, "
-        f"low_freq_factor {low:g}, high_freq_factor {high:g} and {length:,} tokens: {differ}; no other scaling is supported"
+        f"low_freq_factor {low:g}, high_freq_factor {high:g} and {length:,} tokens: {differ}; "
+        "no other scaling is supported"
     )
     return None
 

@@ -1,6 +1,6 @@
-"""The vocabulary inside a GGUF file -> a tokenizer file of a kind there is: tokenizer.json, or SentencePiece's.
+"""The vocabulary in a GGUF file -> a tokenizer's file of a kind there is: tokenizer.json, or SentencePiece's.
 
-`gpt2` there means byte-level BPE, whose merges act on pieces of a text; how it is cut into them is in the file
+`gpt2` there means byte-level BPE, whose merges act on pieces of a text; how it is cut into them the file tells
 by a name only, so a name not known here makes no tokenizer. `llama` means SentencePiece with scores.
 """
 
@@ -51,20 +51,18 @@ class Vocabulary:
 def vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Raises TokenizerError for a file without one, and for lists that do not fit each other."""
     fields = {key.removeprefix(_PREFIX): value for key, value in metadata.items() if key.startswith(_PREFIX)}
-    model, tokens = fields.get("model"), fields.get("tokens")
-    if model not in ("gpt2", "llama") or not _is_list(tokens, str):
+    model, tokens, pre = fields.get("model"), _texts(fields, "tokens"), str(fields.get("pre", ""))
+    if model not in ("gpt2", "llama") or not tokens:
         raise TokenizerError(f"its tokenizer is {short_repr(model)}; gpt2 and llama can be read.")
     read = Vocabulary(
         model=model,
-        pre=str(fields.get("pre", "")),
+        pre=pre,
         tokens=tokens,
         types=_numbers(fields, "token_type", len(tokens)),
         scores=_numbers(fields, "scores", len(tokens)),
-        merges=fields.get("merges", ()),
+        merges=_texts(fields, "merges"),
         **{f"{name}_id": _token_id(fields, name, len(tokens)) for name in ("bos", "eos", "unknown")},
-        add_bos=_flag(
-            fields, "add_bos_token", model == "llama" or _SPLITS.get(fields.get("pre")) == "llama3"
-        ),
+        add_bos=_flag(fields, "add_bos_token", model == "llama" or _SPLITS.get(pre) == "llama3"),
         add_space=_flag(fields, "add_space_prefix", True),
     )
     twice = [token for token, count in Counter(read.tokens).most_common(1) if count > 1]
@@ -73,8 +71,9 @@ def vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     return read
 
 
-def _is_list(value: Any, kind: type) -> bool:
-    return isinstance(value, tuple) and all(isinstance(entry, kind) for entry in value)
+def _texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = fields.get(name)
+    return value if isinstance(value, tuple) else ()
 
 
 def _numbers(fields: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
@@ -110,9 +109,9 @@ def json_file(words: Vocabulary) -> bytes:
     """tokenizer.json of a byte-level BPE."""
     split = _SPLITS.get(words.pre)
     if split is None:
-        named = f"calls {short_repr(words.pre)}" if words.pre else "does not tell"
+        named = f"is called {short_repr(words.pre)} there" if words.pre else "does not stand there"
         raise TokenizerError(
-            f"how a text is cut before its merges act the file {named}; that rule is not known."
+            f"the rule that cuts a text before its merges act {named} and is not known here."
         )
     merges = [merge.split(" ") for merge in words.merges]
     if any(len(pair) != 2 for pair in merges):
@@ -160,11 +159,11 @@ def _byte_level(*, use_regex: bool) -> dict[str, Any]:
 
 def sentencepiece_file(words: Vocabulary) -> bytes:
     """SentencePiece's own file of a BPE with scores: token types are numbered there as in GGUF."""
-    from sentencepiece import sentencepiece_model_pb2
+    from sentencepiece import sentencepiece_model_pb2 as protobuf
 
     if not words.scores or not words.types:
         raise TokenizerError("its vocabulary has no scores or no types.")
-    model = sentencepiece_model_pb2.ModelProto()
+    model = protobuf.ModelProto()  # type: ignore[attr-defined]
     for token, score, kind in zip(words.tokens, words.scores, words.types, strict=True):
         if not token or not _NORMAL <= kind <= _BYTE:
             raise TokenizerError(f"its token {short_repr(token)} is of the type {short_repr(kind)}.")
@@ -175,10 +174,9 @@ def sentencepiece_file(words: Vocabulary) -> bytes:
     trainer.model_type, trainer.vocab_size = trainer.BPE, len(words.tokens)
     trainer.byte_fallback = bool(words.typed(_BYTE))
     bos = words.bos_id if words.add_bos else None  # the library finds none by an empty name
-    trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = (
-        "" if token_id is None else words.tokens[token_id]
-        for token_id in (bos, words.eos_id, words.unknown_id)
-    )
+    ids = (bos, words.eos_id, words.unknown_id)
+    names = ("" if token_id is None else words.tokens[token_id] for token_id in ids)
+    trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = names
     normalizer.name, normalizer.add_dummy_prefix = "identity", words.add_space
     normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces = False, True
     return model.SerializeToString()

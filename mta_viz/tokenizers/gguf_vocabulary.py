@@ -1,6 +1,6 @@
 """The vocabulary in a GGUF file -> a tokenizer's file of a kind there is: tokenizer.json, or SentencePiece's.
 
-`gpt2` there means byte-level BPE, whose merges act on pieces of a text; how it is cut into them the file tells
+`gpt2` there means byte-level BPE, whose merges act on pieces of a text; how it is cut up the file tells
 by a name only, so a name not known here makes no tokenizer. `llama` means SentencePiece with scores.
 """
 

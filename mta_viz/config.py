@@ -89,8 +89,8 @@ class RopeScaling:
 class ModelConfig:
     """A decoder-only transformer with (or without) multi-token attention. Layers count from 0.
 
-    `qkv_bias`, `out_bias` and `mlp_bias`: whether the projections of queries, keys and values, that of the
-    heads' outputs, and all three of the MLP add a bias. Raises `ConfigError` listing every value out of range.
+    `qkv_bias`, `out_bias`, `mlp_bias`: whether the projections of queries, keys and values, that of heads'
+    outputs, and all three of the MLP add a bias. Raises `ConfigError` listing every value out of range.
     """
 
     d_model: int

@@ -67,6 +67,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
 
 PARAMS = "params.json"
 STEPS = "checkpoints"  # of a run: a folder a step in it
+JSON_KINDS = ("tokenizers", "huggingface")  # of tokenizers
 
 
 def read_params(file: Path) -> tuple[Any, tuple[str, ...]]:
@@ -96,7 +97,7 @@ def copied_tokenizer(name: str | None, path: str | None, folder: Path | None) ->
         content = door.read_bytes(file, door.TEXT)
     except FileError:
         return TokenizerFile(name, path)
-    return TokenizerFile(name, "tokenizer.json" if name == "tokenizers" else file.name, content)
+    return TokenizerFile(name, "tokenizer.json" if name in JSON_KINDS else file.name, content)
 
 
 def write_model(

@@ -4,6 +4,7 @@ Values come from the `gguf` library's `dequantize`, bit for bit; what is float i
 header is read by gguf_header.py, its settings by gguf_settings.py, its vocabulary by the tokenizers.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from torch import Tensor
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.gguf_header import Header, TensorPlace, read_header
 from mta_viz.checkpoint.gguf_settings import EMBEDDING, HALF_SPLIT, ROPE_FACTORS, UNEMBEDDING, parse_settings
-from mta_viz.checkpoint.layout import SAME, Entry
+from mta_viz.checkpoint.huggingface import halves
+from mta_viz.checkpoint.layout import SAME, Entry, FileWords
 from mta_viz.checkpoint.params import Parsed
 from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
 from mta_viz.config import ModelConfig
@@ -37,6 +39,16 @@ _BLOCK = {
     **{"mlp.w1": "ffn_gate", "mlp.w2": "ffn_down", "mlp.w3": "ffn_up"},
 }
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+_ROTATED = re.compile(r"\.attn_[qk]\.")  # queries and keys
+WORDS = FileWords(
+    settings="its metadata",
+    n_layers="block_count",
+    layer="blk.",
+    embedding=EMBEDDING,
+    tied="",
+    tied_copy="",  # a file has a second matrix, or is tied
+    untie="",
+)
 _VALUES = 2**19  # dequantised at a time: what the library needs beside the result stays small
 
 
@@ -96,22 +108,14 @@ def _stored(
             if not _is_known(place.kind):
                 unreadable[key] = f"{key} is stored as {place.kind.name}, which cannot be dequantised"
                 continue
-        heads = _rotated_heads(key, config) if half_split and config else None
-        tensors[key] = StoredTensor(place.shape, dtype, partial(_interleaved, read, heads) if heads else read)
+        if config and half_split and _ROTATED.search(key):
+            read = partial(_in_pairs, read, config.d_head)
+        tensors[key] = StoredTensor(place.shape, dtype, read)
     return StoredWeights(tensors, (), header.n_bytes, unreadable)
 
 
-def _rotated_heads(key: str, config: ModelConfig) -> int | None:
-    """How many heads the rows of a tensor of queries or keys make up."""
-    counts = {"attn_q": config.n_heads, "attn_k": config.n_kv_heads}
-    return next((count for name, count in counts.items() if f".{name}." in key), None)
-
-
-def _interleaved(read: Callable[[], Tensor], heads: int) -> Tensor:
-    """Rows whose rotary pairs are (i, i + d/2) in the order of pairs (2i, 2i + 1)."""
-    rows = read()
-    halves = rows.unflatten(0, (heads, 2, -1))
-    return halves.transpose(1, 2).reshape(rows.shape)
+def _in_pairs(read: Callable[[], Tensor], d_head: int) -> Tensor:
+    return halves(d_head).read(read())
 
 
 def _read_floats(file: Path, place: TensorPlace, dtype: torch.dtype) -> Tensor:

@@ -82,6 +82,34 @@ HEAD_GROUPS, HEAD_MATRIX = ("attention.head_kernel", GROUPS), ("attention.wposm.
 
 
 @dataclass(frozen=True)
+class FileWords:
+    """What a format's files call what messages speak of: files, fields and keys.
+
+    `layer` is what keys of layers begin with; `tied_copy` may stand beside a tied `embedding`, and `untie`
+    says how to make two matrices of them.
+    """
+
+    settings: str
+    n_layers: str
+    layer: str
+    embedding: str
+    tied: str
+    tied_copy: str
+    untie: str
+
+
+LINGUA = FileWords(
+    settings="params.json",
+    n_layers="model.n_layers",
+    layer="layers.",
+    embedding=EMBEDDING,
+    tied="model.weight_tying",
+    tied_copy=TIED_COPY,
+    untie="set weight_tying to false and name it output.weight",
+)
+
+
+@dataclass(frozen=True)
 class Entry:
     """Where one parameter of a model lies in a file: key, shape there, layout."""
 
@@ -111,49 +139,55 @@ def kernel_entries(config: ModelConfig) -> dict[str, Entry]:
 
 
 def tensor_problems(
-    config: ModelConfig, weights: StoredWeights, entries: Mapping[str, Entry] | None = None
+    config: ModelConfig,
+    weights: StoredWeights,
+    entries: Mapping[str, Entry] | None = None,
+    words: FileWords = LINGUA,
 ) -> list[str]:
-    """Everything wrong with names, shapes and dtypes; no values are read. `entries`: not all parameters."""
+    """Everything wrong with names, shapes and dtypes; no values are read.
+
+    `entries`: another format's (with its `words`), or not all parameters.
+    """
     stored = weights.tensors
     expected = {entry.key: entry.shape for entry in (entries or file_entries(config)).values()}
-    if config.tied and TIED_COPY in stored and EMBEDDING in expected:
-        expected[TIED_COPY] = expected[EMBEDDING]
+    if config.tied and words.tied_copy in stored and words.embedding in expected:
+        expected[words.tied_copy] = expected[words.embedding]
     there = {**stored, **weights.unreadable}
     absent = {key: shape for key, shape in expected.items() if key not in there}
     unknown = [
-        f"{key} {list(tensor.shape)} is a tensor that the model does not have by its settings; "
-        "remove it, or correct them"
+        f"{key} {list(tensor.shape)} is a tensor the model of {words.settings} does not have; "
+        f"remove it, or correct {words.settings}"
         for key, tensor in stored.items()
         if key not in expected
     ]
     present = {key: stored[key] for key in expected if key in stored}
     return [
-        *first_problems(_missing(config, absent, there), "missing tensors"),
+        *first_problems(_missing(config, absent, there, words), "missing tensors"),
         *first_problems(unknown, "tensors the model does not have"),
         *first_problems(list(weights.unreadable.values()), "tensors of no use"),
         *first_problems(_misfits(expected, present), "tensors that do not fit"),
     ]
 
 
-def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object]) -> list[str]:
+def _missing(
+    config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object], words: FileWords
+) -> list[str]:
     """One line per missing tensor, and one for all layers of which nothing is there."""
-    there = {_layer_in(key) for key in present}
+
+    def layer_of(key: str) -> str | None:
+        return key.removeprefix(words.layer).split(".")[0] if key.startswith(words.layer) else None
+
+    there = set(map(layer_of, present))
     gone = [layer for layer in range(config.n_layers) if str(layer) not in there]
     problems = []
     if gone:
         named = ", ".join(map(str, gone[:8])) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
-        problems.append(f"every tensor of layer {named} is missing; model.n_layers is {config.n_layers}")
+        problems.append(f"every tensor of layer {named} is missing; {words.n_layers} is {config.n_layers}")
     return problems + [
         f"{key} is missing; expected a tensor of shape {list(shape)}"
         for key, shape in absent.items()
-        if _layer_in(key) in there | {None}
+        if layer_of(key) is None or layer_of(key) in there
     ]
-
-
-def _layer_in(key: str) -> str | None:
-    """The layer that a tensor's name tells, in any format; None for a tensor of no layer."""
-    match = re.search(r"(?:^|\.)(?:layers|blk)\.(\d+)\.", key)
-    return match[1] if match else None
 
 
 def _misfits(expected: Mapping[str, Shape], present: Mapping[str, StoredTensor]) -> list[str]:
@@ -171,8 +205,9 @@ def read_parameters(
     stored: Mapping[str, StoredTensor],
     progress: Callable[[float], None] | None,
     entries: Mapping[str, Entry] | None = None,
+    words: FileWords = LINGUA,
 ) -> dict[str, Tensor]:
-    """All parameters by our names (or those of `entries`), in memory of their own.
+    """All parameters by our names (or those of `entries`), in memory of their own, read one after another.
 
     `progress` gets the fraction of bytes read. CheckpointError: damaged tensors, tied copies that differ.
     """
@@ -188,14 +223,16 @@ def read_parameters(
         done += stored[entry.key].n_bytes
         if progress:
             progress(done / total)
-    if "embed.weight" in state_dict and config.tied and TIED_COPY in stored:
-        problems += _tied_problems(state_dict["embed.weight"], stored[TIED_COPY])
+    if "embed.weight" in state_dict and config.tied and words.tied_copy in stored:
+        problems += _tied_problems(state_dict["embed.weight"], stored[words.tied_copy], words)
     if problems:
         raise CheckpointError(problems)
     return state_dict
 
 
-def _tied_problems(embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor) -> tuple[str, ...]:
+def _tied_problems(
+    embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor, words: FileWords
+) -> tuple[str, ...]:
     try:
         other = copy.read()
     except CheckpointError as error:
@@ -204,8 +241,8 @@ def _tied_problems(embedding: Float[Tensor, "vocab d_model"], copy: StoredTensor
     if torch.equal(embedding.view(torch.uint8), other.contiguous().view(torch.uint8)):
         return ()
     return (
-        f"{TIED_COPY} differs from {EMBEDDING}, but model.weight_tying says they are one matrix; "
-        "remove the wrong copy, or set weight_tying to false and name it output.weight",
+        f"{words.tied_copy} differs from {words.embedding}, but {words.tied} says they are one matrix; "
+        f"remove the wrong copy, or {words.untie}",
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import door, lingua, native
+from mta_viz.checkpoint import door, huggingface, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.installed import named_path
 from mta_viz.checkpoint.types import Format
@@ -22,12 +22,13 @@ _WEIGHTS: dict[Format, str] = {
     "dcp": lingua.METADATA,
     "kernels": native.KERNELS,
 }
+_FILES = (PARAMS, *_WEIGHTS.values(), huggingface.CONFIG, huggingface.INDEX)
 GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, one {GGUF} file, "
-    f"or a run folder with {STEPS}/0000010000/ and so on"
+    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, a run folder with {STEPS}/0000010000/ and so on, "
+    f"{huggingface.CONFIG} beside {huggingface.WEIGHTS} or {huggingface.INDEX}, or one {GGUF} file"
 )
 
 
@@ -47,7 +48,7 @@ def locate(path: Path, step: int | None = None) -> Location:
     Raises CheckpointError where there is none.
     """
     path = named_path(path)
-    folder = path.parent if path.name in (PARAMS, *_WEIGHTS.values()) else path
+    folder = path.parent if path.name in _FILES else path
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
@@ -58,6 +59,9 @@ def locate(path: Path, step: int | None = None) -> Location:
         location = find_checkpoint(folder, step)
     except OSError as error:
         raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
+    if location is None and (pickles := _pickles(folder)):
+        remedy = "which may run code and is not read; save the model again with safetensors"
+        raise CheckpointError([f"its weights are a pickle ({pickles[0]}), {remedy}"], printable(path))
     if location is None:
         if several := _gguf_files(folder):
             names = ", ".join(printable(file.name) for file in several[:8])
@@ -108,7 +112,15 @@ def is_gguf(path: Path) -> bool:
     return False
 
 
+def _pickles(folder: Path) -> list[str]:
+    """Weights of a Hugging Face folder in the format before safetensors."""
+    there = folder / huggingface.CONFIG
+    return sorted(file.name for file in folder.glob("pytorch_model*.bin")) if there.is_file() else []
+
+
 def _weights_format(folder: Path) -> Format | None:
+    if not (folder / PARAMS).is_file() and huggingface.is_folder(folder):
+        return "huggingface"
     for weights_format, name in _WEIGHTS.items():
         if (folder / name).is_file() or (weights_format == "dcp" and any(folder.glob("*.distcp"))):
             return weights_format
@@ -159,9 +171,13 @@ def sha256(path: Path | str) -> str:
             if location.format == "params":
                 raise CheckpointError(["it holds no weights, so they have no sha256"], printable(path))
             pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
-            whole = location.format == "gguf"
-            weights = location.folder if whole else location.folder / _WEIGHTS[location.format]
-            files = [weights, *(pieces if location.format == "dcp" else ())]
+            if location.format == "huggingface":
+                files = huggingface.weight_files(location.folder)
+            elif location.format == "gguf":
+                files = [location.folder]
+            else:
+                weights = location.folder / _WEIGHTS[location.format]
+                files = [weights, *(pieces if location.format == "dcp" else ())]
         digests = []
         for file in files:
             with door.opened(file) as opened:

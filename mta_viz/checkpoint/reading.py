@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mta_viz.checkpoint import door, gguf_file, layout, lingua, native, types
+from mta_viz.checkpoint import door, gguf_file, huggingface, layout, lingua, native, types
 from mta_viz.checkpoint.files import PARAMS, read_params
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, is_gguf, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
@@ -18,15 +18,27 @@ from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
 
-_OPEN: Mapping[types.Format, Callable[[Path], types.StoredWeights]] = {
-    "native": lambda folder: native.open_safetensors(folder / native.WEIGHTS),
-    "lingua": lingua.open_lingua,
-    "dcp": lingua.open_dcp,
-    "kernels": lambda folder: native.open_safetensors(folder / native.KERNELS),
-    "gguf": lambda file: gguf_file.open_gguf(file)[1],
+
+@dataclass(frozen=True)
+class _Kind:
+    """How the weights of a format are opened, where parameters lie in them, and what messages call that."""
+
+    open: Callable[[Path], types.StoredWeights]
+    entries: Callable[[ModelConfig], dict[str, layout.Entry]] = layout.file_entries
+    words: layout.FileWords = layout.LINGUA
+
+
+_KINDS: Mapping[types.Format, _Kind] = {
+    "native": _Kind(lambda folder: native.open_safetensors(folder / native.WEIGHTS)),
+    "lingua": _Kind(lingua.open_lingua),
+    "dcp": _Kind(lingua.open_dcp),
+    "kernels": _Kind(lambda folder: native.open_safetensors(folder / native.KERNELS), layout.kernel_entries),
+    "params": _Kind(lambda folder: types.StoredWeights({})),
+    "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
+    "huggingface": _Kind(huggingface.open_folder, huggingface.file_entries, huggingface.WORDS),
 }
-# Formats with names of their own, or less than all parameters.
-_ENTRIES = {"kernels": layout.kernel_entries, "gguf": gguf_file.gguf_entries}
+# JSON files that say nothing without the weights beside them
+_OF_FOLDERS = (huggingface.CONFIG, huggingface.INDEX)
 
 
 def read_checkpoint(
@@ -47,12 +59,13 @@ def read_checkpoint(
     if location.format == "params":
         problem = f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"
         raise CheckpointError([problem], printable(location.folder))
-    params = location.folder / PARAMS
-    found = _inspect(location, params, open_tokenizer=True, given=tokenizer, vocab_size=None)
+    kind = _KINDS[location.format]
+    settings = location.folder / kind.words.settings
+    found = _inspect(location, settings, open_tokenizer=True, given=tokenizer, vocab_size=None)
     config = found.checked()
     try:
-        entries = _ENTRIES.get(location.format, layout.file_entries)(config)
-        state_dict = layout.read_parameters(config, found.weights.tensors, progress, entries)
+        tensors, entries = found.weights.tensors, kind.entries(config)
+        state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
     dtype, n_bytes = types.common_dtype(found.weights), found.weights.n_bytes
@@ -70,9 +83,7 @@ def read_checkpoint(
 
 def open_weights(location: Location) -> types.StoredWeights:
     """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
-    if location.format not in _OPEN:
-        return types.StoredWeights({})
-    weights = _OPEN[location.format](location.folder)
+    weights = _KINDS[location.format].open(location.folder)
     tensors = {printable(key): tensor for key, tensor in weights.tensors.items()}
     problems = tuple(printable(problem, 1000) for problem in weights.problems)
     unreadable = {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()}
@@ -86,10 +97,10 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Su
     fault that shows without reading values.
     """
     path = Path(path)
-    alone = path.is_file() and path.suffix == ".json"
+    alone = path.is_file() and path.suffix == ".json" and path.name not in _OF_FOLDERS
     location = Location(path.parent, "params") if alone else locate(path)
-    params = path if alone else location.folder / PARAMS
-    found = _inspect(location, params, open_tokenizer=False, given=None, vocab_size=vocab_size)
+    settings = path if alone else location.folder / _KINDS[location.format].words.settings
+    found = _inspect(location, settings, open_tokenizer=False, given=None, vocab_size=vocab_size)
     return types.Summary(
         config=found.checked(),
         format=location.format,
@@ -140,16 +151,18 @@ class _Findings:
 
 
 def _inspect(
-    location: Location, params_file: Path, *, open_tokenizer: bool, given: Path | None, vocab_size: int | None
+    location: Location, settings: Path, *, open_tokenizer: bool, given: Path | None, vocab_size: int | None
 ) -> _Findings:
     """`given` is the user's own tokenizer file; a vocabulary that is the tokenizer's has it opened anyway."""
     if location.format == "gguf":
         return _inspect_gguf(location, open_tokenizer, given)
-    params, problems = read_params(params_file)
+    params, problems = read_params(settings)
     weights = open_weights(location)
     if problems:
         nothing = Parsed(None), _OpenedTokenizer()
         return _Findings(location, *nothing, weights, (*problems, *weights.problems))
+    if location.format == "huggingface":
+        return _inspect_huggingface(location, params, weights, open_tokenizer, given)
     model = params.get("model") if isinstance(params, dict) else None
     if isinstance(model, dict):
         model = model if vocab_size is None else {**model, "vocab_size": vocab_size}
@@ -162,6 +175,24 @@ def _inspect(
     hints = layout.shape_hints(weights.tensors)
     size = opened.tokenizer.vocab_size if opened.tokenizer else hints.get("vocab_size")
     parsed = parse_params(params, vocab_size=size, stand_ins=hints)
+    misfits = _misfits(parsed, opened, weights, location.format)
+    return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
+
+
+def _inspect_huggingface(
+    location: Location,
+    settings: object,
+    weights: types.StoredWeights,
+    open_tokenizer: bool,
+    given: Path | None,
+) -> _Findings:
+    """An architecture that is not supported makes no sense of the weights: nothing else is told."""
+    parsed = huggingface.parse_config(settings, *huggingface.tokenizer_of(location.folder, given))
+    opened = _OpenedTokenizer(path=parsed.tokenizer_path)
+    if parsed.config is None:
+        return _Findings(location, parsed, opened, weights, parsed.problems)
+    if open_tokenizer:
+        opened = _open_tokenizer(parsed, location.folder, given)
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
@@ -182,9 +213,10 @@ def _misfits(
     if parsed.config is None:
         return []
     # A file that cannot be opened at all has its own problem; its tensors are not missing.
-    opened_well = weights.tensors or weights.unreadable or (format in _OPEN and not weights.problems)
-    entries = _ENTRIES.get(format, layout.file_entries)(parsed.config)
-    problems = layout.tensor_problems(parsed.config, weights, entries) if opened_well else []
+    opened_well = weights.tensors or weights.unreadable or (format != "params" and not weights.problems)
+    kind = _KINDS[format]
+    entries = kind.entries(parsed.config)
+    problems = layout.tensor_problems(parsed.config, weights, entries, kind.words) if opened_well else []
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
     if tokenizer is not None and tokenizer.vocab_size > size:
         problems.append(

@@ -17,7 +17,7 @@ from torch import Tensor
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
-Format = Literal["lingua", "dcp", "native", "kernels", "gguf", "params"]
+Format = Literal["lingua", "dcp", "native", "kernels", "params", "huggingface", "gguf"]
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 

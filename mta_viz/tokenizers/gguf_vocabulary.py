@@ -100,9 +100,11 @@ def open_vocabulary(words: Vocabulary) -> Tokenizer:
         from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
 
         return SentencePieceTokenizer(sentencepiece_file(words))
-    from mta_viz.tokenizers.hf_json import JsonTokenizer
+    from mta_viz.tokenizers.hf_json import HuggingFaceTokenizer
 
-    return JsonTokenizer(json_file(words), around=(words.bos_id if words.add_bos else None, words.eos_id))
+    return HuggingFaceTokenizer(
+        json_file(words), around=(words.bos_id if words.add_bos else None, words.eos_id)
+    )
 
 
 def json_file(words: Vocabulary) -> bytes:

@@ -26,6 +26,7 @@ class JsonTokenizer(LabelledOnce):
     """
 
     kind: str = "tokenizers"
+    _bos_names: Sequence[str] = _BOS_NAMES
 
     def __init__(self, data: bytes, around: tuple[int | None, int | None] | None = None) -> None:
         """Raises TokenizerError when `data` is no tokenizer.json (loading.py adds the file's name)."""
@@ -39,7 +40,7 @@ class JsonTokenizer(LabelledOnce):
         self._library.encode_special_tokens = True
         vocabulary = self._library.get_vocab(with_added_tokens=True)
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
-        self.bos_id, self.eos_id = around or _named_around(self._library, vocabulary)
+        self.bos_id, self.eos_id = around or self._named_around(vocabulary)
         byte_of = _byte_alphabet() if _uses_bytes(data) else {}
         self._bytes = {i: _bytes_of_piece(piece, byte_of) for piece, i in vocabulary.items()}
         for token_id, token in self._library.get_added_tokens_decoder().items():
@@ -48,6 +49,11 @@ class JsonTokenizer(LabelledOnce):
         unknown = getattr(self._library.model, "unk_token", None)
         lost = (byte for symbol, byte in byte_of.items() if symbol not in vocabulary and unknown is None)
         self._lost_bytes = frozenset(lost)
+
+    def _named_around(self, vocabulary: dict[str, int]) -> tuple[int | None, int | None]:
+        before, after = _around_a_text(self._library)
+        before = before if before is not None else _first(vocabulary, self._bos_names)
+        return before, after if after is not None else _first(vocabulary, _EOS_NAMES)
 
     def encode(self, text: str) -> Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate and for bytes the vocabulary lacks."""
@@ -79,10 +85,16 @@ class JsonTokenizer(LabelledOnce):
         )
 
 
-def _named_around(library: Library, vocabulary: dict[str, int]) -> tuple[int | None, int | None]:
-    before, after = _around_a_text(library)
-    before = before if before is not None else _first(vocabulary, _BOS_NAMES)
-    return before, after if after is not None else _first(vocabulary, _EOS_NAMES)
+class HuggingFaceTokenizer(JsonTokenizer):
+    """As `transformers` reads it: BOS only where the post-processor puts it, special strings are tokens."""
+
+    kind = "huggingface"
+    _bos_names = ()
+
+    def __init__(self, data: bytes, around: tuple[int | None, int | None] | None = None) -> None:
+        """Raises TokenizerError as `JsonTokenizer`."""
+        super().__init__(data, around)
+        self._library.encode_special_tokens = False
 
 
 def _around_a_text(library: Library) -> tuple[int | None, int | None]:

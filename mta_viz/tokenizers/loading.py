@@ -25,11 +25,12 @@ _FILE_KINDS = {
     ),
     "sp": ("a SentencePiece model (often tokenizer.model)", "sentencepiece_model", "SentencePieceTokenizer"),
     "tokenizers": ("a tokenizer.json of the tokenizers library", "hf_json", "JsonTokenizer"),
+    "huggingface": ("a tokenizer.json of the tokenizers library", "hf_json", "HuggingFaceTokenizer"),
 }
 
 
 def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path | None = None) -> Tokenizer:
-    """The tokenizer `name` (char, bytes, tiktoken, sp, tokenizers or gguf) of the checkpoint in `folder`.
+    """The tokenizer `name` (char, bytes or one of `_FILE_KINDS`) of the checkpoint in `folder`.
 
     `path` is the one written in params.json: a file in `folder`, or a path of the author's machine,
     of which only the base name is looked for there. `override` is the user's own choice and is then

@@ -23,7 +23,7 @@ from mta_viz.checkpoint.layout import file_entries
 from mta_viz.checkpoint.params import Parsed, params_from_config, parse_params
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import parameter_shapes
-from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.config import ModelConfig, MTAOptions, RopeScaling
 from mta_viz.errors import CheckpointError, ConfigError
 
 ALL_OPTIONS = MTAOptions(
@@ -170,6 +170,8 @@ def configs(draw: st.DrawFn) -> ModelConfig:
         rope_theta=draw(st.sampled_from([1e4, 1e5])),
         tied=draw(st.booleans()),
         mta=mta,
+        rope_scaling=draw(st.sampled_from([None, RopeScaling(8.0, 1.0, 4.0, 8192)])),
+        **{name: draw(st.booleans()) for name in ("qkv_bias", "out_bias", "mlp_bias")},
     )
 
 

@@ -17,7 +17,7 @@ from mta_viz.checkpoint.lingua import write_lingua
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import Checkpoint, Source, parameter_shapes
-from mta_viz.config import MTAOptions
+from mta_viz.config import MTAOptions, RopeScaling
 from mta_viz.errors import CheckpointError
 
 GOLDEN = ("mta_full", "mta_headgroups2", "mta_toy", "talking_heads", "baseline")
@@ -195,3 +195,12 @@ def test_params_alone_beside_a_plain_model(tmp_path: Path) -> None:
         "tok_embeddings.weight is missing; expected a tensor of shape [32, 8]",
         "norm.weight is missing; expected a tensor of shape [8]",
     )
+
+
+def test_what_lingua_has_no_place_for_is_refused_by_name(tmp_path: Path) -> None:
+    config = tiny_config(qkv_bias=True, rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192))
+    source = Source(tmp_path, "native", "float32", 0)
+    with pytest.raises(CheckpointError) as caught:
+        write_lingua(tmp_path / "out", Checkpoint(config, random_state(config), None, source))
+    assert [problem[:15] for problem in caught.value.problems] == ["it has qkv_bias", "it has rope_sca"]
+    assert not (tmp_path / "out").exists()

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_samples import config_of, configs, params_problems_of, parsed, tiny_params
+from checkpoint_samples import config_of, configs, params_problems_of, parsed, tiny_config, tiny_params
 from hypothesis import given, settings
 
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.checkpoint.types import parameter_count, parameter_shapes
-from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.config import ModelConfig, MTAOptions, RopeScaling
 
 
 def mta_of(**mta: Any) -> MTAOptions:
@@ -140,9 +140,19 @@ def test_written_params_read_back_as_the_same_model(config: ModelConfig) -> None
     assert parameter_shapes(back) == parameter_shapes(config)
     assert back.variant == config.variant
     same = {"d_model", "n_heads", "n_kv_heads", "d_head", "d_mlp", "n_ctx", "norm_eps", "rope_theta", "tied"}
+    same |= {"rope_scaling", "qkv_bias", "out_bias", "mlp_bias"}
     assert {name: getattr(back, name) for name in same} == {name: getattr(config, name) for name in same}
     for name in ("group_norm", "depth_scale", "gate", "scale_block_norms", "pad_key"):
         assert getattr(back.mta, name) == getattr(config.mta, name)
+
+
+def test_fields_that_lingua_has_not_are_written_only_where_they_say_something() -> None:
+    added = {"rope_scaling", "qkv_bias", "out_bias", "mlp_bias"}
+    assert not added & set(params_from_config(tiny_config(), "char", None)["model"])
+    config = tiny_config(rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192), qkv_bias=True)
+    model = params_from_config(config, "char", None)["model"]
+    assert added & set(model) == {"rope_scaling", "qkv_bias"}
+    assert model["rope_scaling"]["original_max_position_embeddings"] == 8192
 
 
 def published(**mta: Any) -> dict[str, Any]:

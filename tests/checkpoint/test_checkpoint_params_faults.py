@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from mta_viz.checkpoint.params import params_from_config
 from mta_viz.errors import ConfigError
 
+LLAMA3 = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+LLAMA3 |= {"original_max_position_embeddings": 8192}
+
 
 @pytest.mark.parametrize(
     ("fields", "words"),
@@ -34,6 +37,23 @@ from mta_viz.errors import ConfigError
         ({"n_kv_heads": 3}, "model.n_kv_heads is 3; expected a divisor of n_heads 4"),
         ({"head_dim": 3}, "model.head_dim is 3; expected an even number"),
         ({"ffn_dim_multiplier": 1e300}, "model.ffn_dim_multiplier is 1e+300"),
+        ({"qkv_bias": "yes"}, 'model.qkv_bias is "yes"; expected true or false'),
+        (
+            {"rope_scaling": {"rope_type": "yarn"}},
+            'model.rope_scaling.rope_type is "yarn"; expected "default" or "llama3"',
+        ),
+        (
+            {"rope_scaling": {**LLAMA3, "factor": None}},
+            "model.rope_scaling.factor is missing; expected a number",
+        ),
+        (
+            {"rope_scaling": {**LLAMA3, "mscale": 2}},
+            "model.rope_scaling.mscale (2) is not a field",
+        ),
+        (
+            {"rope_scaling": {**LLAMA3, "high_freq_factor": 1}},
+            "rope_scaling.high_freq_factor is 1.0; expected more than low_freq_factor, 1.0",
+        ),
         ({"mta": [1]}, "model.mta is [1]; expected a JSON object"),
         ({"mta": False}, "model.mta is false; expected a JSON object"),
         ({"mta": {"pad_key": "middle"}}, 'model.mta.pad_key is "middle"; expected "both" or "left"'),

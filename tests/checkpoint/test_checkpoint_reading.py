@@ -36,7 +36,7 @@ def test_six_faults_of_six_kinds_are_all_in_one_error(tmp_path: Path) -> None:
         "model.n_kv_heads is 3; expected a divisor of n_heads 4 (the tensors fit 2)",
         "model.mta.shift_keys (true) is not a field this program knows",
         "layers.1.attention.wq.weight is missing; expected a tensor of shape [8, 8]",
-        "layers.0.attention.extra [2, 3] is a tensor that the model does not have by its settings",
+        "layers.0.attention.extra [2, 3] is a tensor the model of params.json does not have",
         "layers.0.feed_forward.w1.weight has shape [24, 9]; expected [24, 8]",
         "ranks.tiktoken",
     ):

@@ -207,6 +207,14 @@ def test_an_ablated_head_equals_a_hook_that_zeroes_its_output(model: HookedMTA):
     assert not torch.allclose(score(model, IDS), want, atol=1e-3)
 
 
+def test_without_its_heads_an_attention_adds_its_output_bias_alone() -> None:
+    model = model_of(replace(config(FULL, 16), qkv_bias=True, out_bias=True, mlp_bias=True))
+    off = edited(model, [AblateHead(2, head) for head in range(4)])
+    name = "blocks.2.hook_attn_out"
+    added = run_hooks(off, IDS[0].tolist(), [name])[name]
+    torch.testing.assert_close(added, model.blocks[2].attn.wo.bias.expand_as(added))
+
+
 def test_a_bypassed_part_is_gone_from_that_layer_only(model: HookedMTA):
     made = edited(model, [BypassGroupNorm(1), BypassGate(1), BypassGate(1)])
     assert "blocks.1.attn.hook_z_normed" not in made.hook_dict

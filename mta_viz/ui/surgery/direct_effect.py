@@ -87,7 +87,8 @@ def _draw_sums(page: Page, selected: Selected, result: DirectEffects) -> None:
     source, target = float(sums.sources[selected.head]), float(sums.heads[selected.head])
     columns = st.columns(2)
     columns[0].metric("Logit", score_text(result.logit), help="Of the answer's token, in this run.")
-    columns[1].metric("From attention, all layers", score_text(sum(part.total + part.bias for part in result.layers)))
+    attention = sum(part.total + part.bias for part in result.layers)
+    columns[1].metric("From attention, all layers", score_text(attention))
     columns[0].metric(f"{layer}, all heads", score_text(sums.total))
     columns[1].metric(f"{layer} {head}, as source", score_text(source))
     caption(

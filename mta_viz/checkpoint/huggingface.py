@@ -1,0 +1,294 @@
+"""Hugging Face folders of Llama's kind: config.json beside safetensors, one file or shards with an index.
+
+Owns which architectures are read, what config.json says of them, and where their tensors lie. What an
+architecture's class in `transformers` takes for an absent field is taken here.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.layout import SAME, Entry, FileWords, Layout
+from mta_viz.checkpoint.native import open_safetensors
+from mta_viz.checkpoint.params import MOST_LAYERS, FieldReader, Parsed, read_rope_scaling, show
+from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
+from mta_viz.config import ModelConfig
+from mta_viz.errors import ConfigError, FileError, first_problems
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+SHARDS = "model-*-of-*.safetensors"
+_MOST_INDEX = 16 * door.MIB
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+WORDS = FileWords(
+    settings=CONFIG,
+    n_layers="config.num_hidden_layers",
+    layer="model.layers.",
+    embedding=EMBEDDING,
+    tied="config.tie_word_embeddings",
+    tied_copy=HEAD,
+    untie="set tie_word_embeddings to false",
+)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What an architecture fixes, and what an absent field means: length trained on, window, kv heads."""
+
+    n_ctx: int
+    window: int | None = None
+    windowed: bool = True
+    qkv_bias: bool = False
+    chooses_biases: bool = False
+    one_kv_head_each: bool = False  # for a query head, where nothing is said; shapes show whether that is so
+
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": Architecture(2048, chooses_biases=True, one_kv_head_each=True),
+    "MistralForCausalLM": Architecture(131_072, window=4096),
+    "Qwen2ForCausalLM": Architecture(32_768, window=4096, windowed=False, qkv_bias=True),
+}
+
+
+def tokenizer_of(folder: Path, given: Path | None) -> tuple[str, str]:
+    """Kind and file of a folder's tokenizer, or of the file `given` in its place."""
+    sentencepiece = not (folder / "tokenizer.json").is_file() and (folder / "tokenizer.model").is_file()
+    if given is not None:
+        sentencepiece = given.suffix == ".model"
+    return ("sp", "tokenizer.model") if sentencepiece else ("huggingface", "tokenizer.json")
+
+
+def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Parsed:
+    """Everything config.json says. An architecture that is not supported is the only problem told."""
+    listed = data.get("architectures") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(listed, list) or len(listed) != 1:
+        wanted = "expected Hugging Face's object of settings with one name in `architectures`"
+        return Parsed(None, (f"{CONFIG} holds {show(listed if isinstance(data, dict) else data)}; {wanted}",))
+    name = listed[0]
+    if name not in ARCHITECTURES:
+        return Parsed(None, (_unsupported(name),))
+    model = FieldReader(data, "config", {})
+    fields = _fields(model, ARCHITECTURES[name])
+    if model.anything("quantization_config") is not None:
+        remedy = "open the files of the model that is not quantised"
+        model.problems.append(f"config.quantization_config: quantised weights are not read; {remedy}")
+    model.refuse_unknown(frozenset(_known()["no_effect"]))
+    problems: tuple[str, ...] = tuple(model.problems)
+    try:
+        config = ModelConfig(**fields)
+    except ConfigError as error:
+        config, problems = None, problems or error.problems
+    dtype = data.get("dtype", data.get("torch_dtype"))
+    return Parsed(config, problems, (), tokenizer_name, tokenizer_path, dtype if type(dtype) is str else None)
+
+
+@cache
+def _known() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("architectures.toml").read_text("utf-8"))
+
+
+def _unsupported(name: object) -> str:
+    supported = f"supported are {', '.join(ARCHITECTURES)}"
+    if isinstance(name, str) and (difference := _known()["differences"].get(name)):
+        return f"{name} is not supported: it has {difference}; {supported}"
+    return (
+        f"{show(name)} is not supported, since it computes something else or is not known here; {supported}"
+    )
+
+
+def _fields(model: FieldReader, kind: Architecture) -> dict[str, Any]:
+    d_model, n_heads = _size(model, "hidden_size"), _size(model, "num_attention_heads")
+    n_ctx = model.whole("max_position_embeddings", kind.n_ctx)
+    _check_window(model, kind, n_ctx)
+    model.checked("hidden_act", "silu", lambda value: value == "silu", '"silu"')
+    model.checked("rope_interleaved", False, lambda value: value is False, "false")
+    biases = [_bias(model, name, kind) for name in ("attention_bias", "mlp_bias")]
+    return {
+        "d_model": d_model,
+        "n_layers": _size(model, "num_hidden_layers", MOST_LAYERS),
+        "n_heads": n_heads,
+        "n_kv_heads": _kv_heads(model, n_heads, kind),
+        "d_head": _head_width(model, d_model, n_heads),
+        "d_mlp": _size(model, "intermediate_size"),
+        "vocab_size": _size(model, "vocab_size"),
+        "n_ctx": n_ctx,
+        "norm_eps": model.positive("rms_norm_eps", 1e-6),
+        "tied": model.flag("tie_word_embeddings"),
+        "qkv_bias": biases[0] or kind.qkv_bias,
+        "out_bias": biases[0],
+        "mlp_bias": biases[1],
+        **_rotary(model, n_ctx),
+    }
+
+
+def _size(model: FieldReader, name: str, high: int = 2**31 - 1) -> int:
+    value = model.whole(name, None, high=high)
+    return model.fault(name, None, "a whole number of at least 1", 1) if value is None else value
+
+
+def _kv_heads(model: FieldReader, n_heads: int, kind: Architecture) -> int:
+    absent = kind.one_kv_head_each and model.anything("num_key_value_heads") is None
+    n_kv_heads = n_heads if absent else _size(model, "num_key_value_heads")
+    if n_heads % n_kv_heads:
+        model.fault("num_key_value_heads", n_kv_heads, f"a divisor of num_attention_heads {n_heads}", n_heads)
+        return n_heads
+    return n_kv_heads
+
+
+def _head_width(model: FieldReader, d_model: int, n_heads: int) -> int:
+    d_head = model.whole("head_dim", None)
+    if d_head is None and d_model % n_heads:
+        expected = f"a divisor of hidden_size {d_model}, or head_dim beside it"
+        model.fault("num_attention_heads", n_heads, expected, n_heads)
+        return 2
+    d_head = d_head or d_model // n_heads
+    return model.fault("head_dim", d_head, "an even number", 2) if d_head % 2 else d_head
+
+
+def _bias(model: FieldReader, name: str, kind: Architecture) -> bool:
+    if kind.chooses_biases:
+        return model.flag(name)
+    return model.checked(name, False, lambda value: value is False, "false in this architecture")
+
+
+def _check_window(model: FieldReader, kind: Architecture, n_ctx: int) -> None:
+    """A window no shorter than what the model was trained on hides nothing."""
+    window, used = model.whole("sliding_window", None), model.flag("use_sliding_window", kind.windowed)
+    if "sliding_window" not in model.block:
+        window = kind.window
+    short = used and window is not None and window < n_ctx
+    if short:
+        model.problems.append(
+            f"config.sliding_window is {window}, shorter than max_position_embeddings {n_ctx}: windowed "
+            "attention is not supported; expected null, or at least that length"
+        )
+    whole = {"full_attention"} if short else {"full_attention", "sliding_attention"}
+    layers = model.checked("layer_types", None, lambda value: isinstance(value, list), "a list")
+    others = sorted({show(kind) for kind in layers or () if kind not in whole})
+    if others and not short:
+        model.problems.append(f'config.layer_types has {", ".join(others)}; expected "full_attention" alone')
+
+
+def _rotary(model: FieldReader, n_ctx: int) -> dict[str, Any]:
+    """theta and scaling; `rope_parameters` is how transformers 5 writes both, before it `rope_scaling`."""
+    older, newer = model.anything("rope_scaling"), model.anything("rope_parameters")
+    block = FieldReader(older or newer, f"config.{'rope_scaling' if older else 'rope_parameters'}", {})
+    theta = model.positive("rope_theta", 10_000.0)
+    theta = block.positive("rope_theta", theta)
+    for reader in (model, block):
+        reader.checked("partial_rotary_factor", None, lambda value: value == 1, "1: the whole of each head")
+    scaling = read_rope_scaling(block, n_ctx)
+    model.problems += block.problems
+    return {"rope_theta": theta, "rope_scaling": scaling}
+
+
+MODEL_KEYS = {"embed.weight": EMBEDDING, "ln_final.weight": "model.norm.weight", "unembed.weight": HEAD}
+BLOCK_KEYS = {
+    "ln1": "input_layernorm",
+    "ln2": "post_attention_layernorm",
+    "attn.wq": "self_attn.q_proj",
+    "attn.wk": "self_attn.k_proj",
+    "attn.wv": "self_attn.v_proj",
+    "attn.wo": "self_attn.o_proj",
+    "mlp.w1": "mlp.gate_proj",
+    "mlp.w2": "mlp.down_proj",
+    "mlp.w3": "mlp.up_proj",
+}
+_ANGLES = ".self_attn.rotary_emb.inv_freq"  # of older files: what rope_theta gives
+
+
+def halves(d_head: int) -> Layout:
+    """Rows of each head in two halves, row i turning with row i + d/2; ours turn in pairs, 2i and 2i + 1."""
+    return Layout(lambda shape: shape, partial(_to_pairs, d_head), partial(_to_halves, d_head))
+
+
+def _to_pairs(d_head: int, rows: Tensor) -> Tensor:
+    return rows.unflatten(0, (-1, 2, d_head // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _to_halves(d_head: int, rows: Tensor) -> Tensor:
+    return rows.unflatten(0, (-1, d_head // 2, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def file_entries(config: ModelConfig) -> dict[str, Entry]:
+    """Our parameter name -> its place in a folder's weights."""
+    turned, entries = halves(config.d_head), {}
+    for name, shape in parameter_shapes(config).items():
+        if name in MODEL_KEYS:
+            entries[name] = Entry(MODEL_KEYS[name], shape, SAME)
+            continue
+        _, layer, part = name.split(".", 2)
+        module, _, values = part.rpartition(".")
+        layout = turned if module in ("attn.wq", "attn.wk") else SAME
+        entries[name] = Entry(f"model.layers.{layer}.{BLOCK_KEYS[module]}.{values}", shape, layout)
+    return entries
+
+
+def is_folder(folder: Path) -> bool:
+    """Whether it is one, by the names of its files alone."""
+    if not (folder / CONFIG).is_file():
+        return False
+    return any((folder / name).is_file() for name in (WEIGHTS, INDEX)) or any(folder.glob(SHARDS))
+
+
+def open_folder(folder: Path) -> StoredWeights:
+    """The tensors of model.safetensors, or of all shards that the index names; missing ones are told."""
+    weights = open_safetensors(folder / WEIGHTS) if _whole(folder) else _open_shards(folder)
+    kept = {key: tensor for key, tensor in weights.tensors.items() if not key.endswith(_ANGLES)}
+    return StoredWeights(kept, weights.problems, weights.n_bytes, weights.unreadable)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """model.safetensors, or the shards. Raises FileError for an index that is missing or none."""
+    if _whole(folder):
+        return [folder / WEIGHTS]
+    return [door.inside(folder, name) for name in sorted(set(_shards(folder).values()))]
+
+
+def _whole(folder: Path) -> bool:
+    """Whether the weights are one file; `transformers` too takes it where there is an index beside it."""
+    return (folder / WEIGHTS).is_file()
+
+
+def _shards(folder: Path) -> dict[str, str]:
+    """Tensor -> the shard that has it, as the index says. FileError for one that is missing or none."""
+    index = door.read_json(folder / INDEX, _MOST_INDEX)
+    listed = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(listed, dict) or not all(isinstance(file, str) for file in listed.values()):
+        raise FileError(INDEX, 'has no "weight_map" of tensors and their files', "copy it again")
+    return listed
+
+
+def _open_shards(folder: Path) -> StoredWeights:
+    try:
+        listed = _shards(folder)
+    except FileError as error:
+        return StoredWeights({}, (error.of(INDEX),))
+    tensors: dict[str, StoredTensor] = {}
+    unreadable: dict[str, str] = {}
+    problems, n_bytes = [], 0
+    for name in sorted(set(listed.values())):
+        wanted = {key for key, file in listed.items() if file == name}
+        shard, faults = _open_shard(folder, name, wanted)
+        tensors |= shard.tensors
+        unreadable |= shard.unreadable
+        n_bytes += shard.n_bytes
+        problems += faults
+    return StoredWeights(tensors, tuple(first_problems(problems, "problems of shards")), n_bytes, unreadable)
+
+
+def _open_shard(folder: Path, name: str, wanted: set[str]) -> tuple[StoredWeights, list[str]]:
+    try:
+        shard = open_safetensors(door.inside(folder, name))
+    except FileError as error:
+        return StoredWeights({}), [f"{INDEX} names {error}"]
+    there: Mapping[str, object] = {**shard.tensors, **shard.unreadable}
+    absent = sorted(wanted - there.keys()) if not shard.problems else []
+    lacking = [f"{key} is not in {name}, where {INDEX} says it is; copy both again" for key in absent]
+    return shard, [*shard.problems, *lacking]

@@ -1,6 +1,6 @@
 """Tiny GGUF files with random weights, written by the `gguf` library; their models in `transformers`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }  # fmt: skip
 BYTES = sorted(ByteLevel.alphabet())  # 256 symbols
-MERGES = ["Ġ t", "h e", "Ġt he", "i n", "1 2", "12 3", "Ù ħ", "d ef"]
+MERGES = ["Ġ t", "h e", "Ġt he", "i n", "1 2", "12 3", "Ù ħ", "e f", "d ef"]
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -74,6 +74,7 @@ def write_gguf(
     *,
     kind: GGMLQuantizationType = GGMLQuantizationType.F32,
     pre: str = "smollm",
+    merges: Sequence[str] = MERGES,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, np.ndarray]:
     """Write the file; matrices in `kind`, the rest float32. The values that a reader should see, by name."""
@@ -86,7 +87,7 @@ def write_gguf(
     writer.add_head_count_kv(s["kv_heads"])
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(1e-5)
-    add_vocabulary(writer, s["vocab"], pre)
+    add_vocabulary(writer, s["vocab"], pre, merges)
     for key, value in (extra or {}).items():
         add = {
             str: writer.add_string,
@@ -108,13 +109,13 @@ def write_gguf(
     return seen
 
 
-def add_vocabulary(writer: GGUFWriter, n: int, pre: str) -> None:
+def add_vocabulary(writer: GGUFWriter, n: int, pre: str, merges: Sequence[str]) -> None:
     tokens = tokens_of(n)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([3, 3] + [1] * (n - 2))
-    writer.add_token_merges(MERGES)
+    writer.add_token_merges(merges)
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_add_bos_token(False)

@@ -15,6 +15,7 @@ from mta_viz.printed import short_repr
 from mta_viz.tokenizers.base import Tokenizer
 
 _PREFIX = "tokenizer.ggml."
+_NO_TOKEN = "\uffff"  # no character: what SentencePiece finds no token by (an empty name means its default)
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 # `pre` -> how a text is cut; of the first two the library has the rules itself.
 _GPT2 = dict.fromkeys(("gpt-2", "default"), "gpt2")
@@ -175,9 +176,9 @@ def sentencepiece_file(words: Vocabulary) -> bytes:
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     trainer.model_type, trainer.vocab_size = trainer.BPE, len(words.tokens)
     trainer.byte_fallback = bool(words.typed(_BYTE))
-    bos = words.bos_id if words.add_bos else None  # the library finds none by an empty name
+    bos = words.bos_id if words.add_bos else None
     ids = (bos, words.eos_id, words.unknown_id)
-    names = ("" if token_id is None else words.tokens[token_id] for token_id in ids)
+    names = (_NO_TOKEN if token_id is None else words.tokens[token_id] for token_id in ids)
     trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = names
     normalizer.name, normalizer.add_dummy_prefix = "identity", words.add_space
     normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces = False, True

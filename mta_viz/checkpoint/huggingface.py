@@ -57,11 +57,24 @@ ARCHITECTURES = {
 
 
 def tokenizer_of(folder: Path, given: Path | None) -> tuple[str, str]:
-    """Kind and file of a folder's tokenizer, or of the file `given` in its place."""
+    """Kind and file of a folder's tokenizer, or of the file `given` in its place.
+
+    tokenizer.json itself puts BOS before a text or does not; a SentencePiece model leaves it to the settings.
+    """
     sentencepiece = not (folder / "tokenizer.json").is_file() and (folder / "tokenizer.model").is_file()
     if given is not None:
         sentencepiece = given.suffix == ".model"
-    return ("sp", "tokenizer.model") if sentencepiece else ("huggingface", "tokenizer.json")
+    if not sentencepiece:
+        return "huggingface", "tokenizer.json"
+    return ("sp-plain" if _says_no_bos(folder) else "sp"), "tokenizer.model"
+
+
+def _says_no_bos(folder: Path) -> bool:
+    try:
+        settings = door.read_json(folder / "tokenizer_config.json", 16 * door.MIB)
+    except FileError:
+        return False
+    return isinstance(settings, dict) and settings.get("add_bos_token") is False
 
 
 def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Parsed:

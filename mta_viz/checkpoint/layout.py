@@ -9,13 +9,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mta_viz.checkpoint.types import FLOATS, StoredTensor, StoredWeights, dtype_name, parameter_shapes
+from mta_viz.checkpoint.types import (
+    FLOATS,
+    Conversion,
+    StoredTensor,
+    StoredWeights,
+    dtype_name,
+    parameter_shapes,
+)
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, first_problems
 
@@ -206,6 +214,7 @@ def read_parameters(
     progress: Callable[[float], None] | None,
     entries: Mapping[str, Entry] | None = None,
     words: FileWords = LINGUA,
+    conversion: Conversion | None = None,
 ) -> dict[str, Tensor]:
     """All parameters by our names (or those of `entries`), in memory of their own, read one after another.
 
@@ -213,18 +222,21 @@ def read_parameters(
     """
     entries = entries or file_entries(config)
     problems: list[str] = []
+    if conversion:
+        conversion.check(sum(prod(entry.shape) for entry in entries.values()))
     state_dict: dict[str, Tensor] = {}
     total, done = sum(stored[entry.key].n_bytes for entry in entries.values()), 0
     for name, entry in entries.items():
         try:
-            state_dict[name] = entry.layout.read(stored[entry.key].read())
+            tensor = entry.layout.read(stored[entry.key].read())
+            if name == "embed.weight" and config.tied and words.tied_copy in stored:
+                problems += _tied_problems(tensor, stored[words.tied_copy], words)
+            state_dict[name] = tensor.to(conversion.dtype) if conversion else tensor
         except CheckpointError as error:
             problems += error.problems
         done += stored[entry.key].n_bytes
         if progress:
             progress(done / total)
-    if "embed.weight" in state_dict and config.tied and words.tied_copy in stored:
-        problems += _tied_problems(state_dict["embed.weight"], stored[words.tied_copy], words)
     if problems:
         raise CheckpointError(problems)
     return state_dict

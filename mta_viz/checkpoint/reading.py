@@ -47,11 +47,13 @@ def read_checkpoint(
     tokenizer: Path | None = None,
     step: int | None = None,
     progress: Callable[[float], None] | None = None,
+    conversion: types.Conversion | None = None,
 ) -> types.Checkpoint:
     """Read the model at `path`: a folder of any format, a file in it, a run folder, or a GGUF file.
 
     `tokenizer` is the user's own tokenizer file; `step` chooses one of a run (the last by default);
-    `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype.
+    `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype, or
+    that of `conversion`.
     Raises CheckpointError listing everything wrong with the folder. A tokenizer file that is not
     there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted.
     """
@@ -65,7 +67,7 @@ def read_checkpoint(
     config = found.checked()
     try:
         tensors, entries = found.weights.tensors, kind.entries(config)
-        state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words)
+        state_dict = layout.read_parameters(config, tensors, progress, entries, kind.words, conversion)
     except CheckpointError as error:
         raise CheckpointError(error.problems, printable(location.folder)) from error
     dtype, n_bytes = types.common_dtype(found.weights), found.weights.n_bytes
@@ -193,6 +195,7 @@ def _inspect_huggingface(
         return _Findings(location, parsed, opened, weights, parsed.problems)
     if open_tokenizer:
         opened = _open_tokenizer(parsed, location.folder, given)
+        parsed = replace(parsed, notes=_vocabulary_notes(opened.tokenizer, parsed.config.vocab_size))
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
 
@@ -207,6 +210,16 @@ def _inspect_gguf(location: Location, open_tokenizer: bool, given: Path | None) 
     return _Findings(location, parsed, opened, weights, problems)
 
 
+def _vocabulary_notes(tokenizer: Tokenizer | None, size: int) -> tuple[str, ...]:
+    there = size if tokenizer is None else tokenizer.vocab_size
+    if there < size:
+        return (f"the vocabulary has {size:,} places, the tokenizer {there:,} tokens: the rest is padding",)
+    beyond = (
+        f"the tokenizer has {there:,} tokens, the model {size:,}: a prompt with one of the rest cannot run"
+    )
+    return (beyond,) if there > size else ()
+
+
 def _misfits(
     parsed: Parsed, opened: _OpenedTokenizer, weights: types.StoredWeights, format: types.Format
 ) -> list[str]:
@@ -218,7 +231,8 @@ def _misfits(
     entries = kind.entries(parsed.config)
     problems = layout.tensor_problems(parsed.config, weights, entries, kind.words) if opened_well else []
     size, tokenizer = parsed.config.vocab_size, opened.tokenizer
-    if tokenizer is not None and tokenizer.vocab_size > size:
+    added = format == "huggingface" and not opened.given  # tokens may be: `_vocabulary_notes`
+    if tokenizer is not None and tokenizer.vocab_size > size and not added:
         problems.append(
             f'the tokenizer "{parsed.tokenizer_name}" has {tokenizer.vocab_size} tokens, more than the '
             f"vocabulary of the model ({size}); choose the tokenizer file it was trained with"

@@ -142,6 +142,17 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
+class Conversion:
+    """The dtype that each tensor is made as soon as it is read, so that the file's never lie beside it.
+
+    `check` is called with the number of values before any is read, and may refuse them.
+    """
+
+    dtype: torch.dtype
+    check: Callable[[int], None]
+
+
+@dataclass(frozen=True)
 class StoredWeights:
     """All model tensors of a checkpoint by Lingua's key, and what is wrong with the file itself.
 

@@ -18,7 +18,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
 if TYPE_CHECKING:
-    from mta_viz.checkpoint.types import Checkpoint
+    from mta_viz.checkpoint.types import Checkpoint, Conversion
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.run.trace import Trace
 
@@ -41,18 +41,24 @@ def add_running(command: ArgumentParser) -> None:
 
 def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
     """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device."""
-    from mta_viz.run.devices import checked_device
+    import torch
 
-    checked_device(arguments.device)  # before a file is read that may be large
-    return model_of(open_checkpoint(arguments, path), arguments)
+    from mta_viz.run.devices import checked_device, conversion
+
+    device = checked_device(arguments.device)  # before a file is read that may be large
+    making = conversion(device, getattr(torch, arguments.dtype))
+    return model_of(open_checkpoint(arguments, path, making), arguments)
 
 
-def open_checkpoint(arguments: Namespace, path: Path | None = None) -> "Checkpoint":
+def open_checkpoint(
+    arguments: Namespace, path: Path | None = None, conversion: "Conversion | None" = None
+) -> "Checkpoint":
     """The weights of PATH, or of another; notes go to stderr."""
     from mta_viz.checkpoint.reading import read_checkpoint
 
+    path, given = path or arguments.path, arguments.tokenizer
     with ProgressLine("reading") as progress:
-        checkpoint = read_checkpoint(path or arguments.path, tokenizer=arguments.tokenizer, progress=progress)
+        checkpoint = read_checkpoint(path, tokenizer=given, progress=progress, conversion=conversion)
     for text in checkpoint.notes:
         note(text)
     return checkpoint

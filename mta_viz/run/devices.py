@@ -1,12 +1,12 @@
 """Where a run is computed and on how many threads: devices by name, and torch's threads by the work."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 
-from mta_viz.checkpoint.types import Checkpoint
+from mta_viz.checkpoint.types import Checkpoint, Conversion
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.printed import size_text
@@ -30,11 +30,22 @@ def checked_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def conversion(device: torch.device, dtype: torch.dtype | None) -> Conversion | None:
+    """How weights are read that are to lie on `device` in `dtype`; None where they are moved afterwards."""
+    if device.type != "cpu" or dtype is None:
+        return None
+    return Conversion(dtype, partial(_check_memory, device, dtype))
+
+
 def check_fits(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> None:
     """Raise `MtaVizError` where its weights made `dtype` need more memory than `device` has free."""
     weights = checkpoint.state_dict.values()
     made = [weight.numel() for weight in weights if weight.dtype != dtype or weight.device != device]
-    needed, free = sum(made) * dtype.itemsize, free_bytes(device)
+    _check_memory(device, dtype, sum(made))
+
+
+def _check_memory(device: torch.device, dtype: torch.dtype, n_values: int) -> None:
+    needed, free = n_values * dtype.itemsize, free_bytes(device)
     if free is not None and needed > free:
         name = str(dtype).removeprefix("torch.")
         raise MtaVizError(

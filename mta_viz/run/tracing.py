@@ -23,7 +23,7 @@ from mta_viz.model.interventions import Intervention, PatchHead
 from mta_viz.model.plans import check_plan
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.cost import multiply_adds
-from mta_viz.run.devices import check_fits, set_threads
+from mta_viz.run.devices import check_fits, conversion, set_threads
 from mta_viz.run.trace import Trace
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.pasted import tokens_from_ids
@@ -53,9 +53,11 @@ def load(
     >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
     2
     """
-    checkpoint = read_checkpoint(path, tokenizer=tokenizer, progress=progress)
+    there = torch.device(device)
+    making = conversion(there, dtype)
+    checkpoint = read_checkpoint(path, tokenizer=tokenizer, progress=progress, conversion=making)
     if dtype is not None:
-        check_fits(checkpoint, torch.device(device), dtype)
+        check_fits(checkpoint, there, dtype)
     return build_model(checkpoint, device=device, dtype=dtype)
 
 

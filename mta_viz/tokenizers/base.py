@@ -27,7 +27,7 @@ class Tokens:
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text <-> ids. `kind` is char, bytes, tiktoken, sp, tokenizers or huggingface."""
+    """Text <-> ids. `kind` is char, bytes, tiktoken, sp, sp-plain, tokenizers or huggingface."""
 
     kind: str
     vocab_size: int

@@ -24,6 +24,11 @@ _FILE_KINDS = {
         "TiktokenTokenizer",
     ),
     "sp": ("a SentencePiece model (often tokenizer.model)", "sentencepiece_model", "SentencePieceTokenizer"),
+    "sp-plain": (
+        "a SentencePiece model (often tokenizer.model)",
+        "sentencepiece_model",
+        "PlainSentencePieceTokenizer",
+    ),
     "tokenizers": ("a tokenizer.json of the tokenizers library", "hf_json", "JsonTokenizer"),
     "huggingface": ("a tokenizer.json of the tokenizers library", "hf_json", "HuggingFaceTokenizer"),
 }

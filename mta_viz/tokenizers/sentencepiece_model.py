@@ -48,3 +48,14 @@ class SentencePieceTokenizer(LabelledOnce):
         if self._processor.is_byte(token_id):
             return label_bytes(bytes([int(piece[3:5], 16)]))
         return label(piece.replace("▁", " "))
+
+
+class PlainSentencePieceTokenizer(SentencePieceTokenizer):
+    """The same without BOS, where the model beside it was trained without."""
+
+    kind = "sp-plain"
+
+    def __init__(self, data: bytes) -> None:
+        """Raises TokenizerError as `SentencePieceTokenizer`."""
+        super().__init__(data)
+        self.bos_id = None

@@ -34,3 +34,11 @@ def test_the_dtype_to_compute_in_is_counted(tmp_path, monkeypatch):
     assert load(folder, dtype=None).dtype == torch.float16  # as they are: nothing is made
     monkeypatch.setattr(devices, "MEMORY", memory(tmp_path, n * 5 // 1024))
     assert load(folder).dtype == torch.float32
+
+
+def test_a_model_too_large_is_refused_before_a_value_is_read(tmp_path, monkeypatch):
+    folder, shares = Path(__file__).parents[2] / "assets" / "blocks-n5-mta", []
+    monkeypatch.setattr(devices, "MEMORY", memory(tmp_path, 1))
+    with pytest.raises(MtaVizError, match="in float32 the weights take"):
+        load(folder, progress=shares.append)
+    assert shares == []

@@ -22,7 +22,7 @@ from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
 from mta_viz.run.cost import multiply_adds
-from mta_viz.run.devices import check_fits
+from mta_viz.run.devices import check_fits, conversion
 from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
@@ -156,9 +156,15 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
         _set_libraries_apart()
         work.begin(f"Reading {Path(key.path).name}")
         override = Path(key.tokenizer) if key.tokenizer else None
-        checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=work.report)
-        dtype = getattr(torch, key.dtype)
-        check_fits(checkpoint, torch.device(key.device), dtype)
+        device, dtype = torch.device(key.device), getattr(torch, key.dtype)
+        checkpoint = read_checkpoint(
+            Path(key.path),
+            tokenizer=override,
+            step=key.step,
+            progress=work.report,
+            conversion=conversion(device, dtype),
+        )
+        check_fits(checkpoint, device, dtype)
         return build_model(checkpoint, device=key.device, dtype=dtype)
 
     return stores.models.get_or_make(key, read)

@@ -5,11 +5,13 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mta_viz.checkpoint import door, huggingface, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
+from mta_viz.checkpoint.installed import named_path
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
 from mta_viz.printed import printable
@@ -21,17 +23,18 @@ _WEIGHTS: dict[Format, str] = {
     "kernels": native.KERNELS,
 }
 _FILES = (PARAMS, *_WEIGHTS.values(), huggingface.CONFIG, huggingface.INDEX)
+GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, a run folder with {STEPS}/0000010000/ and so on, or "
-    f"{huggingface.CONFIG} beside {huggingface.WEIGHTS} or {huggingface.INDEX}"
+    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, a run folder with {STEPS}/0000010000/ and so on, "
+    f"{huggingface.CONFIG} beside {huggingface.WEIGHTS} or {huggingface.INDEX}, or one {GGUF} file"
 )
 
 
 @dataclass(frozen=True)
 class Location:
-    """The folder to read, its format, its step, and all steps when it was chosen from a run."""
+    """The folder (of `gguf`: the file) to read, its format, its step, and all steps when it is a run's."""
 
     folder: Path
     format: Format
@@ -40,11 +43,17 @@ class Location:
 
 
 def locate(path: Path, step: int | None = None) -> Location:
-    """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError."""
+    """The checkpoint at `path`: a folder, a file in it, a run (its last step), or a file that is a model.
+
+    Raises CheckpointError where there is none.
+    """
+    path = named_path(path)
     folder = path.parent if path.name in _FILES else path
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
+        if is_gguf(path):
+            return _of_file(path, step)
         if not folder.is_dir():
             raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], printable(path))
         location = find_checkpoint(folder, step)
@@ -54,6 +63,9 @@ def locate(path: Path, step: int | None = None) -> Location:
         remedy = "which may run code and is not read; save the model again with safetensors"
         raise CheckpointError([f"its weights are a pickle ({pickles[0]}), {remedy}"], printable(path))
     if location is None:
+        if several := _gguf_files(folder):
+            names = ", ".join(printable(file.name) for file in several[:8])
+            raise CheckpointError([f"it has {len(several)} {GGUF} files; name one: {names}"], printable(path))
         raise CheckpointError([f"it is no checkpoint. Looked for {LOOKED_FOR}"], printable(path))
     return location
 
@@ -74,11 +86,30 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
     if direct is None and (folder / PARAMS).is_file():
         direct = "params"
     if direct is None:
-        return None
+        files = _gguf_files(folder)
+        return _of_file(files[0], step) if len(files) == 1 else None
     own = _own_step(folder)
     if step not in (None, own):
         raise CheckpointError([f"it is a single checkpoint, not a run with a step {step}"], printable(folder))
     return Location(folder, direct, own)
+
+
+def _of_file(file: Path, step: int | None) -> Location:
+    if step is not None:
+        raise CheckpointError([f"it is a single model, not a run with a step {step}"], printable(file))
+    return Location(file, "gguf")
+
+
+def _gguf_files(folder: Path) -> list[Path]:
+    """Those right in the folder, by name."""
+    return sorted(filter(is_gguf, folder.iterdir()))
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether it is a file named as GGUF files are, or a link to one."""
+    with suppress(OSError, RuntimeError):
+        return path.suffix.lower() == GGUF and path.is_file()
+    return False
 
 
 def _pickles(folder: Path) -> list[str]:
@@ -142,6 +173,8 @@ def sha256(path: Path | str) -> str:
             pieces = filter(Path.is_file, location.folder.glob("*.distcp"))  # a pipe would be waited for
             if location.format == "huggingface":
                 files = huggingface.weight_files(location.folder)
+            elif location.format == "gguf":
+                files = [location.folder]
             else:
                 weights = location.folder / _WEIGHTS[location.format]
                 files = [weights, *(pieces if location.format == "dcp" else ())]

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mta_viz.checkpoint import door, huggingface, layout, lingua, native, types
+from mta_viz.checkpoint import door, gguf_file, huggingface, layout, lingua, native, types
 from mta_viz.checkpoint.files import PARAMS, read_params
-from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, locate
+from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, is_gguf, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
@@ -34,6 +34,7 @@ _KINDS: Mapping[types.Format, _Kind] = {
     "dcp": _Kind(lingua.open_dcp),
     "kernels": _Kind(lambda folder: native.open_safetensors(folder / native.KERNELS), layout.kernel_entries),
     "params": _Kind(lambda folder: types.StoredWeights({})),
+    "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
     "huggingface": _Kind(huggingface.open_folder, huggingface.file_entries, huggingface.WORDS),
 }
 # JSON files that say nothing without the weights beside them
@@ -48,7 +49,7 @@ def read_checkpoint(
     progress: Callable[[float], None] | None = None,
     conversion: types.Conversion | None = None,
 ) -> types.Checkpoint:
-    """Read the model at `path`: a folder of any format, a file in it, or a run folder.
+    """Read the model at `path`: a folder of any format, a file in it, a run folder, or a GGUF file.
 
     `tokenizer` is the user's own tokenizer file; `step` chooses one of a run (the last by default);
     `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype, or
@@ -155,6 +156,8 @@ def _inspect(
     location: Location, settings: Path, *, open_tokenizer: bool, given: Path | None, vocab_size: int | None
 ) -> _Findings:
     """`given` is the user's own tokenizer file; a vocabulary that is the tokenizer's has it opened anyway."""
+    if location.format == "gguf":
+        return _inspect_gguf(location, open_tokenizer, given)
     params, problems = read_params(settings)
     weights = open_weights(location)
     if problems:
@@ -195,6 +198,16 @@ def _inspect_huggingface(
         parsed = replace(parsed, notes=_vocabulary_notes(opened.tokenizer, parsed.config.vocab_size))
     misfits = _misfits(parsed, opened, weights, location.format)
     return _Findings(location, parsed, opened, weights, (*parsed.problems, *weights.problems, *misfits))
+
+
+def _inspect_gguf(location: Location, open_tokenizer: bool, given: Path | None) -> _Findings:
+    parsed, weights = gguf_file.open_gguf(location.folder)
+    opened = _OpenedTokenizer(path=parsed.tokenizer_path)
+    problems = (*parsed.problems, *weights.problems, *_misfits(parsed, opened, weights, "gguf"))
+    if open_tokenizer and not problems:  # of a file that claims anything no vocabulary is built
+        opened = _open_tokenizer(parsed, location.folder, given)
+        problems = tuple(_misfits(parsed, opened, weights, "gguf"))
+    return _Findings(location, parsed, opened, weights, problems)
 
 
 def _vocabulary_notes(tokenizer: Tokenizer | None, size: int) -> tuple[str, ...]:
@@ -274,10 +287,10 @@ def find_checkpoints(roots: Sequence[Path]) -> Discovery:
     found: dict[Path, Found] = {}
     skipped: list[str] = []
     for root in map(Path, roots):
-        if not _is_folder(root, skipped, otherwise="is no folder; check the path"):
-            continue
         before = len(skipped)
-        folders = list(_checkpoint_folders(root, 2, skipped))
+        folders = [root] if is_gguf(root) else []
+        if not folders and _is_folder(root, skipped, otherwise="is no folder; check the path"):
+            folders = list(_checkpoint_folders(root, 2, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:
                 found[place] = _describe(folder, root)
@@ -302,7 +315,7 @@ def _is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
 
 
 def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterator[Path]:
-    """`folder` if it is a checkpoint, else those below; nothing is looked for inside a checkpoint."""
+    """`folder` if it is a checkpoint, else those in and below it; a checkpoint is not searched."""
     try:
         if find_checkpoint(folder) is not None:
             yield folder
@@ -314,6 +327,7 @@ def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterato
     except CheckpointError:  # a broken run; describing it says what is wrong
         yield folder
         return
+    yield from filter(is_gguf, entries)
     below = [entry for entry in entries if _is_folder(entry, skipped)]
     for entry in below if depth else ():
         yield from _checkpoint_folders(entry, depth - 1, skipped)

@@ -17,13 +17,16 @@ from torch import Tensor
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
-Format = Literal["lingua", "dcp", "native", "kernels", "params", "huggingface"]
+Format = Literal["lingua", "dcp", "native", "kernels", "params", "huggingface", "gguf"]
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a checkpoint came from. `dtype` is the weights' dtype in the file, e.g. `float16`."""
+    """Where a checkpoint came from: a folder, or the file of a format that is one file.
+
+    `dtype` is the weights' dtype in the file, e.g. `float16`; of a quantised file, the values' as read.
+    """
 
     path: Path
     format: Format

@@ -14,6 +14,7 @@ from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
 
 _MAX_FILE_BYTES = 1 << 28
+GGUF = "gguf"
 _WHAT_TO_DO = "Choose the file (on the command line: --tokenizer FILE), or paste token ids instead of text."
 # Of the tokenizers in a file: what the file is called in a message, the module of the kind, and its class.
 _FILE_KINDS = {
@@ -39,8 +40,8 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     `path` is the one written in params.json: a file in `folder`, or a path of the author's machine,
     of which only the base name is looked for there. `override` is the user's own choice and is then
     the only file looked for.
-    char and bytes need no file. Raises TokenizerError saying which file is wanted, where it was
-    looked for and what to do.
+    char and bytes need no file; gguf is the vocabulary in the file of the model. Raises TokenizerError
+    saying which file is wanted, where it was looked for and what to do.
     """
     without_file: dict[str, type[CharTokenizer | BytesTokenizer]]
     without_file = {"char": CharTokenizer, "bytes": BytesTokenizer}
@@ -51,6 +52,10 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
             f'The tokenizer file {override} was given, but this checkpoint uses the "{name}" tokenizer, '
             "which needs no file. Leave the file out."
         )
+    if name == GGUF:
+        if override is None:
+            return _of_gguf(folder if folder.is_file() else folder / door.base_name(path or ""))
+        name = "tokenizers" if override.suffix == ".json" else "sp"
     if name not in _FILE_KINDS:
         known = ", ".join([*without_file, *_FILE_KINDS])
         raise TokenizerError(
@@ -63,6 +68,21 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
         return getattr(import_module(f"mta_viz.tokenizers.{module}"), kind)(content)
     except TokenizerError as error:
         raise TokenizerError(f"{file} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error
+
+
+def _of_gguf(file: Path) -> Tokenizer:
+    from mta_viz.checkpoint.gguf_header import read_header
+    from mta_viz.tokenizers.gguf_vocabulary import open_vocabulary, vocabulary
+
+    try:
+        return open_vocabulary(vocabulary(read_header(file).metadata))
+    except FileError as error:
+        raise TokenizerError(str(error)) from error
+    except TokenizerError as error:
+        reason = f"The vocabulary in {file.name} cannot be used: {error}"
+        raise TokenizerError(
+            f"{reason} Give the model's tokenizer.json or tokenizer.model. {_WHAT_TO_DO}"
+        ) from error
 
 
 def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path | FileError]:

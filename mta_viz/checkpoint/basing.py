@@ -54,7 +54,7 @@ def read_model(
 
 
 def base_of(source: Source) -> AdapterBase:
-    """What an adapter of the model from `source` says of it. Raises CheckpointError where it has no weights."""
+    """What an adapter of the model from `source` says of it. Raises CheckpointError where weights are gone."""
     place = source.path.absolute()
     return AdapterBase(run_folder(place).name, sha256(place), str(place))
 

@@ -25,8 +25,8 @@ def write_merged(
 ) -> None:
     """Write `state_dict`, of `config`, with the tokenizer that `checkpoint` came with; dtypes are kept.
 
-    `checkpoint` is the base, or an adapter on it. Raises CheckpointError as `write_native` and `write_lingua`,
-    which says what Lingua's format has no place for.
+    `checkpoint` is the base, or an adapter on it. Raises CheckpointError as `write_native` and `write_lingua`
+    do.
     """
     place = beside(checkpoint.source.base or checkpoint.source.path)
     if lingua:

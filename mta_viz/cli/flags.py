@@ -13,7 +13,7 @@ import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES
-from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.errors import CheckpointError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
@@ -46,12 +46,15 @@ def add_base(command: ArgumentParser) -> None:
     command.add_argument("--base", type=Path, metavar="PATH", help=about)
 
 
-def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
-    """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device."""
+def open_model(arguments: Namespace, path: Path | None = None, *, kernels_do: bool = False) -> "HookedMTA":
+    """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device.
+
+    `kernels_do`: an adapter will do without its base.
+    """
     from mta_viz.run.devices import checked_device
 
     checked_device(arguments.device)  # before a file is read that may be large
-    return model_of(open_checkpoint(arguments, path), arguments)
+    return model_of(open_checkpoint(arguments, path), arguments, kernels_do=kernels_do)
 
 
 def open_checkpoint(arguments: Namespace, path: Path | None = None, *, alone: bool = False) -> "Checkpoint":
@@ -65,7 +68,7 @@ def open_checkpoint(arguments: Namespace, path: Path | None = None, *, alone: bo
             return read_checkpoint(path, tokenizer=tokenizer, progress=progress)
         base = base_for(path, arguments)
         checkpoint = read_model(path, base=base, tokenizer=tokenizer, progress=progress)
-    for text in (*checkpoint.notes, *filter(None, [checkpoint.source.missing_base])):
+    for text in checkpoint.notes:
         note(text)
     return checkpoint
 
@@ -81,15 +84,19 @@ def base_for(path: Path, arguments: Namespace) -> Path | None:
     return base
 
 
-def model_of(checkpoint: "Checkpoint", arguments: Namespace) -> "HookedMTA":
-    """The checkpoint's model on `--device` in `--dtype`. Raises MtaVizError for an unusable device."""
+def model_of(checkpoint: "Checkpoint", arguments: Namespace, *, kernels_do: bool = False) -> "HookedMTA":
+    """The checkpoint's model on `--device` in `--dtype`. Raises MtaVizError for an unusable device.
+
+    And for an adapter without its base, unless `kernels_do`.
+    """
     import torch
 
     from mta_viz.model.transformer import build_model
     from mta_viz.run.devices import check_fits, checked_device
 
-    if checkpoint.source.missing_base and getattr(arguments, "prompt", None) is not None:
-        raise PromptError(f"{checkpoint.source.missing_base}; give it with --base PATH")
+    if checkpoint.source.missing_base and not kernels_do:
+        problem = f"{checkpoint.source.missing_base}; give it with --base PATH"
+        raise CheckpointError([problem], str(checkpoint.source.path))
     if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")

@@ -1,6 +1,6 @@
 """Insert kernels into a plain model: the dialog of the Kernels page, which writes an adapter and opens it.
 
-The model that is shown is never changed. What is inserted is the identity; training it is a command's business.
+The model that is shown is never changed. What is inserted is the identity; training is a command's business.
 """
 
 import os
@@ -20,9 +20,9 @@ from mta_viz.printed import printable
 from mta_viz.run.inserted import LogitChange, logit_change, write_inserted
 from mta_viz.ui.shell import cache, models, state
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.widgets import caption, layer_label, lines, plain
+from mta_viz.ui.shell.widgets import caption, layer_label, plain
 
-PLACES = {"pre": "before the softmax", "post": "after it", "both": "both"}
+PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
 MIXINGS = {"none": "none", **PLACES}
 GATES = {"none": "none", "1d": "one a head", "dd": "one an element of its output"}
 FIRST, EVERY, SIZE = 2, 4, (6, 11)  # in layers 2, 6, 10 ...
@@ -38,27 +38,33 @@ class Wanted:
     arguments: dict[str, Any]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Written:
-    """The adapter written last: into what, where, and what came of it."""
+    """An adapter that was written: into what, where, and what came of it."""
 
-    model: str = ""
-    folder: Path = Path()
-    wanted: Wanted = Wanted((), {})
-    change: LogitChange = LogitChange(0.0, 0.0, "")
+    model: str
+    folder: Path
+    wanted: Wanted
+    change: LogitChange
+
+
+@dataclass
+class Last:
+    """What the dialog has written since it was opened."""
+
+    written: Written | None = None
 
 
 def draw_inserting(page: Page) -> None:
     """The button that opens the dialog."""
     words = "Kernels at the identity: the model computes what it did, and can be trained from there."
     if st.button("Insert kernels", key="insert.open", icon=":material/add:", help=words):
-        state.session().parts.pop(Written, None)
-        st.dialog("Insert kernels", width="large")(_draw_dialog)(page)
+        state.part(Last).written = None
+        st.dialog("Insert kernels", width="medium")(_draw_dialog)(page)
 
 
 def _draw_dialog(page: Page) -> None:
-    written = state.part(Written)
-    if written.model == page.model_key.path:
+    if written := state.part(Last).written:
         _draw_written(written)
         return
     caption(
@@ -88,7 +94,7 @@ def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
         look |= {"step": 2, "help": "An odd number: as many keys on either side."}
         c_k = st.number_input("Keys", value=SIZE[1], key="insert.keys", **look)
         look = {"required": True, "format_func": PLACES.__getitem__}
-        place = st.segmented_control("Softmax", PLACES, default="pre", key="insert.place", **look)
+        place = st.segmented_control("Place", PLACES, default="pre", key="insert.place", **look)
     size = (int(c_q), int(c_k))
     kernels = {
         "kernel": size if place in ("pre", "both") else None,
@@ -143,7 +149,7 @@ def _write(page: Page, wanted: Wanted, folder: Path) -> None:
         raise MtaVizError(f"{printable(folder)} cannot be made: {error.strerror or error}") from error
     write_inserted(folder / ADAPTER, base, inserted)
     change = logit_change(base, inserted)
-    state.session().parts[Written] = Written(page.model_key.path, folder, wanted, change)
+    state.part(Last).written = Written(page.model_key.path, folder, wanted, change)
 
 
 def _draw_written(written: Written) -> None:
@@ -155,10 +161,12 @@ def _draw_written(written: Written) -> None:
     else:
         st.success("Logits of a short prompt are the same, bit for bit.")
     caption(f"Written: {printable(written.folder / ADAPTER)}")
-    st.button("Open it", type="primary", key="insert.show", on_click=_open, args=(written.folder,))
+    if st.button("Open it", type="primary", key="insert.show"):
+        _open(written.folder)
+        st.rerun()  # the whole page: the dialog closes
     st.markdown("**Train it**")
-    caption("The command inserts the same kernels and trains them; a GPU makes minutes of hours.")
-    lines(train_command(written), "train-command")
+    caption("The command inserts the same kernels and trains them; with a GPU this takes minutes.")
+    st.code(train_command(written), language=None, wrap_lines=True)
     arguments = written.wanted.arguments
     if any(arguments[name] for name in ("post", "head_pre", "head_post", "gate", "group_norm")):
         caption("It trains kernels before the softmax only; the rest of this adapter needs code of your own.")

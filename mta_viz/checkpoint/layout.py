@@ -186,7 +186,8 @@ def _missing(
         return key.removeprefix(words.layer).split(".")[0] if key.startswith(words.layer) else None
 
     there = set(map(layer_of, present))
-    gone = [layer for layer in range(config.n_layers) if str(layer) not in there]
+    wanted = {layer for key in absent if (layer := layer_of(key)) is not None}
+    gone = sorted(map(int, wanted - there))
     problems = []
     if gone:
         named = ", ".join(map(str, gone[:8])) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")

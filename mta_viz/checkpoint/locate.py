@@ -4,12 +4,14 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 """
 
 import hashlib
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from mta_viz.checkpoint import door, huggingface, lingua, native
+from mta_viz.checkpoint import adapter, door, huggingface, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.installed import named_path
 from mta_viz.checkpoint.types import Format
@@ -21,20 +23,25 @@ _WEIGHTS: dict[Format, str] = {
     "lingua": lingua.WEIGHTS,
     "dcp": lingua.METADATA,
     "kernels": native.KERNELS,
+    "adapter": adapter.ADAPTER,
 }
 _FILES = (PARAMS, *_WEIGHTS.values(), huggingface.CONFIG, huggingface.INDEX)
 GGUF = ".gguf"  # what a file of that format is called at the end; its name says nothing else
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, a run folder with {STEPS}/0000010000/ and so on, "
-    f"{huggingface.CONFIG} beside {huggingface.WEIGHTS} or {huggingface.INDEX}, or one {GGUF} file"
+    f"{native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, a run folder with "
+    f"{STEPS}/0000010000/ and so on, {huggingface.CONFIG} beside {huggingface.WEIGHTS} or "
+    f"{huggingface.INDEX}, or one {GGUF} file"
 )
 
 
 @dataclass(frozen=True)
 class Location:
-    """The folder (of `gguf`: the file) to read, its format, its step, and all steps when it is a run's."""
+    """The folder to read, its format, its step, and all steps when it was chosen from a run.
+
+    Of a `gguf`, and of an adapter that is not called as in a folder of its own, the file stands in its place.
+    """
 
     folder: Path
     format: Format
@@ -54,8 +61,11 @@ def locate(path: Path, step: int | None = None) -> Location:
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
         if is_gguf(path):
             return _of_file(path, step)
+        if step is None and is_loose_adapter(path):
+            return Location(path, "adapter")
         if not folder.is_dir():
-            raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], printable(path))
+            expected = f"expected an adapter, or a folder with {LOOKED_FOR}"
+            raise CheckpointError([f"it is a file; {expected}"], printable(path))
         location = find_checkpoint(folder, step)
     except OSError as error:
         raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
@@ -116,6 +126,19 @@ def _pickles(folder: Path) -> list[str]:
     """Weights of a Hugging Face folder in the format before safetensors."""
     there = folder / huggingface.CONFIG
     return sorted(file.name for file in folder.glob("pytorch_model*.bin")) if there.is_file() else []
+
+
+def is_loose_adapter(path: Path) -> bool:
+    """Whether it is the file of an adapter that has no folder of its own."""
+    with suppress(OSError, RuntimeError, ValueError):  # a name too long, links in a circle, NUL
+        if path.suffix == ".safetensors" and path.is_file() and adapter.is_adapter(path):
+            return path.name != adapter.ADAPTER or _weights_format(path.parent) != "adapter"
+    return False
+
+
+def adapter_file(location: Location) -> Path:
+    """The file of the adapter there."""
+    return location.folder if location.folder.is_file() else location.folder / adapter.ADAPTER
 
 
 def _weights_format(folder: Path) -> Format | None:
@@ -181,7 +204,16 @@ def sha256(path: Path | str) -> str:
         digests = []
         for file in files:
             with door.opened(file) as opened:
-                digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
+                state = os.fstat(opened.fileno())
+            stamps = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+            digests.append(_digest(file.absolute(), *stamps))
     except (FileError, OSError) as error:
         raise CheckpointError([str(error)], printable(path)) from error
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _digest(file: Path, *state: int) -> str:
+    """The sha256 of a file, read once for each state of it: gigabytes take seconds."""
+    with door.opened(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

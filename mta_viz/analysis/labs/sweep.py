@@ -8,7 +8,6 @@ Owns the plan, the running and what is kept of a sample; their file and what the
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product, zip_longest
 from math import isqrt
 from typing import Annotated
@@ -20,11 +19,10 @@ from mta_viz.checkpoint.validate import Measured
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.cost import multiply_adds
-from mta_viz.run.named_tasks import TaskName, parse_task
+from mta_viz.run.named_tasks import TaskName, written_task
 from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
 from mta_viz.tasks.pairs import MAX_PAIRS, PairsTask
-from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
 
 Setting = tuple[int | None, int | None, float | int | None]  # needles, tokens, per cent; None: as in the file
@@ -112,12 +110,6 @@ class Sweep:
         if self.seed >= 0 and self.seed + self.samples <= there:
             return []
         return [f"{self.samples} samples from number {self.seed} on; the file has {there}, counted from 0"]
-
-
-@lru_cache(maxsize=4)  # a page asks for it again and again
-def written_task(lines: str) -> WrittenTask:
-    """The samples that stand in `lines`. Raises ConfigError listing what is wrong."""
-    return parse_task(lines.encode("utf-8", "surrogatepass"), "the file")
 
 
 def _at_most_0(value: float) -> float:

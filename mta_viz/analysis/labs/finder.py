@@ -20,7 +20,7 @@ from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_le
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Progress, Trace
-from mta_viz.tasks.needles import GoldSpan, NeedleSample
+from mta_viz.tasks.facts import GoldSpan, NeedleSample
 from mta_viz.tasks.questions import QuestionSample, RoleSpan
 from mta_viz.tokenizers.base import Tokens
 
@@ -151,17 +151,24 @@ class Finder:
 def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
     """The needles or facts of a sample, seen from its last token; letters as the Attention page gives them.
 
-    Asked is the needle that is asked for, or the last fact that supports the answer.
+    Asked is the needle that is asked for, or the last fact that supports the answer. Raises PromptError for a
+    sample without one.
     """
     spans: list[Span] = []
+    asked = None
     for part in _competing(sample):
         if isinstance(part, GoldSpan):
-            name, sign = part.city, " (asked)" if part.kind == "asked" else ""
+            name, sign = part.subject, " (asked)" if part.kind == "asked" else ""
         else:
             name, sign = part.text, " (support)" if part.role == "support" else ""
         spans.append(Span(name + sign, next_letter(spans), part.start, part.stop))
         if sign:
             asked = spans[-1]
+    if asked is None:
+        raise PromptError(
+            "no span of this sample is marked as asked, so there is nothing for heads to find; mark the fact "
+            'that gives the answer: {"kind": "asked", "start": ..., "stop": ...}'
+        )
     return Parts(asked, tuple(spans), len(sample.tokens) - 1, sample.sentences)
 
 

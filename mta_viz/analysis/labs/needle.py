@@ -23,8 +23,8 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, check_runs, generate
+from mta_viz.tasks.facts import GoldSpan, NeedleSample, Task, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
-from mta_viz.tasks.needles import GoldSpan, NeedleSample, NeedleTask, answer_ids, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
@@ -87,6 +87,21 @@ def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
     return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
 
 
+def batched(model: HookedMTA, samples: Sequence[NeedleSample]) -> list[list[NeedleSample]]:
+    """The samples, shorter prompts first, cut into batches of one length that suit the model's device."""
+    by_length = itertools.groupby(sorted(samples, key=_length), _length)
+    return [
+        alike[start:stop]
+        for length, group in by_length
+        for alike in [list(group)]
+        for start, stop in parts(model, len(alike), length)
+    ]
+
+
+def _length(sample: NeedleSample) -> int:
+    return len(sample.tokens)
+
+
 def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:
     """The verdict on each sample; their prompts have one length.
 
@@ -122,8 +137,8 @@ def _agreeing(
     agreeing = []
     for place, needle in enumerate(sample.needles):
         ids = answer_ids(tokenizer, sample.question.text, needle.value)
-        if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
-            agreeing.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
+        if needle.kind == "needle" and needle.value and ids[:known] == greedy[: min(known, len(ids))]:
+            agreeing.append((place, replace(sample, answer=needle.value, answer_ids=ids)))
     return agreeing
 
 
@@ -157,37 +172,56 @@ def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample positio
 def judge(
     greedy: Int[Tensor, "sample position"], tokenizer: Tokenizer, samples: Sequence[NeedleSample]
 ) -> list[bool]:
-    """Whether the likeliest tokens from the prompt's last position on are the answer and then no digit."""
+    """Whether the likeliest tokens from the prompt's last position on are the answer and end with it.
+
+    A number goes on with a digit, a word with a letter.
+    """
     return [
         tuple(row[: len(sample.answer_ids)]) == sample.answer_ids
-        and not tokenizer.decode((row[len(sample.answer_ids)],))[:1].isdigit()
+        and not _goes_on(sample.answer, tokenizer.decode((row[len(sample.answer_ids)],)))
         for row, sample in zip(greedy.tolist(), samples, strict=True)
     ]
 
 
+def _goes_on(answer: str, more: str) -> bool:
+    last, first = answer[-1:], more[:1]
+    return (last.isdigit() and first.isdigit()) or (last.isalpha() and first.isalpha())
+
+
 @dataclass(frozen=True)
 class NeedleRun:
-    """`number`: what of the greedy `continuation` is a number ("" for none); `named`: the needle that has it.
+    """What a model does on one sample; `finder` is None where no span is marked as asked.
 
-    `probability`: of the whole gold answer.
+    `answered`: what of the greedy `continuation` answers, "" for nothing; `named`: the other needle that has
+    this value. `probability`: of the whole gold answer.
     """
 
     sample: NeedleSample
-    finder: Finder
+    finder: Finder | None
     continuation: str
-    number: str
+    answered: str
     named: GoldSpan | None
     probability: float
 
     @property
     def right(self) -> bool:
-        """Whether the greedy answer is the gold number."""
-        return self.number == self.sample.answer
+        """Whether the greedy answer is the gold one."""
+        return self.answered == self.sample.answer
+
+
+def answered(continuation: str, gold: str) -> str:
+    """The number a continuation begins with; where the answer is in words, it or else the first line."""
+    if gold.isdigit():
+        return digits(continuation)
+    text = continuation.lstrip()
+    if text.startswith(gold) and not _goes_on(gold, text[len(gold) :]):
+        return gold
+    return text.partition("\n")[0].strip()
 
 
 def run_needle(
     model: HookedMTA,
-    task: NeedleTask,
+    task: Task,
     seed: int,
     *,
     begin: Callable[[str], None] = lambda words: None,
@@ -195,21 +229,22 @@ def run_needle(
 ) -> NeedleRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
-    Raises `PromptError` and `TokenizerError` as `make_needle_sample` does.
+    Raises `PromptError` and `TokenizerError` as the task does.
     """
-    tokenizer = check_vocabulary(model, model.tokenizer)
-    sample = make_needle_sample(tokenizer, task, seed)
-    begin("Running the prompt")
-    trace = capture(model, sample.tokens, progress=progress)
-    begin("Looking where every head looks")
-    finder = find(trace, sample_parts(sample), progress=progress)
+    tokenizer, finder = check_vocabulary(model, model.tokenizer), None
+    sample = task.sample(tokenizer, seed)
+    if any(needle.kind == "asked" for needle in sample.needles):
+        begin("Running the prompt")
+        trace = capture(model, sample.tokens, progress=progress)
+        begin("Looking where every head looks")
+        finder = find(trace, sample_parts(sample), progress=progress)
     begin("Reading the answer")
     new = max(len(sample.answer_ids), 4) + 1
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
     verdict = answer(model, tokenizer, [sample])[0]
-    number = digits(continuation)
-    named = next((needle for needle in sample.needles if str(needle.value) == number), None)
-    return NeedleRun(sample, finder, continuation, number, named, math.exp(verdict.log_probability))
+    text = answered(continuation, sample.answer)
+    named = next((needle for needle in sample.needles if text and needle.value == text), None)
+    return NeedleRun(sample, finder, continuation, text, named, math.exp(verdict.log_probability))
 
 
 @dataclass(frozen=True)
@@ -253,7 +288,7 @@ def _score(means: FinderMeans, key: str) -> MeanScore:
 
 def finder_means(
     model: HookedMTA,
-    task: NeedleTask,
+    task: Task,
     seed: int,
     n: int,
     *,
@@ -263,14 +298,14 @@ def finder_means(
     """The samples `seed` to `seed + n - 1` of a task.
 
     After every sample `keep(result so far)`, then `progress(share done)`; raise in either to stop.
-    Raises ConfigError for n below 1, PromptError and TokenizerError as `make_needle_sample` does.
+    Raises ConfigError for n below 1, PromptError and TokenizerError as the task does.
     """
     if n < 1:
         raise ConfigError([f"n is {n}; expected at least 1"], subject="The repetition")
     tokenizer = check_vocabulary(model, model.tokenizer)
     values: list[Mapping[str, Tensor]] = []
     for at in range(n):
-        sample = make_needle_sample(tokenizer, task, seed + at)
+        sample = task.sample(tokenizer, seed + at)
         values.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values)
         means = FinderMeans({key: torch.stack([each[key] for each in values]) for key in values[0]})
         keep(means)

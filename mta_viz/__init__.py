@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.kernels.recurrence import recurrence
     from mta_viz.exporting.saved import export
     from mta_viz.figures import figure
+    from mta_viz.model.inserting import insert_mta
     from mta_viz.model.stages import Stage
     from mta_viz.plots.notebook import draw_map
     from mta_viz.run.files import open_trace, save_trace
@@ -48,6 +49,7 @@ __all__ = [
     "export",
     "figure",
     "head_scores",
+    "insert_mta",
     "kernel_paths",
     "kernels",
     "lens_over_layers",
@@ -82,6 +84,7 @@ _NAMES = {
     "analysis.kernels.recurrence": "recurrence",
     "exporting.saved": "export",
     "figures": "figure",
+    "model.inserting": "insert_mta",
     "model.stages": "Stage",
     "plots.notebook": "draw_map",
     "run.files": "open_trace save_trace",

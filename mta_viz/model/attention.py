@@ -73,17 +73,9 @@ class Attention(nn.Module):
         self.wk = nn.Linear(config.d_model, kv_width, bias=False)
         self.wv = nn.Linear(config.d_model, kv_width, bias=False)
         self.wo = nn.Linear(width, config.d_model, bias=False)
-        for name in ("pre", "post"):
-            shape = getattr(self.kernels, name)
-            kernel = torch.zeros(shape) if shape else None
-            if kernel is not None:
-                kernel[:, -1, config.key_pad_left(shape[2])] = 1.0  # the identity
-            self._add(f"kernel_{name}", kernel)
-        for name in ("head_pre", "head_post"):
-            shape = getattr(self.kernels, name)
-            self._add(name, torch.eye(shape[1]).expand(shape).clone() if shape else None)
+        for name, values in identities(config, layer).items():
+            self._add(name, values)
         d, gate = config.d_head, config.mta.gate
-        self._add("group_norm", torch.ones(d) if config.mta.group_norm else None)
         self.gate = nn.Linear(d, 1 if gate == "1d" else d) if gate else None
         self._add_hooks()
 
@@ -237,6 +229,30 @@ class Attention(nn.Module):
 def slab_cells(device: str) -> int:
     """Cells of one stage in a slab, by the device's type; every GPU counts as CUDA's."""
     return SLAB_CELLS.get(device, SLAB_CELLS["cuda"])
+
+
+def identities(config: ModelConfig, layer: int) -> dict[str, Tensor | None]:
+    """A layer's kernels and head mixing that pass every map as it is, and a group norm's gains of 1."""
+    kernels, width = config.kernels(layer), config.d_head
+    return {
+        "kernel_pre": _identity_kernel(config, kernels.pre),
+        "kernel_post": _identity_kernel(config, kernels.post),
+        "head_pre": _identity_mixing(kernels.head_pre),
+        "head_post": _identity_mixing(kernels.head_post),
+        "group_norm": torch.ones(width) if config.mta.group_norm else None,
+    }
+
+
+def _identity_kernel(config: ModelConfig, shape: tuple[int, int, int] | None) -> Tensor | None:
+    if shape is None:
+        return None
+    kernel = torch.zeros(shape)
+    kernel[:, -1, config.key_pad_left(shape[2])] = 1.0
+    return kernel
+
+
+def _identity_mixing(shape: tuple[int, int, int] | None) -> Tensor | None:
+    return None if shape is None else torch.eye(shape[1]).expand(shape).clone()
 
 
 def _reach(kernel: Tensor | None) -> int:

@@ -14,8 +14,8 @@ from functools import cache, partial
 from typing import Literal
 
 from mta_viz.errors import PromptError
+from mta_viz.tasks.facts import answer_ids
 from mta_viz.tasks.haystack import Piece, exactly, fill, haystack_sentences, sentence_piece
-from mta_viz.tasks.needles import answer_ids
 from mta_viz.tasks.sources import stream_seed
 from mta_viz.tasks.stories import LABELS, OBJECTS, PEOPLE, PLACES, TASKS, Story, make_story
 from mta_viz.tokenizers.base import Tokenizer, Tokens

@@ -134,7 +134,7 @@ def test_the_needles_of_a_prompt_are_those_it_was_made_of(seed: int) -> None:
     spans = needle_spans(sample.tokens)
     assert [(one.start, one.stop) for one in spans] == [(one.start, one.stop) for one in gold]
     assert [one.letter for one in spans] == ["A", "B", "C", "?"]
-    asked = [one.city + (" (asked)" if one.kind == "asked" else "") for one in gold[:-1]]
+    asked = [one.subject + (" (asked)" if one.kind == "asked" else "") for one in gold[:-1]]
     assert [one.name for one in spans] == [*asked, "question"]
 
 

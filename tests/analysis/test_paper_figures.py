@@ -210,7 +210,7 @@ def test_the_needle_prompt_of_the_shipped_model_and_its_most_attending_head():
     assert (rows.start, rows.stop) == (by_kind["question"].start, 512)
     assert (keys.start, keys.stop) == (by_kind["asked"].start, by_kind["asked"].stop)
     assert model.tokenizer.decode(sample.tokens.ids[keys.start : keys.stop]).strip() == (
-        f"The magic number of {sample.city} is {sample.answer}."
+        f"The magic number of {sample.subject} is {sample.answer}."
     )
     found = kernel_beside_map(capture(model, sample.tokens), KernelId(5, 7, "pre"), rows, keys)
     assert found.attention.values.shape == (len(rows.positions), len(keys.positions))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.tasks import grammar
+from mta_viz.tasks.facts import answer_ids
 from mta_viz.tasks.haystack import Piece, fill, split_sentences
 from mta_viz.tasks.needles import (
     PAPER_NEEDLE,
@@ -17,7 +18,6 @@ from mta_viz.tasks.needles import (
     RULER_QUESTION,
     TEMPLATES,
     NeedleTask,
-    answer_ids,
     make_needle_sample,
 )
 from mta_viz.tokenizers.bytes import BytesTokenizer
@@ -52,11 +52,11 @@ def test_every_sample_keeps_its_promises(task, seed):
     for span in sample.spans:
         assert TOKENIZER.decode(ids[span.start : span.stop]) == span.text
         if span.kind in ("needle", "asked"):
-            assert span.text == task.needle.replace("{city}", span.city).replace("{value}", str(span.value))
-    cities = [span.city for span in sample.needles]
+            assert span.text == task.needle.replace("{city}", span.subject).replace("{value}", span.value)
+    cities = [span.subject for span in sample.needles]
     assert len(set(cities)) == len({span.value for span in sample.needles}) == task.n_needles
     # exactly one right answer: the asked city is in its needle and the question only
-    assert sample.tokens.text.count(sample.city) == 1 + task.question_template.count("{city}")
+    assert sample.tokens.text.count(sample.subject) == 1 + task.question_template.count("{city}")
     asked, question, answer = (
         [s for s in sample.spans if s.kind == k] for k in ("asked", "question", "answer")
     )
@@ -159,7 +159,7 @@ def test_a_number_is_continued_as_the_answer_is():
     for question, template in [(None, PAPER_NEEDLE), TEMPLATES["RULER's"][::-1]]:
         task = NeedleTask(3, 500, needle=template, question=question)
         sample = make_needle_sample(TOKENIZER, task, 4)
-        ids = answer_ids(TOKENIZER, sample.question.text, int(sample.answer))
+        ids = answer_ids(TOKENIZER, sample.question.text, sample.answer)
         assert ids == sample.answer_ids and TOKENIZER.decode(ids) == f" {sample.answer}"
 
 

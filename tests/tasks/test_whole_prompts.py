@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Library
 from mta_viz.errors import PromptError
 from mta_viz.tasks import grammar
 from mta_viz.tasks.needles import PAPER_NEEDLE, RULER_NEEDLE, RULER_QUESTION, NeedleTask, make_needle_sample
+from mta_viz.tasks.pairs import PairsTask, make_pairs_sample
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.bytes import BytesTokenizer
@@ -140,10 +141,30 @@ def check_answer(tokenizer: Tokenizer, sample) -> None:
 def test_a_needle_prompt_is_its_text_encoded(kind, seed, n, more, depth, ruler, haystack):
     tokenizer = tokenizer_of(kind)
     needle, question = (RULER_NEEDLE, RULER_QUESTION) if ruler else (PAPER_NEEDLE, None)
-    task = NeedleTask(n, 200 + 110 * n + more, depth, needle, question, haystack)
-    sample = make_needle_sample(tokenizer, task, seed)
+    length = 200 + 110 * n + more
+    task = NeedleTask(n, length, depth, needle, question, haystack)
+    check_needles(tokenizer, make_needle_sample(tokenizer, task, seed), length)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 4),
+    more=st.integers(0, 700),
+    depth=st.none() | st.floats(0, 100),
+    haystack=st.sampled_from([None, HAYSTACK]),
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pairs_prompt_is_its_text_encoded(kind, seed, n, more, depth, haystack):
+    tokenizer, length = tokenizer_of(kind), 200 + 180 * n + more
+    sample = make_pairs_sample(tokenizer, PairsTask(n, 3, length, depth, haystack), seed)
+    check_needles(tokenizer, sample, length)
+
+
+def check_needles(tokenizer: Tokenizer, sample, length: int) -> None:
+    """The prompt is its text encoded, as long as asked for, every span where its text is."""
     tokens = sample.tokens
-    assert tokens == tokenizer.encode(tokens.text) and len(tokens) == task.length
+    assert tokens == tokenizer.encode(tokens.text) and len(tokens) == length
     check_answer(tokenizer, sample)
     check_spans(tokenizer, tokens, sample.spans[:-1])
     assert sample.question.stop == len(tokens) and sample.spans[-1].start == len(tokens)

@@ -15,7 +15,8 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import KERNELS_ONLY, Trace
 from mta_viz.tables import Row, Table
-from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
+from mta_viz.tasks.facts import NeedleSample
+from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokens
 
 NEEDLES, MOST_TOKENS = 4, 512

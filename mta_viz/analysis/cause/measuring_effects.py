@@ -22,8 +22,9 @@ from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import after_layer, embedded, last_logits
 from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tasks.facts import DEPTHS
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
-from mta_viz.tasks.needles import DEPTHS, NEEDLES, needle_samples
+from mta_viz.tasks.needles import NEEDLES, needle_samples
 from mta_viz.tokenizers.base import Tokenizer
 
 

@@ -15,7 +15,8 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.cost import multiply_adds
 from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
-from mta_viz.tasks.needles import NeedleSample, NeedleTask, make_needle_sample
+from mta_viz.tasks.facts import NeedleSample
+from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 CELLS_AT_ONCE = 2**14  # tokens scored in one go, so that logits stay below about 256 MB
@@ -155,7 +156,7 @@ def _work(model: HookedMTA | LogitsOf, length: int) -> float:
 
 
 def _groups(pairs: list[tuple[NeedleSample, bool]]) -> dict[str, NeedleScore]:
-    city = [sample.city in HELD_OUT_CITIES for sample, _ in pairs]
+    city = [sample.subject in HELD_OUT_CITIES for sample, _ in pairs]
     number = [is_held_out(int(sample.answer)) for sample, _ in pairs]
     known = [not (c or n) for c, n in zip(city, number, strict=True)]
     right = [ok for _, ok in pairs]

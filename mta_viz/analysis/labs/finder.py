@@ -20,7 +20,7 @@ from mta_viz.analysis.attention.spans import QUESTION, Span, check_span, next_le
 from mta_viz.errors import PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import Progress, Trace
-from mta_viz.tasks.needles import GoldSpan, NeedleSample
+from mta_viz.tasks.facts import GoldSpan, NeedleSample
 from mta_viz.tasks.questions import QuestionSample, RoleSpan
 from mta_viz.tokenizers.base import Tokens
 
@@ -156,7 +156,7 @@ def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
     spans: list[Span] = []
     for part in _competing(sample):
         if isinstance(part, GoldSpan):
-            name, sign = part.city, " (asked)" if part.kind == "asked" else ""
+            name, sign = part.subject, " (asked)" if part.kind == "asked" else ""
         else:
             name, sign = part.text, " (support)" if part.role == "support" else ""
         spans.append(Span(name + sign, next_letter(spans), part.start, part.stop))

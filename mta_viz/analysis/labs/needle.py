@@ -23,8 +23,9 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import KERNELS_ONLY, Progress, capture, generate
+from mta_viz.tasks.facts import GoldSpan, NeedleSample, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
-from mta_viz.tasks.needles import GoldSpan, NeedleSample, NeedleTask, answer_ids, make_needle_sample
+from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
@@ -124,7 +125,7 @@ def _agreeing(
     for place, needle in enumerate(sample.needles):
         ids = answer_ids(tokenizer, sample.question.text, needle.value)
         if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
-            agreeing.append((place, replace(sample, answer=str(needle.value), answer_ids=ids)))
+            agreeing.append((place, replace(sample, answer=needle.value, answer_ids=ids)))
     return agreeing
 
 
@@ -209,7 +210,7 @@ def run_needle(
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
     verdict = answer(model, tokenizer, [sample])[0]
     number = digits(continuation)
-    named = next((needle for needle in sample.needles if str(needle.value) == number), None)
+    named = next((needle for needle in sample.needles if needle.value == number), None)
     return NeedleRun(sample, finder, continuation, number, named, math.exp(verdict.log_probability))
 
 

@@ -133,14 +133,16 @@ def _answer_words(run: NeedleRun) -> str:
     answer = run.number or f"no number but “{run.continuation.strip()}”"
     mark = "✓" if run.right else "✗"
     words = (
-        f"Asked: {sample.city}. Model: {answer}. Gold: {sample.answer} {mark}  "
+        f"Asked: {sample.subject}. Model: {answer}. Gold: {sample.answer} {mark}  "
         f"p(gold) {probability_text(run.probability)}."
     )
     if run.right:
         return words
     if run.named is not None:
         letter = "ABCDEFGH"[sample.needles.index(run.named)]
-        return f"{words} The model answered {run.number}, the number of {run.named.city} (needle {letter})."
+        return (
+            f"{words} The model answered {run.number}, the number of {run.named.subject} (needle {letter})."
+        )
     return f"{words} No needle has this answer."
 
 

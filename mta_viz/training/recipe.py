@@ -119,9 +119,17 @@ class Recipe(ABC):
         """What a run that goes on must have in common with the one that began."""
         return dataclasses.asdict(self.config)
 
+    def settings(self) -> dict[str, Any]:
+        """The settings as the card has them."""
+        return dataclasses.asdict(self.config)
+
     def watch(self, trainer: Trainer, out: Path) -> Extras:
-        """What is done at every report; the answer goes into progress.json."""
+        """What is done before the first step and at every report; the answer goes into progress.json."""
         return lambda progress: {}
+
+    def seal(self, trainer: Trainer, out: Path, card: Mapping[str, Any]) -> str:
+        """Write what the card's numbers complete; returns the sha256 of the weights."""
+        return sha256(out)
 
     def train(
         self,
@@ -154,8 +162,9 @@ class Recipe(ABC):
             with _followed(trainer, out, self.watch(trainer, out), report) as follow:
                 result = trainer.run(max_seconds=max_seconds, report=follow)
                 self.write(trainer, result, out)
-                card = self._card(result, out, place)
+                card = self._card(result, place)
                 card |= self.evaluate(self.written(out, place), evaluation_progress)
+                card["sha256"] = self.seal(trainer, out, card)
                 write_card(out, card, f"{self.title}: {card['variant']}", self.summary(card), result.whole)
                 if result.whole:
                     (out / STATE_FILE).unlink()
@@ -177,14 +186,14 @@ class Recipe(ABC):
         """What was computed in, in words."""
         return "bfloat16 autocast" if self.autocast(device) else "float32"
 
-    def _card(self, result: TrainingResult, out: Path, device: torch.device) -> dict[str, Any]:
+    def _card(self, result: TrainingResult, device: torch.device) -> dict[str, Any]:
         config = self.config
         cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
         cpu = f"CPU ({platform.machine()}, {cores})"
         return {
             **self.named(),
             "command": config.command(device.type),
-            "config": dataclasses.asdict(config),
+            "config": self.settings(),
             **self.facts(result.steps_done),
             "seed": config.seed,
             "steps": result.steps_done,
@@ -193,13 +202,8 @@ class Recipe(ABC):
             "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
             "torch": torch.__version__,
             "training_precision": self.precision(device),
-            "sha256": self.digest(out),
             "loss_curve": loss_curve(result.losses),
         }
-
-    def digest(self, out: Path) -> str:
-        """sha256 of the weights that were written."""
-        return sha256(out)
 
 
 class ModelRecipe(Recipe):
@@ -255,7 +259,7 @@ class ModelRecipe(Recipe):
 @contextmanager
 def _followed(trainer: Trainer, out: Path, extras: Extras, report: Report | None) -> Iterator[Report]:
     """Keep `progress.json` at what the run does, however it ends; reports go on to `report`."""
-    more: Mapping[str, Any] = {}
+    more = extras(trainer.progress)
 
     def follow(progress: TrainingProgress) -> None:
         nonlocal more

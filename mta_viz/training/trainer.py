@@ -1,9 +1,9 @@
 """The training loop: one model of its own, batches that depend on the step alone, resumable.
 
 Trained is what requires gradients: optimizer and state file hold nothing else. Owns optimizer, the usual
-loss, kernel snapshots, Ctrl-C during an update, and when the state file is written; data and what is done with the trained model belong to each
-recipe. A batch is a function of the step and nothing here draws random numbers, so a resumed run and a twin
-see the same data.
+loss, kernel snapshots, Ctrl-C during an update, and when the state file is written; data and what is done
+with the trained model belong to each recipe. A batch is a function of the step and nothing here draws random
+numbers, so a resumed run and a twin see the same data.
 """
 
 import math
@@ -173,6 +173,21 @@ class Trainer:
         """Whether the run has come to its end."""
         return self.settings.left(self._step, self._seconds) <= 0
 
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of the steps done, as far as they were collected: up to the last report."""
+        return tuple(self._losses)
+
+    def time_step(self) -> float:
+        """Seconds that a step takes here: one is computed for practice, one timed; nothing is changed."""
+        for _ in range(2):
+            start = time.monotonic()
+            self._gradients()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        self._optimizer.zero_grad(set_to_none=True)
+        return time.monotonic() - start
+
     def snapshots(self) -> tuple[Snapshot, ...]:
         """The kernels' history so far; it ends with them as they are now."""
         last = () if self._history[-1].step == self._step else (self._snapshot(),)
@@ -249,10 +264,7 @@ class Trainer:
         factor = self.settings.rate_factor(self._step, self._seconds)
         for group in self._optimizer.param_groups:
             group["lr"] = group["full_rate"] * factor
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._autocast):
-            loss = self.loss(self.model, self.batches(self._step))
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss = self._gradients()
         nn.utils.clip_grad_norm_(self._trained.values(), self.settings.clip)
         with uninterrupted():
             self._whole = False
@@ -262,6 +274,13 @@ class Trainer:
             if self._step in self._snapshot_steps:
                 self._history.append(self._snapshot())
             self._whole = True
+
+    def _gradients(self) -> Tensor:
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._autocast):
+            loss = self.loss(self.model, self.batches(self._step))
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        return loss
 
     def _collect_losses(self) -> None:
         """Move losses off the device (rarely: it waits for the GPU) and check them."""

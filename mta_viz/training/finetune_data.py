@@ -1,0 +1,168 @@
+"""What a finetuned model reads: prompts with answers, and running text beside them, of seed and step alone.
+
+Owns which samples are trained on and which are held out; what a sample is belongs to `tasks`.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from mta_viz.tasks import grammar
+from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, KNOWN_NUMBERS
+from mta_viz.tasks.facts import DEPTHS, NeedleSample
+from mta_viz.tasks.needles import NEEDLES, NeedleTask, make_needle_sample
+from mta_viz.tasks.pairs import HELD_OUT, KNOWN, PairsTask, Words, make_pairs_sample
+from mta_viz.tasks.sources import stream_seed
+from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.training.finetune_settings import FinetuneConfig
+from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, read_books
+from mta_viz.training.trainer import Batch
+
+STREAM = "finetuning text"
+CHARACTERS = 8  # of text a token: enough for most tokenizers, and twice as many are taken where it is not
+SHARES = 2**20
+
+
+@dataclass(frozen=True)
+class Text:
+    """Running text by name: what is trained on (None: the grammar's), and what is held out of each kind."""
+
+    training: tuple[str, ...] | None
+    held_out: dict[str, str]
+
+    def passage(self, number: int, n_characters: int) -> str:
+        """The passage of that number: from a place in it on, from the beginning again at the end."""
+        if self.training is None:
+            return _written(grammar.paragraphs(number, STREAM), n_characters)
+        at = number % sum(map(len, self.training))
+        for text in self.training:
+            if at < len(text):
+                start = text.rfind("\n", 0, at) + 1
+                around = -(-n_characters // len(text))
+                return (text[start:] + "\n" + (text + "\n") * around)[:n_characters]
+            at -= len(text)
+        raise AssertionError("the number lies within the texts")
+
+
+def read_text(corpus: Path | None, n_tokens: int) -> Text:
+    """The books of a folder, all but the end of each, or the grammar; of each kind held-out text too.
+
+    Of a kind no more is held out than `n_tokens` need. Raises `MtaVizError` for a folder without text.
+    """
+    n_characters = CHARACTERS * n_tokens
+    held_out = {"grammar": _written(grammar.paragraphs(0, HELD_OUT_STREAM), n_characters)}
+    if corpus is None:
+        return Text(None, held_out)
+    books = read_books(corpus)
+    each = n_characters // len(books)
+    ends = (flowing_text(book.held_out)[:each] for book in books)
+    training = tuple(flowing_text(book.training) for book in books)
+    return Text(training, {"corpus": "\n".join(ends)} | held_out)
+
+
+def _written(paragraphs, n_characters: int) -> str:
+    parts, length = list[str](), 0
+    while length < n_characters:
+        parts.append(" ".join(next(paragraphs)))
+        length += len(parts[-1]) + 1
+    return "\n".join(parts)[:n_characters]
+
+
+@dataclass(frozen=True)
+class FinetuneBatch:
+    """Prompts with their answers, which alone count, and pieces of text; None for what a run has not."""
+
+    answers: Batch | None
+    text: Int[Tensor, "piece position"] | None
+
+    def to(self, device: torch.device) -> "FinetuneBatch":
+        """The same there."""
+        answers = None if self.answers is None else self.answers.to(device)
+        return FinetuneBatch(answers, None if self.text is None else self.text.to(device))
+
+
+@dataclass(frozen=True)
+class FinetuneBatches:
+    """Step -> its batch on the CPU."""
+
+    config: FinetuneConfig
+    tokenizer: Tokenizer
+    text: Text
+
+    def __call__(self, step: int) -> FinetuneBatch:
+        """All prompts of a step are of one kind and one length."""
+        config = self.config
+        answers = None if config.task == "text" else answer_batch(self.samples(step))
+        if config.task != "text" and config.keep == "none":
+            return FinetuneBatch(answers, None)
+        rows = [self._piece(step, row) for row in range(config.text_rows)]
+        return FinetuneBatch(answers, torch.tensor(rows))
+
+    def samples(self, step: int) -> list[NeedleSample]:
+        """The prompts of a step."""
+        config, seed = self.config, self.config.seed
+        length = config.lengths[stream_seed("finetuning length", seed, step) % len(config.lengths)]
+        single = stream_seed("finetuning kind", seed, step) % SHARES < config.single_key * SHARES
+        return [
+            self._sample(stream_seed("finetuning sample", seed, step, row), length, single)
+            for row in range(config.batch_size)
+        ]
+
+    def _sample(self, number: int, length: int, single: bool) -> NeedleSample:
+        # half of the prompts in the corpus's own sentences, where there is one
+        of_corpus = self.text.training is not None and number % 2 == 1
+        haystack = self.text.passage(number >> 1, 4 * CHARACTERS * length) if of_corpus else None
+        if self.config.task == "needle" or single:
+            needles = NeedleTask(NEEDLES, length, None, cities=KNOWN_CITIES, numbers=KNOWN_NUMBERS)
+            return make_needle_sample(self.tokenizer, replace(needles, haystack=haystack), number)
+        return make_pairs_sample(
+            self.tokenizer, replace(pairs_task(self.config, length, KNOWN), haystack=haystack), number
+        )
+
+    def _piece(self, step: int, row: int) -> list[int]:
+        """BOS, where the tokenizer has one, and running text."""
+        number = stream_seed("finetuning piece", self.config.seed, step, row)
+        length, n_characters = self.config.text_length, CHARACTERS * self.config.text_length
+        while len(ids := self.tokenizer.encode(self.text.passage(number, n_characters)).ids) < length:
+            n_characters *= 2
+        return list(ids[:length])
+
+
+def pairs_task(config: FinetuneConfig, length: int, words: Words) -> PairsTask:
+    """Pairs of `words` in a prompt of `length` tokens."""
+    return PairsTask(
+        config.names,
+        config.cities,
+        length,
+        names=words.names,
+        cities=words.cities,
+        numbers=words.numbers,
+    )
+
+
+def held_out_samples(config: FinetuneConfig, tokenizer: Tokenizer) -> list[NeedleSample]:
+    """The samples a run is measured on: words that it never trains on, the middle one of its lengths.
+
+    The asked sentence lies at each depth in turn.
+    """
+    length, made = sorted(config.lengths)[len(config.lengths) // 2], []
+    needles = NeedleTask(NEEDLES, length, cities=HELD_OUT_CITIES, numbers=HELD_OUT_NUMBERS)
+    for index in range(config.evaluation_samples if config.task != "text" else 0):
+        seed, depth = config.evaluation_seed + index // len(DEPTHS), DEPTHS[index % len(DEPTHS)]
+        if config.task == "needle":
+            made.append(make_needle_sample(tokenizer, replace(needles, depth=depth), seed))
+        else:
+            task = replace(pairs_task(config, length, HELD_OUT), depth=depth)
+            made.append(make_pairs_sample(tokenizer, task, seed))
+    return made
+
+
+def answer_batch(samples: list[NeedleSample]) -> Batch:
+    """Prompts with their answers, filled up at the end, which nothing before it sees; answers count alone."""
+    rows = [torch.tensor(sample.tokens.ids + sample.answer_ids) for sample in samples]
+    counts = [torch.tensor([0.0] * len(sample.tokens) + [1.0] * len(sample.answer_ids)) for sample in samples]
+    return Batch(pad_sequence(rows, batch_first=True), pad_sequence(counts, batch_first=True))

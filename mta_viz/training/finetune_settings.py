@@ -57,7 +57,7 @@ class FinetuneConfig(RunSettings):
     names: int = 3
     cities: int = 3
     single_key: float = 0.25
-    lengths: tuple[int, ...] = (192, 256, 320)
+    lengths: tuple[int, ...] = (256, 320, 384)
     batch_size: int = 16
     keep: str = "text"
     keep_weight: float = 1.0

@@ -1,13 +1,13 @@
 """Adapters: one safetensors file with what was added to a plain model, its base, and changed in it.
 
 Tensors have Lingua's keys and layouts, as in every file of this project; the header describes the base by
-name, sha256 and sizes, so that kernels can be looked at without it. Owns the file alone: where a base is found
-and how both become one model is `basing`'s.
+name, sha256 and sizes, so that kernels can be looked at without it. Owns the file alone: finding the base and
+making one model of both is `basing`'s.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,6 +55,11 @@ class AdapterBase:
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     path: Annotated[str | None, AfterValidator(_local_path)] = None
 
+    @property
+    def text(self) -> str:
+        """`needle-transformer (weights with sha256 0123456789ab...)`."""
+        return f"{printable(self.name)} (weights with sha256 {self.sha256[:12]}...)"
+
 
 @dataclass(frozen=True)
 class AdapterAbout:
@@ -86,10 +91,18 @@ class Adapter:
 class StoredAdapter:
     """The same with its tensors unread. `entries`: our name -> place in the file, of what it holds."""
 
+    file: Path
     config: ModelConfig
     about: AdapterAbout
     weights: StoredWeights
     entries: Mapping[str, Entry]
+
+    def read(self, progress: Callable[[float], None] | None = None) -> dict[str, Tensor]:
+        """The tensors by our names. Raises CheckpointError for damaged ones."""
+        try:
+            return read_parameters(self.config, self.weights.tensors, progress, self.entries)
+        except CheckpointError as error:
+            raise CheckpointError(error.problems, printable(self.file)) from error
 
 
 def write_adapter(
@@ -169,11 +182,7 @@ def _finite(value: Any) -> Any:
 def read_adapter(file: Path | str) -> Adapter:
     """An adapter with its tensors. Raises CheckpointError listing everything wrong with the file."""
     stored = open_adapter(Path(file))
-    try:
-        tensors = read_parameters(stored.config, stored.weights.tensors, None, stored.entries)
-    except CheckpointError as error:
-        raise CheckpointError(error.problems, printable(file)) from error
-    return Adapter(stored.config, tensors, stored.about)
+    return Adapter(stored.config, stored.read(), stored.about)
 
 
 def is_adapter(file: Path) -> bool:
@@ -205,7 +214,7 @@ def open_adapter(file: Path) -> StoredAdapter:
     problems = [*weights.problems, *tensor_problems(config, weights, kernel_entries(config) | entries)]
     if problems:
         raise CheckpointError(problems, printable(file))
-    return StoredAdapter(config, about, weights, entries)
+    return StoredAdapter(file, config, about, weights, entries)
 
 
 @dataclass(frozen=True)

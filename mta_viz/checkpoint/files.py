@@ -65,6 +65,11 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, overwrite: bool)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def beside(weights: Path) -> Path:
+    """The folder where the files that belong to weights lie; these are a folder, or one file in it."""
+    return weights.parent if weights.is_file() else weights
+
+
 PARAMS = "params.json"
 STEPS = "checkpoints"  # of a run: a folder a step in it
 

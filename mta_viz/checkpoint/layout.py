@@ -131,8 +131,9 @@ def tensor_problems(
 
 def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[str, object]) -> list[str]:
     """One line per missing tensor, and one for all layers of which nothing is there."""
-    there = {int(match[1]) for key in present if (match := _LAYER_KEY.fullmatch(key))}
-    gone = sorted({int(key.split(".")[1]) for key in absent if key.startswith("layers.")} - there)
+    there = {key.split(".")[1] for key in present if key.startswith("layers.")}
+    wanted = {key.split(".")[1] for key in absent if key.startswith("layers.")}
+    gone = sorted(map(int, wanted - there))
     problems = []
     if gone:
         named = ", ".join(map(str, gone[:8])) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
@@ -140,7 +141,7 @@ def _missing(config: ModelConfig, absent: Mapping[str, Shape], present: Mapping[
     return problems + [
         f"{key} is missing; expected a tensor of shape {list(shape)}"
         for key, shape in absent.items()
-        if not key.startswith("layers.") or int(key.split(".")[1]) in there
+        if not key.startswith("layers.") or key.split(".")[1] in there
     ]
 
 

@@ -4,11 +4,14 @@ sha256 of a checkpoint's weights, to tell which file a result came from.
 """
 
 import hashlib
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from mta_viz.checkpoint import door, lingua, native
+from mta_viz.checkpoint import adapter, door, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
@@ -19,17 +22,22 @@ _WEIGHTS: dict[Format, str] = {
     "lingua": lingua.WEIGHTS,
     "dcp": lingua.METADATA,
     "kernels": native.KERNELS,
+    "adapter": adapter.ADAPTER,
 }
 _STEP_NAME = re.compile(r"\d{1,18}")
 LOOKED_FOR = (
     f"{native.WEIGHTS}, {lingua.WEIGHTS} or {lingua.METADATA} with *.distcp (each beside {PARAMS}), "
-    f"{native.KERNELS} beside {PARAMS}, {PARAMS} alone, or a run folder with {STEPS}/0000010000/ and so on"
+    f"{native.KERNELS} beside {PARAMS}, {adapter.ADAPTER}, {PARAMS} alone, or a run folder with "
+    f"{STEPS}/0000010000/ and so on"
 )
 
 
 @dataclass(frozen=True)
 class Location:
-    """The folder to read, its format, its step, and all steps when it was chosen from a run."""
+    """The folder to read, its format, its step, and all steps when it was chosen from a run.
+
+    An adapter that is not called as in a folder of its own has its file in the folder's place.
+    """
 
     folder: Path
     format: Format
@@ -43,8 +51,11 @@ def locate(path: Path, step: int | None = None) -> Location:
     try:
         if not path.exists():
             raise CheckpointError(["there is no such file or folder; check the path"], printable(path))
+        if step is None and is_loose_adapter(path):
+            return Location(path, "adapter")
         if not folder.is_dir():
-            raise CheckpointError([f"it is a file; expected a folder with {LOOKED_FOR}"], printable(path))
+            expected = f"expected an adapter, or a folder with {LOOKED_FOR}"
+            raise CheckpointError([f"it is a file; {expected}"], printable(path))
         location = find_checkpoint(folder, step)
     except OSError as error:
         raise CheckpointError([f"it cannot be read: {error.strerror or error}"], printable(path)) from error
@@ -74,6 +85,19 @@ def find_checkpoint(folder: Path, step: int | None = None) -> Location | None:
     if step not in (None, own):
         raise CheckpointError([f"it is a single checkpoint, not a run with a step {step}"], printable(folder))
     return Location(folder, direct, own)
+
+
+def is_loose_adapter(path: Path) -> bool:
+    """Whether it is the file of an adapter that has no folder of its own."""
+    with suppress(OSError, RuntimeError, ValueError):  # a name too long, links in a circle, NUL
+        if path.suffix == ".safetensors" and path.is_file() and adapter.is_adapter(path):
+            return path.name != adapter.ADAPTER or _weights_format(path.parent) != "adapter"
+    return False
+
+
+def adapter_file(location: Location) -> Path:
+    """The file of the adapter there."""
+    return location.folder if location.folder.is_file() else location.folder / adapter.ADAPTER
 
 
 def _weights_format(folder: Path) -> Format | None:
@@ -132,7 +156,16 @@ def sha256(path: Path | str) -> str:
         digests = []
         for file in files:
             with door.opened(file) as opened:
-                digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
+                state = os.fstat(opened.fileno())
+            stamps = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+            digests.append(_digest(file.absolute(), *stamps))
     except (FileError, OSError) as error:
         raise CheckpointError([str(error)], printable(path)) from error
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _digest(file: Path, *state: int) -> str:
+    """The sha256 of a file, read once for each state of it: gigabytes take seconds."""
+    with door.opened(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

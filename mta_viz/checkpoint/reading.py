@@ -9,9 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mta_viz.checkpoint import door, layout, lingua, native, types
+from mta_viz.checkpoint import adapter, door, layout, lingua, native, types
 from mta_viz.checkpoint.files import PARAMS, read_params
-from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, locate
+from mta_viz.checkpoint.locate import (
+    LOOKED_FOR,
+    Location,
+    adapter_file,
+    find_checkpoint,
+    is_loose_adapter,
+    locate,
+)
 from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
@@ -23,6 +30,7 @@ _OPEN: Mapping[types.Format, Callable[[Path], types.StoredWeights]] = {
     "lingua": lingua.open_lingua,
     "dcp": lingua.open_dcp,
     "kernels": lambda folder: native.open_safetensors(folder / native.KERNELS),
+    "adapter": lambda path: native.open_safetensors(adapter_file(Location(path, "adapter"))),
 }
 _ENTRIES = {"kernels": layout.kernel_entries}  # formats that hold less than all parameters
 
@@ -39,9 +47,12 @@ def read_checkpoint(
     `tokenizer` is the user's own tokenizer file; `step` chooses one of a run (the last by default);
     `progress` gets the fraction of bytes read. Tensors have memory of their own and the file's dtype.
     Raises CheckpointError listing everything wrong with the folder. A tokenizer file that is not
-    there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted.
+    there is no error: `tokenizer` is None and `tokenizer_problem` says which file is wanted. Of an adapter
+    these are its own tensors; `basing.read_model` puts it on its base.
     """
     location = locate(Path(path), step)
+    if location.format == "adapter":
+        return _read_adapter(location, progress)
     if location.format == "params":
         problem = f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"
         raise CheckpointError([problem], printable(location.folder))
@@ -66,6 +77,28 @@ def read_checkpoint(
     )
 
 
+def _read_adapter(location: Location, progress: Callable[[float], None] | None) -> types.Checkpoint:
+    stored = adapter.open_adapter(adapter_file(location))
+    dtype, n_bytes = types.common_dtype(stored.weights), stored.weights.n_bytes
+    missing = f"it is an adapter of {stored.about.base.text}, without which no prompt can be run"
+    source = types.Source(location.folder, "adapter", dtype, n_bytes, missing_base=missing)
+    return types.Checkpoint(stored.config, stored.read(progress), None, source)
+
+
+def _describe_adapter(location: Location) -> types.Summary:
+    stored = adapter.open_adapter(adapter_file(location))
+    return types.Summary(
+        config=stored.config,
+        format="adapter",
+        dtype=types.common_dtype(stored.weights),
+        tokenizer_name=None,
+        tokenizer_path=None,
+        n_bytes=stored.weights.n_bytes,
+        path=location.folder,
+        base=printable(stored.about.base.name),
+    )
+
+
 def open_weights(location: Location) -> types.StoredWeights:
     """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
     if location.format not in _OPEN:
@@ -86,6 +119,8 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Su
     path = Path(path)
     alone = path.is_file() and path.suffix == ".json"
     location = Location(path.parent, "params") if alone else locate(path)
+    if location.format == "adapter":
+        return _describe_adapter(location)
     params = path if alone else location.folder / PARAMS
     found = _inspect(location, params, open_tokenizer=False, given=None, vocab_size=vocab_size)
     return types.Summary(
@@ -219,25 +254,40 @@ class Discovery:
     skipped: tuple[str, ...]
 
 
-def find_checkpoints(roots: Sequence[Path]) -> Discovery:
-    """Checkpoints at each root and one and two levels below it. Never raises for a broken folder.
+def find_checkpoints(roots: Sequence[Path], depth: int = 2) -> Discovery:
+    """Checkpoints at each root and down to `depth` levels below it. Never raises for a broken folder.
 
+    Adapters stand after their base, by its name, where that is among them.
     Names hold no control characters and no broken UTF-8: both are shown escaped.
     """
     found: dict[Path, Found] = {}
     skipped: list[str] = []
     for root in map(Path, roots):
-        if not _is_folder(root, skipped, otherwise="is no folder; check the path"):
-            continue
         before = len(skipped)
-        folders = list(_checkpoint_folders(root, 2, skipped))
+        folders = [root] if is_loose_adapter(root) else []
+        if not folders and _is_folder(root, skipped, otherwise="is no folder; check the path"):
+            folders = list(_checkpoint_folders(root, depth, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:
                 found[place] = _describe(folder, root)
         if not folders and len(skipped) == before:
             looked = f"Looked in it and two levels below for {LOOKED_FOR}"
             skipped.append(f"{printable(root)} has no checkpoint. {looked}")
-    return Discovery(tuple(found.values()), tuple(skipped))
+    return Discovery(tuple(_adapters_beside(list(found.values()))), tuple(skipped))
+
+
+def _adapters_beside(found: list[Found]) -> Iterator[Found]:
+    """The same, adapters behind the first model that has their base's name."""
+    names = {model.path.name for model in found}
+    of_base: dict[str, list[Found]] = {}
+    for model in found:
+        if model.summary is not None and model.summary.base in names:
+            of_base.setdefault(model.summary.base, []).append(model)
+    moved = {model.path for adapters in of_base.values() for model in adapters}
+    for model in found:
+        if model.path not in moved:
+            yield model
+            yield from of_base.pop(model.path.name, ())
 
 
 def _is_folder(path: Path, skipped: list[str], otherwise: str = "") -> bool:
@@ -259,6 +309,7 @@ def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterato
     try:
         if find_checkpoint(folder) is not None:
             yield folder
+            yield from filter(is_loose_adapter, sorted(folder.iterdir()))
             return
         entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
     except OSError as error:
@@ -267,6 +318,7 @@ def _checkpoint_folders(folder: Path, depth: int, skipped: list[str]) -> Iterato
     except CheckpointError:  # a broken run; describing it says what is wrong
         yield folder
         return
+    yield from filter(is_loose_adapter, entries)
     below = [entry for entry in entries if _is_folder(entry, skipped)]
     for entry in below if depth else ():
         yield from _checkpoint_folders(entry, depth - 1, skipped)

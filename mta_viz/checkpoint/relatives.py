@@ -14,7 +14,7 @@ from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import STEPS
 from mta_viz.checkpoint.history import read_kernels, read_step_kernels
 from mta_viz.checkpoint.layout import kernel_entries
-from mta_viz.checkpoint.locate import find_checkpoint, locate
+from mta_viz.checkpoint.locate import find_checkpoint, is_loose_adapter, locate
 from mta_viz.checkpoint.reading import find_checkpoints
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, MtaVizError
@@ -77,7 +77,7 @@ def relatives(folder: Path, config: ModelConfig) -> tuple[Relative, ...]:
 
 def relative_kernels(relative: Relative, config: ModelConfig) -> Mapping[str, Tensor]:
     """Its kernels by the names of a state dict, float32. Raises CheckpointError listing what is wrong."""
-    if relative.path.is_file():
+    if relative.path.name.endswith(ENDING):
         return read_kernels(relative.path, config)
     kernels, problems = read_step_kernels(locate(relative.path), config)
     if problems:
@@ -95,7 +95,7 @@ def _checkpoints_in(folder: Path) -> list[Path]:
 
 def _is_checkpoint(folder: Path) -> bool:
     try:
-        return folder.is_dir() and find_checkpoint(folder) is not None
+        return (folder.is_dir() and find_checkpoint(folder) is not None) or is_loose_adapter(folder)
     except (OSError, CheckpointError):
         return False
 

@@ -17,26 +17,32 @@ from torch import Tensor
 from mta_viz.config import ModelConfig
 from mta_viz.tokenizers.base import Tokenizer
 
-Format = Literal["lingua", "dcp", "native", "kernels", "params"]
+Format = Literal["lingua", "dcp", "native", "kernels", "adapter", "params"]
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a checkpoint came from. `dtype` is the weights' dtype in the file, e.g. `float16`."""
+    """Where a checkpoint came from. `dtype` is the weights' dtype in the file, e.g. `float16`.
+
+    `path` is the folder of the weights, or an adapter's file that has no folder of its own. Of an adapter
+    `base` is where its base was read from; without one `missing_base` says which is wanted.
+    """
 
     path: Path
     format: Format
     dtype: str | None
     n_bytes: int
     step: int | None = None
+    base: Path | None = None
+    missing_base: str | None = None
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A model as read: `state_dict` has exactly the names and shapes of `parameter_shapes(config)`.
 
-    Of a source of the format `kernels` it has those of the kernels and head-mixing matrices alone.
+    Of a source of the format `kernels`, or of an adapter without its base, it has fewer: see `is_whole`.
     `tokenizer` is None when its file is missing; `tokenizer_problem` then says which file is
     wanted. `tokenizer_path` is the tokenizer's file, or where params.json says it was. `notes` are
     things to tell the user that are no errors (an ignored layer index, say).
@@ -51,13 +57,19 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     tokenizer_path: str | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every parameter has its values, so that prompts can be run."""
+        return self.source.format != "kernels" and self.source.missing_base is None
+
 
 @dataclass(frozen=True)
 class Summary:
     """What a checkpoint is, found without reading weights.
 
     `dtype` is that of most values in the file (params.json alone: the one it names). `path` is the
-    folder the weights are in; `steps` are all steps of a run folder, `step` the one described.
+    folder the weights are in, or an adapter's file; `steps` are all steps of a run folder, `step` the one
+    described. `base` is the name of the model that an adapter belongs to.
     """
 
     config: ModelConfig
@@ -70,6 +82,7 @@ class Summary:
     steps: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     step: int | None = None
+    base: str | None = None
 
 
 def parameter_count(config: ModelConfig) -> int:

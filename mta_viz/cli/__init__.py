@@ -17,9 +17,9 @@ from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
     "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain", "operator",
-    "train", "finetune", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate",
-    "attribute", "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions",
-    "paper-figures", "figure",
+    "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate", "attribute",
+    "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions", "paper-figures",
+    "figure", "insert", "merge", "finetune",
 )  # fmt: skip
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

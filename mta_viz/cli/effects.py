@@ -44,6 +44,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
     from mta_viz.analysis.cause.effects import FILES, Effects, write_effects
     from mta_viz.analysis.cause.measuring_effects import effect_plans, measure_effects
+    from mta_viz.checkpoint.files import beside
     from mta_viz.checkpoint.locate import sha256
 
     model = open_model(arguments)
@@ -53,7 +54,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             "measure its heads with --heads"
         )
     folder = model.source.path if model.source else arguments.path
-    file = arguments.out or folder / FILES[arguments.edit]
+    file = arguments.out or beside(folder) / FILES[arguments.edit]
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
     setting, batches = task_samples(model, arguments, samples)

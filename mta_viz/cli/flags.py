@@ -13,7 +13,7 @@ import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import DTYPES
-from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.errors import CheckpointError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
 
@@ -27,7 +27,8 @@ LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
 def add_model(command: ArgumentParser) -> None:
     """PATH, and where and how to run it."""
-    command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder, or an adapter")
+    add_base(command)
     add_running(command)
 
 
@@ -39,32 +40,63 @@ def add_running(command: ArgumentParser) -> None:
     command.add_argument("--tokenizer", type=Path, metavar="FILE", help="the tokenizer's file")
 
 
-def open_model(arguments: Namespace, path: Path | None = None) -> "HookedMTA":
-    """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device."""
+def add_base(command: ArgumentParser) -> None:
+    """`--base`."""
+    about = "the model an adapter belongs to (default: looked for by its sha256)"
+    command.add_argument("--base", type=Path, metavar="PATH", help=about)
+
+
+def open_model(arguments: Namespace, path: Path | None = None, *, kernels_do: bool = False) -> "HookedMTA":
+    """The model of PATH, or of another; notes go to stderr. Raises MtaVizError for an unusable device.
+
+    `kernels_do`: an adapter will do without its base.
+    """
     from mta_viz.run.devices import checked_device
 
     checked_device(arguments.device)  # before a file is read that may be large
-    return model_of(open_checkpoint(arguments, path), arguments)
+    return model_of(open_checkpoint(arguments, path), arguments, kernels_do=kernels_do)
 
 
-def open_checkpoint(arguments: Namespace, path: Path | None = None) -> "Checkpoint":
-    """The weights of PATH, or of another; notes go to stderr."""
+def open_checkpoint(arguments: Namespace, path: Path | None = None, *, alone: bool = False) -> "Checkpoint":
+    """The weights of PATH, or of another, notes go to stderr; an adapter without its base where `alone`."""
+    from mta_viz.checkpoint.basing import read_model
     from mta_viz.checkpoint.reading import read_checkpoint
 
+    path, tokenizer = path or arguments.path, arguments.tokenizer
     with ProgressLine("reading") as progress:
-        checkpoint = read_checkpoint(path or arguments.path, tokenizer=arguments.tokenizer, progress=progress)
+        if alone:
+            return read_checkpoint(path, tokenizer=tokenizer, progress=progress)
+        base = base_for(path, arguments)
+        checkpoint = read_model(path, base=base, tokenizer=tokenizer, progress=progress)
     for text in checkpoint.notes:
         note(text)
     return checkpoint
 
 
-def model_of(checkpoint: "Checkpoint", arguments: Namespace) -> "HookedMTA":
-    """The checkpoint's model on `--device` in `--dtype`. Raises MtaVizError for an unusable device."""
+def base_for(path: Path, arguments: Namespace) -> Path | None:
+    """`--base` for an adapter; for another model it is said that it takes none."""
+    from mta_viz.checkpoint.locate import locate
+
+    base: Path | None = getattr(arguments, "base", None)
+    if base is not None and locate(path).format != "adapter":
+        note(f"{path} is no adapter: --base is not used for it")
+        return None
+    return base
+
+
+def model_of(checkpoint: "Checkpoint", arguments: Namespace, *, kernels_do: bool = False) -> "HookedMTA":
+    """The checkpoint's model on `--device` in `--dtype`. Raises MtaVizError for an unusable device.
+
+    And for an adapter without its base, unless `kernels_do`.
+    """
     import torch
 
     from mta_viz.model.transformer import build_model
     from mta_viz.run.devices import check_fits, checked_device
 
+    if checkpoint.source.missing_base and not kernels_do:
+        problem = f"{checkpoint.source.missing_base}; give it with --base PATH"
+        raise CheckpointError([problem], str(checkpoint.source.path))
     if checkpoint.tokenizer is None and getattr(arguments, "prompt", None) is not None:
         reason = checkpoint.tokenizer_problem or "the checkpoint names no tokenizer"
         raise TokenizerError(f"a text prompt needs the tokenizer: {reason}; give it with --tokenizer FILE")
@@ -222,6 +254,21 @@ def span_list(text: str) -> tuple[tuple[int, ...], ...]:
             raise ArgumentTypeError(f"{part!r} is no span; write 3:8 for the positions 3 to 7")
         found.append(tuple(range(int(start), int(stop))))
     return tuple(found)
+
+
+def kernel_size(text: str) -> tuple[int, int] | None:
+    """`6x11` -> (6, 11); `none` -> None."""
+    c_q, _, c_k = text.lower().partition("x")
+    if text == "none":
+        return None
+    if not (c_q.isdecimal() and c_k.isdecimal()):
+        raise ArgumentTypeError(f"{text!r} is no kernel size; write 6x11 for 6 queries and 11 keys, or none")
+    return int(c_q), int(c_k)
+
+
+def layers_or_all(text: str) -> tuple[int, ...] | None:
+    """`2,6` -> (2, 6); `all` -> None."""
+    return None if text == "all" else layer_list(text)
 
 
 def layer_list(text: str) -> tuple[int, ...]:

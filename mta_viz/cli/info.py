@@ -1,20 +1,23 @@
-"""`info PATH`: what a checkpoint is, from its params.json alone; no weights are read."""
+"""`info PATH`: what a checkpoint is, from its settings alone; no weights are read but those of `--base`."""
 
 from argparse import ArgumentParser, Namespace
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import positive
+from mta_viz.cli.flags import add_base, base_for, positive
 from mta_viz.cli.output import note
 from mta_viz.model.stages import layer_stages
 
 HELP = "what a checkpoint is: shapes, kernels, parameters"
-KERNELS = ("pre", "post", "head_pre", "head_post")
+PLACES = ("pre", "post", "head_pre", "head_post")
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """PATH and `--vocab-size`."""
-    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder or a params.json")
+    """PATH, `--base` and `--vocab-size`."""
+    about = "a checkpoint folder, an adapter or a params.json"
+    parser.add_argument("path", type=Path, metavar="PATH", help=about)
+    add_base(parser)
     parser.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
 
 
@@ -34,10 +37,33 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "layers": [
             {
                 "stages": [stage.value.hook for stage in layer_stages(kernels)],
-                "kernels": {name: getattr(kernels, name) for name in KERNELS},
+                "kernels": {name: getattr(kernels, name) for name in PLACES},
             }
             for kernels in map(config.kernels, range(config.n_layers))
         ],
         "tokenizer": summary.tokenizer_name,
         "format": summary.format,
+        **(_adapter(arguments) if summary.format == "adapter" else {}),
+    }
+
+
+def _adapter(arguments: Namespace) -> dict[str, Any]:
+    """Of an adapter its base, what it has beside kernels and head mixing, and what its training says."""
+    from mta_viz.checkpoint.adapter import open_adapter
+    from mta_viz.checkpoint.basing import checked_base
+    from mta_viz.checkpoint.layout import KERNELS
+    from mta_viz.checkpoint.locate import adapter_file, locate
+
+    stored = open_adapter(adapter_file(locate(arguments.path)))
+    base, given = stored.about.base, base_for(arguments.path, arguments)
+    return {
+        "base": {
+            "name": base.name,
+            "sha256": base.sha256,
+            "path": base.path if given is None else str(checked_base(stored, given)),
+        },
+        "parameters_in_file": sum(prod(tensor.shape) for tensor in stored.weights.tensors.values()),
+        "beside_kernels": [name for name in stored.entries if not name.endswith(KERNELS)],
+        "recipe": stored.about.recipe,
+        "numbers": stored.about.numbers,
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mta_viz
 from mta_viz.cli.effects import SAMPLES, task_samples
 from mta_viz.cli.flags import (
+    add_base,
     add_format,
     add_running,
     encode,
@@ -36,7 +37,7 @@ RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
 def add_flags(parser: ArgumentParser) -> None:
     """PATH, how to print the rows, where to keep the kernels, and what to run."""
     add = parser.add_argument
-    add("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    add("path", type=Path, metavar="PATH", help="a checkpoint folder, or an adapter")
     add_format(parser, _rows_as_csv, "json (default): rows and counts; csv: rows")
     about = "also write the kernels alone, to be opened without the model"
     add("--save", type=output_path, metavar="FOLDER", help=about)
@@ -52,6 +53,7 @@ def add_flags(parser: ArgumentParser) -> None:
         help="of a needle prompt (default: half the trained)",
     )
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    add_base(parser)
     add_running(parser)
 
 
@@ -62,7 +64,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     if arguments.task is None and (arguments.samples or arguments.length):
         raise MtaVizError("--samples and --length are of a task; give --task needle or --task blocks as well")
-    checkpoint = open_checkpoint(arguments)
+    prompted = not (arguments.prompt is arguments.tokens is arguments.task is None)
+    checkpoint = open_checkpoint(arguments, alone=not prompted)
     config = checkpoint.config
     if arguments.save is not None:
         write_kernels(arguments.save, config, checkpoint.state_dict)
@@ -75,7 +78,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         if missing:  # so that an absence is not taken for a finding
             note(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")
     counts = asdict(table.shape_counts(rows))
-    if arguments.prompt is arguments.tokens is arguments.task is None:
+    if not prompted:
         return {"kernels": list(rows), "counts": counts}
     rows, matches = _at_matches(rows, model_of(checkpoint, arguments), arguments)
     return {"kernels": list(rows), "counts": counts, "matches": matches}

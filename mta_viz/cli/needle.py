@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import add_file, add_running, note_seconds, open_model, positive
+from mta_viz.cli.flags import add_base, add_file, add_running, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.needles import TEMPLATES
@@ -27,6 +27,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """Models, the settings of the sweep, and the file of its results."""
     add = parser.add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
+    add_base(parser)
     add_running(parser)
     add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
     add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")

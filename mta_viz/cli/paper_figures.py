@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         return _one_file(wanted, arguments)
     if arguments.out.exists() and not arguments.out.is_dir():
         raise MtaVizError(f"{arguments.out} is a file; name a folder with --out")
-    made, left_out = make(open_model(arguments), wanted, arguments)
+    made, left_out = make(open_model(arguments, kernels_do=True), wanted, arguments)
     suffixes = (arguments.format, "csv", "txt", "json")
     names = [figure.file(suffix) for figure in made for suffix in suffixes]
     replaced = _check_free(arguments.out, names, arguments.force)
@@ -79,7 +79,7 @@ def _one_file(wanted: tuple[str, ...], arguments: Namespace) -> dict[str, Any]:
             "folder"
         )
     check_output(arguments.out, arguments.force)
-    made, left_out = make(open_model(arguments), wanted, arguments)
+    made, left_out = make(open_model(arguments, kernels_do=True), wanted, arguments)
     with ProgressLine("drawing") as progress:
         content = together(made, "pdf", choices=LOOKS, progress=progress)
     with replacing(arguments.out) as partial:

@@ -31,6 +31,7 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """One entry for each other training, and one for the steps of the first."""
     from mta_viz.analysis.kernels.recurrence import lasting_names, lasting_table, recurrence
+    from mta_viz.checkpoint.files import beside
     from mta_viz.checkpoint.history import read_history
     from mta_viz.checkpoint.reading import read_checkpoint
 
@@ -40,7 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         found = recurrence((first.state_dict, first.config), _kernels(path, first.config))
         summary = {"named": len(found.matches), "same": found.same, "expected": found.expected, "p": found.p}
         answer["others"].append({"other": str(path), **summary, "kernels": found.table().records()})
-    history = read_history(first.source.path, first.config)
+    history = read_history(beside(first.source.path), first.config)
     if history is None:
         note("the checkpoint holds no kernels of earlier steps")
     else:
@@ -50,10 +51,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _kernels(path: Path, config: "ModelConfig") -> "tuple[Mapping[str, Tensor], ModelConfig]":
     """A checkpoint's kernels, or those of a file that holds kernels alone, of the first's configuration."""
+    from mta_viz.checkpoint.adapter import is_adapter
     from mta_viz.checkpoint.history import read_kernels
     from mta_viz.checkpoint.reading import read_checkpoint
 
-    if path.suffix == ".safetensors":
+    if path.suffix == ".safetensors" and not is_adapter(path):
         return read_kernels(path, config), config
     other = read_checkpoint(path)
     return other.state_dict, other.config

@@ -156,13 +156,13 @@ def build_model(
     """The checkpoint's model on `device`, in `dtype` (None: the file's own), ready to run.
 
     Weights already in that dtype and place are used as they are, memory-mapped ones too. Of a checkpoint
-    that holds kernels only, all other weights stay without values, and `tracing` refuses to run it.
+    that is not whole, all other weights stay without values, and `tracing` refuses to run it.
     """
     if dtype is None and checkpoint.source.dtype:
         dtype = getattr(torch, checkpoint.source.dtype)  # one dtype, also for a file that mixes them
     state = {name: tensor.to(device, dtype) for name, tensor in checkpoint.state_dict.items()}
     with torch.device("meta"):
         model = HookedMTA(checkpoint.config)
-    model.load_state_dict(state, strict=checkpoint.source.format != "kernels", assign=True)
+    model.load_state_dict(state, strict=checkpoint.is_whole, assign=True)
     model.tokenizer, model.source = checkpoint.tokenizer, checkpoint.source
     return model.requires_grad_(False).eval()

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.checkpoint.basing import read_model
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.model.attention import Attention, QueryKeyValue
 from mta_viz.model.editing import Sources, edited
@@ -43,17 +43,20 @@ def load(
     device: str = "cpu",
     dtype: torch.dtype | None = torch.float32,
     tokenizer: Path | None = None,
+    base: str | Path | None = None,
     progress: Progress | None = None,
 ) -> HookedMTA:
     """Read a checkpoint folder and build its model on `device`, computing in `dtype` (None: the file's own).
 
-    `tokenizer` is a tokenizer's file, where the folder lacks its own; `progress` gets the share of bytes
+    `tokenizer` is a tokenizer's file, where the folder lacks its own. `base` is an adapter's model, where it
+    is not found by itself; without one only the kernels can be looked at. `progress` gets the share of bytes
     read, 0 to 1. Raises CheckpointError listing every fault, MtaVizError where the memory is too small.
 
     >>> mta_viz.load("assets/blocks-n5-mta").config.n_heads
     2
     """
-    checkpoint = read_checkpoint(path, tokenizer=tokenizer, progress=progress)
+    place = None if base is None else Path(base)
+    checkpoint = read_model(path, base=place, tokenizer=tokenizer, progress=progress)
     if dtype is not None:
         check_fits(checkpoint, torch.device(device), dtype)
     return build_model(checkpoint, device=device, dtype=dtype)
@@ -87,7 +90,7 @@ def progress_within(progress: Progress | None, start: float, share: float) -> Pr
 
 def tokenize(model: HookedMTA, prompt: Prompt) -> Tokens:
     """The prompt as `Tokens` the model can take. Raises PromptError or TokenizerError."""
-    _check_runs(model)
+    check_runs(model)
     if isinstance(prompt, str):
         if model.tokenizer is None:
             raise PromptError("this checkpoint came without its tokenizer; give the file, or token ids")
@@ -180,14 +183,16 @@ def _keep_reach(attention: Attention, qkv: QueryKeyValue) -> QueryKeyValue:
     return replace(qkv, q=qkv.q[:, first - qkv.q_start :], q_start=first)
 
 
-def _check_runs(model: HookedMTA) -> None:
+def check_runs(model: HookedMTA) -> None:
+    """Raise PromptError for a model without values for all its weights, saying what is missing."""
     if model.kernels_only:
-        raise PromptError(KERNELS_ONLY)
+        missing = None if model.source is None else model.source.missing_base
+        raise PromptError(f"{missing}; give the base (--base PATH)" if missing else KERNELS_ONLY)
 
 
 def score(model: HookedMTA, ids: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
     """Logits of a batch of equally long sequences, in the model's dtype, on its device."""
-    _check_runs(model)
+    check_runs(model)
     with model.lock, torch.no_grad():
         set_threads(model.config, ids.shape[1], batch=ids.shape[0])
         return model(ids.to(model.device))

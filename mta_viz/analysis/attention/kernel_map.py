@@ -13,7 +13,7 @@ from mta_viz.analysis.kernels.kernels import KernelId, Offsets, Place
 from mta_viz.errors import MtaVizError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.tracing import KERNELS_ONLY, Trace
+from mta_viz.run.tracing import Trace, check_runs
 from mta_viz.tables import Row, Table
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
@@ -58,8 +58,7 @@ def needle_sample(model: HookedMTA) -> NeedleSample:
 
     Raises TokenizerError and PromptError for a model that cannot be given one.
     """
-    if model.kernels_only:
-        raise PromptError(KERNELS_ONLY)
+    check_runs(model)
     if model.tokenizer is None:
         raise TokenizerError("the needle prompt needs the checkpoint's tokenizer, which is not here")
     task = NeedleTask(NEEDLES, min(model.config.n_ctx // 2, MOST_TOKENS), 50)

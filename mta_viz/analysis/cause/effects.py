@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mta_viz.analysis.kernels.kernels import MIXING, KernelId, MixPlace, Place
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import write_results
+from mta_viz.checkpoint.files import beside, write_results
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import Measured, from_text
 from mta_viz.errors import MtaVizError
@@ -194,14 +194,14 @@ def kernel_of(effect: Effect) -> KernelId | None:
     return None
 
 
-def find_effects(folder: Path, edit: Edit = "identity") -> Effects | Absent:
-    """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
-    file = folder / FILES[edit]
+def find_effects(path: Path, edit: Edit = "identity") -> Effects | Absent:
+    """The effects of the checkpoint at `path`; `Absent` says what is wrong with what is there."""
+    file = beside(path) / FILES[edit]
     if not door.is_there(file):
         return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
     try:
         effects = read_effects(file)
-        if effects.sha256 != sha256(folder):
+        if effects.sha256 != sha256(path):
             return Absent(f"{file.name} was measured on other weights: they have changed since.")
     except MtaVizError as error:
         return Absent(str(error))

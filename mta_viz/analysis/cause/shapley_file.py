@@ -21,6 +21,7 @@ from mta_viz.analysis.cause.measuring_effects import (
 from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError, TokenizerError
@@ -173,14 +174,14 @@ def read_shapley(file: Path) -> TaskShapley:
         ) from None
 
 
-def find_shapley(folder: Path) -> TaskShapley | Absent:
-    """The values of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
-    file = folder / FILE
+def find_shapley(path: Path) -> TaskShapley | Absent:
+    """The values of the checkpoint at `path`; `Absent` says what is wrong with what is there."""
+    file = beside(path) / FILE
     if not door.is_there(file):
         return Absent("The Shapley values of this checkpoint's kernels have not been measured.")
     try:
         measured = read_shapley(file)
-        if measured.sha256 != sha256(folder):
+        if measured.sha256 != sha256(path):
             return Absent(f"{file.name} was measured on other weights: they have changed since.")
     except MtaVizError as error:
         return Absent(str(error))

@@ -100,8 +100,7 @@ def trained_task(folder: Path | None) -> BlockTask:
 
 def check_characters(model: HookedMTA) -> None:
     """Raises PromptError for a model whose vocabulary cannot hold the task's characters."""
-    if model.kernels_only:
-        raise PromptError(tracing.KERNELS_ONLY)
+    tracing.check_runs(model)
     if model.config.vocab_size != VOCAB_SIZE:
         raise PromptError(
             f"The model has {model.config.vocab_size} tokens; block finding needs the character "

@@ -22,7 +22,7 @@ from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
-from mta_viz.run.tracing import KERNELS_ONLY, Progress, capture, generate
+from mta_viz.run.tracing import Progress, capture, check_runs, generate
 from mta_viz.tasks.facts import GoldSpan, NeedleSample, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
@@ -64,8 +64,7 @@ def needle_score(right: Iterable[bool]) -> NeedleScore:
 
 def check_vocabulary(model: HookedMTA, tokenizer: Tokenizer | None) -> Tokenizer:
     """The tokenizer a model's needle samples are made with. Raises PromptError where there can be none."""
-    if model.kernels_only:
-        raise PromptError(KERNELS_ONLY)
+    check_runs(model)
     if tokenizer is None:
         raise PromptError(
             "this checkpoint came without its tokenizer, and this lab's prompts are made of text; "

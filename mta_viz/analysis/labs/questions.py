@@ -10,6 +10,7 @@ import torch
 from mta_viz.analysis.labs.finder import Finder, find, sample_parts
 from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, gold_log_probabilities, needle_score
 from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import beside
 from mta_viz.errors import ConfigError, FileError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
@@ -161,7 +162,7 @@ def evaluate_questions(
 def trained_for_questions(folder: Path | None) -> bool:
     """Whether the model card in a checkpoint's folder names this task; False without a card."""
     try:
-        card = door.read_json(folder / CARD) if folder else {}
+        card = door.read_json(beside(folder) / CARD) if folder else {}
     except FileError:
         return False
     return isinstance(card, dict) and card.get("task") == TRAINED

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.table import FROM_START, KernelCurves, kernel_curves
+from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Source, named
@@ -90,7 +91,7 @@ def training_history(source: Source) -> KernelHistory:
         raise NoHistory(NO_HISTORY)
 
     def read() -> KernelHistory | None:
-        history = read_history(origin.path, config)
+        history = read_history(beside(origin.path), config)
         return history or read_run_history(origin.path, config, source.progress)
 
     history = source.remember(read, "history")

@@ -26,7 +26,7 @@ from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.plots.theme import score_text, weight_text
-from mta_viz.run.tracing import KERNELS_ONLY, estimate_seconds
+from mta_viz.run.tracing import check_runs, estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
 from mta_viz.ui.fields import bar, menu, number
@@ -69,8 +69,7 @@ READING = (
 
 def draw_conjunction(page: Page) -> None:
     """The form, the four prompts of the first sample, and what every head makes of them."""
-    if page.model.kernels_only:
-        raise PromptError(KERNELS_ONLY)
+    check_runs(page.model)
     if page.model.tokenizer is None:
         raise PromptError("this checkpoint came without its tokenizer; give the file at the left")
     caption(

@@ -15,6 +15,7 @@ import torch
 
 from mta_viz.analysis.attention.health import Health, SelfCheck, health
 from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import size_text
@@ -61,7 +62,7 @@ def _draw_details(request: Request, page: Page) -> Any:
         st.code(text, language=None, wrap_lines=True)
         for note in request.summary.notes:
             st.caption(plain(note))
-        readme = door.own_file(Path(page.model_key.path), "README.md", door.SETTINGS)
+        readme = door.own_file(beside(Path(page.model_key.path)), "README.md", door.SETTINGS)
         if readme is not None:
             st.download_button("Model card", readme, "model-card.md", on_click="ignore")
     return card

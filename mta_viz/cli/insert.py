@@ -1,0 +1,106 @@
+"""`insert BASE --layers 2,6 --out FILE`: kernels at the identity put into a plain model."""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mta_viz.cli.flags import (
+    add_file,
+    add_running,
+    kernel_size,
+    layers_or_all,
+    model_of,
+    open_checkpoint,
+    output_path,
+)
+from mta_viz.cli.output import note
+from mta_viz.errors import MtaVizError
+
+if TYPE_CHECKING:
+    from mta_viz.checkpoint.types import Checkpoint
+    from mta_viz.model.transformer import HookedMTA
+
+HELP = "kernels at the identity put into a plain model: an adapter to train, or a whole checkpoint"
+MIXING = ("pre", "post", "both")
+GATES = {"head": "1d", "element": "dd"}
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """The plain model, what to insert, and where to write it."""
+    add = parser.add_argument
+    add("path", type=Path, metavar="BASE", help="a plain model: no kernels and no head mixing")
+    add("--layers", type=layers_or_all, default=(), metavar="2,6,10", help="with kernels, from 0; or all")
+    about = "queries x keys before the softmax, or none (default 6x11)"
+    add("--kernel", type=kernel_size, default=(6, 11), metavar="6x11", help=about)
+    add("--post", type=kernel_size, metavar="6x11", help="the same after the softmax (default none)")
+    about = "where an even number of keys lies: left reaches back, right ahead (default both: an odd number)"
+    add("--pad-key", choices=("both", "left", "right"), default="both", help=about)
+    about = "all heads mixed before or after the softmax, in every layer whatever --layers says"
+    add("--head-mixing", choices=MIXING, help=about)
+    about = "a gate a head or an element of its output, in every layer; begins at 0.9975, so logits change"
+    add("--gate", choices=tuple(GATES), help=about)
+    about = "a group norm of every head's output, in every layer: no identity, logits change much"
+    add("--norm", action="store_true", help=about)
+    add_file(parser, "--out", "the adapter, which holds what was inserted")
+    add("--merged", type=output_path, metavar="FOLDER", help="write a whole checkpoint as well, or instead")
+    add_running(parser)
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """What was inserted, by how much the logits of a short prompt changed, and what was written."""
+    if arguments.out is None and arguments.merged is None:
+        raise MtaVizError("nothing to write; name an adapter's file with --out, or a folder with --merged")
+    from mta_viz.checkpoint.types import parameter_count
+    from mta_viz.run.inserted import logit_change, write_inserted
+
+    checkpoint = open_checkpoint(arguments)
+    base = model_of(checkpoint, arguments)
+    inserted = _inserted(base, arguments)
+    change = logit_change(base, inserted)
+    if arguments.out is not None:
+        write_inserted(arguments.out, base, inserted, overwrite=arguments.force)
+    if arguments.merged is not None:
+        _write_merged(arguments.merged, checkpoint, inserted)
+    if change.largest:
+        note(f"the logits changed by up to {change.largest:.3g} of {change.scale:.3g}: {change.why}")
+    return {
+        "options": asdict(inserted.config.mta),
+        "added": parameter_count(inserted.config) - parameter_count(base.config),
+        "parameters": parameter_count(inserted.config),
+        "largest_logit_change": change.largest,
+        "largest_logit": change.scale,
+        "adapter": None if arguments.out is None else str(arguments.out),
+        "merged": None if arguments.merged is None else str(arguments.merged),
+    }
+
+
+def _inserted(base: "HookedMTA", arguments: Namespace) -> "HookedMTA":
+    from mta_viz.model.inserting import insert_mta
+
+    layers, mixing = arguments.layers, arguments.head_mixing
+    return insert_mta(
+        base,
+        range(base.config.n_layers) if layers is None else layers,
+        kernel=arguments.kernel,
+        post=arguments.post,
+        pad_key=arguments.pad_key,
+        head_pre=mixing in ("pre", "both"),
+        head_post=base.config.n_heads if mixing in ("post", "both") else None,
+        group_norm=arguments.norm,
+        gate=GATES.get(arguments.gate),
+    )
+
+
+def _write_merged(folder: Path, checkpoint: "Checkpoint", inserted: "HookedMTA") -> None:
+    """The base's tensors as its file has them, what was inserted in the dtype most of them have."""
+    import torch
+
+    from mta_viz.checkpoint.merging import write_merged
+
+    dtype = getattr(torch, checkpoint.source.dtype or "float32")
+    state = {
+        name: checkpoint.state_dict.get(name, tensor.to(dtype))
+        for name, tensor in inserted.state_dict().items()
+    }
+    write_merged(folder, checkpoint, inserted.config, state)

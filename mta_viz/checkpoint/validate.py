@@ -72,6 +72,26 @@ def from_data(kind: type[T], data: Mapping[str, Any], subject: str) -> T:
     return _checked(kind, text, subject, "", extra="forbid")
 
 
+def from_lines(kind: type[T], content: bytes, subject: str, remedy: str = "") -> tuple[T, ...]:
+    """The dataclasses of a JSON text a line; empty lines are passed over, a field that `kind` has not is not.
+
+    Raises ConfigError with the first problems of all lines, each with its line, and how many more there are.
+    """
+    values: list[T] = []
+    problems: list[str] = []
+    for number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(_adapter(kind).validate_json(line, strict=True, extra="forbid"))
+        except ValidationError as error:
+            problems += [f"line {number}: {text}" for text in _every_problem(error, kind)]
+    if problems or not values:
+        listed = first_problems(problems or ["it has no line"], "problems")
+        raise ConfigError(listed, subject, remedy)
+    return tuple(values)
+
+
 def _checked(kind: Any, text: bytes, subject: str, remedy: str, *, extra: Literal["ignore", "forbid"]) -> Any:
     try:
         return _adapter(kind).validate_json(text, strict=True, extra=extra)
@@ -100,13 +120,20 @@ def _fields_model(kind: Any) -> Any:
 
 
 def _problems(error: ValidationError, kind: type) -> list[str]:
-    problems = [text for each in error.errors(include_url=False) for text in _sentences(each, kind)]
-    return first_problems(list(dict.fromkeys(problems)), "problems")
+    return first_problems(_every_problem(error, kind), "problems")
+
+
+def _every_problem(error: ValidationError, kind: type) -> list[str]:
+    return list(
+        dict.fromkeys(text for each in error.errors(include_url=False) for text in _sentences(each, kind))
+    )
 
 
 def _sentences(error: ErrorDetails, kind: type) -> Sequence[str]:
     name, came = _place(error["loc"]), short_repr(error["input"])
     match error["type"]:
+        case "json_invalid":  # the input is the whole text
+            return [error["msg"].replace("Invalid JSON", "it is no JSON")]
         case "missing":
             return [f"{name!r} is missing"]
         case "unexpected_keyword_argument" | "extra_forbidden":

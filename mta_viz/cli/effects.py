@@ -3,10 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mta_viz.cli.evaluate import recipe_of
-from mta_viz.cli.flags import add_file, add_model, open_model, positive
+from mta_viz.cli.flags import add_file, add_model, add_task, open_model, positive
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.version import VERSION
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
 
 HELP = "what a task loses with each kernel at the identity, its own tap or zero"
-SAMPLES = {"needle": 120, "blocks": 500}
+SAMPLES = {"needle": 120, "pairs": 120, "file": 120, "blocks": 500}
 LISTED = 5  # of the largest effects, in the answer
 SAME = ("sha256", "task", "samples", "seed", "setting", "edit")
 
@@ -26,8 +26,8 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, a task, and where the table is kept."""
     add = parser.add_argument
     add_model(parser)
-    add("--task", choices=tuple(SAMPLES), required=True, help="what to measure it at")
-    add("--samples", type=positive, metavar="N", help="needle: 120; blocks: 500")
+    add_task(parser, "blocks", required=True)
+    add("--samples", type=positive, metavar="N", help="blocks: 500; else 120, or all a file has")
     add(
         "--edit",
         choices=("identity", "own-tap", "zero"),
@@ -56,12 +56,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     folder = model.source.path if model.source else arguments.path
     file = arguments.out or beside(folder) / FILES[arguments.edit]
     check_output(file, force=True)
-    samples = arguments.samples or SAMPLES[arguments.task]
-    setting, batches = task_samples(model, arguments, samples)
+    name = task_of(arguments)
+    setting, batches = task_samples(model, arguments, SAMPLES[name])
     wanted = Effects(
         sha256(folder),
-        arguments.task,
-        samples,
+        name,
+        sum(len(batch.answers) for batch in batches),
         arguments.seed,
         setting,
         VERSION,
@@ -83,10 +83,20 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return _answer(file, table)
 
 
+def task_of(arguments: Namespace) -> "Literal['needle', 'pairs', 'file', 'blocks']":
+    """What `--task` is called in a result."""
+    from mta_viz.run.named_tasks import task_name
+
+    return "blocks" if arguments.task == "blocks" else task_name(arguments.task)
+
+
 def task_samples(
-    model: "HookedMTA", arguments: Namespace, samples: int, length: int | None = None
+    model: "HookedMTA", arguments: Namespace, usual: int, length: int | None = None
 ) -> "tuple[str, list[GoldBatch]]":
-    """What a sample is, and all of them; needle prompts of `length` tokens, or of half the trained length."""
+    """What a sample is, and all of them, as many as are `usual` unless `--samples` says another number.
+
+    Needles and pairs in prompts of `length` tokens, or of half the trained length.
+    """
     from mta_viz.analysis.cause.shapley_file import task_batches
     from mta_viz.analysis.labs.blocks import check_characters
     from mta_viz.training.blocks import block_task
@@ -95,7 +105,9 @@ def task_samples(
     if arguments.task == "blocks":
         check_characters(model)  # before its card is read, which is of another task's fields
         blocks = block_task(recipe_of(arguments.path))
-    return task_batches(model, arguments.task, samples, arguments.seed, length=length, blocks=blocks)
+    return task_batches(
+        model, arguments.task, arguments.samples, arguments.seed, usual=usual, length=length, blocks=blocks
+    )
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":

@@ -162,6 +162,23 @@ def note_seconds(model: "HookedMTA", what: str, lengths: Iterable[int], runs: fl
     note(f"{what}, about {max(seconds, 1):,.0f} s here")
 
 
+def add_task(
+    command: Any, *others: str, about: str = "what to measure it at", required: bool = False
+) -> None:
+    """`--task`: needle, pairs, one of `others`, or a file of prompts, by its path."""
+    names = ("needle", "pairs", *others)
+    expected = f"{', '.join(names)} or FILE.jsonl"
+
+    def task(text: str) -> str:
+        if text not in names and not text.endswith(".jsonl"):
+            raise ArgumentTypeError(f"invalid choice: {text!r} (choose from {expected})")
+        return text
+
+    metavar = "|".join((*names, "FILE.jsonl"))
+    help = f"{about}: {expected}, a prompt and its answer a line"
+    command.add_argument("--task", type=task, required=required, metavar=metavar, help=help)
+
+
 def add_head(command: ArgumentParser) -> None:
     """A model, a prompt, and one head's map at a stage: `--layer`, `--head`, `--stage`."""
     add_prompt(command)

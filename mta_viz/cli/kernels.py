@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mta_viz
-from mta_viz.cli.effects import SAMPLES, task_samples
+from mta_viz.cli.effects import task_samples
 from mta_viz.cli.flags import (
     add_base,
     add_format,
     add_running,
+    add_task,
     encode,
     model_of,
     note_seconds,
@@ -44,13 +45,13 @@ def add_flags(parser: ArgumentParser) -> None:
     prompts = parser.add_mutually_exclusive_group()
     prompts.add_argument("--prompt", metavar="TEXT", help="measure signs and effects at matches on this text")
     prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or on a JSON list of token ids")
-    prompts.add_argument("--task", choices=tuple(SAMPLES), help="or on samples of a task, with intervals")
+    add_task(prompts, "blocks", about="or on samples of a task, with intervals")
     add("--samples", type=positive, metavar="N", help="of the task (default 20)")
     add(
         "--length",
         type=positive,
         metavar="T",
-        help="of a needle prompt (default: half the trained)",
+        help="of a prompt with needles or pairs (default: half the trained)",
     )
     add("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     add_base(parser)
@@ -63,7 +64,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.checkpoint.native import write_kernels
 
     if arguments.task is None and (arguments.samples or arguments.length):
-        raise MtaVizError("--samples and --length are of a task; give --task needle or --task blocks as well")
+        raise MtaVizError("--samples and --length are of a task; give --task needle, pairs or blocks as well")
     prompted = not (arguments.prompt is arguments.tokens is arguments.task is None)
     checkpoint = open_checkpoint(arguments, alone=not prompted)
     config = checkpoint.config
@@ -112,7 +113,7 @@ def _task_prompts(model: "HookedMTA", arguments: Namespace) -> tuple[str, "list[
     from mta_viz.analysis.attention.matches import SAMPLES as DEFAULT
     from mta_viz.run.tracing import tokenize
 
-    what, batches = task_samples(model, arguments, arguments.samples or DEFAULT, arguments.length)
+    what, batches = task_samples(model, arguments, DEFAULT, arguments.length)
     prompts = [tokenize(model, ids.tolist()) for batch in batches for ids in batch.ids[:, : 1 - batch.n_last]]
     note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
     return what, prompts

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from mta_viz.errors import PromptError
 from mta_viz.tasks.haystack import Piece, exactly, fill, haystack_sentences, plain_ids, sentence_piece
@@ -64,6 +64,21 @@ class NeedleSample:
     def question(self) -> GoldSpan:
         """The span of the question, the prompt's end."""
         return next(span for span in self.spans if span.kind == "question")
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What makes samples by number: where needles, pairs or a file's prompts are used, any of them is."""
+
+    def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
+        """The sample number `seed`. Raises PromptError and TokenizerError where it cannot be made."""
+        ...
+
+
+def in_turn(tokenizer: Tokenizer, tasks: Sequence[Task], samples: int, seed: int) -> list[NeedleSample]:
+    """`samples` of the tasks, one of each in turn, numbered from `seed`. Raises as `Task.sample` does."""
+    n = len(tasks)
+    return [tasks[i % n].sample(tokenizer, seed + i // n) for i in range(samples)]
 
 
 @dataclass(frozen=True)
@@ -126,9 +141,14 @@ def hide(tokenizer: Tokenizer, hidden: Hidden, rng: random.Random, seed: int, st
 
 
 def answer_ids(tokenizer: Tokenizer, question: str, value: str) -> tuple[int, ...]:
-    """The ids that continue the question with the value, as the tokenizer writes the two together."""
-    asked, whole = plain_ids(tokenizer, question), plain_ids(tokenizer, f"{question} {value}")
-    return whole[len(asked) :] if whole[: len(asked)] == asked else plain_ids(tokenizer, f" {value}")
+    """The ids that continue the question with the value after a space."""
+    return ids_after(tokenizer, question, f" {value}")
+
+
+def ids_after(tokenizer: Tokenizer, text: str, more: str) -> tuple[int, ...]:
+    """The ids that continue a text with more of it, as the tokenizer writes the two together."""
+    before, whole = plain_ids(tokenizer, text), plain_ids(tokenizer, text + more)
+    return whole[len(before) :] if whole[: len(before)] == before else plain_ids(tokenizer, more)
 
 
 def place_problems(depth: Depth, haystack: str | None) -> list[str]:

@@ -56,17 +56,23 @@ def lay_out(tokenizer: Tokenizer, parts: Parts) -> tuple[Tokens, Placed]:
     of a character. Raises TokenizerError when the prompt cannot be encoded.
     """
     tokens = tokenizer.encode(" ".join(text for _, text in parts))
-    first, begin, placed = _n_bos(tokenizer, tokens), 0, []
+    begin, placed = 0, []
     for label, text in parts:
-        end = begin + len(text)
-        inside = [
-            place
-            for place, (a, b) in enumerate(tokens.spans[first:], first)
-            if (a < end and b > begin) or begin <= a == b < end
-        ] or [first, first - 1]
-        placed.append((label, inside[0], inside[-1] + 1, text))
-        begin = end + 1
+        inside = tokens_between(tokenizer, tokens, begin, begin + len(text))
+        placed.append((label, inside.start, inside.stop, text))
+        begin += len(text) + 1
     return tokens, placed
+
+
+def tokens_between(tokenizer: Tokenizer, tokens: Tokens, begin: int, end: int) -> range:
+    """Those that overlap the characters `begin` to `end` - 1 of their text, BOS never among them."""
+    first = _n_bos(tokenizer, tokens)
+    inside = [
+        place
+        for place, (a, b) in enumerate(tokens.spans[first:], first)
+        if (a < end and b > begin) or begin <= a == b < end
+    ] or [first, first - 1]
+    return range(inside[0], inside[-1] + 1)
 
 
 def exactly(
@@ -104,6 +110,13 @@ def _n_bos(tokenizer: Tokenizer, tokens: Tokens) -> int:
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, white space inside them reduced to single spaces."""
     return [" ".join(part.split()) for part in _SENTENCE_END.split(text.strip()) if part.strip()]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """The characters at which the sentences of a text begin, at least one."""
+    first = len(text) - len(text.lstrip())
+    after = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return [first, *(start for start in after if first < start < len(text))]
 
 
 def haystack_sentences(text: str | None, rng: random.Random, seed: int, stream: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from mta_viz.tasks.facts import (
     NeedleSample,
     choice_problems,
     hide,
+    in_turn,
     place_problems,
 )
 from mta_viz.tokenizers.base import Tokenizer
@@ -64,6 +65,10 @@ class NeedleTask:
         """The question with {city}."""
         return self.needle.split("{value}")[0].rstrip() if self.question is None else self.question
 
+    def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
+        """As `make_needle_sample`."""
+        return make_needle_sample(tokenizer, self, seed)
+
 
 def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> NeedleSample:
     """The sample number `seed` of a task. Raises as `facts.hide` does."""
@@ -85,11 +90,7 @@ def needle_samples(tokenizer: Tokenizer, samples: int, seed: int, length: int) -
 
     Raises PromptError and TokenizerError as `make_needle_sample` does.
     """
-    n_depths = len(DEPTHS)
-    return [
-        make_needle_sample(tokenizer, NeedleTask(NEEDLES, length, DEPTHS[i % n_depths]), seed + i // n_depths)
-        for i in range(samples)
-    ]
+    return in_turn(tokenizer, [NeedleTask(NEEDLES, length, depth) for depth in DEPTHS], samples, seed)
 
 
 def _problems(task: NeedleTask) -> list[str]:

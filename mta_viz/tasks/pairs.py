@@ -26,6 +26,7 @@ from mta_viz.tasks.facts import (
     NeedleSample,
     choice_problems,
     hide,
+    in_turn,
     place_problems,
 )
 from mta_viz.tasks.sources import word_lists
@@ -72,6 +73,10 @@ class PairsTask:
         if problems := _problems(self):
             raise PromptError("The pairs task cannot be set up: " + "; ".join(problems))
 
+    def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
+        """As `make_pairs_sample`."""
+        return make_pairs_sample(tokenizer, self, seed)
+
 
 def make_pairs_sample(tokenizer: Tokenizer, task: PairsTask, seed: int) -> NeedleSample:
     """The sample number `seed` of a task. Raises as `facts.hide` does."""
@@ -93,12 +98,7 @@ def pairs_samples(tokenizer: Tokenizer, samples: int, seed: int, length: int) ->
 
     Raises PromptError and TokenizerError as `make_pairs_sample` does.
     """
-    return [
-        make_pairs_sample(
-            tokenizer, PairsTask(length=length, depth=DEPTHS[i % len(DEPTHS)]), seed + i // len(DEPTHS)
-        )
-        for i in range(samples)
-    ]
+    return in_turn(tokenizer, [PairsTask(length=length, depth=depth) for depth in DEPTHS], samples, seed)
 
 
 def _problems(task: PairsTask) -> list[str]:

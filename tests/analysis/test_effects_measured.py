@@ -12,8 +12,8 @@ from mta_viz.analysis.cause.measuring_effects import (
     blocks_batches,
     effect_plans,
     measure_effects,
-    needle_batches,
     paired_effect,
+    series_batches,
 )
 from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import evaluate_blocks
@@ -24,6 +24,7 @@ from mta_viz.model.editing import edited
 from mta_viz.model.interventions import AblateHead, KernelToIdentity, MixingToIdentity
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.named_tasks import series_of
 from mta_viz.run.tracing import score
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
@@ -131,7 +132,7 @@ def test_a_paired_effect_by_hand():
 def test_needle_batches_ask_at_every_depth_and_judge_as_the_evaluation_does():
     shapes = replace(CONFIG, vocab_size=258, n_ctx=1600)
     model, tokenizer = HookedMTA(shapes), BytesTokenizer()
-    batches = needle_batches(model, tokenizer, 6, 4)
+    batches = series_batches(model, tokenizer, series_of("needle", 800), 6, 4)
     samples = [make_needle_sample(tokenizer, NeedleTask(4, 800, depth), 4) for depth in (0, 25, 50, 75, 100)]
     samples.append(make_needle_sample(tokenizer, NeedleTask(4, 800, 0), 5))
     answers = [answer for batch in batches for answer in batch.answers]
@@ -152,7 +153,7 @@ def test_needle_batches_ask_at_every_depth_and_judge_as_the_evaluation_does():
 
 def test_a_model_of_another_vocabulary_is_refused(model: HookedMTA):
     with pytest.raises(PromptError, match="only 32"):
-        needle_batches(model, BytesTokenizer(), 1, 0)
+        series_batches(model, BytesTokenizer(), series_of("needle", 800), 1, 0)
     other = HookedMTA(replace(CONFIG, vocab_size=40))
     with pytest.raises(PromptError, match="character vocabulary"):
         blocks_batches(other, TASK, 1, 0)

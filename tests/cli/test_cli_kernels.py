@@ -30,7 +30,7 @@ def test_json_holds_rows_and_counts(run, folder, model):
 
 @pytest.mark.parametrize("option", ["--samples", "--length"])
 def test_what_is_of_a_task_is_refused_without_one(run, folder, option):
-    assert_refused(run("kernels", folder, option, 3), "give --task needle or --task blocks as well")
+    assert_refused(run("kernels", folder, option, 3), "give --task needle, pairs or blocks as well")
 
 
 def test_csv_holds_the_same_rows(run, folder):

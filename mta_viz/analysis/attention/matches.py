@@ -8,7 +8,7 @@ place its shape points to, their intervals over prompts, and the words for both.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ from mta_viz.analysis.kernels.naming import NOT_FINITE, UNNAMED
 from mta_viz.analysis.kernels.table import MEASURED_WHOLE, Row, kernel_frame, kernel_of, kernel_table
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.named_tasks import series_of
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import Progress, Prompt, capture
 from mta_viz.tasks.intervals import LEVEL, level_text, median_interval
-from mta_viz.tasks.needles import needle_samples
 
 if TYPE_CHECKING:
     import pandas
@@ -267,15 +267,16 @@ def kernels(
     model: HookedMTA,
     prompt: Prompt | Trace | None = None,
     *,
-    task: Literal["needle"] | None = None,
+    task: str | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> "pandas.DataFrame":
     """One row per kernel with its shape, scores and p: see `kernel_table` for the columns.
 
     Scores are shares from -1 to 1, p-values from 0 to 1. A model without kernels gives no rows. With a
-    prompt (or its trace), or `samples` prompts of a task, also what each kernel does where tokens match:
-    `match_gap`, `effect_at_match` and the rest of `AtMatches`. Raises PromptError for both at once.
+    prompt (or its trace), or `samples` prompts of a task (`needle`, `pairs`, or a file of prompts, *.jsonl),
+    also what each kernel does where tokens match: `match_gap`, `effect_at_match` and the rest of `AtMatches`.
+    Raises PromptError for both at once.
 
     >>> len(mta_viz.kernels(model))
     8
@@ -284,18 +285,23 @@ def kernels(
     if task is not None and prompt is not None:
         raise PromptError("give a prompt or a task, not both")
     if task is not None:
-        return kernel_frame(with_matches(rows, measure_matches(rows, task_traces(model, samples, seed))))
+        return kernel_frame(
+            with_matches(rows, measure_matches(rows, task_traces(model, task, samples, seed)))
+        )
     if prompt is None:
         return kernel_frame(rows)
     trace = prompt if isinstance(prompt, Trace) else capture(model, prompt)
     return kernel_frame(with_matches(rows, measure_matches(rows, [trace])))
 
 
-def task_traces(model: HookedMTA, samples: int, seed: int = 0, length: int | None = None) -> Iterable[Trace]:
-    """Runs of needle prompts, one at a time. Raises PromptError and TokenizerError as the task does."""
+def task_traces(
+    model: HookedMTA, task: str, samples: int, seed: int = 0, length: int | None = None
+) -> Iterable[Trace]:
+    """Runs of a task's prompts, one at a time. Raises PromptError and TokenizerError as the task does."""
     if model.tokenizer is None:
         raise PromptError("a task's prompts need the checkpoint's tokenizer; give the tokenizer's file")
-    drawn = needle_samples(model.tokenizer, samples, seed, length or model.config.n_ctx // 2)
+    series = series_of(task, length or model.config.n_ctx // 2)
+    drawn = series.samples(model.tokenizer, series.count(None, samples, seed), seed)
     return (capture(model, sample.tokens) for sample in drawn)
 
 

@@ -79,7 +79,7 @@ class Effects:
     """
 
     sha256: str
-    task: Literal["needle", "blocks"]
+    task: Literal["needle", "pairs", "file", "blocks"]
     samples: int
     seed: int
     setting: str

@@ -15,16 +15,23 @@ from mta_viz.analysis.cause.answers import first_layer
 from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import check_characters
-from mta_viz.analysis.labs.needle import check_vocabulary, gold_log_probabilities, judge, parts, with_answers
+from mta_viz.analysis.labs.needle import (
+    batched,
+    check_vocabulary,
+    gold_log_probabilities,
+    judge,
+    parts,
+    with_answers,
+)
 from mta_viz.config import ModelConfig
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.named_tasks import Series
 from mta_viz.run.scoring import after_layer, embedded, last_logits
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.facts import DEPTHS
+from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
-from mta_viz.tasks.needles import NEEDLES, needle_samples
 from mta_viz.tokenizers.base import Tokenizer
 
 
@@ -61,28 +68,16 @@ def effect_plans(config: ModelConfig, edit: Edit = "identity") -> list[Plan]:
     return [*plans, everything] if len(everything) > 1 else plans
 
 
-def needle_setting(length: int) -> str:
-    """What one needle sample of `length` tokens is."""
-    depths = ", ".join(map(str, DEPTHS))
-    return f"{NEEDLES} needles in {length} tokens, the asked one at {depths} % in turn"
-
-
-def needle_batches(
-    model: HookedMTA, tokenizer: Tokenizer, samples: int, seed: int, length: int | None = None
+def series_batches(
+    model: HookedMTA, tokenizer: Tokenizer, series: Series, samples: int, seed: int
 ) -> list[GoldBatch]:
-    """Samples of `length` tokens (default: half the trained length) over the depths in turn.
-
-    Raises PromptError as the task does.
-    """
+    """Samples of a task, those of one length together. Raises PromptError as the task does."""
     check_vocabulary(model, tokenizer)
-    length = length or model.config.n_ctx // 2
-    drawn = needle_samples(tokenizer, samples, seed, length)
     batches = []
-    for start, stop in parts(model, samples, length):
-        part = drawn[start:stop]
+    for part in batched(model, series.samples(tokenizer, samples, seed)):
         answers = tuple(sample.answer_ids for sample in part)
 
-        def right(greedy: Tensor, part: list = part) -> list[bool]:
+        def right(greedy: Tensor, part: Sequence[NeedleSample] = part) -> list[bool]:
             return judge(greedy, tokenizer, part)
 
         batches.append(GoldBatch(with_answers(part), max(map(len, answers)) + 1, answers, right))

@@ -15,8 +15,7 @@ from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.measuring_effects import (
     GoldBatch,
     blocks_batches,
-    needle_batches,
-    needle_setting,
+    series_batches,
 )
 from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
 from mta_viz.analysis.kernels.kernels import KernelId, Where
@@ -27,13 +26,14 @@ from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import MtaVizError, TokenizerError
 from mta_viz.model.plans import Edit
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.named_tasks import series_of
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
 
 FILE, FORMAT = "shapley.json", "mta_viz shapley 1"
-Task = Literal["needle", "blocks", "prompt"]
-SAMPLES: dict[Task, int] = {"needle": 16, "blocks": 64, "prompt": 1}
-LENGTH = 160  # tokens a needle prompt
+Task = Literal["needle", "pairs", "file", "blocks", "prompt"]
+SAMPLES: dict[Task, int] = {"needle": 16, "pairs": 16, "file": 16, "blocks": 64, "prompt": 1}
+LENGTHS = {"needle": 160, "pairs": 256}  # tokens a prompt
 
 
 @dataclass(frozen=True)
@@ -65,28 +65,31 @@ class TaskShapley:
 
 def task_batches(
     model: HookedMTA,
-    task: Task,
-    samples: int,
+    task: str,
+    samples: int | None,
     seed: int,
     *,
+    usual: int,
     length: int | None = None,
     blocks: BlockTask | None = None,
 ) -> tuple[str, list[GoldBatch]]:
-    """What a sample of the needle or block task is, and all samples, in batches.
+    """What a sample of a task is, and all samples, in batches: `samples`, None for as many as are `usual`.
 
-    `length`: tokens of a needle prompt, None for half the trained length. Raises PromptError for a model
-    without the task's vocabulary, TokenizerError for one without a tokenizer.
+    `task`: needle, pairs, blocks or the file of one. `length`: tokens of a prompt with needles or pairs, None
+    for half the trained length. Raises PromptError for a model without the task's vocabulary and for more
+    samples than a file has, TokenizerError for a model without a tokenizer.
     """
     if task == "blocks":
         if blocks is None:
             raise ValueError("the block task needs its settings")
         answer = "the whole block" if blocks.output == "all" else f"its {blocks.output} letter"
         setting = f"{blocks.n_blocks} blocks of {blocks.n_letters} letters, to be answered with {answer}"
-        return setting, blocks_batches(model, blocks, samples, seed)
+        return setting, blocks_batches(model, blocks, samples or usual, seed)
     if model.tokenizer is None:
-        raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
-    setting = needle_setting(length or model.config.n_ctx // 2)
-    return setting, needle_batches(model, model.tokenizer, samples, seed, length)
+        raise TokenizerError(f"--task {task} needs the checkpoint's tokenizer: --tokenizer FILE")
+    series = series_of(task, length or model.config.n_ctx // 2)
+    n = series.count(samples, usual, seed)
+    return series.setting, series_batches(model, model.tokenizer, series, n, seed)
 
 
 def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:

@@ -88,6 +88,21 @@ def parts(model: HookedMTA, samples: int, length: int) -> list[tuple[int, int]]:
     return list(pairwise([*range(0, samples, at_once(model, length)), samples]))
 
 
+def batched(model: HookedMTA, samples: Sequence[NeedleSample]) -> list[list[NeedleSample]]:
+    """The samples, shorter prompts first, cut into batches of one length that suit the model's device."""
+    by_length = itertools.groupby(sorted(samples, key=_length), _length)
+    return [
+        alike[start:stop]
+        for length, group in by_length
+        for alike in [list(group)]
+        for start, stop in parts(model, len(alike), length)
+    ]
+
+
+def _length(sample: NeedleSample) -> int:
+    return len(sample.tokens)
+
+
 def answer(model: HookedMTA, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[Verdict]:
     """The verdict on each sample; their prompts have one length.
 
@@ -123,7 +138,7 @@ def _agreeing(
     agreeing = []
     for place, needle in enumerate(sample.needles):
         ids = answer_ids(tokenizer, sample.question.text, needle.value)
-        if needle.kind == "needle" and ids[:known] == greedy[: min(known, len(ids))]:
+        if needle.kind == "needle" and needle.value and ids[:known] == greedy[: min(known, len(ids))]:
             agreeing.append((place, replace(sample, answer=needle.value, answer_ids=ids)))
     return agreeing
 
@@ -158,12 +173,20 @@ def with_answers(samples: Sequence[NeedleSample]) -> Int[Tensor, "sample positio
 def judge(
     greedy: Int[Tensor, "sample position"], tokenizer: Tokenizer, samples: Sequence[NeedleSample]
 ) -> list[bool]:
-    """Whether the likeliest tokens from the prompt's last position on are the answer and then no digit."""
+    """Whether the likeliest tokens from the prompt's last position on are the answer and end with it.
+
+    A number goes on with a digit, a word with a letter.
+    """
     return [
         tuple(row[: len(sample.answer_ids)]) == sample.answer_ids
-        and not tokenizer.decode((row[len(sample.answer_ids)],))[:1].isdigit()
+        and not _goes_on(sample.answer, tokenizer.decode((row[len(sample.answer_ids)],)))
         for row, sample in zip(greedy.tolist(), samples, strict=True)
     ]
+
+
+def _goes_on(answer: str, more: str) -> bool:
+    last, first = answer[-1:], more[:1]
+    return (last.isdigit() and first.isdigit()) or (last.isalpha() and first.isalpha())
 
 
 @dataclass(frozen=True)

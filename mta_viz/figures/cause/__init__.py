@@ -39,7 +39,12 @@ WORDS: Mapping[Where, str] = {
 }
 KIND = {"pre": "kernels", "post": "kernels", "head_pre": "mixing", "head_post": "mixing", "heads": "heads"}
 OLDER_PLACES = {"None": "heads"} | {where: where for where in WORDS if where != "heads"}
-TASKS = {"needle": "the needle task", "blocks": "block finding"}
+TASKS = {
+    "needle": "the needle task",
+    "pairs": "the pairs task",
+    "file": "the task of a file",
+    "blocks": "block finding",
+}
 MAP_PX, SET_PX, LEAST = 452, 560, 0.1  # the last: a share, the end of the smallest scale
 
 

@@ -14,7 +14,7 @@ from mta_viz.analysis.cause.shapley import (
     shapley_values,
 )
 from mta_viz.analysis.cause.shapley_file import (
-    LENGTH,
+    LENGTHS,
     SAMPLES,
     Task,
     TaskShapley,
@@ -42,6 +42,8 @@ EDITS: dict[Edit, str] = {
 }
 TASK_WORDS: dict[Task, str] = {
     "needle": "The needle task",
+    "pairs": "The pairs task",
+    "file": "A task from a file",
     "blocks": "Block finding",
     "prompt": "This prompt alone",
 }
@@ -60,12 +62,12 @@ class Cost:
 class OfShapley(Measured[TaskShapley]):
     """A figure of what every kernel is worth to a task.
 
-    `task` None: what the file shapley.json beside the weights holds. Else it is measured: at the needle task,
-    at block finding, or on the prompt and its `answer`, with a kernel that is taken out as `edit` says, on
-    `samples` samples (None: 16, 64, or the prompt), over at most `pairs` pairs of orders.
+    `task` None: what the file shapley.json beside the weights holds. Else it is measured: at the needle
+    task, the pairs task, block finding, or on the prompt and its `answer`, with a kernel that is taken out as
+    `edit` says, on `samples` samples (None: 16, 64, or the prompt), over at most `pairs` pairs of orders.
     """
 
-    task: Task | None = None
+    task: Literal["needle", "pairs", "blocks", "prompt"] | None = None
     edit: Edit = "own-tap"
     samples: int | None = None
     pairs: int = 400
@@ -100,8 +102,9 @@ class OfShapley(Measured[TaskShapley]):
             return prompt_batch(meter_of(source, self.answer))
         origin = model.source
         blocks = trained_task(None if origin is None else origin.path)
-        length = min(LENGTH, model.config.n_ctx)
-        return task_batches(model, task, self.n_samples, self.seed, length=length, blocks=blocks)
+        return task_batches(
+            model, task, None, self.seed, usual=self.n_samples, length=self._length(source), blocks=blocks
+        )
 
     @property
     def n_samples(self) -> int:
@@ -128,7 +131,8 @@ class OfShapley(Measured[TaskShapley]):
         if self.task == "blocks":
             origin = source.model.source
             return trained_task(None if origin is None else origin.path).n_tokens
-        return len(source.trace.tokens) if self.task == "prompt" else min(LENGTH, source.model.config.n_ctx)
+        length = LENGTHS.get(self.task or "prompt")
+        return len(source.trace.tokens) if length is None else min(length, source.model.config.n_ctx)
 
     def words_of(self, result: TaskShapley) -> str:
         """The task, n, what is taken out, the whole effect."""

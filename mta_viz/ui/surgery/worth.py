@@ -77,7 +77,7 @@ def _offered(page: Page, there: TaskShapley | Absent) -> dict[str, str]:
     if page.model.config.vocab_size == VOCAB_SIZE:
         names["blocks"] = "here, at block finding"
     elif page.model.tokenizer is not None:
-        names["needle"] = "here, at the needle task"
+        names |= {"needle": "here, at the needle task", "pairs": "here, at the pairs task"}
     return names | {"prompt": "here, on this prompt"}
 
 

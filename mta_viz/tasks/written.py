@@ -1,0 +1,114 @@
+"""Prompts and answers somebody wrote, with spans where they marked some, as samples like those of needles.
+
+Owns what a written sample may hold and how it becomes tokens; the file they stand in is `run.named_tasks`'s.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mta_viz.errors import ConfigError, PromptError
+from mta_viz.tasks.facts import GoldSpan, NeedleSample, ids_after
+from mta_viz.tasks.haystack import sentence_starts, tokens_between
+from mta_viz.tokenizers.base import Tokenizer
+
+MOST_LETTERS, MOST_SPANS, NAME = (
+    2_000_000,
+    26,
+    40,
+)  # of a prompt; spans as there are letters; of a span's name
+Place = Annotated[int, Field(ge=0, le=MOST_LETTERS)]
+
+
+@dataclass(frozen=True)
+class WrittenSpan:
+    """Characters `start`..`stop`-1 of the prompt: the fact asked for, another one, the question."""
+
+    kind: Literal["asked", "needle", "question"]
+    start: Place
+    stop: Place
+
+
+@dataclass(frozen=True)
+class WrittenSample:
+    """One line. The answer follows the prompt, after a space unless white space stands on either side.
+
+    Raises ConfigError listing spans that are not in the prompt, or of one kind too many.
+    """
+
+    prompt: Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]
+    answer: Annotated[str, Field(min_length=1, max_length=1000)]
+    spans: Annotated[tuple[WrittenSpan, ...], Field(max_length=MOST_SPANS)] = ()
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"the span {span.kind!r} of characters {span.start} to {span.stop} is not inside the prompt of "
+            f"{len(self.prompt):,}"
+            for span in self.spans
+            if not span.start < span.stop <= len(self.prompt)
+        ]
+        for kind in ("asked", "question"):
+            if (n := sum(span.kind == kind for span in self.spans)) > 1:
+                problems.append(f"{n} spans are {kind!r}; at most 1 is")
+        if not self.answer.strip():
+            problems.append("the answer is white space")
+        if problems:
+            raise ConfigError(problems, subject="The sample")
+
+    @property
+    def continuation(self) -> str:
+        """What comes after the prompt, the space before the answer included."""
+        joined = self.prompt[-1].isspace() or self.answer[0].isspace()
+        return self.answer if joined else f" {self.answer}"
+
+    @property
+    def marked(self) -> list[WrittenSpan]:
+        """Its spans in order of position, the prompt's last sentence as the question where none is marked."""
+        spans = list(self.spans)
+        if not any(span.kind == "question" for span in spans):
+            start = sentence_starts(self.prompt)[-1]
+            spans.append(WrittenSpan("question", start, len(self.prompt)))
+        return sorted(spans, key=lambda span: (span.start, span.stop))
+
+
+@dataclass(frozen=True)
+class WrittenTask:
+    """The samples of a file called `name`; `digest` is a short one of its content."""
+
+    name: str
+    digest: str
+    samples: tuple[WrittenSample, ...]
+
+    def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
+        """The sample number `seed`, from 0. Raises PromptError where the file has none of this number."""
+        if not 0 <= seed < len(self.samples):
+            raise PromptError(
+                f"{self.name} has {len(self.samples)} samples, counted from 0; there is no {seed}"
+            )
+        return make_written_sample(tokenizer, self.samples[seed])
+
+
+def make_written_sample(tokenizer: Tokenizer, written: WrittenSample) -> NeedleSample:
+    """Its tokens and spans. Raises TokenizerError for a prompt that cannot be encoded."""
+    tokens, gold = tokenizer.encode(written.prompt), written.answer.strip()
+    spans = []
+    for span in written.marked:
+        text = written.prompt[span.start : span.stop]
+        inside = tokens_between(tokenizer, tokens, span.start, span.stop)
+        value = "" if span.kind == "needle" else gold  # of other facts only their place is known
+        spans.append(GoldSpan(span.kind, inside.start, inside.stop, text, name_of(text), value))
+    subject = next(span.subject for span in spans if span.kind == "question")
+    answer = ids_after(tokenizer, written.prompt, written.continuation)
+    end = len(tokens) + len(answer)
+    spans.append(GoldSpan("answer", len(tokens), end, tokenizer.decode(answer), subject, gold))
+    starts = (tokens_between(tokenizer, tokens, at, at + 1).start for at in sentence_starts(written.prompt))
+    plain = tuple(at for at in starts if not any(span.start <= at < span.stop for span in spans))
+    return NeedleSample(tokens, gold, answer, subject, math.nan, tuple(spans), plain)
+
+
+def name_of(text: str) -> str:
+    """A text's first characters, to call it by."""
+    text = " ".join(text.split())
+    return text if len(text) <= NAME else text[: NAME - 1] + "…"

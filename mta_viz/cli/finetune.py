@@ -5,7 +5,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import layer_list, output_path, positive
+from mta_viz.cli.flags import add_task, kernel_size, layer_list, output_path, positive
 from mta_viz.cli.output import note
 from mta_viz.config import DTYPES
 from mta_viz.training.finetune_settings import KEPT, TRAINED, FinetuneConfig, finetune_config
@@ -22,13 +22,11 @@ def add_flags(parser: ArgumentParser) -> None:
     add, usual = parser.add_argument, vars(FinetuneConfig(base="-", layers=(0,)))
     add("base", type=str, nargs="?", metavar="BASE", help="a plain model: a checkpoint, left as it is")
     add("--layers", type=layer_list, metavar="2,6", help="that get kernels, counted from 0")
-    add("--kernel", type=kernel_size, metavar="6x11", help="queries x keys (default 6x11)")
+    add("--kernel", type=two_sizes, metavar="6x11", help="queries x keys (default 6x11)")
     about = "kernels (default), with or without the gains before attention in these layers, or everything"
     add("--train", choices=TRAINED, help=about)
-    add(
-        "--task", metavar="TASK", help="pairs (default), needle, text, or FILE.jsonl with prompts and answers"
-    )
-    add("--pairs", type=kernel_size, metavar="3x3", help="names x cities of the task pairs (default 3x3)")
+    add_task(parser, "text", about="what it learns (default pairs)")
+    add("--pairs", type=two_sizes, metavar="3x3", help="names x cities of the task pairs (default 3x3)")
     add("--lengths", type=lengths, metavar="N,N", help="of the prompts in tokens, one of them a step")
     add("--batch-size", type=positive, help=f"prompts a step (default {usual['batch_size']})")
     add("--corpus", metavar="DIR", help="folder of plain-text files (default: the project's grammar)")
@@ -74,12 +72,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise
 
 
-def kernel_size(text: str) -> tuple[int, int]:
+def two_sizes(text: str) -> tuple[int, int]:
     """`6x11` -> (6, 11)."""
-    first, _, second = text.partition("x")
-    if not (first.isdecimal() and second.isdecimal()):
-        raise ArgumentTypeError(f"{text!r} is not two numbers such as 6x11")
-    return int(first), int(second)
+    size = kernel_size(text)
+    if size is None:
+        raise ArgumentTypeError(f"{text!r} is no size; write 6x11, or --train norms for no kernels")
+    return size
 
 
 def lengths(text: str) -> tuple[int, ...]:

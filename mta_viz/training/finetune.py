@@ -5,6 +5,7 @@ finetune_loss.py's, prompts and text finetune_data.py's.
 """
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,11 @@ from torch import nn
 from mta_viz.analysis.labs.needle import answer, at_once, check_vocabulary, needle_score
 from mta_viz.analysis.labs.text import text_losses
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
+from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, write_adapter
+from mta_viz.checkpoint.basing import base_of
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
-from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.merging import write_merged
 from mta_viz.checkpoint.reading import read_checkpoint
 from mta_viz.checkpoint.types import Checkpoint
 from mta_viz.errors import ConfigError, FileError
@@ -33,7 +35,8 @@ from mta_viz.run.devices import check_fits, checked_device
 from mta_viz.run.tracing import Progress, load, progress_within
 from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import paired_change_interval
-from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_text
+from mta_viz.tasks.written import WrittenTask
+from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
 from mta_viz.training.finetune_loss import FinetuneLoss
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.recipe import (
@@ -92,6 +95,7 @@ class FinetuneRecipe(Recipe):
     checkpoint: Checkpoint
     base: HookedMTA
     text: Text
+    task: str | WrittenTask
     samples: tuple[NeedleSample, ...]
     tell: Tell
     title = "Finetuning"
@@ -109,9 +113,10 @@ class FinetuneRecipe(Recipe):
         with_mta(base, config)
         tokenizer = check_vocabulary(base, base.tokenizer)
         text = read_text(Path(config.corpus) if config.corpus else None, config.evaluation_tokens)
-        samples = tuple(held_out_samples(config, tokenizer))
-        FinetuneBatches(config, tokenizer, text)(0)  # so that what cannot be made is refused now
-        return cls(config, checkpoint, base, text, samples, tell)
+        task = read_named(config.task)
+        samples = tuple(held_out_samples(config, tokenizer, task))
+        FinetuneBatches(config, tokenizer, text, task)(0)  # so that what cannot be made is refused now
+        return cls(config, checkpoint, base, text, task, samples, tell)
 
     def check(self) -> None:
         """Everything was checked when it was read."""
@@ -119,8 +124,7 @@ class FinetuneRecipe(Recipe):
     @cached_property
     def about(self) -> AdapterBase:
         """The base by name, digest and place."""
-        path = self.checkpoint.source.path
-        return AdapterBase(path.absolute().name, sha256(path), self.config.base)
+        return base_of(self.checkpoint.source)
 
     def start(self, device: torch.device) -> HookedMTA:
         """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
@@ -137,7 +141,7 @@ class FinetuneRecipe(Recipe):
     def batches(self, device: torch.device) -> Iterator[Batches]:
         """Made ahead in a thread, which ends with the context."""
         tokenizer = check_vocabulary(self.base, self.base.tokenizer)
-        ahead = Prefetched(FinetuneBatches(self.config, tokenizer, self.text), device)
+        ahead = Prefetched(FinetuneBatches(self.config, tokenizer, self.text, self.task), device)
         try:
             yield ahead
         finally:
@@ -159,6 +163,8 @@ class FinetuneRecipe(Recipe):
         """The settings, with the base and the text themselves in place of their paths."""
         text = (self.text.training or ()) + tuple(self.text.held_out.values())
         data = {"base": self.about.sha256, "corpus": [hash_of(part) for part in text]}
+        if isinstance(self.task, WrittenTask):
+            data["task"] = self.task.digest
         return dataclasses.asdict(self.config) | data
 
     def watch(self, trainer: Trainer, out: Path) -> Extras:
@@ -170,16 +176,9 @@ class FinetuneRecipe(Recipe):
         """The adapter, or with "all" the whole model, and the history."""
         model = trainer.model
         if self.config.train == "all":
-            tokenizer = self.checkpoint.tokenizer_path
-            write_native(
-                out,
-                model.config,
-                {name: value.detach().cpu() for name, value in model.state_dict().items()},
-                tokenizer_name=self.checkpoint.tokenizer_name,
-                tokenizer_path=tokenizer if tokenizer and Path(tokenizer).is_file() else None,
-                dtype=getattr(torch, self.config.dtype),
-                overwrite=True,
-            )
+            dtype = getattr(torch, self.config.dtype)
+            state = {name: value.detach().to("cpu", dtype) for name, value in model.state_dict().items()}
+            write_merged(out, self.checkpoint, model.config, state, overwrite=True)
         else:
             self.write_adapter(model, out, {"steps": result.steps_done})
         write_history(out / HISTORY_FILE, model.config, result.history, torch.float32)
@@ -192,15 +191,8 @@ class FinetuneRecipe(Recipe):
 
     def written(self, out: Path, device: torch.device) -> HookedMTA:
         """The adapter on the base, or the whole checkpoint, in the dtype it was trained in."""
-        dtype = getattr(torch, self.config.dtype)
-        if self.config.train == "all":
-            return load(out, device=str(device), dtype=dtype)
-        model = with_mta(self.base, self.config)
-        tensors = {
-            name: value.to(device, dtype) for name, value in read_adapter(out / ADAPTER).tensors.items()
-        }
-        model.load_state_dict(tensors, strict=False, assign=True)
-        return model.requires_grad_(False)
+        base = None if self.config.train == "all" else self.config.base
+        return load(out, base=base, device=str(device), dtype=getattr(torch, self.config.dtype))
 
     def settings(self) -> dict[str, Any]:
         """Base and corpus by their names alone: where they lay says nothing elsewhere."""
@@ -379,8 +371,6 @@ def _duration(seconds: float) -> str:
 
 def hash_of(text: str) -> str:
     """A short digest of a text."""
-    import hashlib
-
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

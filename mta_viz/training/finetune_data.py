@@ -3,7 +3,8 @@
 Owns which samples are trained on and which are held out; what a sample is belongs to `tasks`.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,14 +12,17 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from mta_viz.errors import ConfigError
+from mta_viz.run.named_tasks import read_task
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, KNOWN_NUMBERS
-from mta_viz.tasks.facts import DEPTHS, NeedleSample
-from mta_viz.tasks.needles import NEEDLES, NeedleTask, make_needle_sample
-from mta_viz.tasks.pairs import HELD_OUT, KNOWN, PairsTask, Words, make_pairs_sample
+from mta_viz.tasks.facts import DEPTHS, Depth, NeedleSample, Task, in_turn
+from mta_viz.tasks.needles import NEEDLES, NeedleTask
+from mta_viz.tasks.pairs import HELD_OUT, KNOWN, PairsTask, Words
 from mta_viz.tasks.sources import stream_seed
+from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokenizer
-from mta_viz.training.finetune_settings import FinetuneConfig
+from mta_viz.training.finetune_settings import JSONL, FinetuneConfig
 from mta_viz.training.needle_data import HELD_OUT_STREAM, flowing_text, read_books
 from mta_viz.training.trainer import Batch
 
@@ -37,7 +41,7 @@ class Text:
     def passage(self, number: int, n_characters: int) -> str:
         """The passage of that number: from a place in it on, from the beginning again at the end."""
         if self.training is None:
-            return _written(grammar.paragraphs(number, STREAM), n_characters)
+            return _joined(grammar.paragraphs(number, STREAM), n_characters)
         at = number % sum(map(len, self.training))
         for text in self.training:
             if at < len(text):
@@ -53,8 +57,8 @@ def read_text(corpus: Path | None, n_tokens: int) -> Text:
 
     Of a kind no more is held out than `n_tokens` need. Raises `MtaVizError` for a folder without text.
     """
-    n_characters = CHARACTERS * n_tokens
-    held_out = {"grammar": _written(grammar.paragraphs(0, HELD_OUT_STREAM), n_characters)}
+    n_characters = CHARACTERS * n_tokens // 2
+    held_out = {"grammar": _joined(grammar.paragraphs(0, HELD_OUT_STREAM), n_characters)}
     if corpus is None:
         return Text(None, held_out)
     books = read_books(corpus)
@@ -64,7 +68,7 @@ def read_text(corpus: Path | None, n_tokens: int) -> Text:
     return Text(training, {"corpus": "\n".join(ends)} | held_out)
 
 
-def _written(paragraphs, n_characters: int) -> str:
+def _joined(paragraphs: Iterator[tuple[str, ...]], n_characters: int) -> str:
     parts, length = list[str](), 0
     while length < n_characters:
         parts.append(" ".join(next(paragraphs)))
@@ -92,12 +96,13 @@ class FinetuneBatches:
     config: FinetuneConfig
     tokenizer: Tokenizer
     text: Text
+    task: str | WrittenTask
 
     def __call__(self, step: int) -> FinetuneBatch:
         """All prompts of a step are of one kind and one length."""
         config = self.config
-        answers = None if config.task == "text" else answer_batch(self.samples(step))
-        if config.task != "text" and config.keep == "none":
+        answers = None if self.task == "text" else answer_batch(self.samples(step))
+        if self.task != "text" and config.keep == "none":
             return FinetuneBatch(answers, None)
         rows = [self._piece(step, row) for row in range(config.text_rows)]
         return FinetuneBatch(answers, torch.tensor(rows))
@@ -107,21 +112,18 @@ class FinetuneBatches:
         config, seed = self.config, self.config.seed
         length = config.lengths[stream_seed("finetuning length", seed, step) % len(config.lengths)]
         single = stream_seed("finetuning kind", seed, step) % SHARES < config.single_key * SHARES
-        return [
-            self._sample(stream_seed("finetuning sample", seed, step, row), length, single)
-            for row in range(config.batch_size)
-        ]
+        numbers = [stream_seed("finetuning sample", seed, step, row) for row in range(config.batch_size)]
+        return [self._task(number, length, single).sample(self.tokenizer, number) for number in numbers]
 
-    def _sample(self, number: int, length: int, single: bool) -> NeedleSample:
+    def _task(self, number: int, length: int, single: bool) -> Task:
+        if isinstance(self.task, WrittenTask):
+            return _Written(self.task)
         # half of the prompts in the corpus's own sentences, where there is one
         of_corpus = self.text.training is not None and number % 2 == 1
         haystack = self.text.passage(number >> 1, 4 * CHARACTERS * length) if of_corpus else None
-        if self.config.task == "needle" or single:
-            needles = NeedleTask(NEEDLES, length, None, cities=KNOWN_CITIES, numbers=KNOWN_NUMBERS)
-            return make_needle_sample(self.tokenizer, replace(needles, haystack=haystack), number)
-        return make_pairs_sample(
-            self.tokenizer, replace(pairs_task(self.config, length, KNOWN), haystack=haystack), number
-        )
+        if self.task == "needle" or single:
+            return needle_task(length, None, held_out=False, haystack=haystack)
+        return pairs_task(self.config, length, None, KNOWN, haystack=haystack)
 
     def _piece(self, step: int, row: int) -> list[int]:
         """BOS, where the tokenizer has one, and running text."""
@@ -132,33 +134,66 @@ class FinetuneBatches:
         return list(ids[:length])
 
 
-def pairs_task(config: FinetuneConfig, length: int, words: Words) -> PairsTask:
+def read_named(task: str) -> str | WrittenTask:
+    """A task by its name, or what its file holds. Raises ConfigError for a file of a single sample."""
+    if not task.endswith(JSONL):
+        return task
+    written = read_task(Path(task))
+    if len(written.samples) < 2:
+        problem = f"the task {written.name} has one sample; give at least two, so that one can be held out"
+        raise ConfigError([problem], FinetuneConfig.subject)
+    return written
+
+
+def _n_trained(task: WrittenTask) -> int:
+    """How many samples of a file are trained on: all but the last tenth, or the last one."""
+    return len(task.samples) - max(len(task.samples) // 10, 1)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The part of a file that is trained on, without end."""
+
+    task: WrittenTask
+
+    def sample(self, tokenizer: Tokenizer, seed: int) -> NeedleSample:
+        return self.task.sample(tokenizer, seed % _n_trained(self.task))
+
+
+def pairs_task(
+    config: FinetuneConfig, length: int, depth: Depth, words: Words, *, haystack: str | None = None
+) -> PairsTask:
     """Pairs of `words` in a prompt of `length` tokens."""
-    return PairsTask(
-        config.names,
-        config.cities,
-        length,
-        names=words.names,
-        cities=words.cities,
-        numbers=words.numbers,
-    )
+    parts = {"names": words.names, "cities": words.cities, "numbers": words.numbers}
+    return PairsTask(config.names, config.cities, length, depth, haystack, **parts)
 
 
-def held_out_samples(config: FinetuneConfig, tokenizer: Tokenizer) -> list[NeedleSample]:
+def needle_task(length: int, depth: Depth, *, held_out: bool, haystack: str | None = None) -> NeedleTask:
+    """Needles of words that training never sees, or of the others."""
+    cities, numbers = (HELD_OUT_CITIES, HELD_OUT_NUMBERS) if held_out else (KNOWN_CITIES, KNOWN_NUMBERS)
+    return NeedleTask(NEEDLES, length, depth, haystack=haystack, cities=cities, numbers=numbers)
+
+
+def held_out_samples(
+    config: FinetuneConfig, tokenizer: Tokenizer, task: str | WrittenTask
+) -> list[NeedleSample]:
     """The samples a run is measured on: words that it never trains on, the middle one of its lengths.
 
-    The asked sentence lies at each depth in turn.
+    The asked sentence lies at each depth in turn. Of a file its last tenth, which is not trained on.
     """
-    length, made = sorted(config.lengths)[len(config.lengths) // 2], []
-    needles = NeedleTask(NEEDLES, length, cities=HELD_OUT_CITIES, numbers=HELD_OUT_NUMBERS)
-    for index in range(config.evaluation_samples if config.task != "text" else 0):
-        seed, depth = config.evaluation_seed + index // len(DEPTHS), DEPTHS[index % len(DEPTHS)]
-        if config.task == "needle":
-            made.append(make_needle_sample(tokenizer, replace(needles, depth=depth), seed))
-        else:
-            task = replace(pairs_task(config, length, HELD_OUT), depth=depth)
-            made.append(make_pairs_sample(tokenizer, task, seed))
-    return made
+    n, length = config.evaluation_samples, sorted(config.lengths)[len(config.lengths) // 2]
+    if task == "text":
+        return []
+    if isinstance(task, WrittenTask):
+        first = _n_trained(task)
+        return in_turn(tokenizer, (task,), min(n, len(task.samples) - first), first)
+    tasks: list[Task] = [
+        needle_task(length, depth, held_out=True)
+        if task == "needle"
+        else pairs_task(config, length, depth, HELD_OUT)
+        for depth in DEPTHS
+    ]
+    return in_turn(tokenizer, tasks, n, config.evaluation_seed)
 
 
 def answer_batch(samples: list[NeedleSample]) -> Batch:

@@ -115,7 +115,7 @@ class FinetuneRecipe(Recipe):
         text = read_text(Path(config.corpus) if config.corpus else None, config.evaluation_tokens)
         task = read_named(config.task)
         samples = tuple(held_out_samples(config, tokenizer, task))
-        FinetuneBatches(config, tokenizer, text, task)(0)  # so that what cannot be made is refused now
+        FinetuneBatches(config, tokenizer, text, task).check()
         return cls(config, checkpoint, base, text, task, samples, tell)
 
     def check(self) -> None:

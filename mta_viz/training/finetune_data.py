@@ -3,6 +3,7 @@
 Owns which samples are trained on and which are held out; what a sample is belongs to `tasks`.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mta_viz.errors import ConfigError
+from mta_viz.errors import ConfigError, PromptError
 from mta_viz.run.named_tasks import read_task
 from mta_viz.tasks import grammar
 from mta_viz.tasks.cities import HELD_OUT_CITIES, HELD_OUT_NUMBERS, KNOWN_CITIES, KNOWN_NUMBERS
@@ -29,6 +30,7 @@ from mta_viz.training.trainer import Batch
 STREAM = "finetuning text"
 CHARACTERS = 8  # of text a token: enough for most tokenizers, and twice as many are taken where it is not
 SHARES = 2**20
+ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,25 @@ class FinetuneBatches:
         config, seed = self.config, self.config.seed
         length = config.lengths[stream_seed("finetuning length", seed, step) % len(config.lengths)]
         single = stream_seed("finetuning kind", seed, step) % SHARES < config.single_key * SHARES
-        numbers = [stream_seed("finetuning sample", seed, step, row) for row in range(config.batch_size)]
-        return [self._task(number, length, single).sample(self.tokenizer, number) for number in numbers]
+        return [self._sample(length, single, seed, step, row) for row in range(config.batch_size)]
+
+    def check(self) -> None:
+        """Make a prompt of every kind and length. Raises `MtaVizError` where one cannot be made."""
+        if self.task != "text":
+            kinds = {self.config.single_key > 0, self.config.single_key == 1}
+            for length, single in itertools.product(self.config.lengths, kinds):
+                self._sample(length, single, self.config.seed, -1)
+        self(0)
+
+    def _sample(self, length: int, single: bool, *place: int) -> NeedleSample:
+        """The first that can be made: now and then no choice of sentences has just this length."""
+        for attempt in range(ATTEMPTS):
+            number = stream_seed("finetuning sample", *place, attempt)
+            try:
+                return self._task(number, length, single).sample(self.tokenizer, number)
+            except PromptError as error:
+                problem = error
+        raise problem
 
     def _task(self, number: int, length: int, single: bool) -> Task:
         if isinstance(self.task, WrittenTask):
@@ -122,7 +141,8 @@ class FinetuneBatches:
         of_corpus = self.text.training is not None and number % 2 == 1
         haystack = self.text.passage(number >> 1, 4 * CHARACTERS * length) if of_corpus else None
         if self.task == "needle" or single:
-            return needle_task(length, None, held_out=False, haystack=haystack)
+            few = NEEDLES if self.task == "needle" else min(NEEDLES, self.config.names * self.config.cities)
+            return needle_task(few, length, None, held_out=False, haystack=haystack)
         return pairs_task(self.config, length, None, KNOWN, haystack=haystack)
 
     def _piece(self, step: int, row: int) -> list[int]:
@@ -168,10 +188,12 @@ def pairs_task(
     return PairsTask(config.names, config.cities, length, depth, haystack, **parts)
 
 
-def needle_task(length: int, depth: Depth, *, held_out: bool, haystack: str | None = None) -> NeedleTask:
+def needle_task(
+    n_needles: int, length: int, depth: Depth, *, held_out: bool, haystack: str | None = None
+) -> NeedleTask:
     """Needles of words that training never sees, or of the others."""
     cities, numbers = (HELD_OUT_CITIES, HELD_OUT_NUMBERS) if held_out else (KNOWN_CITIES, KNOWN_NUMBERS)
-    return NeedleTask(NEEDLES, length, depth, haystack=haystack, cities=cities, numbers=numbers)
+    return NeedleTask(n_needles, length, depth, haystack=haystack, cities=cities, numbers=numbers)
 
 
 def held_out_samples(
@@ -188,7 +210,7 @@ def held_out_samples(
         first = _n_trained(task)
         return in_turn(tokenizer, (task,), min(n, len(task.samples) - first), first)
     tasks: list[Task] = [
-        needle_task(length, depth, held_out=True)
+        needle_task(NEEDLES, length, depth, held_out=True)
         if task == "needle"
         else pairs_task(config, length, depth, HELD_OUT)
         for depth in DEPTHS

@@ -31,19 +31,20 @@ class FinetuneLoss:
         if batch.answers is not None:
             losses.append(answer_loss(model, batch.answers))
         if batch.text is not None:
-            resid = below(model, batch.text[:, :-1])
+            read = batch.text[:, :-1]
+            resid = below(model, read)
             logits = above(model, resid)
             if config.task == "text" or config.keep == "text":
                 weight = 1.0 if config.task == "text" else config.keep_weight
                 losses.append(weight * cross_entropy(logits, batch.text[:, 1:].flatten()))
             if config.keep == "base":
-                losses.append(config.keep_weight * self._divergence(model, batch.text, resid, logits))
+                losses.append(config.keep_weight * self._divergence(model, read, resid, logits))
         return torch.stack(losses).sum()
 
     def _divergence(
         self,
         model: HookedMTA,
-        text: Int[Tensor, "piece position"],
+        read: Int[Tensor, "batch position"],
         resid: Resid,
         logits: Float[Tensor, "token vocab"],
     ) -> Float[Tensor, ""]:
@@ -53,7 +54,7 @@ class FinetuneLoss:
         """
         first = first_trained(model)
         with torch.no_grad():
-            start = self.base.embed(text[:, :-1]) if first is None else resid.detach()
+            start = self.base.embed(read) if first is None else resid.detach()
             for block in list(self.base.blocks)[first or 0 :]:
                 start = block(start)
             wanted = self.base.logits(start).flatten(0, 1).float().log_softmax(-1)

@@ -22,6 +22,7 @@ def write_merged(
     state_dict: Mapping[str, Tensor],
     *,
     lingua: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Write `state_dict`, of `config`, with the tokenizer that `checkpoint` came with; dtypes are kept.
 
@@ -31,7 +32,11 @@ def write_merged(
     place = beside(checkpoint.source.base or checkpoint.source.path)
     if lingua:
         source = replace(checkpoint.source, path=place)
-        write_lingua(folder, replace(checkpoint, config=config, state_dict=state_dict, source=source))
+        write_lingua(
+            folder,
+            replace(checkpoint, config=config, state_dict=state_dict, source=source),
+            overwrite=overwrite,
+        )
         return
     write_native(
         folder,
@@ -40,6 +45,7 @@ def write_merged(
         tokenizer_name=checkpoint.tokenizer_name,
         tokenizer_path=_tokenizer_file(place, checkpoint.tokenizer_path),
         dtype=None,
+        overwrite=overwrite,
     )
 
 

@@ -26,7 +26,7 @@ class Source:
     """Where a checkpoint came from: a folder, or the file of a format that is one file.
 
     `dtype` is the weights' dtype in the file, e.g. `float16`; of a quantised file, the values' as read.
-    `path`: the folder of the weights, or the file itself. Of an adapter `base` is where its base was read from;
+    `path`: the folder of the weights, or the file itself. Of an adapter `base` is where its base was read;
     without one `missing_base` says which is wanted.
     """
 

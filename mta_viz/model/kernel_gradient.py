@@ -1,4 +1,4 @@
-"""The key-query convolution with a fast backward pass, for training on a GPU.
+"""The key-query convolution with a fast backward pass, for training.
 
 A depthwise convolution's weight gradient is what `conv2d` is slowest at; here it is a few batched
 matrix products. Same values as `ops.key_query_convolution`; owns no parameters.
@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-BLOCK = 64  # keys per block of the weight gradient's matrix products
+# keys per block of the weight gradient's matrix products: a GPU has spare ones, a CPU counts each
+BLOCK = {"cpu": 16, "cuda": 64}
 
 
 def key_query_convolution(
@@ -26,7 +27,7 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, maps: Tensor, kernel: Tensor, pad_left: int) -> Tensor:
         ctx.save_for_backward(maps, kernel)
         ctx.pad_left = pad_left
-        return F.conv2d(_padded(maps, kernel, pad_left), kernel[:, None], groups=len(kernel))
+        return _correlated(_padded(maps, kernel, pad_left), kernel)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -35,13 +36,20 @@ class _Convolution(torch.autograd.Function):
         c_q, c_k = kernel.shape[1:]
         # each input cell feeds outputs at later queries: the same correlation, kernel turned round
         reached = F.pad(grad, (c_k - 1 - ctx.pad_left, ctx.pad_left, 0, c_q - 1))
-        grad_maps = F.conv2d(reached, kernel.flip(1, 2)[:, None], groups=len(kernel))
+        grad_maps = _correlated(reached, kernel.flip(1, 2))
         return grad_maps, _kernel_gradient(_padded(maps, kernel, ctx.pad_left), grad, kernel), None
 
 
 def _padded(maps: Tensor, kernel: Tensor, pad_left: int) -> Tensor:
     c_q, c_k = kernel.shape[1:]
     return F.pad(maps, (pad_left, c_k - 1 - pad_left, c_q - 1, 0))
+
+
+def _correlated(padded: Tensor, kernel: Tensor) -> Tensor:
+    """Each head's map with its kernel; with the heads last in memory a CPU takes a third of the time."""
+    if padded.device.type == "cpu":
+        padded = padded.contiguous(memory_format=torch.channels_last)
+    return F.conv2d(padded, kernel[:, None], groups=len(kernel)).contiguous()
 
 
 def _kernel_gradient(
@@ -51,15 +59,16 @@ def _kernel_gradient(
 ) -> Float[Tensor, "head c_q c_k"]:
     """sum over batch, query, key of grad[i, j] * padded[i + a, j + b].
 
-    Keys are cut into blocks of BLOCK. For one kernel row, the product of all blocks of `grad` with
-    all windows of `padded` (BLOCK + c_k - 1 wide) is a [BLOCK, BLOCK + c_k - 1] matrix whose b-th
+    Keys are cut into blocks. For one kernel row, the product of all blocks of `grad` with
+    all windows of `padded` (block + c_k - 1 wide) is a [block, block + c_k - 1] matrix whose b-th
     diagonal sums to the gradient of tap b: tensor-core work instead of c_k passes over the maps.
     """
     batch, heads, n_queries, n_keys = grad.shape
     c_q, c_k = kernel.shape[1:]
-    spare = -n_keys % BLOCK
-    blocks = F.pad(grad, (0, spare)).reshape(batch * heads, -1, BLOCK).mT
-    windows = F.pad(padded, (0, spare)).unfold(-1, BLOCK + c_k - 1, BLOCK).contiguous().flatten(0, 1)
+    block = BLOCK.get(grad.device.type, BLOCK["cuda"])
+    spare = -n_keys % block
+    blocks = F.pad(grad, (0, spare)).reshape(batch * heads, -1, block).mT
+    windows = F.pad(padded, (0, spare)).unfold(-1, block + c_k - 1, block).contiguous().flatten(0, 1)
     rows = []
     for a in range(c_q):
         product = blocks @ windows[:, a : a + n_queries].flatten(1, 2)

@@ -13,13 +13,13 @@ from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask, stream_generator
 from mta_viz.tasks.sources import stream_seed
-from mta_viz.training.recipe import Batches, Progress, Recipe
+from mta_viz.training.recipe import Batches, ModelRecipe, Progress
 from mta_viz.training.settings import BlocksConfig
 from mta_viz.training.trainer import Batch
 
 
 def train_blocks(config: BlocksConfig, out: Path, **options: Any) -> dict[str, Any]:
-    """Train a block-finding model into the folder `out`, as `Recipe.train` says; returns the card.
+    """Train a block-finding model into the folder `out`, as `ModelRecipe.train` says; returns the card.
 
     Raises `MtaVizError` also for settings that describe no task.
     """
@@ -32,7 +32,7 @@ def block_task(config: BlocksConfig) -> BlockTask:
 
 
 @dataclass(frozen=True)
-class BlocksRecipe(Recipe):
+class BlocksRecipe(ModelRecipe):
     """Block finding, on sequences of the lengths in the mixture."""
 
     config: BlocksConfig

@@ -17,7 +17,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.training import needle_data as data
 from mta_viz.training.needle_data import Book, flowing_text, grammar_paragraphs, training_paragraphs
-from mta_viz.training.recipe import Batches, Progress, Recipe
+from mta_viz.training.recipe import Batches, ModelRecipe, Prefetched, Progress
 from mta_viz.training.settings import NeedleConfig
 
 Stage = Callable[[str], None]
@@ -31,7 +31,7 @@ def train_needle(
     stage: Stage | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train on the books in `corpus` and the grammar into `out`, as `Recipe.train` says; returns the card.
+    """Train on the books in `corpus` and the grammar into `out`, as `ModelRecipe.train`; returns the card.
 
     `out` gets tokenizer.json too. `stage` is told what is being prepared. Raises `MtaVizError` also
     for a missing corpus.
@@ -63,7 +63,7 @@ def prepare_text(config: NeedleConfig, books: tuple[Book, ...], stage: Stage | N
 
 
 @dataclass(frozen=True)
-class NeedleRecipe(Recipe):
+class NeedleRecipe(ModelRecipe):
     """Finding a needle's number, in text from books and the grammar. `stage` is told what is prepared."""
 
     config: NeedleConfig
@@ -90,7 +90,7 @@ class NeedleRecipe(Recipe):
     @contextmanager
     def batches(self, device: torch.device) -> Iterator[Batches]:
         """Made ahead in a thread, which ends with the context."""
-        ahead = data.Prefetched(data.NeedleBatches(self.text.library, self.text.tables, self.config), device)
+        ahead = Prefetched(data.NeedleBatches(self.text.library, self.text.tables, self.config), device)
         try:
             yield ahead
         finally:

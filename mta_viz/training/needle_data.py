@@ -8,8 +8,7 @@ seed and the step alone, so a resumed run and the twin see the same sequences.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
@@ -329,23 +328,3 @@ def _interleaved(
 
 def _ids(library: Library, text: str) -> np.ndarray:
     return np.array(library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
-
-
-class Prefetched:
-    """Makes the next step's batch in a thread during the present one, and moves batches to `device`."""
-
-    def __init__(self, batches: Callable[[int], Batch], device: torch.device) -> None:
-        self._batches, self._device = batches, device
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="needle-batches")
-        self._ahead: dict[int, Future[Batch]] = {}
-
-    def __call__(self, step: int) -> Batch:
-        """The batch of `step`, whatever was asked before."""
-        future = self._ahead.pop(step, None) or self._pool.submit(self._batches, step)
-        self._ahead = {step + 1: self._pool.submit(self._batches, step + 1)}
-        batch = future.result()
-        return Batch(batch.tokens.to(self._device), batch.weights.to(self._device))
-
-    def close(self) -> None:
-        """Stop the thread."""
-        self._pool.shutdown(cancel_futures=True)

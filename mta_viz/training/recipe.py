@@ -1,7 +1,7 @@
-"""What every recipe does: train, leave a checkpoint folder with kernel history, measure it, write its card.
+"""What every recipe does: train, leave a folder with kernel history, measure what it holds, write its card.
 
-Owns the order of the work, the weights a run starts from and the files it leaves; data, measurement
-and words about them are each recipe's own.
+Owns the order of the work and the files a run leaves; of recipes that train a model of their own also the
+weights they start from and the checkpoint. Data, measurement and words about them are each recipe's own.
 """
 
 import dataclasses
@@ -11,7 +11,8 @@ import os
 import platform
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,26 +34,62 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.devices import checked_device
 from mta_viz.training import trainer as training
-from mta_viz.training.settings import RecipeSettings
-from mta_viz.training.trainer import Batch, Report, Trainer, TrainingProgress, TrainingResult
+from mta_viz.training.settings import RecipeSettings, RunSettings
+from mta_viz.training.trainer import Report, Trainer, TrainingProgress, TrainingResult
 
 STATE_FILE, PROGRESS_FILE = "training_state.pt", "progress.json"
 FILE_DTYPE = torch.float16
 CURVE_POINTS = 200
 
-Batches = Callable[[int], Batch]
+Batches = Callable[[int], Any]
 Progress = Callable[[float], None]
+Extras = Callable[[TrainingProgress], Mapping[str, Any]]
+
+
+class Prefetched:
+    """Makes the next step's batch in a thread during the present one, and moves batches to `device`."""
+
+    def __init__(self, batches: Batches, device: torch.device) -> None:
+        self._batches, self._device = batches, device
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._ahead: dict[int, Future[Any]] = {}
+
+    def __call__(self, step: int) -> Any:
+        """The batch of `step`, whatever was asked before."""
+        future = self._ahead.pop(step, None) or self._pool.submit(self._batches, step)
+        self._ahead = {step + 1: self._pool.submit(self._batches, step + 1)}
+        return future.result().to(self._device)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 class Recipe(ABC):
     """A run's settings, with what they mean for its data, its measurement and its card."""
 
-    config: RecipeSettings
+    config: RunSettings
     title: str
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `MtaVizError` for settings that describe no run, before any work."""
+
+    @abstractmethod
+    def start(self, device: torch.device) -> HookedMTA:
+        """The model as training begins, what is trained requiring gradients."""
 
     @abstractmethod
     def batches(self, device: torch.device) -> AbstractContextManager[Batches]:
         """Step -> its batch on `device`, for as long as the context is open: of seed and step alone."""
+
+    @abstractmethod
+    def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
+        """Put what was trained into `out`, over what a run stopped by the clock left."""
+
+    @abstractmethod
+    def written(self, out: Path, device: torch.device) -> HookedMTA:
+        """The model that `write` left, read again."""
 
     @abstractmethod
     def facts(self, steps: int) -> dict[str, Any]:
@@ -66,67 +103,146 @@ class Recipe(ABC):
     def summary(self, card: dict[str, Any]) -> str:
         """What the model does and how well, in sentences."""
 
-    def model_config(self) -> ModelConfig:
-        """The model as it is trained."""
-        return self.config.model_config()
+    @abstractmethod
+    def named(self) -> dict[str, Any]:
+        """What the card begins with: the task and the variant, which is its title's end."""
 
-    def write_tokenizer(self, out: Path) -> tuple[str, Path | None]:
-        """The tokenizer's name and, where it needs one, its file, which is put into `out`."""
-        return "char", None
+    def autocast(self, device: torch.device) -> bool:
+        """Whether it is computed in bfloat16 with float32 weights."""
+        return device.type == "cuda"
+
+    def loss(self) -> training.Loss:
+        """Of the model and a batch."""
+        return training.weighted_loss
+
+    def identity(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with the one that began."""
+        return dataclasses.asdict(self.config)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as the card has them."""
+        return dataclasses.asdict(self.config)
+
+    def watch(self, trainer: Trainer, out: Path) -> Extras:
+        """What is done before the first step and at every report; the answer goes into progress.json."""
+        return lambda progress: {}
+
+    def seal(self, trainer: Trainer, out: Path, card: Mapping[str, Any]) -> str:
+        """Write what the card's numbers complete; returns the sha256 of the weights."""
+        return sha256(out)
 
     def train(
         self,
         out: Path,
         *,
-        lingua: Path | None = None,
         device: str = "cpu",
         max_seconds: float | None = None,
         resume: bool = False,
         report: Report | None = None,
         evaluation_progress: Progress = lambda share: None,
     ) -> dict[str, Any]:
-        """Train, write the checkpoint folder `out`, measure what was written; returns the card.
+        """Train, write the folder `out`, measure what was written; returns the card.
 
-        `out` gets model.safetensors and params.json (float16), kernel_history.safetensors (models with
-        kernels), card.json, README.md and, from the first step on, progress.json. While training, and
-        when `max_seconds` stops the run early, it also holds the state that `resume=True` continues
-        from. `lingua` is a folder for the same weights in Lingua's format. Raises `MtaVizError` for an
-        `out` or `lingua` that exists (without `resume`), a missing device, or settings that describe
-        no model, before any work.
+        `out` gets what `write` writes, card.json, README.md and, from the first step on, progress.json.
+        While training, and when `max_seconds` stops the run early, it also holds the state that
+        `resume=True` continues from. Raises `MtaVizError` for an `out` that exists (without `resume`), a
+        missing device, or settings that describe no model, before any work.
         """
         place = checked_device(device)
         if max_seconds is not None and not max_seconds > 0:
             raise training.TrainingError(
                 f"max_seconds is {max_seconds}; expected a number of seconds above 0."
             )
-        self.config.model_config()
-        prepare_folder(out, resume, lingua)
+        self.check()
+        prepare_folder(out, resume)
         with self.batches(place) as batches:
             trainer = self._trainer(batches, out, place)
             if resume:
                 trainer.resume()
-            with _followed(trainer, out, report) as follow:
+            with _followed(trainer, out, self.watch(trainer, out), report) as follow:
                 result = trainer.run(max_seconds=max_seconds, report=follow)
-                self._write_model(trainer, result, out, lingua)
-                model = tracing.load(out, device=device, dtype=torch.float32)
-                card = self._card(result, out, place) | self.evaluate(model, evaluation_progress)
-                write_card(out, card, self.title, self.summary(card))
-                if result.steps_done == self.config.steps:
+                self.write(trainer, result, out)
+                card = self._card(result, place)
+                card |= self.evaluate(self.written(out, place), evaluation_progress)
+                card["sha256"] = self.seal(trainer, out, card)
+                write_card(out, card, f"{self.title}: {card['variant']}", self.summary(card), result.whole)
+                if result.whole:
                     (out / STATE_FILE).unlink()
         return card
 
     def _trainer(self, batches: Batches, out: Path, device: torch.device) -> Trainer:
-        identity = {"device": device.type} | dataclasses.asdict(self.config)
+        identity = {"device": device.type} | self.identity()
         return Trainer(
-            initial_model(self.model_config(), self.config.seed, device),
+            self.start(device),
             batches,
             self.config,
+            loss=self.loss(),
+            autocast=self.autocast(device),
             state_file=out / STATE_FILE,
             identity=json.dumps(identity, sort_keys=True),
         )
 
-    def _write_model(self, trainer: Trainer, result: TrainingResult, out: Path, lingua: Path | None) -> None:
-        """Over what a run stopped by the clock left."""
+    def precision(self, device: torch.device) -> str:
+        """What was computed in, in words."""
+        return "bfloat16 autocast" if self.autocast(device) else "float32"
+
+    def _card(self, result: TrainingResult, device: torch.device) -> dict[str, Any]:
+        config = self.config
+        cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
+        cpu = f"CPU ({platform.machine()}, {cores})"
+        return {
+            **self.named(),
+            "command": config.command(device.type),
+            "config": self.settings(),
+            **self.facts(result.steps_done),
+            "seed": config.seed,
+            "steps": result.steps_done,
+            "planned_steps": config.steps,
+            "seconds": round(result.seconds, 1),
+            "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+            "torch": torch.__version__,
+            "training_precision": self.precision(device),
+            "loss_curve": loss_curve(result.losses),
+        }
+
+
+class ModelRecipe(Recipe):
+    """A recipe that trains a model of its own, from random weights on, into a checkpoint folder."""
+
+    config: RecipeSettings
+
+    def check(self) -> None:
+        """That there is such a model."""
+        self.config.model_config()
+
+    def named(self) -> dict[str, Any]:
+        """The recipe's name, and whether it is the model or its twin."""
+        return {"task": self.config.task, "variant": self.config.variant}
+
+    def model_config(self) -> ModelConfig:
+        """The model as it is trained."""
+        return self.config.model_config()
+
+    def start(self, device: torch.device) -> HookedMTA:
+        """Random weights, of the seed alone."""
+        return initial_model(self.model_config(), self.config.seed, device)
+
+    def write_tokenizer(self, out: Path) -> tuple[str, Path | None]:
+        """The tokenizer's name and, where it needs one, its file, which is put into `out`."""
+        return "char", None
+
+    def train(self, out: Path, *, lingua: Path | None = None, **options: Any) -> dict[str, Any]:
+        """As `Recipe.train`; `out` gets model.safetensors and params.json (float16) and, of models with
+        kernels, kernel_history.safetensors. `lingua` is a folder, which must not exist, for the same weights
+        in Lingua's format."""
+        check_export(lingua, out, resume=options.get("resume", False))
+        card = super().train(out, **options)
+        if lingua is not None:
+            write_lingua(lingua, read_checkpoint(out), overwrite=True)
+        return card
+
+    def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
+        """The checkpoint and the history."""
         config = self.model_config()
         state = {name: value.detach().cpu() for name, value in trainer.model.state_dict().items()}
         name, file = self.write_tokenizer(out)
@@ -134,48 +250,31 @@ class Recipe(ABC):
             out, config, state, tokenizer_name=name, tokenizer_path=file, dtype=FILE_DTYPE, overwrite=True
         )
         write_history(out / HISTORY_FILE, config, result.history)
-        if lingua is not None:
-            write_lingua(lingua, read_checkpoint(out), overwrite=True)
 
-    def _card(self, result: TrainingResult, out: Path, device: torch.device) -> dict[str, Any]:
-        config = self.config
-        cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
-        cpu = f"CPU ({platform.machine()}, {cores})"
-        cuda = device.type == "cuda"
-        return {
-            "task": config.task,
-            "variant": config.variant,
-            "command": config.command(device.type),
-            "config": dataclasses.asdict(config),
-            **self.facts(result.steps_done),
-            "seed": config.seed,
-            "steps": result.steps_done,
-            "planned_steps": config.steps,
-            "seconds": round(result.seconds, 1),
-            "hardware": torch.cuda.get_device_name(device) if cuda else cpu,
-            "torch": torch.__version__,
-            "training_precision": "bfloat16 autocast" if cuda else "float32",
-            "sha256": sha256(out),
-            "loss_curve": loss_curve(result.losses),
-        }
+    def written(self, out: Path, device: torch.device) -> HookedMTA:
+        """In float32, rounded as the file is."""
+        return tracing.load(out, device=str(device), dtype=torch.float32)
 
 
 @contextmanager
-def _followed(trainer: Trainer, out: Path, report: Report | None) -> Iterator[Report]:
+def _followed(trainer: Trainer, out: Path, extras: Extras, report: Report | None) -> Iterator[Report]:
     """Keep `progress.json` at what the run does, however it ends; reports go on to `report`."""
+    more = extras(trainer.progress)
 
     def follow(progress: TrainingProgress) -> None:
-        write_progress(out, progress, "running")
+        nonlocal more
+        more = extras(progress)
+        write_progress(out, progress, "running", more)
         if report is not None:
             report(progress)
 
-    write_progress(out, trainer.progress, "running")
+    write_progress(out, trainer.progress, "running", more)
     done = False
     try:
         yield follow
-        done = trainer.progress.steps_done == trainer.settings.steps
+        done = trainer.finished
     finally:
-        write_progress(out, trainer.progress, "done" if done else "stopped")
+        write_progress(out, trainer.progress, "done" if done else "stopped", more)
 
 
 def initial_model(config: ModelConfig, seed: int, device: torch.device | str) -> HookedMTA:
@@ -197,7 +296,12 @@ def initial_model(config: ModelConfig, seed: int, device: torch.device | str) ->
     return model.to(device)
 
 
-def write_history(path: Path, config: ModelConfig, history: Sequence[training.Snapshot]) -> None:
+def write_history(
+    path: Path,
+    config: ModelConfig,
+    history: Sequence[training.Snapshot],
+    dtype: torch.dtype = FILE_DTYPE,
+) -> None:
     """Write every kernel as [snapshot, *shape in the checkpoint file]; `steps` is in the metadata.
 
     `steps` is a JSON list of training steps done, strictly increasing. A model without kernels
@@ -207,12 +311,13 @@ def write_history(path: Path, config: ModelConfig, history: Sequence[training.Sn
     stacked = {
         entries[name].key: torch.stack(
             [entries[name].layout.write(snapshot.kernels[name]) for snapshot in history]
-        ).to(FILE_DTYPE)
+        ).to(dtype)
         for name in history[0].kernels
     }
     if stacked:
         steps = json.dumps([snapshot.step for snapshot in history])
-        save_file(stacked, path, metadata={"steps": steps})
+        with replacing(path) as partial:  # a reader never sees half of it
+            save_file(stacked, partial, metadata={"steps": steps})
 
 
 def loss_curve(losses: Sequence[float]) -> list[tuple[int, float]]:
@@ -222,11 +327,11 @@ def loss_curve(losses: Sequence[float]) -> list[tuple[int, float]]:
     return [(start + len(chunk), sum(chunk) / len(chunk)) for start, chunk in chunks]
 
 
-def write_card(folder: Path, card: dict[str, Any], title: str, summary: str) -> None:
+def write_card(folder: Path, card: dict[str, Any], title: str, summary: str, whole: bool) -> None:
     """Write `card.json` and a readable `README.md` of it: the curve's ends only, and `cells` left out."""
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    stopped = f" Stopped early, after {card['steps']} steps." if card["steps"] < card["planned_steps"] else ""
-    lines = [f"# {title}: {card['variant']}", "", summary + stopped, "", "| | |", "|---|---|"]
+    stopped = "" if whole else f" Stopped early, after {card['steps']} steps."
+    lines = [f"# {title}", "", summary + stopped, "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in card.items() if name != "loss_curve"]
     (first_step, first), (last_step, last) = card["loss_curve"][0], card["loss_curve"][-1]
     curve = f"Loss: {first:.3f} after {first_step} steps, {last:.4f} after {last_step} (card.json)."
@@ -241,14 +346,18 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def prepare_folder(out: Path, resume: bool, lingua: Path | None = None) -> None:
-    """Make the folder of a new run. Raises `MtaVizError` when something is there, or at `lingua`, already."""
+def check_export(lingua: Path | None, out: Path, resume: bool) -> None:
+    """Raise `MtaVizError` where the export would lie in the run's own folder or over something else."""
     if lingua is not None and lingua.resolve() == out.resolve():
         raise MtaVizError(f"{lingua} is the run's own folder; choose another one for the Lingua export.")
+    if lingua is not None and not resume and _is_taken(lingua):
+        raise MtaVizError(f"{lingua} exists; choose another folder for the Lingua export.")
+
+
+def prepare_folder(out: Path, resume: bool) -> None:
+    """Make the folder of a new run. Raises `MtaVizError` when something is there already."""
     if resume:
         return
-    if lingua is not None and _is_taken(lingua):
-        raise MtaVizError(f"{lingua} exists; choose another folder for the Lingua export.")
     if out.is_symlink() and not out.exists():
         raise MtaVizError(f"{out} is a link to something that is not there; choose another folder.")
     if _is_taken(out):
@@ -263,17 +372,20 @@ def _is_taken(folder: Path) -> bool:
     )
 
 
-def write_progress(folder: Path, progress: TrainingProgress, state: str) -> None:
+def write_progress(
+    folder: Path, progress: TrainingProgress, state: str, extras: Mapping[str, Any] | None = None
+) -> None:
     """Replace the folder's progress.json; a reader never sees half of it.
 
     It holds `step` of `steps`, `loss` (nats, mean of the last steps), `seconds_left` to train, both
-    null before they are known, and `state`: running, stopped or done.
+    null before they are known, `state`: running, stopped or done, and what the recipe adds.
     """
     known = {
         name: value if math.isfinite(value) else None
         for name, value in (("loss", progress.loss), ("seconds_left", progress.seconds_left))
     }
     data = {"step": progress.steps_done, "steps": progress.steps, **known, "state": state}
+    data |= extras or {}
     with replacing(folder / PROGRESS_FILE) as partial:
         partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
 

@@ -60,9 +60,24 @@ class TrainerSettings:
             problems.append(f"weight_decay is {self.weight_decay}; expected a finite number of 0 or more")
         return problems
 
-    def rate_factor(self, step: int) -> float:
-        """Share of the learning rate that step `step` (from 0) uses."""
-        return min(1.0, (step + 1) / max(1, self.warmup_steps)) * self.decay(1.0 - step / self.steps)
+    @property
+    def clock(self) -> float | None:
+        """Seconds of training at which the whole run ends before its last step; None: no such limit."""
+        return None
+
+    def left(self, step: int, seconds: float = 0.0) -> float:
+        """Share (1..0) of the run that is to come, by steps or by the clock, whichever ends it first."""
+        by_steps = 1.0 - step / self.steps
+        return by_steps if self.clock is None else max(min(by_steps, 1.0 - seconds / self.clock), 0.0)
+
+    def rate_factor(self, step: int, seconds: float = 0.0) -> float:
+        """Share of the learning rate that step `step` (from 0) uses, begun after `seconds` of training."""
+        return min(1.0, (step + 1) / max(1, self.warmup_steps)) * self.decay(self.left(step, seconds))
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """What matrices, vectors and kernels take, as multiples of `learning_rate`."""
+        return 1.0, 1.0, self.kernel_rate
 
     def decay(self, left: float) -> float:
         """Share of the rate when `left` (1..0) of the run is to come: whole for half, then to 0 linearly."""
@@ -75,33 +90,46 @@ class TrainerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeSettings(TrainerSettings):
-    """A run of any recipe: the trainer's settings, the model's shape, and how it is evaluated."""
+class RunSettings(TrainerSettings):
+    """A run of any recipe: the trainer's settings, the seed of data and weights, and how it is evaluated."""
+
+    least: ClassVar[dict[str, int]] = TrainerSettings.least | {"evaluation_samples": 1}
+
+    seed: int = 0
+    evaluation_samples: int = 1000
+    evaluation_seed: int = 0
+
+    def problems(self) -> list[str]:
+        """Those of the trainer, and of the seeds."""
+        return super().problems() + [
+            f"{name} is {getattr(self, name)}; expected a whole number of at most 64 bits"
+            for name in ("seed", "evaluation_seed")  # torch's generators take no more
+            if not -(2**63) <= getattr(self, name) < 2**64
+        ]
+
+    def command(self, device: str) -> str:
+        """The command that repeats the run."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSettings(RunSettings):
+    """A run that trains a model of its own: the model's shape beside the rest."""
 
     task: ClassVar[str]
     arguments: ClassVar[str] = ""  # that the command needs
     flags: ClassVar[tuple[str, ...]] = ("variant", "seed", "steps")
-    least: ClassVar[dict[str, int]] = TrainerSettings.least | dict.fromkeys(
-        ("d_model", "n_layers", "n_heads", "evaluation_samples"), 1
-    )
+    least: ClassVar[dict[str, int]] = RunSettings.least | dict.fromkeys(("d_model", "n_layers", "n_heads"), 1)
 
     variant: str = "mta"
     d_model: int = 256
     n_layers: int = 4
     n_heads: int = 2
     kernel: tuple[int, ...] | None = None
-    seed: int = 0
-    evaluation_samples: int = 1000
-    evaluation_seed: int = 0
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, the model's shape included."""
         problems = super().problems()
-        problems += [
-            f"{name} is {getattr(self, name)}; expected a whole number of at most 64 bits"
-            for name in ("seed", "evaluation_seed")  # torch's generators take no more
-            if not -(2**63) <= getattr(self, name) < 2**64
-        ]
         if self.kernel is not None and len(self.kernel) != 2:
             sizes = list(self.kernel)
             problems.append(f"kernel is {sizes}; expected two sizes, of query and key, such as [2, 9]")

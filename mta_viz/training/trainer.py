@@ -1,20 +1,18 @@
 """The training loop: one model of its own, batches that depend on the step alone, resumable.
 
-Owns optimizer, loss, kernel snapshots, Ctrl-C during an update, and the state file, which is written whole
-or not at all and read without running code; data and what is done with the trained model belong to each
-recipe. A batch is a function of the step and nothing here draws random numbers, so a resumed run and a twin
-see the same data.
+Trained is what requires gradients: optimizer and state file hold nothing else. Owns optimizer, the usual
+loss, kernel snapshots, Ctrl-C during an update, and when the state file is written; data and what is done
+with the trained model belong to each recipe. A batch is a function of the step and nothing here draws random
+numbers, so a resumed run and a twin see the same data.
 """
 
 import math
-import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,10 +21,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import replacing
-from mta_viz.errors import FileError, MtaVizError
+from mta_viz.errors import MtaVizError
 from mta_viz.training.settings import TrainerSettings, snapshot_steps
+from mta_viz.training.state import DamagedState, check_state, load_state
 
 KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
 SAVE_SECONDS = 120.0
@@ -63,10 +61,17 @@ class Batch:
     tokens: Int[Tensor, "batch position"]
     weights: Float[Tensor, "batch position"]
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same there."""
+        return Batch(self.tokens.to(device), self.weights.to(device))
+
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """`steps_done` of `steps`, mean loss since the last report, seconds spent and left."""
+    """`steps_done` of `steps`, mean loss since the last report, seconds spent and left.
+
+    Of a run that ends by the clock `steps` are about those that it will reach, once that can be told.
+    """
 
     steps_done: int
     steps: int
@@ -88,15 +93,17 @@ class TrainingResult:
     """What a run leaves beside the model; `losses[s]` is the loss of step s.
 
     `history` ends with the kernels as they are now, also when the clock stopped the run early.
-    `seconds` counts training time only, over all resumed parts.
+    `seconds` counts training time only, over all resumed parts. `whole`: whether the run came to its end.
     """
 
     steps_done: int
     losses: tuple[float, ...]
     history: tuple[Snapshot, ...]
     seconds: float
+    whole: bool
 
 
+Loss = Callable[[Any, Any], Float[Tensor, ""]]  # of the model and a batch
 Report = Callable[[TrainingProgress], None]
 
 
@@ -108,16 +115,20 @@ def weighted_loss(model: nn.Module, batch: Batch) -> Float[Tensor, ""]:
     return (losses * weights).sum() / weights.sum()
 
 
-def kernel_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The model's convolution kernels and head mixings by parameter name."""
-    return {
-        name: value for name, value in model.named_parameters() if name.rpartition(".")[2] in KERNEL_NAMES
-    }
+def is_kernel(name: str) -> bool:
+    """Whether a parameter of that name is a convolution kernel or a head mixing."""
+    return name.rpartition(".")[2] in KERNEL_NAMES
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """What is trained, by name: all that requires gradients."""
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
 class Trainer:
-    """Trains `model`, which must be this trainer's own, on `batches(step)`; bfloat16 autocast on CUDA.
+    """Trains what requires gradients of `model`, which must be this trainer's own, on `batches(step)`.
 
+    `loss` takes the model and a batch; `autocast` computes in bfloat16 with the weights as they are.
     `state_file`, when given, is rewritten every SAVE_SECONDS and when the run stops before its
     end, be it by the clock, an error or Ctrl-C; `resume()` continues from it as if nothing had
     happened. `identity` is stored with the state: a run with another identity refuses to resume.
@@ -126,16 +137,20 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        batches: Callable[[int], Batch],
+        batches: Callable[[int], Any],
         settings: TrainerSettings,
         *,
+        loss: Loss | None = None,
+        autocast: bool = False,
         state_file: Path | None = None,
         identity: str = "",
     ) -> None:
         self.model, self.batches, self.settings = model, batches, settings
+        self.loss, self._autocast = loss or weighted_loss, autocast
         self._state_file, self._identity = state_file, identity
         self._device = next(model.parameters()).device
-        self._optimizer = _optimizer(model, settings, fused=self._device.type == "cuda")
+        self._trained = trained_parameters(model)
+        self._optimizer = _optimizer(self._trained, settings, fused=self._device.type == "cuda")
         self._snapshot_steps = frozenset(snapshot_steps(settings.steps, settings.snapshots))
         self._step, self._seconds, self._whole = 0, 0.0, True
         self._losses: list[float] = []
@@ -146,9 +161,37 @@ class Trainer:
     @property
     def progress(self) -> TrainingProgress:
         """How far the run is; the loss and the seconds left are NaN before they are known."""
-        steps = self.settings.steps
+        steps, clock = self.settings.steps, self.settings.clock
         left = self._per_step * (steps - self._step)
+        if clock is not None and max(clock - self._seconds, 0.0) < left:
+            left = max(clock - self._seconds, 0.0)
+            steps = self._step + math.ceil(left / self._per_step)
         return TrainingProgress(self._step, steps, self._loss, self._seconds, left)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.settings.left(self._step, self._seconds) <= 0
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of the steps done, as far as they were collected: up to the last report."""
+        return tuple(self._losses)
+
+    def time_step(self) -> float:
+        """Seconds that a step takes here: one is computed for practice, one timed; nothing is changed."""
+        for _ in range(2):
+            start = time.monotonic()
+            self._gradients()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        self._optimizer.zero_grad(set_to_none=True)
+        return time.monotonic() - start
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """The kernels' history so far; it ends with them as they are now."""
+        last = () if self._history[-1].step == self._step else (self._snapshot(),)
+        return (*self._history, *last)
 
     def resume(self) -> None:
         """Go back to the saved state. Raises `TrainingError` when it is missing, damaged or another run's."""
@@ -163,19 +206,21 @@ class Trainer:
                     f"configuration, seed and variant.\nthere: {there}\nasked: {self._identity}"
                 )
             kernels = self._history[0].kernels
-            check_state(state, self.model, self._optimizer, kernels, self.settings.steps)
+            check_state(state, self._trained, self._optimizer, kernels, self.settings.steps)
         except DamagedState as error:
             raise TrainingError(
                 f"{self._state_file} is damaged: {error}. The run cannot be resumed; put back a copy of "
                 "the file, or start anew in another folder."
             ) from error
-        self.model.load_state_dict(state["model"])
+        with torch.no_grad():
+            for name, value in self._trained.items():
+                value.copy_(state["model"][name])
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._seconds, self._losses = state["step"], state["seconds"], state["losses"]
         self._history = [Snapshot(step, kernels) for step, kernels in state["history"]]
 
     def run(self, *, max_seconds: float | None = None, report: Report | None = None) -> TrainingResult:
-        """Train to the last step, or until this call has taken `max_seconds`.
+        """Train to the run's end, or until this call has taken `max_seconds`.
 
         `report` is called every `report_every` steps; what it raises (`Cancelled`, say), like
         Ctrl-C at any time, ends the run after the state is saved. Raises `TrainingError` when
@@ -196,13 +241,13 @@ class Trainer:
                 f"The time limit of {max_seconds:g} seconds passed before the first step: nothing was "
                 "trained, and no model is written. Allow more seconds, and resume."
             )
-        last = () if self._history[-1].step == self._step else (self._snapshot(),)
-        return TrainingResult(self._step, tuple(self._losses), (*self._history, *last), self._seconds)
+        losses = tuple(self._losses)
+        return TrainingResult(self._step, losses, self.snapshots(), self._seconds, self.finished)
 
     def _take_steps(self, max_seconds: float, report: Report | None) -> None:
         start = saved = time.monotonic()
         seconds_before, step_before = self._seconds, self._step
-        while self._step < self.settings.steps and time.monotonic() - start < max_seconds:
+        while not self.finished and time.monotonic() - start < max_seconds:
             self._take_step()
             due = self._step % self.settings.report_every == 0 or self._step == self.settings.steps
             if due:
@@ -216,14 +261,11 @@ class Trainer:
                 saved = time.monotonic()
 
     def _take_step(self) -> None:
-        factor = self.settings.rate_factor(self._step)
+        factor = self.settings.rate_factor(self._step, self._seconds)
         for group in self._optimizer.param_groups:
             group["lr"] = group["full_rate"] * factor
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._device.type == "cuda"):
-            loss = weighted_loss(self.model, self.batches(self._step))
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        loss = self._gradients()
+        nn.utils.clip_grad_norm_(self._trained.values(), self.settings.clip)
         with uninterrupted():
             self._whole = False
             self._optimizer.step()
@@ -232,6 +274,13 @@ class Trainer:
             if self._step in self._snapshot_steps:
                 self._history.append(self._snapshot())
             self._whole = True
+
+    def _gradients(self) -> Tensor:
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._autocast):
+            loss = self.loss(self.model, self.batches(self._step))
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        return loss
 
     def _collect_losses(self) -> None:
         """Move losses off the device (rarely: it waits for the GPU) and check them."""
@@ -253,7 +302,7 @@ class Trainer:
             return
         state: dict[str, Any] = {
             "identity": self._identity,
-            "model": self.model.state_dict(),
+            "model": {name: value.detach() for name, value in self._trained.items()},
             "optimizer": self._optimizer.state_dict(),
             "step": self._step,
             "seconds": self._seconds,
@@ -264,18 +313,21 @@ class Trainer:
             torch.save(state, unfinished)
 
     def _snapshot(self) -> Snapshot:
-        values = kernel_parameters(self.model).items()
-        return Snapshot(self._step, {name: value.detach().float().cpu().clone() for name, value in values})
+        kernels = {name: value for name, value in self.model.named_parameters() if is_kernel(name)}
+        values = {name: value.detach().float().cpu().clone() for name, value in kernels.items()}
+        return Snapshot(self._step, values)
 
 
-def _optimizer(model: nn.Module, settings: TrainerSettings, *, fused: bool) -> torch.optim.AdamW:
+def _optimizer(
+    trained: Mapping[str, nn.Parameter], settings: TrainerSettings, *, fused: bool
+) -> torch.optim.AdamW:
     """AdamW over matrices (weight decay), vectors, and kernels (own rate); `full_rate` before decay."""
-    kernels = kernel_parameters(model)
-    others = {name: value for name, value in model.named_parameters() if name not in kernels}
+    others = [value for name, value in trained.items() if not is_kernel(name)]
+    of_matrices, of_vectors, of_kernels = settings.rates
     groups = [
-        ([p for p in others.values() if p.ndim > 1], 1.0, settings.weight_decay),
-        ([p for p in others.values() if p.ndim <= 1], 1.0, 0.0),
-        (list(kernels.values()), settings.kernel_rate, 0.0),
+        ([p for p in others if p.ndim > 1], of_matrices, settings.weight_decay),
+        ([p for p in others if p.ndim <= 1], of_vectors, 0.0),
+        ([value for name, value in trained.items() if is_kernel(name)], of_kernels, 0.0),
     ]
     rate = settings.learning_rate
     given = [
@@ -284,89 +336,3 @@ def _optimizer(model: nn.Module, settings: TrainerSettings, *, fused: bool) -> t
         if params
     ]
     return torch.optim.AdamW(given, lr=rate, betas=(0.9, 0.98), fused=fused)
-
-
-class DamagedState(Exception):
-    """Why a file is no usable state; the message is a clause for the user."""
-
-
-def load_state(path: Path, device: torch.device) -> dict[str, Any]:
-    """The state in `path`, tensors of the model and optimizer on `device`, the history on the CPU.
-
-    Raises `DamagedState` when the file is not one that a `Trainer` wrote.
-    """
-    try:
-        state = door.load_torch(path, device)
-    except FileError as error:
-        raise DamagedState(f"it {error.reason}") from error
-    except pickle.UnpicklingError as error:  # torch's text advises to run what is in the file: not repeated
-        reason = "it holds something else than numbers and tensors; nothing of it was run"
-        raise DamagedState(reason) from error
-    except Exception as error:  # torch raises many kinds for damaged bytes
-        raise DamagedState("it is cut short or no training state at all") from error
-    fields = ("identity", "model", "optimizer", "step", "seconds", "losses", "history")
-    if missing := [name for name in fields if not isinstance(state, dict) or name not in state]:
-        raise DamagedState("it lacks " + ", ".join(missing))
-    try:
-        history = [
-            (step, {name: value.cpu() for name, value in kernels.items()})
-            for step, kernels in state["history"]
-        ]
-    except (TypeError, ValueError, AttributeError) as error:
-        raise DamagedState("its kernel history is not one") from error
-    return state | {"history": history}
-
-
-def check_state(
-    state: Mapping[str, Any],
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    kernels: Mapping[str, Tensor],
-    steps: int,
-) -> None:
-    """Raises `DamagedState` unless `state` fits the model, its optimizer, its kernels and the run."""
-    step, seconds, losses = state["step"], state["seconds"], state["losses"]
-    if type(step) is not int or not 0 <= step <= steps:
-        raise DamagedState("its step is outside the run")
-    if type(seconds) is not float or not 0 <= seconds < math.inf:
-        raise DamagedState("its training time is no number of seconds")
-    if not isinstance(losses, list) or len(losses) != step or not all(type(loss) is float for loss in losses):
-        raise DamagedState(f"it does not hold one loss for each of its {step} steps")
-    if not _same_tensors(state["model"], model.state_dict()):
-        raise DamagedState("its weights are not those of this model")
-    if not _fits_optimizer(state["optimizer"], optimizer, step):
-        raise DamagedState("its optimizer is not that of this model")
-    taken = [entry_step for entry_step, _ in state["history"]]
-    whole = all(type(entry_step) is int for entry_step in taken) and taken[:1] == [0]
-    if not whole or taken[-1] > step or not all(a < b for a, b in pairwise(taken)):
-        raise DamagedState("the steps of its kernel history are out of order")
-    if not all(_same_tensors(entry, kernels) for _, entry in state["history"]):
-        raise DamagedState("its kernel history is not of this model's kernels")
-
-
-def _same_tensors(given: Any, expected: Mapping[str, Tensor]) -> bool:
-    """Equal names, shapes and dtypes."""
-    if not isinstance(given, Mapping) or given.keys() != expected.keys():
-        return False
-    return all(
-        isinstance(given[name], Tensor) and (given[name].shape, given[name].dtype) == (like.shape, like.dtype)
-        for name, like in expected.items()
-    )
-
-
-def _fits_optimizer(given: Any, optimizer: torch.optim.Optimizer, step: int) -> bool:
-    """Equal groups but for the learning rate, and moments of the parameters' shapes, none before a step."""
-    try:
-        groups = [{**group, "lr": None} for group in given["param_groups"]]
-        moments = dict(given["state"])
-    except (TypeError, KeyError, ValueError):
-        return False
-    own = [{**group, "lr": None} for group in optimizer.state_dict()["param_groups"]]
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    if groups != own or bool(moments) != bool(step) or not moments.keys() <= set(range(len(params))):
-        return False
-    fixed = {"step": torch.tensor(0.0)}
-    return all(
-        _same_tensors(entry, fixed | {"exp_avg": params[index], "exp_avg_sq": params[index]})
-        for index, entry in moments.items()
-    )

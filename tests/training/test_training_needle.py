@@ -23,12 +23,12 @@ from mta_viz.training.needle import NeedleRecipe, prepare_text, train_needle
 from mta_viz.training.needle_data import (
     CityNames,
     NeedleBatches,
-    Prefetched,
     as_tokenizer,
     may_train,
     read_books,
     train_tokenizer,
 )
+from mta_viz.training.recipe import Prefetched
 from mta_viz.training.settings import NeedleConfig, recipe_config
 
 TINY = NeedleConfig(

@@ -1,0 +1,85 @@
+"""`finetune BASE --layers 2,6 --task TASK --out DIR`: train kernels into a model; the answer is its card."""
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import Any
+
+from mta_viz.cli.flags import add_task, kernel_size, layer_list, output_path, positive
+from mta_viz.cli.output import note
+from mta_viz.config import DTYPES
+from mta_viz.training.finetune_settings import KEPT, TRAINED, FinetuneConfig, finetune_config
+
+HELP = "train kernels into a model of yours"
+SETTINGS = (  # flags that are settings under the same name
+    *("base", "layers", "kernel", "train", "task", "lengths", "batch_size", "corpus", "keep", "keep_weight"),
+    *("steps", "max_seconds", "learning_rate", "seed", "dtype", "evaluation_samples"),
+)
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """The base, what is put into it and trained, on what, for how long, and where it goes."""
+    add, usual = parser.add_argument, vars(FinetuneConfig(base="-", layers=(0,)))
+    add("base", type=str, nargs="?", metavar="BASE", help="a plain model: a checkpoint, left as it is")
+    add("--layers", type=layer_list, metavar="2,6", help="that get kernels, counted from 0")
+    add("--kernel", type=two_sizes, metavar="6x11", help="queries x keys (default 6x11)")
+    about = "kernels (default), with or without the gains before attention in these layers, or everything"
+    add("--train", choices=TRAINED, help=about)
+    add_task(parser, "text", about="what it learns (default pairs)")
+    add("--pairs", type=two_sizes, metavar="3x3", help="names x cities of the task pairs (default 3x3)")
+    add("--lengths", type=lengths, metavar="N,N", help="of the prompts in tokens, one of them a step")
+    add("--batch-size", type=positive, help=f"prompts a step (default {usual['batch_size']})")
+    add("--corpus", metavar="DIR", help="folder of plain-text files (default: the project's grammar)")
+    about = "the corpus's own words (text, default), the base's predictions on them (base), or nothing"
+    add("--keep", choices=KEPT, help=f"what the model is held to beside the task: {about}")
+    add("--keep-weight", type=float, help="of that loss beside the task's (default 1)")
+    add("--steps", type=positive, help=f"training steps (default {usual['steps']}; with a clock: no limit)")
+    add("--max-seconds", type=float, help="end by the clock, the learning rate falling to 0 until then")
+    add("--learning-rate", type=float, help=f"of the kernels (default {usual['learning_rate']:g})")
+    add("--seed", type=int, help="of the data and its order (default 0)")
+    about = "of what is not trained (default float32; what is trained is float32 always)"
+    add("--dtype", choices=DTYPES, help=about)
+    add("--evaluation-samples", type=positive, help="held-out prompts (default 100)")
+    add("--config", type=Path, metavar="FILE.toml", help="all settings; flags come before it")
+    add("--device", default="cpu", help="cpu (default; for small models) or cuda")
+    add("--out", type=output_path, required=True, help="new folder for the adapter and what belongs to it")
+    add("--resume", action="store_true", help="go on with the run in --out, by the same settings")
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Train, what is done and how far it is on stderr; returns the card."""
+    changes = {name: getattr(arguments, name) for name in SETTINGS}
+    if arguments.pairs is not None:
+        changes |= dict(zip(("names", "cities"), arguments.pairs, strict=True))
+    config = finetune_config(arguments.config, **changes)
+    from mta_viz.training.finetune import finetune
+    from mta_viz.training.recipe import print_evaluation, print_progress
+
+    try:
+        return finetune(
+            config,
+            arguments.out,
+            device=arguments.device,
+            resume=arguments.resume,
+            tell=lambda text: print(text, file=sys.stderr, flush=True),
+            report=print_progress,
+            evaluation_progress=print_evaluation,
+        )
+    except KeyboardInterrupt:
+        note(
+            f"what was trained is kept in {arguments.out}; the same command with --resume goes on from there"
+        )
+        raise
+
+
+def two_sizes(text: str) -> tuple[int, int]:
+    """`6x11` -> (6, 11)."""
+    size = kernel_size(text)
+    if size is None:
+        raise ArgumentTypeError(f"{text!r} is no size; write 6x11, or --train norms for no kernels")
+    return size
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """`192,256` -> (192, 256)."""
+    return tuple(positive(part.strip()) for part in text.split(","))

@@ -1,0 +1,409 @@
+"""Finetuning: kernels put into a base and trained on a task, beside a loss that keeps the base as it was.
+
+Owns what is trained, what is measured before and after, and the folder that a run leaves; losses are
+finetune_loss.py's, prompts and text finetune_data.py's.
+"""
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mta_viz.analysis.labs.needle import answer, at_once, check_vocabulary, needle_score
+from mta_viz.analysis.labs.text import text_losses
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, write_adapter
+from mta_viz.checkpoint.basing import base_of
+from mta_viz.checkpoint.history import HISTORY_FILE
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.checkpoint.merging import write_merged
+from mta_viz.checkpoint.reading import read_checkpoint
+from mta_viz.checkpoint.types import Checkpoint
+from mta_viz.errors import ConfigError, FileError
+from mta_viz.model.editing import edited
+from mta_viz.model.inserting import insert_mta
+from mta_viz.model.transformer import HookedMTA, build_model
+from mta_viz.run.devices import check_fits, checked_device
+from mta_viz.run.tracing import Progress, load, progress_within
+from mta_viz.tasks.facts import NeedleSample
+from mta_viz.tasks.intervals import paired_change_interval
+from mta_viz.tasks.written import WrittenTask
+from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
+from mta_viz.training.finetune_loss import FinetuneLoss
+from mta_viz.training.finetune_settings import FinetuneConfig
+from mta_viz.training.recipe import (
+    PROGRESS_FILE,
+    Batches,
+    Extras,
+    Prefetched,
+    Recipe,
+    loss_curve,
+    write_history,
+)
+from mta_viz.training.trainer import (
+    Loss,
+    Trainer,
+    TrainingProgress,
+    TrainingResult,
+    is_kernel,
+    trained_parameters,
+)
+
+GLANCE = 20  # held-out samples that are looked at on the way
+GLANCE_SHARE = 0.05  # of the time, at most
+LIVE_SECONDS = 5.0  # between two states of the kernels that others can read
+LONG_ON_CPU = 1800.0  # seconds
+FEW_STEPS = 100
+Tell = Callable[[str], None]
+
+
+def finetune(
+    config: FinetuneConfig, out: Path, *, device: str = "cpu", tell: Tell = lambda text: None, **options: Any
+) -> dict[str, Any]:
+    """Put kernels into the model at `config.base` and train them into the folder `out`; returns the card.
+
+    `out` gets adapter.safetensors (with `train` "all" a whole checkpoint), kernel_history.safetensors,
+    card.json and README.md; adapter, history and progress.json are there from the first steps on, and
+    replaced whole. `tell` gets sentences: what is prepared, how long it will take, how well it does. The
+    rest as in `Recipe.train`; how long a run takes stands in `config`. Raises `MtaVizError` for a base that
+    cannot be used or has kernels already, a corpus without text, a task that does not fit the base.
+    """
+    return FinetuneRecipe.of(config, device, tell).train(out, device=device, **options)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The held-out samples answered right, in their order, and the perplexity of each held-out text."""
+
+    right: tuple[bool, ...]
+    perplexity: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class FinetuneRecipe(Recipe):
+    """A base, where it came from, and what it is trained and measured on. `tell` gets sentences."""
+
+    config: FinetuneConfig
+    checkpoint: Checkpoint
+    base: HookedMTA
+    text: Text
+    task: str | WrittenTask
+    samples: tuple[NeedleSample, ...]
+    tell: Tell
+    title = "Finetuning"
+
+    @classmethod
+    def of(cls, config: FinetuneConfig, device: str, tell: Tell) -> "FinetuneRecipe":
+        """Read the base, the corpus and the task, and refuse what cannot be trained."""
+        place, dtype = checked_device(device), getattr(torch, config.dtype)
+        if config.train == "all" and config.dtype != "float32" and place.type != "cuda":
+            problem = f"all parameters are trained in {config.dtype} on a GPU alone; take float32 on {place}"
+            raise ConfigError([problem], config.subject)
+        checkpoint = read_checkpoint(config.base)
+        check_fits(checkpoint, place, dtype)
+        base = build_model(checkpoint, device=place, dtype=dtype)
+        with_mta(base, config)
+        tokenizer = check_vocabulary(base, base.tokenizer)
+        text = read_text(Path(config.corpus) if config.corpus else None, config.evaluation_tokens)
+        task = read_named(config.task)
+        samples = tuple(held_out_samples(config, tokenizer, task))
+        FinetuneBatches(config, tokenizer, text, task).check()
+        return cls(config, checkpoint, base, text, task, samples, tell)
+
+    def check(self) -> None:
+        """Everything was checked when it was read."""
+
+    @cached_property
+    def about(self) -> AdapterBase:
+        """The base by name, digest and place."""
+        return base_of(self.checkpoint.source)
+
+    def start(self, device: torch.device) -> HookedMTA:
+        """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
+        self.tell(f"measuring the base: {len(self.samples)} samples, {len(self.text.held_out)} texts")
+        self.tell(_before(self.before))
+        return trainable(with_mta(self.base, self.config), self.config)
+
+    @cached_property
+    def before(self) -> Measured:
+        """What the base does."""
+        return self.measured(self.base)
+
+    @contextmanager
+    def batches(self, device: torch.device) -> Iterator[Batches]:
+        """Made ahead in a thread, which ends with the context."""
+        tokenizer = check_vocabulary(self.base, self.base.tokenizer)
+        ahead = Prefetched(FinetuneBatches(self.config, tokenizer, self.text, self.task), device)
+        try:
+            yield ahead
+        finally:
+            ahead.close()
+
+    def loss(self) -> Loss:
+        """Answers, and what keeps the base as it was."""
+        return FinetuneLoss(self.config, self.base)
+
+    def autocast(self, device: torch.device) -> bool:
+        """A frozen base is in its dtype itself."""
+        return self.config.train == "all" and self.config.dtype != "float32"
+
+    def precision(self, device: torch.device) -> str:
+        """The base's dtype; what is trained is float32 always."""
+        return f"{self.config.dtype}, what is trained in float32"
+
+    def identity(self) -> dict[str, Any]:
+        """The settings, with the base and the text themselves in place of their paths."""
+        text = (self.text.training or ()) + tuple(self.text.held_out.values())
+        data = {"base": self.about.sha256, "corpus": [hash_of(part) for part in text]}
+        if isinstance(self.task, WrittenTask):
+            data["task"] = self.task.digest
+        return dataclasses.asdict(self.config) | data
+
+    def watch(self, trainer: Trainer, out: Path) -> Extras:
+        """Say how long it will take; then look at held-out samples now and then, and write the kernels."""
+        self.tell(time_words(self.config, trainer.time_step(), self.base.device.type))
+        return Watch(self, trainer, out)
+
+    def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
+        """The adapter, or with "all" the whole model, and the history."""
+        model = trainer.model
+        if self.config.train == "all":
+            dtype = getattr(torch, self.config.dtype)
+            state = {name: value.detach().to("cpu", dtype) for name, value in model.state_dict().items()}
+            write_merged(out, self.checkpoint, model.config, state, overwrite=True)
+        else:
+            self.write_adapter(model, out, {"steps": result.steps_done})
+        write_history(out / HISTORY_FILE, model.config, result.history, torch.float32)
+
+    def write_adapter(self, model: HookedMTA, out: Path, numbers: Mapping[str, Any]) -> None:
+        """What was added to the base or changed in it."""
+        about = AdapterAbout(self.about, model.config.mta, self.settings(), numbers)
+        tensors = {name: value.detach() for name, value in trained_parameters(model).items()}
+        write_adapter(out / ADAPTER, model.config, tensors, about, overwrite=True)
+
+    def written(self, out: Path, device: torch.device) -> HookedMTA:
+        """The adapter on the base, or the whole checkpoint, in the dtype it was trained in."""
+        base = None if self.config.train == "all" else self.config.base
+        return load(out, base=base, device=str(device), dtype=getattr(torch, self.config.dtype))
+
+    def settings(self) -> dict[str, Any]:
+        """Base and corpus by their names alone: where they lay says nothing elsewhere."""
+        corpus = self.config.corpus
+        names = {"base": self.about.name, "corpus": Path(corpus).absolute().name if corpus else None}
+        return dataclasses.asdict(self.config) | names
+
+    def named(self) -> dict[str, Any]:
+        """The task, the base and what of it was trained."""
+        base = dataclasses.asdict(dataclasses.replace(self.about, path=None))
+        variant = f"{self.about.name}, {self.config.train}"
+        return {"task": self.config.task, "variant": variant, "base": base}
+
+    def facts(self, steps: int) -> dict[str, Any]:
+        """How much was trained on what."""
+        config, model = self.config, trainable(with_mta(self.base, self.config), self.config)
+        count = sum(value.numel() for value in trained_parameters(model).values())
+        pieces = steps * config.text_rows if config.task == "text" or config.keep != "none" else 0
+        prompts = steps * config.batch_size if config.task != "text" else 0
+        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.text_length}
+
+    def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
+        """Base and result on the same held-out samples and texts, and the difference."""
+        after = self.measured(model, progress)
+        numbers: dict[str, Any] = {
+            "perplexity": {"before": self.before.perplexity, "after": after.perplexity}
+        }
+        if self.samples:
+            scores = [needle_score(each.right) for each in (self.before, after)]
+            numbers["held_out"] = {
+                "before": dataclasses.asdict(scores[0]),
+                "after": dataclasses.asdict(scores[1]),
+                "difference": scores[1].accuracy - scores[0].accuracy,
+                "interval": paired_change_interval(self.before.right, after.right),
+            }
+        self.tell(_after(numbers))
+        return numbers
+
+    def seal(self, trainer: Trainer, out: Path, card: Mapping[str, Any]) -> str:
+        """The numbers go into the adapter too."""
+        if self.config.train == "all":
+            return sha256(out)
+        kept = ("steps", "seconds", "hardware", "parameters_trained", "perplexity", "held_out")
+        self.write_adapter(trainer.model, out, {name: card[name] for name in kept if name in card})
+        return sha256(out / ADAPTER)
+
+    def summary(self, card: dict[str, Any]) -> str:
+        """What was trained into what, and the numbers before and after."""
+        config = self.config
+        size = " x ".join(map(str, config.kernel))
+        what = f"Kernels of {size} in layers {_listed(config.layers)} of {self.about.name}"
+        if not config.with_kernels:
+            what = f"{self.about.name} without kernels"
+        return f"{what}; trained: {config.train}, on {config.task}. {_after(card)}"
+
+    def measured(self, model: HookedMTA, progress: Progress = lambda share: None) -> Measured:
+        """The held-out samples and texts of a model."""
+        share = 0.5 if self.samples else 0.0
+        right = right_answers(model, self.samples, progress_within(progress, 0.0, share))
+        perplexity, each = {}, (1 - share) / len(self.text.held_out)
+        for place, (name, text) in enumerate(self.text.held_out.items()):
+            within = progress_within(progress, share + place * each, each)
+            perplexity[name] = text_losses(model, text, progress=within).perplexity
+        progress(1.0)
+        return Measured(tuple(right), perplexity)
+
+
+class Watch:
+    """What is done at every report: a glance at held-out samples, kernels for others to read.
+
+    Its answer, for progress.json, is the loss so far as a curve, and `accuracy`: after how many steps how
+    many of how many samples were right.
+    """
+
+    def __init__(self, recipe: FinetuneRecipe, trainer: Trainer, out: Path) -> None:
+        self._recipe, self._trainer, self._out = recipe, trainer, out
+        self._accuracy = _accuracy_so_far(out)
+        if not self._accuracy and recipe.samples:
+            first = recipe.before.right[:GLANCE]
+            self._accuracy.append((0, sum(first), len(first)))
+        self._looked = self._wrote = time.monotonic()
+        self._cost = 0.0
+
+    def __call__(self, progress: TrainingProgress) -> dict[str, Any]:
+        """At a report."""
+        now = time.monotonic()
+        if now - self._wrote >= LIVE_SECONDS:
+            self._write()
+            self._wrote = now
+        if progress.steps_done and now - self._looked >= self._cost / GLANCE_SHARE:
+            self._look(progress.steps_done)
+        return {"loss_curve": loss_curve(self._trainer.losses), "accuracy": self._accuracy}
+
+    def _write(self) -> None:
+        history, model = self._trainer.snapshots(), self._trainer.model
+        write_history(self._out / HISTORY_FILE, model.config, history, torch.float32)
+        if self._recipe.config.train != "all":
+            self._recipe.write_adapter(model, self._out, {"steps": history[-1].step, "state": "running"})
+
+    def _look(self, step: int) -> None:
+        start, samples = time.monotonic(), self._recipe.samples[:GLANCE]
+        if samples:
+            right = right_answers(self._trainer.model, samples)
+            self._accuracy.append((step, sum(right), len(right)))
+            self._recipe.tell(f"held-out: {sum(right)} of {len(right)} right")
+        self._looked = time.monotonic()
+        self._cost = self._looked - start
+
+
+def with_mta(base: HookedMTA, config: FinetuneConfig) -> HookedMTA:
+    """A model that shares the base's tensors, with the kernels of these settings at the identity.
+
+    Raises ConfigError for a base that has kernels already, and layers that it has not.
+    """
+    kernel = (config.kernel[0], config.kernel[1])
+    model = insert_mta(base, config.layers, kernel=kernel) if config.layers else edited(base, ())
+    return model if config.with_kernels or not config.layers else edited(base, ())
+
+
+def trainable(model: HookedMTA, config: FinetuneConfig) -> HookedMTA:
+    """The model with what is trained as float32 parameters of its own; all else stays shared and fixed."""
+    norms = {f"blocks.{layer}.ln1.weight" for layer in config.layers}
+    for name, value in list(model.named_parameters()):
+        of_kernels = is_kernel(name) and config.train != "norms"
+        if of_kernels or config.train == "all" or ("norms" in config.train and name in norms):
+            owner, _, leaf = name.rpartition(".")
+            own = value.detach().clone().float()
+            setattr(model.get_submodule(owner), leaf, nn.Parameter(own))
+    return model
+
+
+def right_answers(
+    model: HookedMTA, samples: Sequence[NeedleSample], progress: Progress = lambda share: None
+) -> list[bool]:
+    """Whether the greedy answer of each sample is right, prompts of one length run together."""
+    tokenizer, right = check_vocabulary(model, model.tokenizer), dict[int, bool]()
+    by_length: dict[int, list[int]] = {}
+    for place, sample in enumerate(samples):
+        by_length.setdefault(len(sample.tokens), []).append(place)
+    for length, places in by_length.items():
+        size = at_once(model, length)
+        for start in range(0, len(places), size):
+            part = places[start : start + size]
+            verdicts = answer(model, tokenizer, [samples[place] for place in part])
+            right |= {place: each.outcome == "right" for place, each in zip(part, verdicts, strict=True)}
+            progress(len(right) / len(samples))
+    return [right[place] for place in range(len(samples))]
+
+
+def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
+    """How long the run will take here, and what to do where that is long."""
+    steps, total = config.steps, config.steps * seconds
+    if config.max_seconds is not None and config.max_seconds < total:
+        steps, total = int(config.max_seconds / seconds), config.max_seconds
+        words = f"{_duration(total)} are about {steps:,} steps"
+    else:
+        words = f"{steps:,} steps are about {_duration(total)}"
+    words = f"about {seconds:.2g} s a step on this machine: {words}"
+    if device == "cuda":
+        return words
+    if total > LONG_ON_CPU:
+        words += ". That is long: a GPU (--device cuda) takes minutes; --max-seconds ends a run by the clock"
+    elif steps < FEW_STEPS:
+        words += (
+            ". So few steps teach little: some hundreds are usual, which a GPU (--device cuda) takes soon"
+        )
+    return words
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((5400, "hours"), (90, "minutes")):
+        if seconds >= size:
+            return f"{seconds / (3600 if unit == 'hours' else 60):.3g} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def hash_of(text: str) -> str:
+    """A short digest of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:
+    """What the run that is gone on with had seen; nothing where its file cannot be read."""
+    try:
+        rows = door.read_json(out / PROGRESS_FILE).get("accuracy", [])
+        return [(int(step), int(right), int(n)) for step, right, n in rows]
+    except (FileError, AttributeError, TypeError, ValueError):
+        return []
+
+
+def _listed(layers: Sequence[int]) -> str:
+    return ", ".join(map(str, layers))
+
+
+def _before(measured: Measured) -> str:
+    texts = ", ".join(f"{value:.4g} on {name}" for name, value in measured.perplexity.items())
+    n = len(measured.right)
+    right = f"{sum(measured.right)} of {n} held-out samples right; " if n else ""
+    return f"base: {right}perplexity {texts}"
+
+
+def _after(numbers: Mapping[str, Any]) -> str:
+    before, after = (numbers["perplexity"][when] for when in ("before", "after"))
+    texts = ", ".join(f"{before[name]:.4g} to {value:.4g} on {name}" for name, value in after.items())
+    if "held_out" not in numbers:
+        return f"Perplexity {texts}."
+    held_out = numbers["held_out"]
+    (low, high), (worst, best) = held_out["after"]["interval"], held_out["interval"]
+    return (
+        f"Right in {held_out['after']['right']} of {held_out['after']['n']} held-out samples: "
+        f"{held_out['after']['accuracy']:.1%}, 95 % interval {low:.1%} to {high:.1%}; the base in "
+        f"{held_out['before']['right']}. Difference {100 * held_out['difference']:+.1f} points, 95 % "
+        f"interval {100 * worst:+.1f} to {100 * best:+.1f}. Perplexity {texts}."
+    )

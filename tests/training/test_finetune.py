@@ -1,0 +1,419 @@
+"""Finetuning on a random base of two layers that trains in seconds: what changes, what stays, what it says."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import kl_div
+
+from mta_viz.checkpoint.adapter import ADAPTER, read_adapter
+from mta_viz.checkpoint.history import read_history
+from mta_viz.checkpoint.native import write_native
+from mta_viz.cli import main
+from mta_viz.config import ModelConfig, MTAOptions
+from mta_viz.errors import Cancelled, ConfigError, MtaVizError, PromptError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run import tracing
+from mta_viz.tasks.cities import HELD_OUT_CITIES
+from mta_viz.tasks.pairs import HELD_OUT
+from mta_viz.training import finetune as finetuning
+from mta_viz.training.finetune import FinetuneRecipe, finetune, time_words, trainable, with_mta
+from mta_viz.training.finetune_data import answer_batch, held_out_samples, read_text
+from mta_viz.training.finetune_loss import FinetuneLoss, answer_loss, below, first_trained
+from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config
+from mta_viz.training.recipe import PROGRESS_FILE, STATE_FILE
+from mta_viz.training.trainer import Trainer, TrainingProgress, trained_parameters, weighted_loss
+from tests.tiny_models import random_weights
+
+TINY = {
+    "layers": (1,), "kernel": (2, 3), "names": 1, "cities": 2, "lengths": (160,), "batch_size": 2,
+    "text_rows": 1, "text_length": 24, "steps": 4, "evaluation_samples": 5, "evaluation_tokens": 40,
+}  # fmt: skip
+KERNEL = "blocks.1.attn.kernel_pre"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finetuning") / "base"
+    shapes = ModelConfig(
+        d_model=16, n_layers=2, n_heads=2, n_kv_heads=1, d_head=8, d_mlp=24, vocab_size=258, tied=True
+    )
+    write_native(
+        folder,
+        shapes,
+        random_weights(shapes),
+        tokenizer_name="bytes",
+        tokenizer_path=None,
+        dtype=torch.float32,
+    )
+    return folder
+
+
+def config_of(base: Path, **changes: Any) -> FinetuneConfig:
+    return FinetuneConfig(base=str(base), **(TINY | changes))
+
+
+def recipe_of(base: Path, **changes: Any) -> FinetuneRecipe:
+    return FinetuneRecipe.of(config_of(base, **changes), "cpu", lambda text: None)
+
+
+def trained_on(recipe: FinetuneRecipe, steps: int) -> HookedMTA:
+    """The model after some steps, with nothing written."""
+    model = recipe.start(torch.device("cpu"))
+    with recipe.batches(torch.device("cpu")) as batches:
+        Trainer(model, batches, replace(recipe.config, steps=steps), loss=recipe.loss()).run()
+    return model
+
+
+@pytest.fixture(scope="module")
+def run(base: Path) -> tuple[Path, dict[str, Any]]:
+    out = base.parent / "run"
+    return out, finetune(config_of(base), out)
+
+
+def of_layer_1(name: str) -> bool:
+    return name == "blocks.1.ln1.weight"
+
+
+@pytest.mark.parametrize(
+    ("train", "may"),
+    [
+        ("kernels", lambda name: name == KERNEL),
+        ("kernels+norms", lambda name: name == KERNEL or of_layer_1(name)),
+        ("norms", of_layer_1),
+        ("all", lambda name: True),
+    ],
+)
+def test_a_step_changes_only_what_it_may(base: Path, train: str, may: Callable[[str], bool]) -> None:
+    recipe = recipe_of(base, train=train)
+    before = {name: value.clone() for name, value in recipe.base.state_dict().items()}
+    start = {name: value.clone() for name, value in recipe.start(torch.device("cpu")).state_dict().items()}
+    after = trained_on(recipe, 2).state_dict()
+    changed = {name for name, value in after.items() if not torch.equal(value, start[name])}
+    assert changed == {name for name in start if may(name)}
+    assert all(torch.equal(value, before[name]) for name, value in recipe.base.state_dict().items())
+
+
+def test_a_run_leaves_an_adapter_that_opens(base: Path, run: tuple[Path, dict[str, Any]]) -> None:
+    out, card = run
+    assert sorted(file.name for file in out.iterdir()) == [
+        "README.md",
+        ADAPTER,
+        "card.json",
+        "kernel_history.safetensors",
+        PROGRESS_FILE,
+    ]
+    adapter = read_adapter(out / ADAPTER)
+    assert set(adapter.tensors) == {KERNEL}
+    assert adapter.about.base.name == "base"
+    assert adapter.about.base.sha256 == card["base"]["sha256"]
+    assert adapter.about.recipe["layers"] == [1]
+    assert adapter.about.recipe["base"] == "base"
+    assert adapter.about.numbers["held_out"]["after"]["n"] == 5
+    model, whole = tracing.load(out), trained_on(recipe_of(base), 4)
+    ids = torch.arange(30)[None]
+    assert torch.equal(tracing.score(model, ids), tracing.score(whole, ids))
+    assert not torch.equal(tracing.score(model, ids), tracing.score(tracing.load(base), ids))
+
+
+def test_the_history_begins_at_the_identity_and_ends_with_the_adapter(run: tuple[Path, Any]) -> None:
+    adapter = read_adapter(run[0] / ADAPTER)
+    history = read_history(run[0], adapter.config)
+    assert history is not None
+    assert history.steps == (0, 1, 2, 3, 4)
+    identity = torch.zeros(2, 2, 3)
+    identity[:, 1, 1] = 1.0
+    assert torch.equal(history.at(0)[KERNEL], identity)
+    assert torch.equal(history.at(4)[KERNEL], adapter.tensors[KERNEL])
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(
+    base: Path, run: tuple[Path, Any], tmp_path: Path
+) -> None:
+    def stop(progress: TrainingProgress) -> None:
+        if progress.steps_done == 2:
+            raise Cancelled("stop")
+
+    with pytest.raises(Cancelled):
+        finetune(config_of(base), tmp_path / "halves", report=stop)
+    state = torch.load(tmp_path / "halves" / STATE_FILE)
+    assert set(state["model"]) == {KERNEL}
+    assert len(state["optimizer"]["state"]) == 1
+    card = finetune(config_of(base), tmp_path / "halves", resume=True)
+    ours, theirs = (read_adapter(folder / ADAPTER).tensors for folder in (tmp_path / "halves", run[0]))
+    assert torch.equal(ours[KERNEL], theirs[KERNEL])
+    assert card["loss_curve"] == run[1]["loss_curve"]
+    assert card["held_out"] == run[1]["held_out"]
+
+
+def test_another_base_or_corpus_does_not_resume(base: Path, tmp_path: Path) -> None:
+    def stop(progress: TrainingProgress) -> None:
+        raise Cancelled("stop")
+
+    with pytest.raises(Cancelled):
+        finetune(config_of(base), tmp_path / "out", report=stop)
+    with pytest.raises(MtaVizError, match="other settings"):
+        finetune(config_of(base, corpus=str(corpus(tmp_path))), tmp_path / "out", resume=True)
+
+
+def corpus(folder: Path) -> Path:
+    place = folder / "corpus"
+    place.mkdir()
+    text = "\n\n".join(
+        f"The {word} fox ran over field {n}. It was late." for n, word in enumerate("abcdefgh")
+    )
+    (place / "book.txt").write_text(text)
+    return place
+
+
+def test_perplexity_is_that_of_the_command(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = corpus(tmp_path)
+    card = finetune(config_of(base, corpus=str(folder)), tmp_path / "out")
+    for name, text in read_text(folder, TINY["evaluation_tokens"]).held_out.items():
+        (tmp_path / name).write_text(text)
+        for path, when in ((base, "before"), (tmp_path / "out", "after")):
+            capsys.readouterr()
+            assert main(["perplexity", str(path), "--file", str(tmp_path / name)]) == 0
+            answer = json.loads(capsys.readouterr().out)
+            assert answer["perplexity"] == pytest.approx(card["perplexity"][when][name], rel=1e-6)
+    assert set(card["perplexity"]["after"]) == {"corpus", "grammar"}
+    assert card["perplexity"]["after"] != card["perplexity"]["before"]
+
+
+def test_the_divergence_from_the_base_is_0_at_the_identity_and_the_books_formula_after(base: Path) -> None:
+    recipe = recipe_of(base, keep="base", task="text", keep_weight=2.0)
+    model = recipe.start(torch.device("cpu"))
+    with recipe.batches(torch.device("cpu")) as batches:
+        batch = batches(0)
+    text_alone = FinetuneLoss(replace(recipe.config, keep="text"), recipe.base)
+    both = FinetuneLoss(recipe.config, recipe.base)
+    with torch.no_grad():
+        # without a task the loss is the divergence and nothing else
+        assert both(model, batch).item() == pytest.approx(0.0, abs=1e-6)
+        assert text_alone(model, batch).item() > 1.0
+        model.get_parameter(KERNEL).add_(0.5)
+        ours, theirs = (each(batch.text[:, :-1]).log_softmax(-1) for each in (model, recipe.base))
+        expected = 2.0 * kl_div(ours, theirs, log_target=True, reduction="none").sum(-1).mean()
+        assert expected > 1e-3
+        assert both(model, batch).item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_answers_alone_count_as_over_all_logits(base: Path) -> None:
+    recipe = recipe_of(base)
+    batch = answer_batch(list(recipe.samples))
+    expected = weighted_loss(recipe.base, batch)
+    assert answer_loss(recipe.base, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    ends = batch.weights.sum(1).tolist()
+    assert ends == [len(sample.answer_ids) for sample in recipe.samples]
+
+
+def test_layers_below_the_first_trained_make_no_gradients(base: Path) -> None:
+    recipe = recipe_of(base)
+    model = recipe.start(torch.device("cpu"))
+    assert first_trained(model) == 1
+    resid = below(model, torch.arange(9)[None])
+    assert not resid.requires_grad
+    torch.testing.assert_close(resid, model.blocks[0](model.embed(torch.arange(9)[None])))
+    whole = trainable(with_mta(recipe.base, config_of(base, train="all")), config_of(base, train="all"))
+    assert first_trained(whole) is None
+    assert below(whole, torch.arange(9)[None]).requires_grad
+
+
+def test_a_base_in_bfloat16_has_float32_kernels(base: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(base, dtype="bfloat16", train="kernels+norms")
+    model = trained_on(recipe, 1)
+    assert {name for name, value in model.named_parameters() if value.dtype == torch.float32} == set(
+        trained_parameters(model)
+    )
+    assert model.blocks[0].mlp.w1.weight.dtype == torch.bfloat16
+    finetune(recipe.config, tmp_path / "out")
+    assert read_adapter(tmp_path / "out" / ADAPTER).tensors[KERNEL].dtype == torch.float32
+
+
+def test_held_out_words_are_never_trained_on(base: Path) -> None:
+    recipe = recipe_of(base, evaluation_samples=10)
+    assert all(
+        any(word in sample.subject for word in HELD_OUT.names)
+        and any(word in sample.subject for word in HELD_OUT.cities)
+        for sample in recipe.samples
+    )
+    with recipe.batches(torch.device("cpu")) as ahead:
+        texts = [
+            recipe.base.tokenizer.decode(row)
+            for step in range(6)
+            for row in ahead(step).answers.tokens.tolist()
+        ]
+    facts = [text.split("The ")[-1] for text in texts]
+    assert not any(word in fact for fact in facts for word in (*HELD_OUT.names, *HELD_OUT_CITIES))
+
+
+def test_progress_and_kernels_can_be_followed(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finetuning, "LIVE_SECONDS", 0.0)
+    out, seen = tmp_path / "out", []
+
+    def look(progress: TrainingProgress) -> None:
+        data, adapter = json.loads((out / PROGRESS_FILE).read_text()), read_adapter(out / ADAPTER)
+        history = read_history(out, adapter.config)
+        assert history is not None
+        assert history.steps[-1] == adapter.about.numbers["steps"] == progress.steps_done
+        assert torch.equal(history.at(-1)[KERNEL], adapter.tensors[KERNEL])
+        seen.append(data)
+
+    finetune(config_of(base), out, report=look)
+    assert [len(row["loss_curve"]) for row in seen] == [1, 2, 3, 4]
+    assert seen[0]["accuracy"][0] == [0, seen[0]["accuracy"][0][1], 5]
+    assert seen[-1]["accuracy"][-1][0] >= 1
+    done = json.loads((out / PROGRESS_FILE).read_text())
+    assert done["state"] == "done"
+    assert done["loss_curve"] == seen[-1]["loss_curve"]
+
+
+def test_a_run_ends_by_the_clock_and_its_rate_falls_until_then(base: Path, tmp_path: Path) -> None:
+    config = finetune_config(None, **(TINY | {"base": str(base), "max_seconds": 1.0, "steps": None}))
+    assert config.steps == 100_000
+    assert config.rate_factor(50, 0.25) == pytest.approx(0.75)
+    assert config.rate_factor(50, 2.0) == 0.0
+    seen: list[TrainingProgress] = []
+    card = finetune(config, tmp_path / "out", report=seen.append)
+    assert 0 < card["steps"] < 100_000
+    assert 1.0 <= card["seconds"] < 5.0
+    assert seen[-1].steps < 10 * card["steps"]
+    assert not (tmp_path / "out" / STATE_FILE).exists()
+    assert "Stopped early" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_everything_trained_becomes_a_whole_checkpoint(base: Path, tmp_path: Path) -> None:
+    card = finetune(config_of(base, train="all", steps=1), tmp_path / "out")
+    assert not (tmp_path / "out" / ADAPTER).exists()
+    model = tracing.load(tmp_path / "out")
+    assert model.config.kernels(1).pre == (2, 2, 3)
+    assert model.tokenizer is not None
+    assert not torch.equal(model.embed.weight, tracing.load(base).embed.weight)
+    assert card["parameters_trained"] == sum(value.numel() for value in model.state_dict().values())
+
+
+def test_norm_gains_alone_leave_no_kernels(base: Path, tmp_path: Path) -> None:
+    finetune(config_of(base, train="norms", steps=1), tmp_path / "out")
+    assert set(read_adapter(tmp_path / "out" / ADAPTER).tensors) == {"blocks.1.ln1.weight"}
+    assert not (tmp_path / "out" / "kernel_history.safetensors").exists()
+
+
+def test_the_text_alone_can_be_learned(base: Path, tmp_path: Path) -> None:
+    card = finetune(config_of(base, task="text"), tmp_path / "out")
+    assert "held_out" not in card
+    assert (card["prompts"], card["text_tokens"]) == (0, 4 * 24)
+
+
+def test_a_file_of_prompts_is_a_task_and_its_last_tenth_is_held_out(base: Path, tmp_path: Path) -> None:
+    file = tmp_path / "task.jsonl"
+    lines = [json.dumps({"prompt": f"{n} and one is", "answer": str(n + 1)}) for n in range(20)]
+    file.write_text("\n".join(lines))
+    recipe = recipe_of(base, task=str(file))
+    assert [sample.answer for sample in recipe.samples] == ["19", "20"]
+    with recipe.batches(torch.device("cpu")) as ahead:
+        rows = {tuple(row) for step in range(30) for row in ahead(step).answers.tokens.tolist()}
+    held_out = [sample.tokens.ids + sample.answer_ids for sample in recipe.samples]
+    assert not any(row[: len(ids)] == ids for row in rows for ids in held_out)
+    card = finetune(recipe.config, tmp_path / "out")
+    assert card["held_out"]["after"]["n"] == 2
+
+
+def test_a_configuration_file_holds_everything_and_flags_come_before_it(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = TINY | {"base": str(base), "train": "norms", "steps": 1}
+    lines = [f"{name} = {json.dumps(list(v) if isinstance(v, tuple) else v)}" for name, v in fields.items()]
+    (tmp_path / "f.toml").write_text("\n".join(lines))
+    flags = ["--config", str(tmp_path / "f.toml"), "--out", str(tmp_path / "out"), "--train", "kernels"]
+    assert main(["finetune", *flags]) == 0
+    printed = capsys.readouterr()
+    card = json.loads(printed.out)
+    assert card["config"] == json.loads(
+        json.dumps(FinetuneConfig(**(fields | {"train": "kernels"})).__dict__)
+    ) | {"base": "base"}
+    assert "a step on this machine: 1 steps are about" in printed.err
+    assert "perplexity" in printed.err
+
+
+def with_kernels(base: Path, tmp_path: Path) -> Path:
+    shapes = replace(tracing.load(base).config, mta=MTAOptions(pre_kernel=(2, 3)))
+    write_native(
+        tmp_path / "mta",
+        shapes,
+        random_weights(shapes),
+        tokenizer_name="bytes",
+        tokenizer_path=None,
+        dtype=torch.float32,
+    )
+    return tmp_path / "mta"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layers": ()}, "no layers are named; name those that get kernels"),
+        ({"layers": (2,)}, "there is no layer 2; the model has layers 0 to 1"),
+        ({"task": "sums"}, "task is 'sums'; expected pairs, needle, text, or a file of JSON lines"),
+        ({"task": "nowhere.jsonl"}, "nowhere.jsonl is missing"),
+        ({"train": "some"}, "train is 'some'; expected kernels, kernels"),
+        ({"keep": "all"}, "keep is 'all'; expected text, base, none"),
+        ({"corpus": "nowhere"}, "The corpus nowhere is not a folder"),
+        ({"lengths": (20,)}, "more than the length 20"),
+        ({"max_seconds": 0.0}, "max_seconds is 0.0; expected a number of seconds above 0"),
+        ({"train": "all", "dtype": "bfloat16"}, "trained in bfloat16 on a GPU alone; take float32 on cpu"),
+        ({"names": 9}, "names is 9; expected 1 to 5"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_words(
+    base: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(MtaVizError, match=words):
+        finetune(config_of(base, **changes), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_base_with_kernels_an_empty_corpus_and_no_tokenizer_are_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the model has kernels before the softmax already"):
+        finetune(config_of(with_kernels(base, tmp_path)), tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MtaVizError, match=r"holds no \.txt file"):
+        finetune(config_of(base, corpus=str(tmp_path / "empty")), tmp_path / "out")
+    silent = tmp_path / "silent"
+    shapes = tracing.load(base).config
+    write_native(
+        silent, shapes, random_weights(shapes), tokenizer_name=None, tokenizer_path=None, dtype=torch.float32
+    )
+    with pytest.raises(PromptError, match="without its tokenizer"):
+        finetune(config_of(silent), tmp_path / "out")
+    with pytest.raises(ConfigError, match="no base is named"):
+        finetune_config(None, layers=(1,))
+
+
+def test_a_long_run_on_a_cpu_says_so_before_it_starts(base: Path) -> None:
+    hour = config_of(base, steps=3600)
+    assert "3,600 steps are about 1 hours. That is long: a GPU" in time_words(hour, 1.0, "cpu")
+    assert "a GPU" not in time_words(hour, 1.0, "cuda")
+    assert time_words(config_of(base, steps=200), 0.9, "cpu").endswith("200 steps are about 3 minutes")
+    by_clock = config_of(base, steps=100_000, max_seconds=600.0)
+    assert "10 minutes are about 666 steps" in time_words(by_clock, 0.9, "cpu")
+    assert "10 minutes are about 20 steps. So few" in time_words(by_clock, 30.0, "cpu")
+
+
+def test_held_out_samples_are_those_of_the_seed(base: Path) -> None:
+    tokenizer = tracing.load(base).tokenizer
+    first, again, other = (
+        [
+            sample.answer
+            for sample in held_out_samples(config_of(base, evaluation_seed=seed), tokenizer, "pairs")
+        ]
+        for seed in (0, 0, 7)
+    )
+    assert first == again != other

@@ -55,6 +55,7 @@ FIGURES: dict[str, dict[str, Any]] = {
     "needle-crop": NEEDLES | {"layer": 3, "head": 1, "place": "post", "shown": "difference"},
     "sweep-lines": SWEEP,
     "sweep-map": SWEEP | {"of_needles": 2},
+    "pairs-conjunction": {"names": 2, "cities": 1, "length": 200, "samples": 1, "measure": "odds"},
     "text-conjunction": {"twin": "identity", "of": "twin", "measure": "odds", "stage": "kq"},
     "question-answers": {"task": "qa5", "distraction": 0, "samples": 2},
     "last-words": {"passages": ("One two three.", "alone")},

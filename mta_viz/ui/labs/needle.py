@@ -65,9 +65,9 @@ FIGURES: dict[type[OfTask], tuple[type[FinderMap], type[CropMap]]] = {
     Written: (WrittenFinder, WrittenCrop),
 }
 OF_FILE = (
-    'A line of the file is a sample: `{"prompt": "...", "answer": "..."}`. Spans of characters may be '
-    'marked, `"spans": [{"kind": "asked", "start": 0, "stop": 20}]`: the fact asked for, `needle` for '
-    "others, and the `question`, which is the last sentence where none is marked."
+    'A line of the file is a sample: {"prompt": "...", "answer": "..."}. Spans of characters may be marked, '
+    '"spans": [{"kind": "asked", "start": 0, "stop": 20}]: asked, the fact that gives the answer; needle, '
+    "another fact; question, which is the last sentence where none is marked."
 )
 
 
@@ -203,7 +203,9 @@ def _draw_prompt(run: NeedleRun) -> None:
     marks.sort(key=lambda mark: mark[0].start)
     parts.draw_marked(sample.tokens, marks, WHOLE)
     named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)
-    depth = "" if math.isnan(sample.depth) else f", at depth {sample.depth:.0f} %"
+    depth = "" if sample.sentences else ", without haystack"
+    if not math.isnan(sample.depth):
+        depth = f", at depth {sample.depth:.0f} %"
     caption(f"{len(sample.tokens):,} tokens. {named}. Green: the asked needle{depth}. Blue: the question.")
 
 

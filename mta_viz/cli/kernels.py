@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mta_viz
-from mta_viz.cli.effects import SAMPLES, task_samples
+from mta_viz.cli.effects import SAMPLES
 from mta_viz.cli.flags import (
     add_format,
     add_running,
@@ -27,7 +27,6 @@ from mta_viz.errors import MtaVizError
 if TYPE_CHECKING:
     from mta_viz.analysis.kernels.table import Row
     from mta_viz.model.transformer import HookedMTA
-    from mta_viz.tokenizers.base import Tokens
 
 HELP = "every kernel: shapes, scores, p against stated nulls; on a prompt also what it does at matches"
 RUNS = 3.0  # measuring a prompt takes as long as so many runs of it
@@ -85,12 +84,17 @@ def _at_matches(
     rows: "tuple[Row, ...]", model: "HookedMTA", arguments: Namespace
 ) -> "tuple[tuple[Row, ...], dict[str, Any]]":
     """The rows with what was measured, and on what."""
-    from mta_viz.analysis.attention.matches import NO_MATCH, measure_matches, with_matches
+    from mta_viz.analysis.attention.matches import NO_MATCH, with_matches
+    from mta_viz.analysis.attention.measuring_matches import measure_matches
+    from mta_viz.analysis.labs.kernels import SAMPLES as DEFAULT
+    from mta_viz.analysis.labs.task_samples import task_prompts
 
     if arguments.task is None:
         what, prompts = "the prompt", [encode(model, prompt_of(arguments))]
     else:
-        what, prompts = _task_prompts(model, arguments)
+        n = arguments.samples or DEFAULT
+        what, prompts = task_prompts(model, arguments.task, n, arguments.seed, arguments.length)
+        note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
     traces = (mta_viz.capture(model, prompt) for prompt in prompts)  # one at a time
     with ProgressLine("measuring") as progress:
         measured = measure_matches(rows, traces, len(prompts), progress)
@@ -102,17 +106,6 @@ def _at_matches(
         note("one prompt: the numbers at matches have no interval")
     setting = {"of": what, "prompts": len(prompts), "prompts_with_matches": having}
     return with_matches(rows, measured), setting
-
-
-def _task_prompts(model: "HookedMTA", arguments: Namespace) -> tuple[str, "list[Tokens]"]:
-    """What the samples are, and their prompts without the answers."""
-    from mta_viz.analysis.attention.matches import SAMPLES as DEFAULT
-    from mta_viz.run.tracing import tokenize
-
-    what, batches = task_samples(model, arguments, arguments.samples or DEFAULT, arguments.length)
-    prompts = [tokenize(model, ids.tolist()) for batch in batches for ids in batch.ids[:, : 1 - batch.n_last]]
-    note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
-    return what, prompts
 
 
 def _rows_as_csv(answer: dict[str, Any]) -> str:

@@ -9,14 +9,9 @@ from planted import FULL, heads, planted
 
 import mta_viz
 from mta_viz.analysis.attention import matches
-from mta_viz.analysis.attention.matches import (
-    AtMatches,
-    OverPrompts,
-    Target,
-    measure_matches,
-    target_of,
-    with_matches,
-)
+from mta_viz.analysis.attention.match_places import Target, target_of
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, with_matches
+from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.attention.taps import match_gap, matching_cells
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED
@@ -146,6 +141,10 @@ def test_every_number_is_the_plain_sum_over_the_whole_maps(seed):
         assert at.elsewhere.value == pytest.approx(np.mean(beside), abs=1e-5)
         assert at.gap.value == pytest.approx(match_gap(before.double().numpy(), ids), abs=1e-5)
         assert at.gap.value == pytest.approx(at.match.value - at.other.value)
+        assert at.under.value == pytest.approx(under, abs=1e-5)
+        assert at.own.value == pytest.approx((own_taps[kernel] - 1) * at.under.value, abs=1e-5)
+        if at.target == Target(0, 0):  # what it reads there is the match itself
+            assert at.own.value == pytest.approx((own_taps[kernel] - 1) * at.match.value, abs=1e-5)
 
 
 def test_planted_maps_redone_by_hand():
@@ -158,6 +157,20 @@ def test_planted_maps_redone_by_hand():
     assert (at.effect.value, at.cells) == (pytest.approx((7 + 6) / 2), 2)  # cells (2, 1) and (3, 2)
     assert at.elsewhere.value == pytest.approx((0 + 1 / 3) / 2)
     assert at.own.value == pytest.approx((2 - 1) * (1 + 0) / 2)
+    assert at.under.value == at.columns()["read_by_own_tap"] == pytest.approx((1 + 0) / 2)
+
+
+def test_what_the_own_tap_adds_follows_from_the_numbers_beside_it():
+    """Token 3 comes three times: its last row has two matches, which count as two."""
+    raw = heads([[9.0], [1, 2], [4, 1, 3], [6, 7, 8, 1]], [[0.0], [0, 0], [0, 0, 0], [0, 0, 0, 0]])
+    trace = planted([{Stage.RAW: raw, Stage.KQ: 3 * raw}], (3, 8, 3, 3), FULL)
+    (at,) = measure_matches(
+        [{"layer": 0, "head": 0, "where": "pre", "shape": "diagonal", "own_tap": 3.0}], [trace]
+    ).values()
+    assert at.match.value == at.under.value == pytest.approx((4 + 6 + 8) / 3)
+    assert at.other.value == pytest.approx(((1 + 3) / 2 + 2 * (7 + 1) / 2) / 3)
+    assert at.own.value == at.effect.value == pytest.approx((3 - 1) * at.match.value)
+    assert "(+12 by its own tap, which meets +6 there, +0 by the others)" in at.sentence
 
 
 def test_intervals_are_over_prompts_and_prompts_without_a_match_do_not_count():
@@ -201,7 +214,9 @@ DOWN, MORE = OverPrompts(-2.0, -2.5, -1.5, 8), OverPrompts(3.0, 2.0, 4.0, 8)
 )  # fmt: skip
 def test_the_verb_follows_the_numbers(where, effect, elsewhere, above_row, action):
     kernel = KernelId(0, 0, where)
-    assert AtMatches(kernel, Target(0, 1), UP, UP, UP, effect, elsewhere, above_row, UP, 30).action == action
+    assert (
+        AtMatches(kernel, Target(0, 1), UP, UP, UP, effect, elsewhere, above_row, UP, UP, 30).action == action
+    )
 
 
 def test_places_in_words():

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, Target
+from mta_viz.analysis.attention.match_places import Target
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.analysis.kernels.naming import name_kernels

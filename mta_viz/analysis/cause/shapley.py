@@ -18,8 +18,9 @@ from numpy import ndarray as Array
 from torch import Tensor
 
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.measuring_effects import GoldBatch, Outcome, outcome
+from mta_viz.analysis.cause.measuring_effects import Outcome, outcome
 from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import PLACES, Edit
 from mta_viz.model.transformer import HookedMTA
@@ -153,7 +154,7 @@ def shapley_values(
     batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
     Raises ValueError for a model without kernels.
 
-    >>> from mta_viz.analysis.cause.measuring_effects import blocks_batches
+    >>> from mta_viz.analysis.labs.task_samples import blocks_batches
     >>> from mta_viz.tasks.blocks import BlockTask
     >>> batches = blocks_batches(model, BlockTask(n_blocks=5), 2, seed=0)
     >>> shared = mta_viz.shapley_values(model, batches, most=2)

@@ -11,23 +11,15 @@ from typing import Any, Literal
 import torch
 
 from mta_viz.analysis.cause.answers import AnswerMeter
-from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.measuring_effects import (
-    GoldBatch,
-    blocks_batches,
-    needle_batches,
-    needle_setting,
-)
+from mta_viz.analysis.cause.effects import Absent, find_measured
 from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
 from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import from_text
-from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.errors import MtaVizError
 from mta_viz.model.plans import Edit
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.tables import Table
-from mta_viz.tasks.blocks import BlockTask
 
 FILE, FORMAT = "shapley.json", "mta_viz shapley 1"
 Task = Literal["needle", "blocks", "prompt"]
@@ -60,32 +52,6 @@ class TaskShapley:
         """JSON-ready, as the file has it."""
         head = {"format": FORMAT, "sha256": self.sha256}
         return head | {"task": self.task, "setting": self.setting, "seed": self.seed} | self.shared.as_data()
-
-
-def task_batches(
-    model: HookedMTA,
-    task: Task,
-    samples: int,
-    seed: int,
-    *,
-    length: int | None = None,
-    blocks: BlockTask | None = None,
-) -> tuple[str, list[GoldBatch]]:
-    """What a sample of the needle or block task is, and all samples, in batches.
-
-    `length`: tokens of a needle prompt, None for half the trained length. Raises PromptError for a model
-    without the task's vocabulary, TokenizerError for one without a tokenizer.
-    """
-    if task == "blocks":
-        if blocks is None:
-            raise ValueError("the block task needs its settings")
-        answer = "the whole block" if blocks.output == "all" else f"its {blocks.output} letter"
-        setting = f"{blocks.n_blocks} blocks of {blocks.n_letters} letters, to be answered with {answer}"
-        return setting, blocks_batches(model, blocks, samples, seed)
-    if model.tokenizer is None:
-        raise TokenizerError("--task needle needs the checkpoint's tokenizer: --tokenizer FILE")
-    setting = needle_setting(length or model.config.n_ctx // 2)
-    return setting, needle_batches(model, model.tokenizer, samples, seed, length)
 
 
 def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:
@@ -173,17 +139,9 @@ def read_shapley(file: Path) -> TaskShapley:
         ) from None
 
 
-def find_shapley(folder: Path) -> TaskShapley | Absent:
+def find_shapley(folder: Path | None) -> TaskShapley | Absent:
     """The values of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
-    file = folder / FILE
-    if not door.is_there(file):
-        return Absent("The Shapley values of this checkpoint's kernels have not been measured.")
-    try:
-        measured = read_shapley(file)
-        if measured.sha256 != sha256(folder):
-            return Absent(f"{file.name} was measured on other weights: they have changed since.")
-    except MtaVizError as error:
-        return Absent(str(error))
-    if not measured.shared.values:
-        return Absent(f"{file.name} lists no kernel.")
+    measured = find_measured(folder, FILE, read_shapley, "The Shapley values of kernels have")
+    if not isinstance(measured, Absent) and not measured.shared.values:
+        return Absent(f"{FILE} lists no kernel.")
     return measured

@@ -109,7 +109,7 @@ _RULES: dict[str, Documented] = {
 }
 _EDGES: dict[str, Documented] = {
     "denoised": measures.denoised,
-    "edge_first, edge_last": measures.edge_indices,
+    "first_of_run, last_of_run": measures.edge_indices,
     "EX": measures.run_edges,
     "edge": edges.best_edges,
     "dominant_share": measures.dominant_tap,

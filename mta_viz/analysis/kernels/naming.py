@@ -48,7 +48,7 @@ def size_threshold(offsets: Offsets) -> float:
 def template_weights(offsets: Offsets) -> Float[Array, " template"]:
     """What each |rho(t)| counts by: 1, of diagonals at another offset than the own one less.
 
-    So much less that Gaussian kernels reach the threshold at those offsets in a tenth of the level, and in the
+    So much less that Gaussian kernels reach the threshold at those offsets in a tenth of the level, in the
     templates of the paper in the rest: many offsets, which hardly any kernel shows, cost the others little.
     """
     other = np.array([template.shifted for template in library(offsets)], bool)
@@ -108,13 +108,13 @@ def permutation_p(kernels: Kernels, offsets: Offsets, permutations: int = PERMUT
     return _as_large(kernels, offsets, sizes.max(-1), permutations)
 
 
-def _weighted(rho: Float[Array, "kernel template"], offsets: Offsets) -> Float[Array, "kernel template"]:
+def _weighted(rho: Float[Array, "*kernel template"], offsets: Offsets) -> Float[Array, "*kernel template"]:
     """w_t |rho(t)|: what is compared with the threshold, and with permuted taps."""
     return np.abs(rho) * template_weights(offsets)
 
 
 def _as_large(kernels: Kernels, offsets: Offsets, sizes: PerKernel, permutations: int) -> PerKernel:
-    """p of a weighted score of each kernel: how often the largest of its permuted taps is at least as large."""
+    """p of a weighted score of each kernel: how often the largest of its permuted taps is as large."""
     row, column = offsets.own
     own = row * len(offsets.key) + column
     taps = np.delete(measures.without_own_tap(kernels, offsets).reshape(len(kernels), -1), own, 1)
@@ -266,7 +266,7 @@ def shape_scores(kernels: Kernels, offsets: Offsets) -> dict[str, PerKernel]:
             best = np.abs(of_name).argmax(-1)[:, None]
             scores[name] = np.take_along_axis(of_name, best, 1)[:, 0]
     clean = measures.denoised(kernels, offsets)
-    scores["edge_first"], scores["edge_last"] = measures.edge_indices(clean, offsets)
+    scores["first_of_run"], scores["last_of_run"] = measures.edge_indices(clean, offsets)
     scores["dominant_share"], place = measures.dominant_tap(kernels, offsets)
     row, column = np.divmod(place, len(offsets.key))
     scores["dominant_query"] = np.array(offsets.query, float)[row]

@@ -5,8 +5,10 @@ Matters: what is lost when a kernel is set to identity, at the model's task and 
 
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -153,18 +155,18 @@ def matches_sentence(page: Page, at: AtMatches | None) -> str:
 
 def effects_of(page: Page, edit: Edit = "identity") -> Effects | Absent:
     """The measured effects of this page's checkpoint; read and checked once for each state of its folder."""
-    if page.model.source is None:
-        return Absent("This model is not from a file, so no effects belong to it.")
-    folder = page.model.source.path
-    return remember(partial(find_effects, folder, edit), "effects", edit, str(folder), changed(folder))
+    return _of_folder(page, partial(find_effects, edit=edit), "effects", edit)
 
 
 def worth_of(page: Page) -> TaskShapley | Absent:
     """What each kernel is worth, as measured beforehand; read and checked once in the same way."""
-    if page.model.source is None:
-        return Absent("This model is not from a file, so no Shapley values belong to it.")
-    folder = page.model.source.path
-    return remember(partial(find_shapley, folder), "worth", str(folder), changed(folder))
+    return _of_folder(page, find_shapley, "worth")
+
+
+def _of_folder(page: Page, find: Callable[[Path | None], T | Absent], *key: str) -> T | Absent:
+    folder = page.model.folder
+    when = None if folder is None else changed(folder)
+    return remember(lambda: find(folder), *key, str(folder), when)
 
 
 def edits_sentence(identity: Effects | Absent, own_tap: Effects | Absent, kernel: KernelId) -> str:
@@ -249,7 +251,7 @@ def _setting(effects: Effects) -> str:
 def effects_command(page: Page, command: str = "effects") -> str:
     """What to type to measure this checkpoint, its effects or by another command."""
     task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
-    path = shlex.quote(str(page.model.source.path)) if page.model.source else "PATH"
+    path = shlex.quote(str(page.model.folder)) if page.model.folder else "PATH"
     return f"python -m mta_viz {command} {path} --task {task}"
 
 

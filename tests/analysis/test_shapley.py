@@ -11,7 +11,7 @@ import torch
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
 from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.cause.measuring_effects import outcome
-from mta_viz.analysis.cause.shapley import Coalitions, Shapley, kernel_ids, passes, shapley_values
+from mta_viz.analysis.cause.shapley import Coalitions, Pairs, Shapley, kernel_ids, passes, shapley_values
 from mta_viz.analysis.cause.shapley_file import TaskShapley, prompt_batch, read_shapley
 from mta_viz.analysis.labs.task_samples import GoldBatch, blocks_batches
 from mta_viz.config import ModelConfig, MTAOptions
@@ -131,6 +131,18 @@ def test_a_smaller_last_batch_counts_as_its_samples_do(model: HookedMTA, batches
 
     shared = shapley_values(model, [part(0, 4), part(4, 6)], most=4)
     assert sum(value.shapley for value in shared.values) == pytest.approx(shared.effect, abs=1e-5)
+
+
+def test_the_standard_error_counts_pairs_by_their_samples():
+    """Batches of 4, 4 and 1: means by hand, and none where all pairs agree, however large their batches."""
+    sizes = np.array([4.0, 4.0, 1.0])
+    pairs = Pairs(np.array([[3.0, 2.0], [5.0, 2.0], [9.0, 2.0]]), sizes)
+    mean = (4 * 3 + 4 * 5 + 9) / 9
+    squares = (4 / 3 * (3 - mean)) ** 2 + (4 / 3 * (5 - mean)) ** 2 + (1 / 3 * (9 - mean)) ** 2
+    assert pairs.mean == pytest.approx([mean, 2])
+    assert pairs.standard_error == pytest.approx([(squares / (3 * 2)) ** 0.5, 0])
+    alike = Pairs(pairs.marginals, np.full(3, 7.0))
+    assert alike.standard_error == pytest.approx(pairs.marginals.std(0, ddof=1) / 3**0.5)
 
 
 def _none_right(greedy: torch.Tensor) -> list[bool]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from mta_viz.analysis.kernels.kernels import MIXING, KernelId, MixPlace, Place
 from mta_viz.checkpoint import door
@@ -195,6 +195,7 @@ def kernel_of(effect: Effect) -> KernelId | None:
     return None
 
 
+@runtime_checkable
 class _OfWeights(Protocol):
     @property
     def sha256(self) -> str: ...

@@ -13,7 +13,7 @@ import torch
 from mta_viz.analysis.cause.answers import AnswerMeter
 from mta_viz.analysis.cause.effects import Absent, find_measured
 from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
-from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.analysis.kernels.kernels import KernelId
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.validate import from_text
@@ -66,38 +66,6 @@ def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:
 
 
 @dataclass(frozen=True)
-class _Row:
-    layer: int
-    head: int
-    where: Where
-    necessary: float
-    sufficient: float
-    shapley: float
-    standard_error: float
-    necessary_median: float | None = None
-    necessary_median_low: float | None = None
-    necessary_median_high: float | None = None
-    sufficient_median: float | None = None
-    sufficient_median_low: float | None = None
-    sufficient_median_high: float | None = None
-
-    def value(self) -> KernelValue:
-        kernel, *rest = KernelId(self.layer, self.head, self.where), *list(vars(self).values())[3:]
-        return KernelValue(kernel, *rest)
-
-
-@dataclass(frozen=True)
-class _Set:
-    kernels: tuple[str, ...]
-    without_accuracy: float
-    without_log_probability: float
-    only_accuracy: float
-    only_log_probability: float
-    random_accuracy: float
-    random_log_probability: float
-
-
-@dataclass(frozen=True)
 class _File:
     """The file's fields; those that follow from others are not read."""
 
@@ -112,18 +80,13 @@ class _File:
     none: float
     complete_accuracy: float
     none_accuracy: float
-    kernels: tuple[_Row, ...]
-    greedy_sets: tuple[_Set, ...]
+    kernels: tuple[KernelValue, ...]
+    greedy_sets: tuple[Removal, ...]
 
     def result(self) -> TaskShapley:
-        values = tuple(row.value() for row in self.kernels)
-        by_name = {value.kernel.name(): value.kernel for value in values}
-        removals = tuple(
-            Removal(tuple(by_name[name] for name in part.kernels), *list(vars(part).values())[1:])
-            for part in self.greedy_sets
-        )
         measured = (self.complete, self.none, self.complete_accuracy, self.none_accuracy)
-        shared = Shapley(self.edit, self.n_samples, self.n_orders, *measured, values, removals)
+        orders = self.edit, self.n_samples, self.n_orders
+        shared = Shapley(*orders, *measured, self.kernels, self.greedy_sets)
         return TaskShapley(self.sha256, self.task, self.setting, self.seed, shared)
 
 
@@ -131,12 +94,13 @@ def read_shapley(file: Path) -> TaskShapley:
     """The values in a file. Raises MtaVizError listing what is wrong with it."""
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
     read = from_text(_File, content, f"{file} as Shapley values", file_format=FORMAT, remedy=remedy)
-    try:
-        return read.result()
-    except KeyError as error:
-        raise MtaVizError(
-            f"{file} has a greedy set with {error}, a kernel it does not list. {remedy}"
-        ) from None
+    listed = {value.kernel for value in read.kernels}
+    for kernel in (kernel for part in read.greedy_sets for kernel in part.kernels):
+        if kernel not in listed:
+            raise MtaVizError(
+                f"{file} has a greedy set with {kernel.name()}, a kernel it does not list. {remedy}"
+            )
+    return read.result()
 
 
 def find_shapley(folder: Path | None) -> TaskShapley | Absent:

@@ -81,8 +81,8 @@ CHANCE = (
 )
 TESTED = (
     f"Benjamini-Hochberg over all key-query kernels of the model keeps the kernel both by p, of its taps in "
-    f"other places, at {envelope.LEVEL * 100:g} %, and by envelope_p, of surrogates, at "
-    f"{envelope.ENVELOPE_LEVEL * 100:g} %. That holds against kernels like the surrogates: "
+    f"other places, at {envelope.FALSE_SHARE * 100:g} %, and by envelope_p, of surrogates, at "
+    f"{envelope.ENVELOPE_FALSE_SHARE * 100:g} %. That holds against kernels like the surrogates: "
     "signs at random, energies as the envelope says, neighbours correlated, "
     "otherwise independent."
 )

@@ -53,6 +53,13 @@ class KernelId:
         """`L2 H1 pre`, counted from `numbering`."""
         return f"L{self.layer + numbering} H{self.head + numbering} {SHORT[self.where]}"
 
+    @classmethod
+    def named(cls, name: str) -> "KernelId":
+        """The kernel of a `name()` counted from 0. Raises ValueError for another text."""
+        layer, head, short = name.split(" ", 2)
+        (where,) = (where for where, text in SHORT.items() if text == short)
+        return cls(int(layer.removeprefix("L")), int(head.removeprefix("H")), where)
+
 
 @dataclass(frozen=True)
 class Offsets:

@@ -74,6 +74,11 @@ class OfShapley(Measured[TaskShapley]):
     result_of = "shapley"
     hangs_on = ("task", "edit", "samples", "pairs", "seed", "answer")
 
+    @property
+    def of_weights(self) -> bool:
+        """At a task the prompt plays no part."""
+        return self.task in ("needle", "blocks")
+
     def result(self, source: Source) -> TaskShapley:
         """Read, or measured once. Raises MtaVizError where no file is, and as `measure`."""
         return self.read(source) if self.task is None else super().result(source)

@@ -39,6 +39,7 @@ class KernelRecurrence(Measured[Recurring]):
 
     others: tuple[str, ...] = ()
     hangs_on = ("others",)
+    of_weights = True
 
     def measure(self, source: Source) -> Recurring:
         """Raises MtaVizError where there is no other training, or none of a name."""
@@ -107,6 +108,8 @@ class OverSteps:
 @named("lasting-names", kw_only=True)
 class LastingNames(Measured[OverSteps]):
     """Since which step each named kernel has had the name it has at the end of training."""
+
+    of_weights = True
 
     def measure(self, source: Source) -> OverSteps:
         """Raises NoHistory where nothing is known of earlier steps."""

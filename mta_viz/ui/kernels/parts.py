@@ -23,6 +23,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
+from mta_viz.figures.cause.worth import EDITS
 from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.model.plans import Edit
@@ -176,7 +177,9 @@ def edits_sentence(identity: Effects | Absent, own_tap: Effects | Absent, kernel
     first, second = identity.of(kernel), own_tap.of(kernel)
     if first is None or second is None:
         return ""
-    words = f"At its own tap only, gain and sign kept: {_nats(second)}"
+    words = (
+        f"At its own tap only, gain and sign kept (the table's {own_tap.samples:,} samples): {_nats(second)}"
+    )
     tested = first.log_probability_change_median and second.log_probability_change_median
     how = "intervals apart" if tested else "the means are more than a factor of two and 0.1 nats apart"
     if edits_differ(first, second):
@@ -190,10 +193,11 @@ def worth_sentence(worth: TaskShapley | Absent, kernel: KernelId) -> str:
     if isinstance(worth, Absent) or value is None:
         return ""
     return (
+        f"On Shapley's {worth.shared.n_samples:,} samples a kernel taken out {EDITS[worth.shared.edit]}. "
         f"Alone removed (necessary): {_signed(-value.necessary)} nats. All others removed (sufficient): it "
         f"gives {_signed(value.sufficient)} of the {_signed(worth.shared.effect)} that all kernels give "
-        f"together. Shapley value {_signed(value.shapley)}, standard error {value.error:.2g} "
-        f"({worth.shared.n_samples} samples; Surgery has all kernels)."
+        f"together. Shapley value {_signed(value.shapley)}, standard error {value.standard_error:.2g} (Surgery has all "
+        "kernels)."
     )
 
 

@@ -196,8 +196,8 @@ def worth_sentence(worth: TaskShapley | Absent, kernel: KernelId) -> str:
         f"On Shapley's {worth.shared.n_samples:,} samples a kernel taken out {EDITS[worth.shared.edit]}. "
         f"Alone removed (necessary): {_signed(-value.necessary)} nats. All others removed (sufficient): it "
         f"gives {_signed(value.sufficient)} of the {_signed(worth.shared.effect)} that all kernels give "
-        f"together. Shapley value {_signed(value.shapley)}, standard error {value.standard_error:.2g} (Surgery has all "
-        "kernels)."
+        f"together. Shapley value {_signed(value.shapley)}, standard error {value.standard_error:.2g} "
+        "(Surgery has all kernels)."
     )
 
 

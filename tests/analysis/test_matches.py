@@ -17,11 +17,14 @@ from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED
 from mta_viz.analysis.kernels.query import SHAPES
 from mta_viz.analysis.kernels.table import kernel_of, kernel_table
+from mta_viz.analysis.labs.task_samples import task_prompts
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
+from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tokenizers.char import CharTokenizer
 from tests.tiny_models import random_weights
 
 IDS = (5, 2, 9, 5, 7, 2, 5, 1, 9, 5, 2)
@@ -260,5 +263,27 @@ def test_the_notebook_takes_a_prompt_a_trace_or_a_task():
     assert table["match_key"][0] == 1 and table["match_cells"].dtype == "Int64"
     with pytest.raises(PromptError, match="not both"):
         mta_viz.kernels(built, IDS, task="needle")
-    with pytest.raises(PromptError, match="tokenizer"):
+    with pytest.raises(TokenizerError, match="tokenizer"):
+        mta_viz.kernels(built, task="needle")
+
+
+def test_the_notebook_measures_at_the_task_that_fits_as_the_command_does(tmp_path):
+    """A character model on blocks: the runs of the task's prompts, without their answers."""
+    config = ModelConfig(
+        d_model=16, n_layers=1, n_heads=1, n_kv_heads=1, d_head=16, d_mlp=8, vocab_size=32, n_ctx=512,
+        mta=MTAOptions(pre_kernel=(2, 3)),
+    )  # fmt: skip
+    built = HookedMTA(config).requires_grad_(False).eval()
+    built.load_state_dict(random_weights(config, seed=1))
+    built.tokenizer = CharTokenizer()
+    setting, prompts = task_prompts(built, "blocks", 2, seed=3)
+    whole = BlockTask().sample_range(0, 2, 3).tokens.tolist()
+    assert [list(prompt.ids) for prompt in prompts] == [ids[: -BlockTask().n_answer] for ids in whole]
+    assert "blocks of" in setting
+    table = mta_viz.kernels(built, task="blocks", samples=2, seed=3)
+    (at,) = measure_matches(
+        kernel_table(built.state_dict(), config), (capture(built, ids) for ids in prompts)
+    ).values()
+    assert table["match_gap"][0] == pytest.approx(at.gap.value) and table["match_prompts"][0] == 2
+    with pytest.raises(PromptError, match="the task that fits it is blocks"):
         mta_viz.kernels(built, task="needle")

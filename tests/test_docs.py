@@ -251,7 +251,7 @@ def test_the_thresholds_are_those_of_the_code():
         f"less than {naming.FAINT * 100:g} % of the kernel's energy is *faint*",
         f"p <= {measures.LARGEST_P:g} in a **permutation test**",
         f"change places {naming.PERMUTATIONS} times",
-        f"that 1 of {1 / naming.SIZE_LEVEL:.0f} Gaussian kernels reaches",
+        f"that 1 of {1 / (1 - naming.SIZE_QUANTILE):.0f} Gaussian kernels reaches",
         f"more than {measures.LARGEST_TAP * 100:g} % of the energy along it",
         f"compared with the {QUANTILE * 100:g} % quantile",
         f"clear against random rows ({CONTRAST_QUANTILE * 100:g} %)",

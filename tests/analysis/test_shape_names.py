@@ -1,23 +1,31 @@
 """Names of kernels: planted shapes are recognised, noise is not named.
 
-Recognised (the right name, 200 kernels each, both signs) by the height of the taps in standard deviations
-of the noise; whenever a template named one of these kernels, the name was right in 96 % or more:
+Recognised (the right name, 1,000 kernels each, own tap's sign) by the height of the taps in standard deviations
+of the noise, as `measured_rates.json` has it; whenever a template named one of these kernels, the name was
+right in 96 % or more:
 
 | size          | shape         | 2 sd | 3 sd | 5 sd |
 |---------------|---------------|------|------|------|
-| 6 x 11        | diagonal      | 0.74 | 1.00 | 1.00 |
-|               | induction     | 0.75 | 0.99 | 1.00 |
-|               | anti-diagonal | 0.72 | 0.99 | 1.00 |
-|               | priming       | 0.75 | 0.99 | 1.00 |
-|               | smoothing 3x3 | 0.96 | 1.00 | 1.00 |
-| 4 x 9         | diagonal      | 0.25 | 0.66 | 0.97 |
-|               | induction     | 0.49 | 0.90 | 1.00 |
-|               | priming       | 0.23 | 0.74 | 0.98 |
-| 8 x 13        | diagonal      | 0.87 | 1.00 | 1.00 |
-|               | priming       | 0.94 | 1.00 | 1.00 |
-| 2 x 9         | smoothing 3x3 | 0.54 | 0.94 | 1.00 |
-| 6 x 11 left   | diagonal      | 0.81 | 0.99 | 1.00 |
-| 6 x 11 right  | anti-diagonal | 0.80 | 1.00 | 1.00 |
+| 6 x 11        | diagonal      | 0.67 | 0.99 | 1.00 |
+|               | induction     | 0.66 | 0.99 | 1.00 |
+|               | anti-diagonal | 0.66 | 0.99 | 1.00 |
+|               | priming       | 0.62 | 0.94 | 1.00 |
+|               | smoothing 3x3 | 0.93 | 1.00 | 1.00 |
+| 4 x 9         | diagonal      | 0.19 | 0.63 | 0.97 |
+|               | induction     | 0.41 | 0.89 | 1.00 |
+|               | priming       | 0.19 | 0.66 | 0.97 |
+| 8 x 13        | diagonal      | 0.83 | 1.00 | 1.00 |
+|               | priming       | 0.86 | 0.99 | 1.00 |
+| 2 x 9         | smoothing 3x3 | 0.54 | 0.95 | 1.00 |
+| 6 x 11 left   | diagonal      | 0.67 | 0.99 | 1.00 |
+| 6 x 11 right  | anti-diagonal | 0.66 | 0.99 | 1.00 |
+
+All templates share one threshold. Giving those of the paper nine tenths of the level, and diagonals at other
+offsets the rest, was tried (6 x 11, taps of 2 sd, 1,000 kernels): diagonal 0.73, induction 0.73, priming 0.69, and
+a diagonal at +1 0.57 instead of 0.77. It was left: at the same size in noise, kernels with the envelope of
+needle-mta then get 9.7 template names instead of 7.9 for the same 19 found, 9 instead of 10 survive, and diagonals at
++1, the most frequent template of its kernels besides those of the paper, lose their names (score 0.64: the
+permutation test, not the size).
 
 A template of two taps is at the edge of what can be tested: the 1 x 3 box is found in 0.55 at 5 sd of
 6 x 11 and 4 x 9, and it and induction never in 2 x 9 (two taps of 17 fall on such a pair in 1 of 136 orders).
@@ -29,7 +37,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shape_cases import SIZES, drawing, kernel, offsets, planted, row
 
-from mta_viz.analysis.kernels.measures import cannot_show, library, template_scores
+from mta_viz.analysis.kernels.measures import cannot_show, template_scores
 from mta_viz.analysis.kernels.naming import (
     UNNAMED,
     KernelShape,
@@ -39,11 +47,10 @@ from mta_viz.analysis.kernels.naming import (
     name_kernels,
     permutation_p,
     size_threshold,
-    template_weights,
 )
 
 AT = offsets(6, 11)
-THRESHOLDS = [0.41, 0.54, 0.7, 0.33, 0.4, 0.39]
+THRESHOLDS = [0.43, 0.55, 0.7, 0.34, 0.42, 0.42]
 OPPOSED = {"priming": "inhibition of return", "smoothing": "sharpening"}
 
 
@@ -64,33 +71,8 @@ def test_size_thresholds_are_those_of_whole_gaussian_kernels(size, value):
     at = offsets(*size)
     assert size_threshold(at) == pytest.approx(value, abs=0.008)
     kernels = np.random.default_rng(8).standard_normal((20_000, *size[:2]))
-    largest = (np.abs(template_scores(kernels, at)) * template_weights(at)).max(-1)
+    largest = np.abs(template_scores(kernels, at)).max(-1)
     assert np.mean(largest >= size_threshold(at)) == pytest.approx(0.005, abs=0.0015)
-
-
-@pytest.mark.parametrize("size", [size for size in SIZES if size[0] > 2])
-def test_many_offsets_cost_the_templates_of_the_paper_a_tenth_of_the_level(size):
-    at = offsets(*size)
-    kernels = np.random.default_rng(9).standard_normal((20_000, *size[:2]))
-    reached = np.abs(template_scores(kernels, at)) * template_weights(at) >= size_threshold(at)
-    shifted = np.array([template.name.startswith("diagonal at") for template in library(at)])
-    assert np.mean(reached[:, ~shifted].any(-1)) == pytest.approx(0.0045, abs=0.0015)
-    assert np.mean(reached[:, shifted].any(-1)) == pytest.approx(0.0005, abs=0.0005)
-
-
-@pytest.mark.parametrize(("shift", "least"), [(1, 0.45), (3, 0.5)])
-def test_a_diagonal_at_another_offset_is_recognised_less_often(shift, least):
-    """200 in 1,000 fewer at 2 sd than with one weight for all templates: 0.57 and 0.61."""
-    lines = kernel(AT, {(n, shift - n): 1.0 for n in range(6)})
-    noise = np.random.default_rng(3).standard_normal((200, 6, 11)) + row(AT, own=8)
-    for sd, lowest in ((2, least), (3, 0.95)):
-        found = names(noise + sd * lines, AT)
-        assert np.mean([name == f"diagonal at {shift:+d}" for name in found]) >= lowest
-
-
-def test_sizes_with_one_kind_of_template_have_one_weight():
-    assert template_weights(offsets(2, 9)).tolist() == [1.0] * len(library(offsets(2, 9)))
-    assert len(template_weights(offsets(1, 1))) == 0
 
 
 def test_a_dominant_tap_needs_more_where_taps_are_few():
@@ -157,10 +139,10 @@ def test_one_big_tap_is_no_diagonal():
 
 
 PLANTED = [
-    ("diagonal", (6, 11, "both"), 0.6),
+    ("diagonal", (6, 11, "both"), 0.55),
     ("induction", (6, 11, "both"), 0.6),
     ("anti-diagonal", (6, 11, "both"), 0.6),
-    ("priming", (6, 11, "both"), 0.6),
+    ("priming", (6, 11, "both"), 0.5),
     ("smoothing 3x3", (6, 11, "both"), 0.9),
     ("smoothing c_q x 5", (6, 11, "both"), 0.97),
     ("diagonal", (4, 9, "both"), 0.15),
@@ -169,11 +151,11 @@ PLANTED = [
     ("diagonal", (8, 13, "both"), 0.8),
     ("priming", (8, 13, "both"), 0.85),
     ("smoothing 3x3", (2, 9, "both"), 0.45),
-    ("diagonal", (6, 11, "left"), 0.7),
-    ("induction", (6, 11, "left"), 0.8),
-    ("priming", (6, 11, "left"), 0.65),
-    ("anti-diagonal", (6, 11, "right"), 0.7),
-    ("priming", (6, 11, "right"), 0.65),
+    ("diagonal", (6, 11, "left"), 0.6),
+    ("induction", (6, 11, "left"), 0.75),
+    ("priming", (6, 11, "left"), 0.6),
+    ("anti-diagonal", (6, 11, "right"), 0.6),
+    ("priming", (6, 11, "right"), 0.6),
 ]
 
 

@@ -73,7 +73,7 @@ NOTATION = (
 )
 CHANCE = (
     "A template's name needs all of: a size that Gaussian kernels reach in 1 of "
-    f"{1 / naming.SIZE_LEVEL:.0f}, p <= {measures.LARGEST_P:g} when the kernel's own taps change "
+    f"{1 / (1 - naming.SIZE_QUANTILE):.0f}, p <= {measures.LARGEST_P:g} when the kernel's own taps change "
     "places, and coherence; an edge, that 1 of 200 Gaussian kernels has one as clear. Trained taps are "
     "neither Gaussian nor exchangeable: most energy lies near the own tap, and neighbours are alike. So how "
     "many names a model has is set beside how many surrogates with its own envelope get. Edges and single "

@@ -185,11 +185,6 @@ class Template:
     name: str
     taps: Bool[Array, "c_q c_k"]
 
-    @property
-    def shifted(self) -> bool:
-        """Whether it is a diagonal at another offset than the own one, which the paper does not name."""
-        return self.name not in NAMES
-
     def called(self, score: float) -> str:
         """The shape's name for a score of that sign."""
         return self.name if score > 0 else OPPOSED.get(self.name, f"negative {self.name}")

@@ -21,8 +21,7 @@ from mta_viz.analysis.kernels.measures import Kernels, PerKernel, library, own_s
 
 SEED = 0
 SIMULATED = 200_000
-SIZE_LEVEL = 0.005
-SHIFTED_SHARE = 0.1  # of that level, for diagonals at other offsets than the own one
+SIZE_QUANTILE = 0.995
 TAP_QUANTILE = 0.999
 SMALLEST_DOMINANT = 0.5
 BETWEEN_NAMES = "; "
@@ -35,41 +34,14 @@ BLOCK = 2**20  # taps of permuted templates, and scores of kernels, at a time
 
 @lru_cache(maxsize=64)
 def size_threshold(offsets: Offsets) -> float:
-    """The 99.5 % quantile of max_t w_t |rho(t)| over Gaussian kernels, w the `template_weights`; infinite
-    without templates.
-    """
-    sizes = _gaussian_sizes(offsets)
-    if not sizes.shape[1]:
-        return np.inf
-    return float(np.quantile((sizes * template_weights(offsets)).max(-1), 1 - SIZE_LEVEL))
-
-
-@lru_cache(maxsize=64)
-def template_weights(offsets: Offsets) -> Float[Array, " template"]:
-    """What each |rho(t)| counts by: 1, of diagonals at another offset than the own one less.
-
-    So much less that Gaussian kernels reach the threshold at those offsets in a tenth of the level, in the
-    templates of the paper in the rest: many offsets, which hardly any kernel shows, cost the others little.
-    """
-    other = np.array([template.shifted for template in library(offsets)], bool)
-    if other.all() or not other.any():
-        return np.ones(len(other))
-    sizes = _gaussian_sizes(offsets)
-    of_paper = np.quantile(sizes[:, ~other].max(-1), 1 - (1 - SHIFTED_SHARE) * SIZE_LEVEL)
-    of_other = np.quantile(sizes[:, other].max(-1), 1 - SHIFTED_SHARE * SIZE_LEVEL)
-    return np.where(other, of_paper / of_other, 1.0)
-
-
-@lru_cache(maxsize=4)
-def _gaussian_sizes(offsets: Offsets) -> Float[Array, "kernel template"]:
-    """|rho(t)| of Gaussian kernels.
+    """The 99.5 % quantile of max_t |rho(t)| over Gaussian kernels; infinite without templates.
 
     Only the part of a Gaussian kernel in the span of the q templates matters, and the length of the rest:
     a root of chi-square with D - 1 - q degrees of freedom. Both are drawn, whole kernels are not.
     """
     units = unit_templates(offsets)
     if not len(units):
-        return np.zeros((SIMULATED, 0))
+        return np.inf
     _, sizes, basis = np.linalg.svd(units, full_matrices=False)
     basis = basis[sizes > 1e-9]
     free = units.shape[1] - 1
@@ -77,7 +49,8 @@ def _gaussian_sizes(offsets: Offsets) -> Float[Array, "kernel template"]:
     inside = random.standard_normal((SIMULATED, len(basis)))
     outside = random.chisquare(free - len(basis), SIMULATED) if free > len(basis) else np.zeros(SIMULATED)
     length = np.sqrt(np.square(inside).sum(-1) + outside)
-    return np.asarray(np.abs(inside @ (basis @ units.T)) / length[:, None])
+    largest = np.abs(inside @ (basis @ units.T)).max(-1) / length
+    return float(np.quantile(largest, SIZE_QUANTILE))
 
 
 @lru_cache(maxsize=64)
@@ -98,43 +71,37 @@ def dominant_threshold(offsets: Offsets) -> float:
 
 
 def permutation_p(kernels: Kernels, offsets: Offsets, permutations: int = PERMUTATIONS) -> PerKernel:
-    """p of max_t w_t |rho(t)| when a kernel's own taps (the own tap left out) change places at random.
+    """p of max_t |rho(t)| when a kernel's own taps (the own tap left out) change places at random.
 
     (1 + #{M* >= M}) / (1 + permutations): exact if taps are exchangeable, whatever their distribution.
     """
-    sizes = _weighted(measures.template_scores(kernels, offsets), offsets)
-    if not sizes.shape[1]:
+    rho = np.abs(measures.template_scores(kernels, offsets))
+    if not rho.shape[1]:
         return np.ones(len(kernels))
-    return _as_large(kernels, offsets, sizes.max(-1), permutations)
+    return _as_large(kernels, offsets, rho.max(-1), permutations)
 
 
-def _weighted(rho: Float[Array, "*kernel template"], offsets: Offsets) -> Float[Array, "*kernel template"]:
-    """w_t |rho(t)|: what is compared with the threshold, and with permuted taps."""
-    return np.abs(rho) * template_weights(offsets)
-
-
-def _as_large(kernels: Kernels, offsets: Offsets, sizes: PerKernel, permutations: int) -> PerKernel:
-    """p of a weighted score of each kernel: how often the largest of its permuted taps is as large."""
+def _as_large(kernels: Kernels, offsets: Offsets, rho: PerKernel, permutations: int) -> PerKernel:
+    """p of a score of each kernel: how often the largest score of its permuted taps is at least as large."""
     row, column = offsets.own
     own = row * len(offsets.key) + column
     taps = np.delete(measures.without_own_tap(kernels, offsets).reshape(len(kernels), -1), own, 1)
     length = np.linalg.norm(taps, axis=-1, keepdims=True)
     taps = (taps / np.where(length > 0, length, 1)).astype(np.float32)
-    units = unit_templates(offsets) * template_weights(offsets)[:, None]
-    units = np.delete(units, own, 1).astype(np.float32)
+    units = np.delete(unit_templates(offsets), own, 1).astype(np.float32)
     random, count = np.random.default_rng(SEED), np.zeros(len(kernels))
     block = max(BLOCK // max(units.size, len(taps) * len(units) // 8), 1)
     for start in range(0, permutations, block):
         size = min(block, permutations - start)
         order = random.permuted(np.tile(np.arange(taps.shape[1]), (size, 1)), axis=1)
-        count += (_largest(taps, units, order) >= (sizes - ROUNDING)[:, None]).sum(-1)
+        count += (_largest(taps, units, order) >= (rho - ROUNDING)[:, None]).sum(-1)
     return (1 + count) / (1 + permutations)
 
 
 def _largest(
     taps: Float[Array, "kernel tap"], units: Float[Array, "template tap"], order: Int[Array, "order tap"]
 ) -> Float[Array, "kernel order"]:
-    """max_t w_t |rho(t)| in each order. Permuting the templates is the same as permuting the taps."""
+    """max_t |rho(t)| in each order. Permuting the templates is the same as permuting the taps."""
     if len(taps) < len(units):
         return np.abs(taps[:, order] @ units.T).max(-1)
     along = taps @ units[:, order].reshape(-1, taps.shape[1]).T
@@ -309,12 +276,12 @@ def _template_p(
     Where fewer than 10 of 999 orders are as large there are 9,999, and then 99,999, so that a single true
     kernel is not lost among hundreds of tests.
     """
-    p, sizes = np.full(rho.shape, np.nan), _weighted(rho, offsets)
-    tested = sizes >= size_threshold(offsets)
+    p = np.full(rho.shape, np.nan)
+    tested = np.abs(rho) >= size_threshold(offsets)
     for permutations in stages:
         kernel, template = np.nonzero(tested)
         if len(kernel):
-            p[tested] = _as_large(kernels[kernel], offsets, sizes[kernel, template], permutations)
+            p[tested] = _as_large(kernels[kernel], offsets, np.abs(rho[kernel, template]), permutations)
         tested = p <= FEW / (1 + permutations)  # NaN is not
     return p
 
@@ -334,10 +301,10 @@ def _named(evidence: Evidence, index: int, scores: dict[str, float]) -> KernelSh
 
 def _p_of(evidence: Evidence, index: int, names: Sequence[Name]) -> float:
     """Of the first template among the names, else of the largest."""
-    sizes, p = _weighted(evidence.rho[index], evidence.offsets), evidence.p[index]
-    if not len(sizes):
+    rho, p = np.abs(evidence.rho[index]), evidence.p[index]
+    if not len(rho):
         return np.nan
-    of_one = p[next((name.template for name in names if name.template is not None), int(sizes.argmax()))]
+    of_one = p[next((name.template for name in names if name.template is not None), int(rho.argmax()))]
     return 1.0 if np.isnan(of_one) else float(of_one)
 
 

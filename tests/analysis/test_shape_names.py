@@ -23,10 +23,10 @@ name was right in 96 % or more:
 All templates share one threshold. Another division of the level was tried (6 x 11, taps of 2 sd, 1,000
 kernels): nine tenths for the templates of the paper, the rest for diagonals at other offsets. That names 0.73
 of the diagonals, 0.73 of induction and 0.69 of priming, but 0.57 instead of 0.77 of diagonals at +1, the most
-frequent template of trained kernels besides those of the paper; with +1 among the nine tenths 0.72, 0.71, 0.68
-and 0.82, and 0.28 instead of 0.50 at -2. At the same size in noise, kernels with the envelope of needle-mta
-then get 9.6 template names instead of 7.9, for 20 found instead of 19 (p .0011 instead of .00025), of which 10
-survive as before: what is won in white noise is lost against kernels like trained ones, so it was left.
+frequent template of trained kernels besides those of the paper; with +1 among the nine tenths 0.72, 0.71,
+0.68 and 0.82, and 0.28 instead of 0.50 at -2. At the same size in noise, kernels with the envelope of
+needle-mta then get 9.6 template names instead of 7.9, for 20 found instead of 19 (p .0011 instead of .00025),
+of which 10 survive as before: what is won in white noise is lost against kernels like trained ones.
 
 A template of two taps is at the edge of what can be tested: the 1 x 3 box is found in 0.55 at 5 sd of
 6 x 11 and 4 x 9, and it and induction never in 2 x 9 (two taps of 17 fall on such a pair in 1 of 136 orders).

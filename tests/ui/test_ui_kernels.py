@@ -224,6 +224,9 @@ def test_recurrence_says_what_it_needs_and_matches_what_is_there(open_app):
     run_until(app, "optimal transport between heads")
     fine(app)
     assert app.dataframe[-1].value["training"].tolist() == ["no-tokenizer"]
+    other = open_app("tiny-mta", "Another prompt", PAGE, {"part": "Recurrence", "trainings": "no-tokenizer"})
+    fine(other)  # it is of the weights: nothing is measured anew
+    assert other.dataframe[-1].value["training"].tolist() == ["no-tokenizer"]
     alone = open_app("tiny-blocks", None, PAGE, {"part": "Recurrence"})
     fine(alone)
     assert "needs a second training of this shape" in said(alone)

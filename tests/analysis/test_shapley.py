@@ -181,10 +181,16 @@ def test_a_file_is_read_as_it_was_written_and_its_faults_are_listed(tmp_path, sh
     with pytest.raises(MtaVizError, match=r"(?s)task.*n_orders"):
         read_shapley(file)
     broken = whole.as_data()
-    broken["greedy_sets"][0]["kernels"] = ["L9 H9 pre"]
-    file.write_text(json.dumps(broken))
-    with pytest.raises(MtaVizError, match="L9 H9 pre"):
-        read_shapley(file)
+    for kernel, words in (
+        ("L9 H9 pre", "L9 H9 pre"),
+        ("L0 H0 up", "expected"),
+        (5, "expected"),
+        (None, "expected"),
+    ):
+        broken["greedy_sets"][0]["kernels"] = [kernel]
+        file.write_text(json.dumps(broken))
+        with pytest.raises(MtaVizError, match=words):
+            read_shapley(file)
 
 
 def _subsets(n: int) -> list[frozenset[int]]:

@@ -39,7 +39,11 @@ class KernelRecurrence(Measured[Recurring]):
 
     others: tuple[str, ...] = ()
     hangs_on = ("others",)
-    of_weights = True
+
+    @property
+    def of_weights(self) -> bool:
+        """The prompt plays no part."""
+        return True
 
     def measure(self, source: Source) -> Recurring:
         """Raises MtaVizError where there is no other training, or none of a name."""
@@ -109,7 +113,10 @@ class OverSteps:
 class LastingNames(Measured[OverSteps]):
     """Since which step each named kernel has had the name it has at the end of training."""
 
-    of_weights = True
+    @property
+    def of_weights(self) -> bool:
+        """The prompt plays no part."""
+        return True
 
     def measure(self, source: Source) -> OverSteps:
         """Raises NoHistory where nothing is known of earlier steps."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mta_viz.analysis.cause.effects import without
 from mta_viz.analysis.cause.measuring_effects import Outcome, outcome
+from mta_viz.analysis.cause.order_pairs import Pairs
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
@@ -262,7 +263,7 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
     return _Alone(value, accuracy, none_value, none_accuracy, necessary, sufficient)
 
 
-def _value(kernel: KernelId, alone: _Alone, pairs: "Pairs", at: int) -> KernelValue:
+def _value(kernel: KernelId, alone: _Alone, pairs: Pairs, at: int) -> KernelValue:
     """The worth of the kernel at place `at`, the mean of its marginals with its standard error."""
     necessary, sufficient = alone.necessary[at], alone.sufficient[at]
     shapley = float(pairs.mean[at]), float(pairs.standard_error[at])
@@ -284,29 +285,6 @@ def _gain(before: Outcome, after: Outcome) -> _Gain:
     enough = middle.level >= LEVEL
     parts = (float(middle.value), float(middle.low), float(middle.high)) if enough else (None, None, None)
     return _Gain(math.fsum(gains) / len(gains), *parts)
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """What each kernel added in pairs of orders, each the mean of an order and its reverse on one batch.
-
-    `sizes`: the batches' samples, which count alike: the last batch may be smaller than the others.
-    """
-
-    marginals: Float[Array, "pair kernel"]
-    sizes: Float[Array, " pair"]
-
-    @property
-    def mean(self) -> Float[Array, " kernel"]:
-        """Over all samples."""
-        return np.asarray(self.sizes @ self.marginals / self.sizes.sum())
-
-    @property
-    def standard_error(self) -> Float[Array, " kernel"]:
-        """Of the mean, a ratio of sums over pairs: from how far pairs lie off it, by their samples."""
-        n = len(self.sizes)
-        apart = (self.sizes / self.sizes.mean())[:, None] * (self.marginals - self.mean)
-        return np.asarray(np.sqrt(np.square(apart).sum(0) / (n * (n - 1))))
 
 
 def _marginals(

@@ -204,17 +204,17 @@ class _OfWeights(Protocol):
 M = TypeVar("M", bound=_OfWeights)
 
 
-def find_measured(folder: Path | None, name: str, read: Callable[[Path], M], what: str) -> M | Absent:
+def find_measured(folder: Path | None, name: str, read: Callable[[Path], M], unmeasured: str) -> M | Absent:
     """The measurement in file `name` beside the weights in `folder`, if it is of these weights.
 
     `folder` is None for a model that is not from a file. `Absent` says what is wrong, where there is no file
-    that `what` "not been measured".
+    `unmeasured`.
     """
     if folder is None:
         return Absent("This model is not from a file, so no measurement belongs to it.")
     file = folder / name
     if not door.is_there(file):
-        return Absent(f"{what} not been measured for this checkpoint.")
+        return Absent(unmeasured)
     try:
         measured = read(file)
         if measured.sha256 != sha256(folder):
@@ -226,8 +226,8 @@ def find_measured(folder: Path | None, name: str, read: Callable[[Path], M], wha
 
 def find_effects(folder: Path | None, edit: Edit = "identity") -> Effects | Absent:
     """The effects of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
-    what = "The effect of each kernel on a task has"
-    effects = find_measured(folder, FILES[edit], read_effects, what)
+    unmeasured = "The effect of each kernel on a task has not been measured for this checkpoint."
+    effects = find_measured(folder, FILES[edit], read_effects, unmeasured)
     if not isinstance(effects, Absent) and effects.edit != edit:
         return Absent(f"{FILES[edit]} holds what kernels cost at {effects.edit}, not at {edit}.")
     return effects

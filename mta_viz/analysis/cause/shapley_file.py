@@ -105,7 +105,8 @@ def read_shapley(file: Path) -> TaskShapley:
 
 def find_shapley(folder: Path | None) -> TaskShapley | Absent:
     """The values of the checkpoint in `folder`; `Absent` says what is wrong with what is there."""
-    measured = find_measured(folder, FILE, read_shapley, "The Shapley values of kernels have")
+    unmeasured = "The Shapley values of this checkpoint's kernels have not been measured."
+    measured = find_measured(folder, FILE, read_shapley, unmeasured)
     if not isinstance(measured, Absent) and not measured.shared.values:
         return Absent(f"{FILE} lists no kernel.")
     return measured

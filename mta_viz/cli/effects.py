@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mta_viz.cli.evaluate import recipe_of
 from mta_viz.cli.flags import add_file, add_model, open_model, positive
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import MtaVizError
@@ -13,8 +12,6 @@ from mta_viz.version import VERSION
 
 if TYPE_CHECKING:
     from mta_viz.analysis.cause.effects import Effect, Effects
-    from mta_viz.analysis.cause.measuring_effects import GoldBatch
-    from mta_viz.model.transformer import HookedMTA
 
 HELP = "what a task loses with each kernel at the identity, its own tap or zero"
 SAMPLES = {"needle": 120, "blocks": 500}
@@ -44,6 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
     from mta_viz.analysis.cause.effects import FILES, Effects, write_effects
     from mta_viz.analysis.cause.measuring_effects import effect_plans, measure_effects
+    from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.locate import sha256
 
     model = open_model(arguments)
@@ -52,11 +50,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
             "this checkpoint has no kernels and mixes no heads: nothing can be set to identity; "
             "measure its heads with --heads"
         )
-    folder = model.source.path if model.source else arguments.path
+    folder = model.folder or arguments.path
     file = arguments.out or folder / FILES[arguments.edit]
     check_output(file, force=True)
     samples = arguments.samples or SAMPLES[arguments.task]
-    setting, batches = task_samples(model, arguments, samples)
+    setting, batches = task_batches(model, arguments.task, samples, arguments.seed)
     wanted = Effects(
         sha256(folder),
         arguments.task,
@@ -80,21 +78,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
             progress=progress,
         )
     return _answer(file, table)
-
-
-def task_samples(
-    model: "HookedMTA", arguments: Namespace, samples: int, length: int | None = None
-) -> "tuple[str, list[GoldBatch]]":
-    """What a sample is, and all of them; needle prompts of `length` tokens, or of half the trained length."""
-    from mta_viz.analysis.cause.shapley_file import task_batches
-    from mta_viz.analysis.labs.blocks import check_characters
-    from mta_viz.training.blocks import block_task
-
-    blocks = None
-    if arguments.task == "blocks":
-        check_characters(model)  # before its card is read, which is of another task's fields
-        blocks = block_task(recipe_of(arguments.path))
-    return task_batches(model, arguments.task, samples, arguments.seed, length=length, blocks=blocks)
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":

@@ -3,7 +3,6 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from mta_viz.cli.effects import task_samples
 from mta_viz.cli.flags import add_file, add_model, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
@@ -35,6 +34,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Sample orders until the largest standard error is at most 5 % of the whole effect."""
     from mta_viz.analysis.cause.shapley import kernel_ids, shapley_values
     from mta_viz.analysis.cause.shapley_file import SAMPLES, TaskShapley
+    from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.locate import sha256
 
     model, edit, seed = open_model(arguments), arguments.edit, arguments.seed
@@ -42,8 +42,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise MtaVizError("this checkpoint has no kernels: there is no effect to share out")
     samples = arguments.samples or SAMPLES[arguments.task]
     length = min(arguments.length, model.config.n_ctx)
-    setting, batches = task_samples(model, arguments, samples, length)
+    setting, batches = task_batches(model, arguments.task, samples, seed, length)
     with ProgressLine("measuring") as progress:
         shared = shapley_values(model, batches, edit, seed=seed, most=arguments.most, progress=progress)
-    digest = sha256(model.source.path if model.source else arguments.path)
+    digest = sha256(model.folder or arguments.path)
     return TaskShapley(digest, arguments.task, setting, seed, shared).as_data()

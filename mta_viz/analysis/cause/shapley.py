@@ -8,7 +8,7 @@ to `measuring_effects`.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -266,9 +266,19 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
 def _value(kernel: KernelId, alone: _Alone, pairs: Pairs, at: int) -> KernelValue:
     """The worth of the kernel at place `at`, the mean of its marginals with its standard error."""
     necessary, sufficient = alone.necessary[at], alone.sufficient[at]
-    shapley = float(pairs.mean[at]), float(pairs.standard_error[at])
-    alone_worth = necessary.mean, sufficient.mean
-    return KernelValue(*astuple(kernel), *alone_worth, *shapley, *necessary[1:], *sufficient[1:])
+    return KernelValue(
+        **asdict(kernel),
+        necessary=necessary.mean,
+        sufficient=sufficient.mean,
+        shapley=float(pairs.mean[at]),
+        standard_error=float(pairs.standard_error[at]),
+        necessary_median=necessary.median,
+        necessary_median_low=necessary.low,
+        necessary_median_high=necessary.high,
+        sufficient_median=sufficient.median,
+        sufficient_median_low=sufficient.low,
+        sufficient_median_high=sufficient.high,
+    )
 
 
 class _Gain(NamedTuple):

@@ -1,5 +1,6 @@
 """All kernels of a model in one call: names, and what each does where tokens match, on a prompt or a task."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mta_viz.analysis.attention.matches import with_matches
@@ -38,10 +39,11 @@ def kernels(
     rows = kernel_table(model.state_dict(), model.config)
     if task is not None and prompt is not None:
         raise PromptError("give a prompt or a task, not both")
-    if task is None and prompt is None:
-        return kernel_frame(rows)
+    traces: Iterable[Trace]
     if task is not None:
         traces = (capture(model, tokens) for tokens in task_prompts(model, task, samples, seed)[1])
+    elif prompt is not None:
+        traces = [prompt if isinstance(prompt, Trace) else capture(model, prompt)]
     else:
-        traces = iter([prompt if isinstance(prompt, Trace) else capture(model, prompt)])
+        return kernel_frame(rows)
     return kernel_frame(with_matches(rows, measure_matches(rows, traces)))

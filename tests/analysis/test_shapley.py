@@ -84,7 +84,7 @@ def test_values_are_those_of_all_orders(model: HookedMTA, batches, shared: Shapl
     ids = kernel_ids(model, "own-tap")
     for kernel in shared.values:
         place = ids.index(kernel.kernel)
-        assert abs(kernel.shapley - exact[place]) < 5 * kernel.error + 1e-6
+        assert abs(kernel.shapley - exact[place]) < 5 * kernel.standard_error + 1e-6
         everything = frozenset(range(n))
         assert kernel.necessary == pytest.approx(value[everything] - value[everything - {place}], abs=1e-5)
         assert kernel.sufficient == pytest.approx(value[frozenset({place})] - value[frozenset()], abs=1e-5)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mta_viz.analysis.attention.cells import top_cells
     from mta_viz.analysis.attention.decomposition import decompose
     from mta_viz.analysis.attention.heads import head_scores, ranking
-    from mta_viz.analysis.attention.matches import kernels
     from mta_viz.analysis.attention.predictions import lens_over_layers, top_tokens
     from mta_viz.analysis.attention.taps import operator, tap_gains
     from mta_viz.analysis.cause.attributed_prompt import attribute, attribute_heads
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.cause.sweeps import ablate
     from mta_viz.analysis.compare.comparing import compare
     from mta_viz.analysis.kernels.recurrence import recurrence
+    from mta_viz.analysis.labs.kernels import kernels
     from mta_viz.exporting.saved import export
     from mta_viz.figures import figure
     from mta_viz.model.inserting import insert_mta
@@ -71,7 +71,6 @@ _NAMES = {
     "analysis.attention.cells": "top_cells",
     "analysis.attention.decomposition": "decompose",
     "analysis.attention.heads": "head_scores ranking",
-    "analysis.attention.matches": "kernels",
     "analysis.attention.predictions": "lens_over_layers top_tokens",
     "analysis.attention.taps": "operator tap_gains",
     "analysis.cause.attributed_prompt": "attribute attribute_heads",
@@ -82,6 +81,7 @@ _NAMES = {
     "analysis.cause.sweeps": "ablate",
     "analysis.compare.comparing": "compare",
     "analysis.kernels.recurrence": "recurrence",
+    "analysis.labs.kernels": "kernels",
     "exporting.saved": "export",
     "figures": "figure",
     "model.inserting": "insert_mta",

@@ -48,9 +48,11 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """The board of the plan, and the sweeps that are asked for."""
     from mta_viz.analysis.cause.sweeps import SWEEPS
+    from mta_viz.model.plans import check_plan
 
     plan = (*plan_of_file(arguments.plan), *arguments.kernel, *arguments.head)
     model, tokens = open_prompt(arguments)
+    check_plan(plan, model.config)  # before anything runs
     with ProgressLine("measuring") as progress:
         board = mta_viz.ablate(
             model,

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mta_viz.cli.evaluate import recipe_of
 from mta_viz.cli.flags import add_file, add_model, add_task, open_model, positive
 from mta_viz.cli.output import ProgressLine, check_output, going_on_from, note
 from mta_viz.errors import MtaVizError
@@ -13,8 +12,6 @@ from mta_viz.version import VERSION
 
 if TYPE_CHECKING:
     from mta_viz.analysis.cause.effects import Effect, Effects
-    from mta_viz.analysis.cause.measuring_effects import GoldBatch
-    from mta_viz.model.transformer import HookedMTA
 
 HELP = "what a task loses with each kernel at the identity, its own tap or zero"
 SAMPLES = {"needle": 120, "pairs": 120, "file": 120, "blocks": 500}
@@ -44,6 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Measure what the file does not hold yet; it is written anew after every kernel."""
     from mta_viz.analysis.cause.effects import FILES, Effects, write_effects
     from mta_viz.analysis.cause.measuring_effects import effect_plans, measure_effects
+    from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.files import beside
     from mta_viz.checkpoint.locate import sha256
 
@@ -53,13 +51,15 @@ def run(arguments: Namespace) -> dict[str, Any]:
             "this checkpoint has no kernels and mixes no heads: nothing can be set to identity; "
             "measure its heads with --heads"
         )
-    folder = model.source.path if model.source else arguments.path
-    file = arguments.out or beside(folder) / FILES[arguments.edit]
+    path = model.path or arguments.path
+    file = arguments.out or beside(path) / FILES[arguments.edit]
     check_output(file, force=True)
     name = task_of(arguments)
-    setting, batches = task_samples(model, arguments, SAMPLES[name])
+    setting, batches = task_batches(
+        model, arguments.task, arguments.samples, arguments.seed, usual=SAMPLES[name]
+    )
     wanted = Effects(
-        sha256(folder),
+        sha256(path),
         name,
         sum(len(batch.answers) for batch in batches),
         arguments.seed,
@@ -88,26 +88,6 @@ def task_of(arguments: Namespace) -> "Literal['needle', 'pairs', 'file', 'blocks
     from mta_viz.run.named_tasks import task_name
 
     return "blocks" if arguments.task == "blocks" else task_name(arguments.task)
-
-
-def task_samples(
-    model: "HookedMTA", arguments: Namespace, usual: int, length: int | None = None
-) -> "tuple[str, list[GoldBatch]]":
-    """What a sample is, and all of them, as many as are `usual` unless `--samples` says another number.
-
-    Needles and pairs in prompts of `length` tokens, or of half the trained length.
-    """
-    from mta_viz.analysis.cause.shapley_file import task_batches
-    from mta_viz.analysis.labs.blocks import check_characters
-    from mta_viz.training.blocks import block_task
-
-    blocks = None
-    if arguments.task == "blocks":
-        check_characters(model)  # before its card is read, which is of another task's fields
-        blocks = block_task(recipe_of(arguments.path))
-    return task_batches(
-        model, arguments.task, arguments.samples, arguments.seed, usual=usual, length=length, blocks=blocks
-    )
 
 
 def _begun(file: Path, wanted: "Effects", force: bool) -> "Effects":

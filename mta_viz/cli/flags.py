@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mta_viz
 from mta_viz.checkpoint import door
 from mta_viz.cli.output import ProgressLine, note
-from mta_viz.config import DTYPES
+from mta_viz.config import DTYPES, ModelConfig
 from mta_viz.errors import CheckpointError, PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.tokenizers.base import Tokens
@@ -129,7 +129,16 @@ def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
     """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
     prompt = prompt_of(arguments)
     model = open_model(arguments)
+    place = vars(arguments).get("kernel") or arguments
+    check_place(model.config, getattr(place, "layer", None), getattr(place, "head", None))
     return model, encode(model, prompt)
+
+
+def check_place(config: ModelConfig, layer: object, head: object) -> None:
+    """Before anything runs. Raises PromptError for a layer or head (numbers, else unchecked) that is not."""
+    for word, number, count in (("layer", layer, config.n_layers), ("head", head, config.n_heads)):
+        if isinstance(number, int) and not 0 <= number < count:
+            raise PromptError(f"{word} {number} does not exist; expected 0 to {count - 1}")
 
 
 def prompt_of(arguments: Namespace) -> str | list[int]:

@@ -20,7 +20,7 @@ def add_flags(parser: ArgumentParser) -> None:
     add_prompt(parser)
     add("--span", type=one_span, metavar="3:8", help="the keys (default: the needle that is asked for)")
     add("--query", type=int, metavar="N", help="the query (default: the last token)")
-    add("--kernel", metavar="NAME", help='"L3 H5 pre": each tap of this one')
+    add("--kernel", type=kernel_named, metavar="NAME", help='"L3 H5 pre": each tap of this one')
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     answer = {"span": [keys.start, keys.stop], "query": arguments.query}
     if arguments.kernel is None:
         return answer | {"kernels": gains_table(all_tap_gains(trace, keys, queries)).records()}
-    gains = tap_gains(trace, kernel_named(arguments.kernel), keys, queries)
-    return answer | {"kernel": arguments.kernel, "gain": gains.total, "taps": gains.table().records()}
+    gains = tap_gains(trace, arguments.kernel, keys, queries)
+    return answer | {"kernel": arguments.kernel.name(), "gain": gains.total, "taps": gains.table().records()}
 
 
 def _asked_needle(trace: "Trace") -> range:

@@ -6,10 +6,9 @@ On a prompt, or on prompts of a task, also what each kernel does where tokens ma
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mta_viz
-from mta_viz.cli.effects import task_samples
 from mta_viz.cli.flags import (
     add_base,
     add_format,
@@ -71,6 +70,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.save is not None:
         write_kernels(arguments.save, config, checkpoint.state_dict)
         note(f"the kernels alone are in {arguments.save}")
+    asked = None
+    if prompted:
+        asked = _asked(model_of(checkpoint, arguments), arguments)  # refused, if so, before names are given
     rows = table.kernel_table(checkpoint.state_dict, config)
     if not rows:
         note("the model has no key-query kernels and mixes no heads")
@@ -79,44 +81,51 @@ def run(arguments: Namespace) -> dict[str, Any]:
         if missing:  # so that an absence is not taken for a finding
             note(f"a kernel of {c_q} x {c_k} cannot show: {', '.join(missing)}")
     counts = asdict(table.shape_counts(rows))
-    if not prompted:
+    if asked is None:
         return {"kernels": list(rows), "counts": counts}
-    rows, matches = _at_matches(rows, model_of(checkpoint, arguments), arguments)
+    rows, matches = _at_matches(rows, asked)
     return {"kernels": list(rows), "counts": counts, "matches": matches}
 
 
-def _at_matches(
-    rows: "tuple[Row, ...]", model: "HookedMTA", arguments: Namespace
-) -> "tuple[tuple[Row, ...], dict[str, Any]]":
-    """The rows with what was measured, and on what."""
-    from mta_viz.analysis.attention.matches import NO_MATCH, measure_matches, with_matches
+class _Asked(NamedTuple):
+    """What is run, and what it is in words; `task` None for a prompt."""
+
+    model: "HookedMTA"
+    task: str | None
+    what: str
+    prompts: "list[Tokens]"
+
+
+def _asked(model: "HookedMTA", arguments: Namespace) -> _Asked:
+    """The prompt, or the task's. Raises PromptError for a task that does not fit the model."""
+    from mta_viz.analysis.labs.kernels import SAMPLES as DEFAULT
+    from mta_viz.analysis.labs.task_samples import task_prompts
 
     if arguments.task is None:
-        what, prompts = "the prompt", [encode(model, prompt_of(arguments))]
-    else:
-        what, prompts = _task_prompts(model, arguments)
+        return _Asked(model, None, "the prompt", [encode(model, prompt_of(arguments))])
+    task, n, seed, length = (getattr(arguments, name) for name in ("task", "samples", "seed", "length"))
+    what, prompts = task_prompts(model, task, n, seed, usual=DEFAULT, length=length)
+    note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
+    return _Asked(model, task, what, prompts)
+
+
+def _at_matches(rows: "tuple[Row, ...]", asked: _Asked) -> "tuple[tuple[Row, ...], dict[str, Any]]":
+    """The rows with what was measured, and on what."""
+    from mta_viz.analysis.attention.matches import NO_MATCH, with_matches
+    from mta_viz.analysis.attention.measuring_matches import measure_matches
+
+    model, task, what, prompts = asked
     traces = (mta_viz.capture(model, prompt) for prompt in prompts)  # one at a time
     with ProgressLine("measuring") as progress:
         measured = measure_matches(rows, traces, len(prompts), progress)
     having = max((at.gap.prompts for at in measured.values()), default=0)
     if measured and not having:
         of_task = "not measured at matches: in no prompt does a token come again"
-        note(NO_MATCH if arguments.task is None else of_task)
+        note(NO_MATCH if task is None else of_task)
     elif having == 1:
         note("one prompt: the numbers at matches have no interval")
     setting = {"of": what, "prompts": len(prompts), "prompts_with_matches": having}
     return with_matches(rows, measured), setting
-
-
-def _task_prompts(model: "HookedMTA", arguments: Namespace) -> tuple[str, "list[Tokens]"]:
-    """What the samples are, and their prompts without the answers."""
-    from mta_viz.analysis.attention.matches import SAMPLES as DEFAULT
-    from mta_viz.run.tracing import tokenize
-
-    what, batches = task_samples(model, arguments, DEFAULT, arguments.length)
-    prompts = [tokenize(model, ids.tolist()) for batch in batches for ids in batch.ids[:, : 1 - batch.n_last]]
-    note_seconds(model, f"{len(prompts)} prompts to run", map(len, prompts), RUNS)
-    return what, prompts
 
 
 def _rows_as_csv(answer: dict[str, Any]) -> str:

@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     for path in arguments.paths:
         model = open_model(arguments, path)
         check_sweep(model, sweep)
-        folder = model.source.path if model.source else path
+        folder = model.path or path
         known = results_of(model, folder.absolute().name, results)
         if known.samples:
             note(f"{len(known.samples)} samples of {known.name} are in {file} already; none is run twice")

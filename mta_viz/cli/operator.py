@@ -12,7 +12,7 @@ HELP = "a kernel's shape on a prompt's scores, whatever their sign and scale"
 def add_flags(parser: ArgumentParser) -> None:
     """A prompt, one kernel, and how many taps to list."""
     add_prompt(parser)
-    parser.add_argument("--kernel", required=True, metavar="NAME", help='"L3 H5 pre"')
+    parser.add_argument("--kernel", type=kernel_named, required=True, metavar="NAME", help='"L3 H5 pre"')
     parser.add_argument("--top", type=positive, default=10, metavar="N", help="taps to list (default 10)")
 
 
@@ -20,7 +20,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """The taps of largest share of the output's variance."""
     from mta_viz.analysis.attention.taps import operator
 
-    shape = operator(run_prompt(arguments), kernel_named(arguments.kernel))
+    shape = operator(run_prompt(arguments), arguments.kernel)
     names = ("query_offset", "key_offset", "weight", "share")
     taps = [dict(zip(names, row, strict=True)) for row in shape.top(arguments.top)]
-    return {"kernel": arguments.kernel, "match_gap": shape.match_gap, "taps": taps}
+    return {"kernel": arguments.kernel.name(), "match_gap": shape.match_gap, "taps": taps}

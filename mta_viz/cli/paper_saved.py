@@ -11,6 +11,7 @@ from mta_viz.analysis.attention.spans import find, needle_spans
 from mta_viz.analysis.kernels.kernels import kernel_places, layers_having, mixing_places
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import Source as Origin
+from mta_viz.cli.flags import check_place
 from mta_viz.cli.output import ProgressLine, note
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError, PromptError
@@ -39,6 +40,8 @@ def make(
     model: HookedMTA, wanted: tuple[str, ...], arguments: Namespace
 ) -> tuple[list[Saved], dict[str, str]]:
     """The figures, and why others are left out. A figure that was named must be there."""
+    for layer, head in (*((layer, None) for layer in arguments.layer or ()), arguments.head or (None, None)):
+        check_place(model.config, layer, head)
     made, left_out = list[Saved](), dict[str, str]()
     for name in wanted:
         try:

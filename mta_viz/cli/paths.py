@@ -14,7 +14,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A prompt, its answer, one kernel, and what is made of it."""
     add_prompt(parser)
     add_answer(parser)
-    parser.add_argument("--kernel", required=True, metavar="NAME", help='"L3 H5 pre"')
+    parser.add_argument("--kernel", type=kernel_named, required=True, metavar="NAME", help='"L3 H5 pre"')
     parser.add_argument(
         "--edit",
         choices=("own-tap", "identity", "zero"),
@@ -28,8 +28,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.analysis.cause.answers import AnswerMeter, answer_after
     from mta_viz.analysis.cause.paths import kernel_paths
 
-    kernel = kernel_named(arguments.kernel)
     trace = run_prompt(arguments)
     meter = AnswerMeter(trace, answer_after(trace, arguments.answer))
     with ProgressLine("measuring") as progress:
-        return kernel_paths(meter, kernel, arguments.edit, progress=progress).as_data()
+        return kernel_paths(meter, arguments.kernel, arguments.edit, progress=progress).as_data()

@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     tokenizer, n = check_vocabulary(model, model.tokenizer), arguments.samples
     lengths = [len(make_question_sample(tokenizer, task, arguments.seed).tokens) for task in tasks]
     note_seconds(model, f"{n * len(tasks):,} samples", lengths, runs=labs.ANSWER_RUNS * n)
-    trained = labs.trained_for_questions(model.source.path if model.source else None)
+    trained = labs.trained_for_questions(model.path)
     if not trained:
         note(labs.NOT_TRAINED)
     scores: dict[str, QuestionScore] = {}

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.cli.output import note
+from mta_viz.errors import MtaVizError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
 
+    from mta_viz.checkpoint.types import Checkpoint
     from mta_viz.config import ModelConfig
 
 HELP = "which named kernels come again in other trainings, and since which step they have their names"
@@ -38,7 +40,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     first = read_checkpoint(arguments.path)
     answer: dict[str, Any] = {"others": []}
     for path in arguments.others:
-        found = recurrence((first.state_dict, first.config), _kernels(path, first.config))
+        other = _kernels(path, first.config)
+        _check_another(first, other[0], path)
+        found = recurrence((first.state_dict, first.config), other)
         summary = {"named": len(found.matches), "same": found.same, "expected": found.expected, "p": found.p}
         answer["others"].append({"other": str(path), **summary, "kernels": found.table().records()})
     history = read_history(beside(first.source.path), first.config)
@@ -47,6 +51,20 @@ def run(arguments: Namespace) -> dict[str, Any]:
     else:
         answer["steps"] = lasting_table(lasting_names(history, first.config)).records()
     return answer
+
+
+def _check_another(first: "Checkpoint", kernels: "Mapping[str, Tensor]", path: Path) -> None:
+    """Raises MtaVizError for the first one's own kernels: matched with themselves all names come again."""
+    import torch
+
+    from mta_viz.checkpoint.history import kernel_entries
+
+    own, names = first.state_dict, kernel_entries(first.config)
+    if names and all(name in kernels and torch.equal(own[name], kernels[name]) for name in names):
+        raise MtaVizError(
+            f"{path} holds the same kernels as {first.source.path}: matched with itself every name comes "
+            "again, which says nothing; give another training"
+        )
 
 
 def _kernels(path: Path, config: "ModelConfig") -> "tuple[Mapping[str, Tensor], ModelConfig]":

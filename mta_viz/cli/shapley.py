@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from mta_viz.cli.effects import task_of, task_samples
+from mta_viz.cli.effects import task_of
 from mta_viz.cli.flags import add_file, add_model, add_task, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.errors import MtaVizError
@@ -34,6 +34,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     """Sample orders until the largest standard error is at most 5 % of the whole effect."""
     from mta_viz.analysis.cause.shapley import kernel_ids, shapley_values
     from mta_viz.analysis.cause.shapley_file import LENGTHS, SAMPLES, TaskShapley
+    from mta_viz.analysis.labs.task_samples import task_batches
     from mta_viz.checkpoint.locate import sha256
 
     model, edit, seed = open_model(arguments), arguments.edit, arguments.seed
@@ -41,8 +42,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
         raise MtaVizError("this checkpoint has no kernels: there is no effect to share out")
     name = task_of(arguments)
     length = min(arguments.length or LENGTHS.get(name, 1), model.config.n_ctx)
-    setting, batches = task_samples(model, arguments, SAMPLES[name], length)
+    setting, batches = task_batches(
+        model, arguments.task, arguments.samples, seed, usual=SAMPLES[name], length=length
+    )
     with ProgressLine("measuring") as progress:
         shared = shapley_values(model, batches, edit, seed=seed, most=arguments.most, progress=progress)
-    digest = sha256(model.source.path if model.source else arguments.path)
-    return TaskShapley(digest, name, setting, seed, shared).as_data()
+    return TaskShapley(sha256(model.path or arguments.path), name, setting, seed, shared).as_data()

@@ -122,6 +122,11 @@ class Measured(NamedFigure[R]):
     hangs_on: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def of_weights(self) -> bool:
+        """Whether the prompt plays no part: the result is kept for the weights then, not for the run."""
+        return False
+
+    @property
     def key(self) -> tuple[Hashable, ...]:
         """What the result is kept by."""
         return (self.result_of or self.name, *(getattr(self, name) for name in self.hangs_on))
@@ -132,7 +137,8 @@ class Measured(NamedFigure[R]):
 
     def result(self, source: Source) -> R:
         """Measured once for all figures of it."""
-        return source.remember(lambda: self.measure(source), *self.key)
+        remember = source.remember_weights if self.of_weights else source.remember
+        return remember(lambda: self.measure(source), *self.key)
 
 
 @dataclass(frozen=True)

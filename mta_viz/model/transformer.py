@@ -6,6 +6,7 @@ TransformerLens in one name: `hook_attn_scores` is taken before the mask (theirs
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -121,6 +122,11 @@ class HookedMTA(HookedRootModule):  # type: ignore[valid-type, misc]  # mypy tak
         self.ln_final = RMSNorm(config.d_model, config.norm_eps)
         self.unembed = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.setup()
+
+    @property
+    def path(self) -> Path | None:
+        """Where its checkpoint lies, a folder or a file; None for a model that is not from a file."""
+        return None if self.source is None else self.source.path
 
     def forward(self, tokens: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
         """Logits of every position."""

@@ -84,7 +84,7 @@ def _bars(
 
 
 def _diamonds(values: Sequence[KernelValue], shared: dict[str, Any]) -> go.Scatter:
-    errors = [ERRORS * value.error for value in values]
+    errors = [ERRORS * value.standard_error for value in values]
     whiskers = {"array": errors, "color": theme.INK, "thickness": 1.2, "width": 3}
     look = {"mode": "markers", "name": "Shapley value"}
     outline = {"color": theme.FRAME, "width": 1}  # seen in the legend on a dark page
@@ -101,7 +101,7 @@ def _worth_lines(value: KernelValue, name: str) -> str:
     return (
         f"{name}<br>necessary: {value.necessary:+.3g}{median('necessary')} nats are lost without it alone<br>"
         f"sufficient: {value.sufficient:+.3g}{median('sufficient')} nats are gained with it alone<br>"
-        f"Shapley value {value.shapley:+.3g}, standard error {value.error:.2g}"
+        f"Shapley value {value.shapley:+.3g}, standard error {value.standard_error:.2g}"
     )
 
 

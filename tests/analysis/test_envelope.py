@@ -141,4 +141,4 @@ def test_at_most_one_in_twenty_surrogate_models_shows_a_surviving_name(model):
     checkpoint = read_checkpoint(f"{ASSETS}/{model}")
     stacks = kernel_stacks(checkpoint.state_dict, checkpoint.config, by_place=True)
     summary = surrogates(stacks, 200).summary("envelope")
-    assert summary["share"] <= envelopes.LEVEL
+    assert summary["share"] <= envelopes.FALSE_SHARE

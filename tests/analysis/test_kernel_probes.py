@@ -129,7 +129,7 @@ def test_every_named_shape_has_a_probe_and_a_broken_kernel_has_none():
         with pytest.raises(ValueError, match="cannot be probed"):
             run_probe(taps, AT, "diagonal")
     assert claims_of("priming", {"priming": -0.4}) == "inhibition of return"
-    assert claims_of(PROBES[5], {"edge_first": 0.1, "edge_last": 0.5}) == "edge-last"
+    assert claims_of(PROBES[5], {"first_of_run": 0.1, "last_of_run": 0.5}) == "edge-last"
 
 
 def stack(*kernels: np.ndarray) -> KernelStack:

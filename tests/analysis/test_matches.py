@@ -9,24 +9,22 @@ from planted import FULL, heads, planted
 
 import mta_viz
 from mta_viz.analysis.attention import matches
-from mta_viz.analysis.attention.matches import (
-    AtMatches,
-    OverPrompts,
-    Target,
-    measure_matches,
-    target_of,
-    with_matches,
-)
+from mta_viz.analysis.attention.match_places import Target, target_of
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, with_matches
+from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.attention.taps import match_gap, matching_cells
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId, kernel_offsets
 from mta_viz.analysis.kernels.naming import UNNAMED
 from mta_viz.analysis.kernels.query import SHAPES
 from mta_viz.analysis.kernels.table import kernel_of, kernel_table
+from mta_viz.analysis.labs.task_samples import task_prompts
 from mta_viz.config import ModelConfig, MTAOptions
-from mta_viz.errors import PromptError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
+from mta_viz.tasks.blocks import BlockTask
+from mta_viz.tokenizers.char import CharTokenizer
 from tests.tiny_models import random_weights
 
 IDS = (5, 2, 9, 5, 7, 2, 5, 1, 9, 5, 2)
@@ -146,6 +144,10 @@ def test_every_number_is_the_plain_sum_over_the_whole_maps(seed):
         assert at.elsewhere.value == pytest.approx(np.mean(beside), abs=1e-5)
         assert at.gap.value == pytest.approx(match_gap(before.double().numpy(), ids), abs=1e-5)
         assert at.gap.value == pytest.approx(at.match.value - at.other.value)
+        assert at.under.value == pytest.approx(under, abs=1e-5)
+        assert at.own.value == pytest.approx((own_taps[kernel] - 1) * at.under.value, abs=1e-5)
+        if at.target == Target(0, 0):  # what it reads there is the match itself
+            assert at.own.value == pytest.approx((own_taps[kernel] - 1) * at.match.value, abs=1e-5)
 
 
 def test_planted_maps_redone_by_hand():
@@ -158,6 +160,20 @@ def test_planted_maps_redone_by_hand():
     assert (at.effect.value, at.cells) == (pytest.approx((7 + 6) / 2), 2)  # cells (2, 1) and (3, 2)
     assert at.elsewhere.value == pytest.approx((0 + 1 / 3) / 2)
     assert at.own.value == pytest.approx((2 - 1) * (1 + 0) / 2)
+    assert at.under.value == at.columns()["read_by_own_tap"] == pytest.approx((1 + 0) / 2)
+
+
+def test_what_the_own_tap_adds_follows_from_the_numbers_beside_it():
+    """Token 3 comes three times: its last row has two matches, which count as two."""
+    raw = heads([[9.0], [1, 2], [4, 1, 3], [6, 7, 8, 1]], [[0.0], [0, 0], [0, 0, 0], [0, 0, 0, 0]])
+    trace = planted([{Stage.RAW: raw, Stage.KQ: 3 * raw}], (3, 8, 3, 3), FULL)
+    (at,) = measure_matches(
+        [{"layer": 0, "head": 0, "where": "pre", "shape": "diagonal", "own_tap": 3.0}], [trace]
+    ).values()
+    assert at.match.value == at.under.value == pytest.approx((4 + 6 + 8) / 3)
+    assert at.other.value == pytest.approx(((1 + 3) / 2 + 2 * (7 + 1) / 2) / 3)
+    assert at.own.value == at.effect.value == pytest.approx((3 - 1) * at.match.value)
+    assert "(+12 by its own tap, which meets +6 there, +0 by the others)" in at.sentence
 
 
 def test_intervals_are_over_prompts_and_prompts_without_a_match_do_not_count():
@@ -201,7 +217,9 @@ DOWN, MORE = OverPrompts(-2.0, -2.5, -1.5, 8), OverPrompts(3.0, 2.0, 4.0, 8)
 )  # fmt: skip
 def test_the_verb_follows_the_numbers(where, effect, elsewhere, above_row, action):
     kernel = KernelId(0, 0, where)
-    assert AtMatches(kernel, Target(0, 1), UP, UP, UP, effect, elsewhere, above_row, UP, 30).action == action
+    assert (
+        AtMatches(kernel, Target(0, 1), UP, UP, UP, effect, elsewhere, above_row, UP, UP, 30).action == action
+    )
 
 
 def test_places_in_words():
@@ -245,5 +263,27 @@ def test_the_notebook_takes_a_prompt_a_trace_or_a_task():
     assert table["match_key"][0] == 1 and table["match_cells"].dtype == "Int64"
     with pytest.raises(PromptError, match="not both"):
         mta_viz.kernels(built, IDS, task="needle")
-    with pytest.raises(PromptError, match="tokenizer"):
+    with pytest.raises(TokenizerError, match="tokenizer"):
+        mta_viz.kernels(built, task="needle")
+
+
+def test_the_notebook_measures_at_the_task_that_fits_as_the_command_does(tmp_path):
+    """A character model on blocks: the runs of the task's prompts, without their answers."""
+    config = ModelConfig(
+        d_model=16, n_layers=1, n_heads=1, n_kv_heads=1, d_head=16, d_mlp=8, vocab_size=32, n_ctx=512,
+        mta=MTAOptions(pre_kernel=(2, 3)),
+    )  # fmt: skip
+    built = HookedMTA(config).requires_grad_(False).eval()
+    built.load_state_dict(random_weights(config, seed=1))
+    built.tokenizer = CharTokenizer()
+    setting, prompts = task_prompts(built, "blocks", 2, seed=3)
+    whole = BlockTask().sample_range(0, 2, 3).tokens.tolist()
+    assert [list(prompt.ids) for prompt in prompts] == [ids[: -BlockTask().n_answer] for ids in whole]
+    assert "blocks of" in setting
+    table = mta_viz.kernels(built, task="blocks", samples=2, seed=3)
+    (at,) = measure_matches(
+        kernel_table(built.state_dict(), config), (capture(built, ids) for ids in prompts)
+    ).values()
+    assert table["match_gap"][0] == pytest.approx(at.gap.value) and table["match_prompts"][0] == 2
+    with pytest.raises(PromptError, match="the task that fits it is blocks"):
         mta_viz.kernels(built, task="needle")

@@ -150,7 +150,8 @@ def test_an_edge_of_one_row_is_found_more_often_than_by_eye(snr, least):
 
 def test_a_column_in_noise_is_priming_and_no_edge():
     shapes = name_kernels(planted("priming", AT, sd=4, count=400), AT)
-    assert np.mean([has_name({"names": one.names, "shape": one.shape}, "edge") for one in shapes]) <= 0.07
+    seconds = [has_name({"names": one.names, "shape": one.shape}, "edge") for one in shapes]
+    assert np.mean(seconds) <= 0.05  # 0.034 of 12,000: neighbours in noise that happen to oppose it
     assert np.mean([one.shape == "priming" for one in shapes]) >= 0.98
 
 

@@ -1,23 +1,32 @@
 """Names of kernels: planted shapes are recognised, noise is not named.
 
-Recognised (the right name, 200 kernels each, both signs) by the height of the taps in standard deviations
-of the noise; whenever a template named one of these kernels, the name was right in 96 % or more:
+Recognised (the right name, 1,000 kernels each, own tap's sign) by the height of the taps in standard
+deviations of the noise, as `measured_rates.json` has it; whenever a template named one of these kernels, the
+name was right in 96 % or more:
 
 | size          | shape         | 2 sd | 3 sd | 5 sd |
 |---------------|---------------|------|------|------|
-| 6 x 11        | diagonal      | 0.74 | 1.00 | 1.00 |
-|               | induction     | 0.75 | 0.99 | 1.00 |
-|               | anti-diagonal | 0.72 | 0.99 | 1.00 |
-|               | priming       | 0.75 | 0.99 | 1.00 |
-|               | smoothing 3x3 | 0.96 | 1.00 | 1.00 |
-| 4 x 9         | diagonal      | 0.25 | 0.66 | 0.97 |
-|               | induction     | 0.49 | 0.90 | 1.00 |
-|               | priming       | 0.23 | 0.74 | 0.98 |
-| 8 x 13        | diagonal      | 0.87 | 1.00 | 1.00 |
-|               | priming       | 0.94 | 1.00 | 1.00 |
-| 2 x 9         | smoothing 3x3 | 0.54 | 0.94 | 1.00 |
-| 6 x 11 left   | diagonal      | 0.81 | 0.99 | 1.00 |
-| 6 x 11 right  | anti-diagonal | 0.80 | 1.00 | 1.00 |
+| 6 x 11        | diagonal      | 0.67 | 0.99 | 1.00 |
+|               | induction     | 0.66 | 0.99 | 1.00 |
+|               | anti-diagonal | 0.66 | 0.99 | 1.00 |
+|               | priming       | 0.62 | 0.94 | 1.00 |
+|               | smoothing 3x3 | 0.93 | 1.00 | 1.00 |
+| 4 x 9         | diagonal      | 0.19 | 0.63 | 0.97 |
+|               | induction     | 0.41 | 0.89 | 1.00 |
+|               | priming       | 0.19 | 0.66 | 0.97 |
+| 8 x 13        | diagonal      | 0.83 | 1.00 | 1.00 |
+|               | priming       | 0.86 | 0.99 | 1.00 |
+| 2 x 9         | smoothing 3x3 | 0.54 | 0.95 | 1.00 |
+| 6 x 11 left   | diagonal      | 0.67 | 0.99 | 1.00 |
+| 6 x 11 right  | anti-diagonal | 0.66 | 0.99 | 1.00 |
+
+All templates share one threshold. Another division of the level was tried (6 x 11, taps of 2 sd, 1,000
+kernels): nine tenths for the templates of the paper, the rest for diagonals at other offsets. That names 0.73
+of the diagonals, 0.73 of induction and 0.69 of priming, but 0.57 instead of 0.77 of diagonals at +1, the most
+frequent template of trained kernels besides those of the paper; with +1 among the nine tenths 0.72, 0.71,
+0.68 and 0.82, and 0.28 instead of 0.50 at -2. At the same size in noise, kernels with the envelope of
+needle-mta then get 9.6 template names instead of 7.9, for 20 found instead of 19 (p .0011 instead of .00025),
+of which 10 survive as before: what is won in white noise is lost against kernels like trained ones.
 
 A template of two taps is at the edge of what can be tested: the 1 x 3 box is found in 0.55 at 5 sd of
 6 x 11 and 4 x 9, and it and induction never in 2 x 9 (two taps of 17 fall on such a pair in 1 of 136 orders).

@@ -107,7 +107,7 @@ def test_an_error_says_where_what_and_what_instead(query, place, words):
 
 numbers = st.floats(-2, 2).map(lambda value: round(value, 2))
 atoms = st.one_of(
-    st.tuples(st.sampled_from(["diagonal", "edge_first", "layer"]), st.sampled_from(sorted(OPS)), numbers),
+    st.tuples(st.sampled_from(["diagonal", "first_of_run", "layer"]), st.sampled_from(sorted(OPS)), numbers),
     st.sampled_from(["pre", "post", "faint"]),
 )
 trees = st.recursive(
@@ -122,7 +122,7 @@ rows = st.builds(
     where=st.sampled_from(["pre", "post"]),
     faint=st.booleans(),
     diagonal=st.none() | numbers,
-    edge_first=st.none() | numbers,
+    first_of_run=st.none() | numbers,
 )
 
 
@@ -159,3 +159,9 @@ def test_any_text_is_read_or_refused(text):
         parse(text)(row())
     except QueryError as error:
         assert "at character" in str(error)
+
+
+def test_columns_answer_to_the_names_they_had():
+    rows = [row(layer=at, first_of_run=value) for at, value in enumerate((0.2, 0.9, None))]
+    assert select_rows(rows, "edge_first > 0.5") == select_rows(rows, "first_of_run > 0.5") == (rows[1],)
+    assert select_rows(rows, "", "edge_first") == (rows[1], rows[0], rows[2])

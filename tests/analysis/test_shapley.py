@@ -10,9 +10,11 @@ import torch
 
 from mta_viz.analysis.cause.answers import Answer, AnswerMeter
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.measuring_effects import GoldBatch, blocks_batches, outcome
+from mta_viz.analysis.cause.measuring_effects import outcome
+from mta_viz.analysis.cause.order_pairs import Pairs
 from mta_viz.analysis.cause.shapley import Coalitions, Shapley, kernel_ids, passes, shapley_values
 from mta_viz.analysis.cause.shapley_file import TaskShapley, prompt_batch, read_shapley
+from mta_viz.analysis.labs.task_samples import GoldBatch, blocks_batches
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.model.editing import edited
@@ -82,7 +84,7 @@ def test_values_are_those_of_all_orders(model: HookedMTA, batches, shared: Shapl
     ids = kernel_ids(model, "own-tap")
     for kernel in shared.values:
         place = ids.index(kernel.kernel)
-        assert abs(kernel.shapley - exact[place]) < 5 * kernel.error + 1e-6
+        assert abs(kernel.shapley - exact[place]) < 5 * kernel.standard_error + 1e-6
         everything = frozenset(range(n))
         assert kernel.necessary == pytest.approx(value[everything] - value[everything - {place}], abs=1e-5)
         assert kernel.sufficient == pytest.approx(value[frozenset({place})] - value[frozenset()], abs=1e-5)
@@ -132,6 +134,18 @@ def test_a_smaller_last_batch_counts_as_its_samples_do(model: HookedMTA, batches
     assert sum(value.shapley for value in shared.values) == pytest.approx(shared.effect, abs=1e-5)
 
 
+def test_the_standard_error_counts_pairs_by_their_samples():
+    """Batches of 4, 4 and 1: means by hand, and none where all pairs agree, however large their batches."""
+    sizes = np.array([4.0, 4.0, 1.0])
+    pairs = Pairs(np.array([[3.0, 2.0], [5.0, 2.0], [9.0, 2.0]]), sizes)
+    mean = (4 * 3 + 4 * 5 + 9) / 9
+    squares = (4 / 3 * (3 - mean)) ** 2 + (4 / 3 * (5 - mean)) ** 2 + (1 / 3 * (9 - mean)) ** 2
+    assert pairs.mean == pytest.approx([mean, 2])
+    assert pairs.standard_error == pytest.approx([(squares / (3 * 2)) ** 0.5, 0])
+    alike = Pairs(pairs.marginals, np.full(3, 7.0))
+    assert alike.standard_error == pytest.approx(pairs.marginals.std(0, ddof=1) / 3**0.5)
+
+
 def _none_right(greedy: torch.Tensor) -> list[bool]:
     return [False] * len(greedy)
 
@@ -168,10 +182,16 @@ def test_a_file_is_read_as_it_was_written_and_its_faults_are_listed(tmp_path, sh
     with pytest.raises(MtaVizError, match=r"(?s)task.*n_orders"):
         read_shapley(file)
     broken = whole.as_data()
-    broken["greedy_sets"][0]["kernels"] = ["L9 H9 pre"]
-    file.write_text(json.dumps(broken))
-    with pytest.raises(MtaVizError, match="L9 H9 pre"):
-        read_shapley(file)
+    for kernel, words in (
+        ("L9 H9 pre", "L9 H9 pre"),
+        ("L0 H0 up", "expected"),
+        (5, "expected"),
+        (None, "expected"),
+    ):
+        broken["greedy_sets"][0]["kernels"] = [kernel]
+        file.write_text(json.dumps(broken))
+        with pytest.raises(MtaVizError, match=words):
+            read_shapley(file)
 
 
 def _subsets(n: int) -> list[frozenset[int]]:

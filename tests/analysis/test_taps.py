@@ -75,11 +75,13 @@ def test_all_kernels_stand_in_a_table_the_largest_first(trace):
     assert row["tap_gain"] == pytest.approx(gains[0].taps.ravel()[np.abs(gains[0].taps).argmax()])
 
 
-def test_the_match_gap_is_counted_row_by_row():
+def test_of_the_match_gap_every_match_counts_alike():
     scores = np.array([[9.0, 0, 0, 0], [1, 2, 0, 0], [5, 1, 3, 0], [0, 7, 0, 1]])
     ids = (4, 8, 4, 8)  # row 2 matches key 0, row 3 key 1
     assert match_gap(scores, ids) == pytest.approx(((5 - 2) + (7 - 1 / 3)) / 2)
     assert np.isnan(match_gap(scores, (1, 2, 3, 4)))
+    twice = ((5 - 2) + (0 - 4) + (0 - 4)) / 3  # key 0 and 2 of row 3, beside 7 and 1
+    assert match_gap(scores, (8, 4, 8, 8)) == pytest.approx(twice)
 
 
 @pytest.mark.parametrize("factor", [-2.0, -1.0, 0.25])

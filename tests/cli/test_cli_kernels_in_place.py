@@ -1,5 +1,7 @@
 """`gain`, `operator`, `paths`, `shapley`, `recurrence`, `effects --edit`: the calls behind them."""
 
+from pathlib import Path
+
 import pytest
 from cli_support import assert_refused
 
@@ -67,23 +69,57 @@ def test_effects_at_own_tap_lie_beside_those_at_identity(run, small):
     assert_refused(refused, "edit differ")
 
 
-def test_recurrence_of_a_model_with_itself_and_with_a_file_of_kernels(run, folder, model, tmp_path):
+def test_recurrence_in_a_file_of_kernels_and_none_with_itself(run, folder, model, tmp_path):
     from safetensors.torch import save_file
 
-    entries = kernel_entries(model.config)
-    weights = model.state_dict()
-    file = tmp_path / "seed1.safetensors"
-    save_file(
-        {entry.key: entry.layout.write(weights[name]).contiguous() for name, entry in entries.items()}, file
-    )
-    answer = run("recurrence", folder, folder, file).json
-    for other in answer["others"]:
-        assert other["same"] == other["named"]
-        assert all(row["cosine"] == pytest.approx(1) for row in other["kernels"])
+    def saved(name: str, factor: float) -> Path:
+        taps = {entry.key: entry.layout.write(factor * weights[at]) for at, entry in entries.items()}
+        save_file({key: value.contiguous() for key, value in taps.items()}, tmp_path / name)
+        return tmp_path / name
+
+    entries, weights = kernel_entries(model.config), model.state_dict()
+    (other,) = run("recurrence", folder, saved("twice.safetensors", 2.0)).json["others"]
+    assert other["same"] == other["named"]
+    assert all(row["cosine"] == pytest.approx(1) for row in other["kernels"])
+    for itself in (folder, saved("own.safetensors", 1.0)):
+        assert_refused(run("recurrence", folder, itself), "matched with itself every name comes again")
     save_file({"something": weights["embed.weight"].clone()}, tmp_path / "other.safetensors")
     assert_refused(
         run("recurrence", folder, tmp_path / "other.safetensors"), "the model has no kernel something"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (("direct-effect", "--layer", 99), "layer 99 does not exist; expected 0 to 1"),
+        (("attribute", "--layer", 9, "--stage", "kq"), "layer 9 does not exist"),
+        (("cells", "--layer", 1, "--head", 9, "--stage", "kq"), "head 9 does not exist; expected 0 to 3"),
+        (("decompose", "--layer", -1, "--head", 0, "--stage", "kq", "--key", 1), "layer -1 does not exist"),
+        (("operator", "--kernel", "L9 H0 pre"), "layer 9 does not exist"),
+        (("gain", "--kernel", "L1 H7 pre", "--span", "2:5"), "head 7 does not exist"),
+        (("paths", "--kernel", "L1 H7 pre"), "head 7 does not exist"),
+        (("ablate", "--head", "L9 H0"), "L9 H0"),
+        (("paper-figures", "--out", "DIR", "--layer", "9"), "layer 9 does not exist"),
+        (("paper-figures", "--out", "DIR", "--head", "1,7"), "head 7 does not exist"),
+    ],
+)
+def test_what_the_model_has_not_is_refused_before_anything_runs(
+    run, folder, monkeypatch, tmp_path, command, named
+):
+    def ran(*_: object, **__: object) -> None:
+        raise AssertionError("the prompt was run")
+
+    for module in ("mta_viz", "mta_viz.run.tracing", "mta_viz.cli.paper_saved"):
+        monkeypatch.setattr(f"{module}.capture", ran)
+    name, *options = (tmp_path / "figures" if word == "DIR" else word for word in command)
+    assert_refused(run(name, folder, "--prompt", PROMPT, *options), named)
+
+
+def test_a_task_that_does_not_fit_is_refused_with_the_one_that_does(run, small):
+    for command in ("effects", "shapley", "kernels"):
+        refused = run(command, small, "--task", "needle", "--samples", 2)
+        assert_refused(refused, "needle prompts are text; the task that fits it is blocks")
 
 
 def test_head_mixing_has_no_taps_and_no_edit_to_zero(run, folder):

@@ -1,4 +1,4 @@
-"""Finetuning on a random base of two layers that trains in seconds: what changes, what stays, what it says."""
+"""Finetuning on a random base of two layers that trains in seconds: what changes, what stays, its words."""
 
 import json
 from collections.abc import Callable

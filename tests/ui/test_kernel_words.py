@@ -1,16 +1,20 @@
 """What a kernel's card says, as functions of its row, its probe and its measured effect."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from mta_viz.analysis.attention.matches import AtMatches, OverPrompts, Target
+from mta_viz.analysis.attention.match_places import Target
+from mta_viz.analysis.attention.matches import AtMatches, OverPrompts
 from mta_viz.analysis.cause.effects import Absent, Effect, Effects, Estimate, MedianEstimate
+from mta_viz.analysis.cause.shapley import KernelValue, Shapley
+from mta_viz.analysis.cause.shapley_file import TaskShapley
 from mta_viz.analysis.kernels.kernels import KernelId, Offsets
 from mta_viz.analysis.kernels.naming import name_kernels
 from mta_viz.analysis.kernels.probes import run_probe
-from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
+from mta_viz.model.interventions import KernelToIdentity, KernelToOwnTap, MixingToIdentity
 from mta_viz.ui.kernels import card as words
 from mta_viz.ui.kernels import parts as matters
 from mta_viz.ui.kernels.parts import matters_sentence
@@ -140,3 +144,18 @@ def test_a_long_measurement_waits_for_its_button(open_app, monkeypatch):
     app.button(key="kernel-effect").click().run()
     fine(app)
     assert "The next token “" in said(app) and "final attention lies on other keys" in said(app)
+
+
+def test_the_same_edit_on_two_samples_says_which_each_is_of():
+    own = replace(table().effects[0], plan=(KernelToOwnTap(1, 2, "pre"),))
+    own_tap = replace(table(), samples=90, effects=(own,), edit="own-tap")
+    sentence = matters.edits_sentence(table(), own_tap, PRE)
+    assert sentence.startswith("At its own tap only, gain and sign kept (the table's 90 samples): −3.20 nats")
+    value = KernelValue(1, 2, "pre", 0.5, 2.0, 1.5, 0.25)
+    shared = Shapley("own-tap", 16, 40, -0.1, -8.1, 1.0, 0.0, (value,), ())
+    assert matters.worth_sentence(TaskShapley("x", "needle", "", 0, shared), PRE) == (
+        "On Shapley's 16 samples a kernel taken out keeps its own tap only: its shape goes, its gain and "
+        "sign stay. Alone removed (necessary): −0.500 nats. All others removed (sufficient): it gives +2.00 "
+        "of the +8.00 that all kernels give together. Shapley value +1.50, standard error 0.25 (Surgery has "
+        "all kernels)."
+    )

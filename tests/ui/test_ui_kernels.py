@@ -148,10 +148,10 @@ def test_the_slider_goes_through_the_snapshots(monkeypatch):
     fine(app)
     last = charts(app)[0]["data"][0]
     app.select_slider(key="widget.training_step").set_value(0)
-    app.selectbox(key="widget.training_score").set_value("edge_first").run()
+    app.selectbox(key="widget.training_score").set_value("first_of_run").run()
     fine(app)
     first, curves = charts(app)
-    assert "after 0 training steps" in said(app) and "edge first" in json.dumps(curves["layout"])
+    assert "after 0 training steps" in said(app) and "first of run" in json.dumps(curves["layout"])
     assert first["data"][0]["zmax"] == last["zmax"] and first["data"][0]["z"] != last["z"]
     app = app_at(PAGE, ck="blocks-n5-transformer", part="Over training").run()
     fine(app)
@@ -224,6 +224,9 @@ def test_recurrence_says_what_it_needs_and_matches_what_is_there(open_app):
     run_until(app, "optimal transport between heads")
     fine(app)
     assert app.dataframe[-1].value["training"].tolist() == ["no-tokenizer"]
+    other = open_app("tiny-mta", "Another prompt", PAGE, {"part": "Recurrence", "trainings": "no-tokenizer"})
+    fine(other)  # it is of the weights: nothing is measured anew
+    assert other.dataframe[-1].value["training"].tolist() == ["no-tokenizer"]
     alone = open_app("tiny-blocks", None, PAGE, {"part": "Recurrence"})
     fine(alone)
     assert "needs a second training of this shape" in said(alone)

@@ -90,14 +90,13 @@ def matching_cells(ids: Sequence[int]) -> Bool[Array, "query key"]:
 
 
 def match_gap(scores: Float[Array, "query key"], ids: Sequence[int]) -> float:
-    """Mean score of matching cells minus the other cells of their rows, over rows with both; else NaN."""
+    """Mean score of matching cells less the mean of the others of each one's row; NaN without a match."""
     match = matching_cells(ids)
-    other = np.tri(len(match), dtype=bool) & ~match
-    rows = match.any(1) & other.any(1)
-    if not rows.any():
+    other = np.tri(len(match), dtype=bool) & ~match  # at least the query's own cell
+    if not match.any():
         return float("nan")
-    means = [np.where(cells, scores, 0)[rows].sum(1) / cells[rows].sum(1) for cells in (match, other)]
-    return float((means[0] - means[1]).mean())
+    beside = np.where(other, scores, 0).sum(1) / other.sum(1)
+    return float((scores - beside[:, None])[match].mean())
 
 
 def tap_gains(trace: Trace, kernel: KernelId, keys: range, queries: Sequence[int] | None = None) -> TapGains:

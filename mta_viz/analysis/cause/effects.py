@@ -6,9 +6,10 @@ Owns the values, the file's format and whether a file belongs to a checkpoint. M
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from mta_viz.analysis.kernels.kernels import MIXING, KernelId, MixPlace, Place
 from mta_viz.checkpoint import door
@@ -194,19 +195,41 @@ def kernel_of(effect: Effect) -> KernelId | None:
     return None
 
 
-def find_effects(path: Path, edit: Edit = "identity") -> Effects | Absent:
-    """The effects of the checkpoint at `path`; `Absent` says what is wrong with what is there."""
-    file = beside(path) / FILES[edit]
+@runtime_checkable
+class _OfWeights(Protocol):
+    @property
+    def sha256(self) -> str: ...
+
+
+M = TypeVar("M", bound=_OfWeights)
+
+
+def find_measured(path: Path | None, name: str, read: Callable[[Path], M], unmeasured: str) -> M | Absent:
+    """The measurement in file `name` beside the weights at `path`, if it is of these weights.
+
+    `path` is None for a model that is not from a file. `Absent` says what is wrong, where there is no file
+    `unmeasured`.
+    """
+    if path is None:
+        return Absent("This model is not from a file, so no measurement belongs to it.")
+    file = beside(path) / name
     if not door.is_there(file):
-        return Absent("The effect of each kernel on a task has not been measured for this checkpoint.")
+        return Absent(unmeasured)
     try:
-        effects = read_effects(file)
-        if effects.sha256 != sha256(path):
-            return Absent(f"{file.name} was measured on other weights: they have changed since.")
+        measured = read(file)
+        if measured.sha256 != sha256(path):
+            return Absent(f"{name} was measured on other weights: they have changed since.")
     except MtaVizError as error:
         return Absent(str(error))
-    if effects.edit != edit:
-        return Absent(f"{file.name} holds what kernels cost at {effects.edit}, not at {edit}.")
+    return measured
+
+
+def find_effects(path: Path | None, edit: Edit = "identity") -> Effects | Absent:
+    """The effects of the checkpoint at `path`; `Absent` says what is wrong with what is there."""
+    unmeasured = "The effect of each kernel on a task has not been measured for this checkpoint."
+    effects = find_measured(path, FILES[edit], read_effects, unmeasured)
+    if not isinstance(effects, Absent) and effects.edit != edit:
+        return Absent(f"{FILES[edit]} holds what kernels cost at {effects.edit}, not at {edit}.")
     return effects
 
 

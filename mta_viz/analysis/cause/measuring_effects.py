@@ -1,52 +1,26 @@
 """What each kernel does for a task: one at a time to identity, all measured on the same samples.
 
-Owns the samples, the list of plans and the measuring, which need the tasks; the table and its file,
-which the app reads without them, are `mta_viz.analysis.cause.effects`.
+Owns the list of plans and the measuring; samples are `labs.task_samples`', the table and its file, which the
+app reads without them, `effects`'.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from jaxtyping import Int
 from torch import Tensor
 
 from mta_viz.analysis.cause.answers import first_layer
 from mta_viz.analysis.cause.effects import Effect, Effects, Estimate, MedianEstimate
 from mta_viz.analysis.cause.sweeps import heads_alone
-from mta_viz.analysis.labs.blocks import check_characters
-from mta_viz.analysis.labs.needle import (
-    batched,
-    check_vocabulary,
-    gold_log_probabilities,
-    judge,
-    parts,
-    with_answers,
-)
+from mta_viz.analysis.labs.needle import gold_log_probabilities
+from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.config import ModelConfig
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import Edit, OfMixing, Plan, every_kernel
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.named_tasks import Series
 from mta_viz.run.scoring import after_layer, embedded, last_logits
-from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.facts import NeedleSample
 from mta_viz.tasks.intervals import median_interval, paired_change_interval
-from mta_viz.tokenizers.base import Tokenizer
-
-
-@dataclass(frozen=True)
-class GoldBatch:
-    """Samples with their gold answers in them, of one length.
-
-    The logits of the last `n_last` positions predict the answer's tokens in order (and what comes
-    after). `right` says of the likeliest tokens there which samples are answered right.
-    """
-
-    ids: Int[Tensor, "sample position"]
-    n_last: int
-    answers: tuple[tuple[int, ...], ...]
-    right: Callable[[Int[Tensor, "sample position"]], list[bool]]
 
 
 @dataclass(frozen=True)
@@ -66,37 +40,6 @@ def effect_plans(config: ModelConfig, edit: Edit = "identity") -> list[Plan]:
             plans += [(replace(intervention, head=head),) for head in range(config.n_heads)]
         plans.append((intervention,))
     return [*plans, everything] if len(everything) > 1 else plans
-
-
-def series_batches(
-    model: HookedMTA, tokenizer: Tokenizer, series: Series, samples: int, seed: int
-) -> list[GoldBatch]:
-    """Samples of a task, those of one length together. Raises PromptError as the task does."""
-    check_vocabulary(model, tokenizer)
-    batches = []
-    for part in batched(model, series.samples(tokenizer, samples, seed)):
-        answers = tuple(sample.answer_ids for sample in part)
-
-        def right(greedy: Tensor, part: Sequence[NeedleSample] = part) -> list[bool]:
-            return judge(greedy, tokenizer, part)
-
-        batches.append(GoldBatch(with_answers(part), max(map(len, answers)) + 1, answers, right))
-    return batches
-
-
-def blocks_batches(model: HookedMTA, task: BlockTask, samples: int, seed: int) -> list[GoldBatch]:
-    """Full-length sequences of the evaluation stream `seed`. Raises PromptError for another vocabulary."""
-    check_characters(model)
-    batches = []
-    for start, stop in parts(model, samples, task.n_tokens):
-        ids = task.sample_range(start, stop, seed).tokens
-        gold = ids[:, -task.n_answer :]
-
-        def right(greedy: Tensor, gold: Tensor = gold) -> list[bool]:
-            return (greedy[:, : gold.shape[1]].cpu() == gold).all(1).tolist()
-
-        batches.append(GoldBatch(ids, task.n_answer + 1, tuple(map(tuple, gold.tolist())), right))
-    return batches
 
 
 def measure_effects(

@@ -8,18 +8,21 @@ to `measuring_effects`.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
+from pydantic import PlainValidator
 from torch import Tensor
 
 from mta_viz.analysis.cause.effects import without
-from mta_viz.analysis.cause.measuring_effects import GoldBatch, Outcome, outcome
-from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.cause.measuring_effects import Outcome, outcome
+from mta_viz.analysis.cause.order_pairs import Pairs
+from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.model.editing import edited
 from mta_viz.model.plans import PLACES, Edit
 from mta_viz.model.transformer import HookedMTA
@@ -31,6 +34,7 @@ from mta_viz.tasks.intervals import LEVEL, median_interval
 LARGEST_ERROR = 0.05  # of the whole effect: the standard error at which sampling stops
 FEWEST, MOST = 20, 400  # pairs of orders
 TRIED, LARGEST_SET, RANDOM_SETS = 8, 5, 20
+KernelName = Annotated[KernelId, PlainValidator(KernelId.named)]  # a kernel as a field of a file
 _PARAMETER = {"pre": "kernel_pre", "post": "kernel_post", "head_pre": "head_pre", "head_post": "head_post"}
 
 
@@ -40,22 +44,29 @@ class KernelValue:
 
     `necessary`: what is lost when it alone is taken out. `sufficient`: what is gained when it alone is
     kept, all others taken out. `shapley`: the mean over sampled orders of what it adds to those before
-    it, `error` that mean's standard error. Over all kernels the Shapley values sum to the whole effect.
+    it, `standard_error` that mean's. Over all kernels the Shapley values sum to the whole effect.
     These are means, which have no interval; the medians over samples have 95 % intervals, and are None with
     fewer than 6 samples and where a file has none.
     """
 
-    kernel: KernelId
+    layer: int
+    head: int
+    where: Where
     necessary: float
     sufficient: float
     shapley: float
-    error: float
+    standard_error: float
     necessary_median: float | None = None
     necessary_median_low: float | None = None
     necessary_median_high: float | None = None
     sufficient_median: float | None = None
     sufficient_median_low: float | None = None
     sufficient_median_high: float | None = None
+
+    @property
+    def kernel(self) -> KernelId:
+        """Whose worth it is."""
+        return KernelId(self.layer, self.head, self.where)
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class Removal:
     nats. `random_accuracy`, `random_log_probability`: of the most harmful of 20 random sets of that size.
     """
 
-    kernels: tuple[KernelId, ...]
+    kernels: tuple[KernelName, ...]
     without_accuracy: float
     without_log_probability: float
     only_accuracy: float
@@ -103,7 +114,7 @@ class Shapley:
     @property
     def largest_error(self) -> float:
         """The largest standard error of a Shapley value, as a share of the whole effect's size."""
-        return max(value.error for value in self.values) / max(abs(self.effect), 1e-12)
+        return max(value.standard_error for value in self.values) / max(abs(self.effect), 1e-12)
 
     def as_data(self) -> dict[str, Any]:
         """JSON-ready: the task's numbers, a row a kernel, and the greedy sets."""
@@ -118,11 +129,7 @@ class Shapley:
 
     def table(self) -> Table:
         """A line a kernel, the largest Shapley value first; nats."""
-        medians = [
-            f"{name}_median{end}" for name in ("necessary", "sufficient") for end in ("", "_low", "_high")
-        ]
-        columns = ("layer", "head", "where", "necessary", "sufficient", "shapley", "standard_error", *medians)
-        return Table.of(columns, [(*astuple(value.kernel), *astuple(value)[1:]) for value in self.values])
+        return Table.of([field.name for field in fields(KernelValue)], map(astuple, self.values))
 
 
 def kernel_ids(model: HookedMTA, edit: Edit) -> tuple[KernelId, ...]:
@@ -153,7 +160,7 @@ def shapley_values(
     batch in turn; what lies below the changed kernel is not run again. Raise in `progress` to stop.
     Raises ValueError for a model without kernels.
 
-    >>> from mta_viz.analysis.cause.measuring_effects import blocks_batches
+    >>> from mta_viz.analysis.labs.task_samples import blocks_batches
     >>> from mta_viz.tasks.blocks import BlockTask
     >>> batches = blocks_batches(model, BlockTask(n_blocks=5), 2, seed=0)
     >>> shared = mta_viz.shapley_values(model, batches, most=2)
@@ -166,18 +173,18 @@ def shapley_values(
         raise ValueError("the model has no kernels to share the effect out to")
     report = _Steps(progress, passes(n, len(batches), most))
     alone = _alone(coalitions, batches, report)
-    marginals = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
-    order = np.argsort(-marginals.mean(0), kind="stable")
+    pairs = _marginals(coalitions, batches, alone.complete - alone.none, seed, most, report)
+    order = np.argsort(-pairs.mean, kind="stable")
     removals = tuple(_removals(coalitions, batches, order, seed, report))
     return Shapley(
         edit,
         sum(len(batch.answers) for batch in batches),
-        2 * len(marginals),
+        2 * len(pairs.marginals),
         alone.complete,
         alone.none,
         alone.complete_accuracy,
         alone.none_accuracy,
-        tuple(_value(coalitions.kernels[at], alone, marginals[:, at], at) for at in order.tolist()),
+        tuple(_value(coalitions.kernels[at], alone, pairs, at) for at in order.tolist()),
         removals,
     )
 
@@ -256,11 +263,22 @@ def _alone(coalitions: Coalitions, batches: Sequence[GoldBatch], report: "_Steps
     return _Alone(value, accuracy, none_value, none_accuracy, necessary, sufficient)
 
 
-def _value(kernel: KernelId, alone: _Alone, marginals: Float[Array, " pair"], at: int) -> KernelValue:
+def _value(kernel: KernelId, alone: _Alone, pairs: Pairs, at: int) -> KernelValue:
     """The worth of the kernel at place `at`, the mean of its marginals with its standard error."""
     necessary, sufficient = alone.necessary[at], alone.sufficient[at]
-    mean, error = float(marginals.mean()), float(marginals.std(ddof=1) / math.sqrt(len(marginals)))
-    return KernelValue(kernel, necessary.mean, sufficient.mean, mean, error, *necessary[1:], *sufficient[1:])
+    return KernelValue(
+        **asdict(kernel),
+        necessary=necessary.mean,
+        sufficient=sufficient.mean,
+        shapley=float(pairs.mean[at]),
+        standard_error=float(pairs.standard_error[at]),
+        necessary_median=necessary.median,
+        necessary_median_low=necessary.low,
+        necessary_median_high=necessary.high,
+        sufficient_median=sufficient.median,
+        sufficient_median_low=sufficient.low,
+        sufficient_median_high=sufficient.high,
+    )
 
 
 class _Gain(NamedTuple):
@@ -286,22 +304,27 @@ def _marginals(
     seed: int,
     most: int,
     report: "_Steps",
-) -> Float[Array, "pair kernel"]:
-    """What each kernel added, the mean of an order and its reverse, a row a pair."""
+) -> Pairs:
+    """Pairs of orders, until the largest standard error is small enough or there are `most`."""
     rows: list[Array] = []
     n = len(coalitions.kernels)
-    sizes = np.array([len(batch.answers) for batch in batches])
-    weights = sizes / sizes.mean()  # all samples count alike, the last batch may be smaller
+    sizes = np.array([float(len(batch.answers)) for batch in batches])
+
+    def pairs() -> Pairs:
+        return Pairs(np.array(rows), np.resize(sizes, len(rows)))
+
     while len(rows) < most:
         order = np.random.default_rng((seed, len(rows))).permutation(n)
         batch = batches[len(rows) % len(batches)]
         walks = [_walk(coalitions, batch, way, report) for way in (order, order[::-1])]
-        rows.append(weights[len(rows) % len(batches)] * np.mean(walks, axis=0))
-        if len(rows) >= max(FEWEST, len(batches)) and len(rows) % len(batches) == 0:
-            error = np.std(rows, axis=0, ddof=1).max() / math.sqrt(len(rows))
-            if error <= LARGEST_ERROR * abs(effect):
-                break
-    return np.array(rows)
+        rows.append(np.mean(walks, axis=0))
+        if (
+            len(rows) >= max(FEWEST, len(batches))
+            and len(rows) % len(batches) == 0
+            and pairs().standard_error.max() <= LARGEST_ERROR * abs(effect)
+        ):
+            break
+    return pairs()
 
 
 def _walk(

@@ -11,24 +11,15 @@ from typing import Any, Literal
 import torch
 
 from mta_viz.analysis.cause.answers import AnswerMeter
-from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.measuring_effects import (
-    GoldBatch,
-    blocks_batches,
-    series_batches,
-)
+from mta_viz.analysis.cause.effects import Absent, find_measured
 from mta_viz.analysis.cause.shapley import KernelValue, Removal, Shapley
-from mta_viz.analysis.kernels.kernels import KernelId, Where
+from mta_viz.analysis.kernels.kernels import KernelId
+from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.files import beside
-from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.validate import from_text
-from mta_viz.errors import MtaVizError, TokenizerError
+from mta_viz.errors import MtaVizError
 from mta_viz.model.plans import Edit
-from mta_viz.model.transformer import HookedMTA
-from mta_viz.run.named_tasks import series_of
 from mta_viz.tables import Table
-from mta_viz.tasks.blocks import BlockTask
 
 FILE, FORMAT = "shapley.json", "mta_viz shapley 1"
 Task = Literal["needle", "pairs", "file", "blocks", "prompt"]
@@ -63,35 +54,6 @@ class TaskShapley:
         return head | {"task": self.task, "setting": self.setting, "seed": self.seed} | self.shared.as_data()
 
 
-def task_batches(
-    model: HookedMTA,
-    task: str,
-    samples: int | None,
-    seed: int,
-    *,
-    usual: int,
-    length: int | None = None,
-    blocks: BlockTask | None = None,
-) -> tuple[str, list[GoldBatch]]:
-    """What a sample of a task is, and all samples, in batches: `samples`, None for as many as are `usual`.
-
-    `task`: needle, pairs, blocks or the file of one. `length`: tokens of a prompt with needles or pairs, None
-    for half the trained length. Raises PromptError for a model without the task's vocabulary and for more
-    samples than a file has, TokenizerError for a model without a tokenizer.
-    """
-    if task == "blocks":
-        if blocks is None:
-            raise ValueError("the block task needs its settings")
-        answer = "the whole block" if blocks.output == "all" else f"its {blocks.output} letter"
-        setting = f"{blocks.n_blocks} blocks of {blocks.n_letters} letters, to be answered with {answer}"
-        return setting, blocks_batches(model, blocks, samples or usual, seed)
-    if model.tokenizer is None:
-        raise TokenizerError(f"--task {task} needs the checkpoint's tokenizer: --tokenizer FILE")
-    series = series_of(task, length or model.config.n_ctx // 2)
-    n = series.count(samples, usual, seed)
-    return series.setting, series_batches(model, model.tokenizer, series, n, seed)
-
-
 def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:
     """The prompt with its answer after it as the one sample."""
     prompt, gold = meter.trace.tokens.ids, meter.answer.ids
@@ -101,38 +63,6 @@ def prompt_batch(meter: AnswerMeter) -> tuple[str, list[GoldBatch]]:
 
     setting = f"this prompt of {len(prompt)} tokens and the answer {meter.answer.text!r}"
     return setting, [GoldBatch(torch.tensor([[*prompt, *gold]]), len(gold) + 1, (tuple(gold),), right)]
-
-
-@dataclass(frozen=True)
-class _Row:
-    layer: int
-    head: int
-    where: Where
-    necessary: float
-    sufficient: float
-    shapley: float
-    standard_error: float
-    necessary_median: float | None = None
-    necessary_median_low: float | None = None
-    necessary_median_high: float | None = None
-    sufficient_median: float | None = None
-    sufficient_median_low: float | None = None
-    sufficient_median_high: float | None = None
-
-    def value(self) -> KernelValue:
-        kernel, *rest = KernelId(self.layer, self.head, self.where), *list(vars(self).values())[3:]
-        return KernelValue(kernel, *rest)
-
-
-@dataclass(frozen=True)
-class _Set:
-    kernels: tuple[str, ...]
-    without_accuracy: float
-    without_log_probability: float
-    only_accuracy: float
-    only_log_probability: float
-    random_accuracy: float
-    random_log_probability: float
 
 
 @dataclass(frozen=True)
@@ -150,18 +80,13 @@ class _File:
     none: float
     complete_accuracy: float
     none_accuracy: float
-    kernels: tuple[_Row, ...]
-    greedy_sets: tuple[_Set, ...]
+    kernels: tuple[KernelValue, ...]
+    greedy_sets: tuple[Removal, ...]
 
     def result(self) -> TaskShapley:
-        values = tuple(row.value() for row in self.kernels)
-        by_name = {value.kernel.name(): value.kernel for value in values}
-        removals = tuple(
-            Removal(tuple(by_name[name] for name in part.kernels), *list(vars(part).values())[1:])
-            for part in self.greedy_sets
-        )
         measured = (self.complete, self.none, self.complete_accuracy, self.none_accuracy)
-        shared = Shapley(self.edit, self.n_samples, self.n_orders, *measured, values, removals)
+        orders = self.edit, self.n_samples, self.n_orders
+        shared = Shapley(*orders, *measured, self.kernels, self.greedy_sets)
         return TaskShapley(self.sha256, self.task, self.setting, self.seed, shared)
 
 
@@ -169,25 +94,19 @@ def read_shapley(file: Path) -> TaskShapley:
     """The values in a file. Raises MtaVizError listing what is wrong with it."""
     content, remedy = door.read_bytes(file, door.RESULTS), "Move it away and measure again."
     read = from_text(_File, content, f"{file} as Shapley values", file_format=FORMAT, remedy=remedy)
-    try:
-        return read.result()
-    except KeyError as error:
-        raise MtaVizError(
-            f"{file} has a greedy set with {error}, a kernel it does not list. {remedy}"
-        ) from None
+    listed = {value.kernel for value in read.kernels}
+    for kernel in (kernel for part in read.greedy_sets for kernel in part.kernels):
+        if kernel not in listed:
+            raise MtaVizError(
+                f"{file} has a greedy set with {kernel.name()}, a kernel it does not list. {remedy}"
+            )
+    return read.result()
 
 
-def find_shapley(path: Path) -> TaskShapley | Absent:
+def find_shapley(path: Path | None) -> TaskShapley | Absent:
     """The values of the checkpoint at `path`; `Absent` says what is wrong with what is there."""
-    file = beside(path) / FILE
-    if not door.is_there(file):
-        return Absent("The Shapley values of this checkpoint's kernels have not been measured.")
-    try:
-        measured = read_shapley(file)
-        if measured.sha256 != sha256(path):
-            return Absent(f"{file.name} was measured on other weights: they have changed since.")
-    except MtaVizError as error:
-        return Absent(str(error))
-    if not measured.shared.values:
-        return Absent(f"{file.name} lists no kernel.")
+    unmeasured = "The Shapley values of this checkpoint's kernels have not been measured."
+    measured = find_measured(path, FILE, read_shapley, unmeasured)
+    if not isinstance(measured, Absent) and not measured.shared.values:
+        return Absent(f"{FILE} lists no kernel.")
     return measured

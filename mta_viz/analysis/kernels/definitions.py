@@ -81,8 +81,8 @@ CHANCE = (
 )
 TESTED = (
     f"Benjamini-Hochberg over all key-query kernels of the model keeps the kernel both by p, of its taps in "
-    f"other places, at {envelope.LEVEL * 100:g} %, and by envelope_p, of surrogates, at "
-    f"{envelope.ENVELOPE_LEVEL * 100:g} %. That holds against kernels like the surrogates: "
+    f"other places, at {envelope.FALSE_SHARE * 100:g} %, and by envelope_p, of surrogates, at "
+    f"{envelope.ENVELOPE_FALSE_SHARE * 100:g} %. That holds against kernels like the surrogates: "
     "signs at random, energies as the envelope says, neighbours correlated, "
     "otherwise independent."
 )
@@ -109,7 +109,7 @@ _RULES: dict[str, Documented] = {
 }
 _EDGES: dict[str, Documented] = {
     "denoised": measures.denoised,
-    "edge_first, edge_last": measures.edge_indices,
+    "first_of_run, last_of_run": measures.edge_indices,
     "EX": measures.run_edges,
     "edge": edges.best_edges,
     "dominant_share": measures.dominant_tap,

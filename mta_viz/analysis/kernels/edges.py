@@ -28,7 +28,7 @@ NAMES = tuple(DIFFERENCES)
 DEPTHS = (1, 3)  # and all rows of the kernel
 COHERENT = 0.75
 SMALLEST = 0.1  # index: the first of a run gets 1.2 times as much as its middle
-QUANTILE, LARGEST_P = 0.005, 0.05  # a larger p is not told from 1
+QUANTILE, COMMON_P = 0.005, 0.05  # a larger p is not told from 1
 SIMULATED, DRAWN, SEED = 100_000, 4_000_000, 0  # kernels, and taps beside the own column, at most
 
 Near = Float[Array, "kernel c_q 3"]
@@ -133,7 +133,7 @@ def _fits(near: Near, energy: PerKernel, sign: PerKernel, offsets: Offsets) -> _
         share = np.clip(along / whole, 0, 1)
         beside = np.square(near[:, :depth][..., difference != 0]).sum((-2, -1))
         rest = (free - depth) / 2, depth / 2
-        rare = (along >= COHERENT * beside) & (1 - share <= betaincinv(*rest, LARGEST_P))
+        rare = (along >= COHERENT * beside) & (1 - share <= betaincinv(*rest, COMMON_P))
         p = np.ones(len(near))
         p[rare] = betainc(*rest, 1 - share[rare])
         ps.append(p)

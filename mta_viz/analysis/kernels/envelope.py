@@ -24,8 +24,8 @@ from mta_viz.tasks.intervals import accuracy_interval
 SEED = 0
 FIRST, FEWEST, MOST = 9_999, 99_999, 999_999  # surrogates of a p
 RESOLUTION = 2.0  # times what one test among all needs
-LEVEL, LARGE_P = 0.05, 0.01
-ENVELOPE_LEVEL = LEVEL / 2  # so that of 200 surrogate models hardly ever more than 5 % show a name
+FALSE_SHARE, CLEAR_P = 0.05, 0.01  # false among the survivors, expected
+ENVELOPE_FALSE_SHARE = FALSE_SHARE / 2  # of 200 surrogate models hardly ever more than 5 % show a name
 NAMED = 10_000  # surrogates that are named
 BLOCK = 50_000
 LARGEST_CORRELATION = 0.95
@@ -113,9 +113,9 @@ def envelope_p(
     template: the smallest p of all templates (Westfall & Young 1993). 9,999 surrogates, and where they leave
     p at most 0.01 as many as one kernel among `tests` needs to survive.
     """
-    enough = int(np.clip(RESOLUTION / ENVELOPE_LEVEL * fired.shape[1] * tests, FEWEST, MOST))
+    enough = int(np.clip(RESOLUTION / ENVELOPE_FALSE_SHARE * fired.shape[1] * tests, FEWEST, MOST))
     p = _rarity(kernels, envelope, fired, FIRST)
-    clear = p <= LARGE_P
+    clear = p <= CLEAR_P
     if clear.any():
         p[clear] = _rarity(kernels[clear], envelope, fired[clear], enough)
     return p
@@ -170,11 +170,11 @@ def judge_kernels(stacks: Sequence[KernelStack]) -> dict[KernelId, Judged]:
         _stack_p(stack, [shapes[at] for at in part], len(places))
         for stack, part in zip(stacks, of_stacks, strict=True)
     ]) if stacks else np.empty(0)  # fmt: skip
-    survives = _kept(rarity, ENVELOPE_LEVEL)
+    survives = _kept(rarity, ENVELOPE_FALSE_SHARE)
     for at in np.flatnonzero(survives).tolist():
         stack, own = places[at]
         (shapes[at],) = naming.name_kernels(stack.taps[own : own + 1], stack.offsets, naming.STAGES)
-    survives &= _kept(np.array([shape.p for shape in shapes]), LEVEL)
+    survives &= _kept(np.array([shape.p for shape in shapes]), FALSE_SHARE)
     return {
         stack.ids[own]: Judged(shape, float(p), bool(kept) if shape.templates else None)
         for (stack, own), shape, p, kept in zip(places, shapes, rarity, survives, strict=True)

@@ -4,6 +4,7 @@ Owns which tap reads which query and key, which layers have kernels, and what is
 Layers and heads count from 0 in results and messages.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -52,6 +53,15 @@ class KernelId:
     def name(self, numbering: int = 0) -> str:
         """`L2 H1 pre`, counted from `numbering`."""
         return f"L{self.layer + numbering} H{self.head + numbering} {SHORT[self.where]}"
+
+    @classmethod
+    def named(cls, name: object) -> "KernelId":
+        """The kernel of a `name()` counted from 0. Raises ValueError for anything else."""
+        parts = re.fullmatch(r"L(\d{1,4}) H(\d{1,4}) (.+)", name) if isinstance(name, str) else None
+        places: list[Where] = [where for where, short in SHORT.items() if parts and parts[3] == short]
+        if parts is None or not places:
+            raise ValueError('no kernel; expected "L2 H1 pre", "L2 H1 mix post" ...')
+        return cls(int(parts[1]), int(parts[2]), places[0])
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def shape_scores(kernels: Kernels, offsets: Offsets) -> dict[str, PerKernel]:
             best = np.abs(of_name).argmax(-1)[:, None]
             scores[name] = np.take_along_axis(of_name, best, 1)[:, 0]
     clean = measures.denoised(kernels, offsets)
-    scores["edge_first"], scores["edge_last"] = measures.edge_indices(clean, offsets)
+    scores["first_of_run"], scores["last_of_run"] = measures.edge_indices(clean, offsets)
     scores["dominant_share"], place = measures.dominant_tap(kernels, offsets)
     row, column = np.divmod(place, len(offsets.key))
     scores["dominant_query"] = np.array(offsets.query, float)[row]

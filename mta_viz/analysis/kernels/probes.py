@@ -246,7 +246,7 @@ def claims_of(probe: str, scores: Mapping[str, Any]) -> str:
         return scores.get(name) or 0.0
 
     if probe == EDGES:
-        return "edge-first" if score("edge_first") >= score("edge_last") else "edge-last"
+        return "edge-first" if score("first_of_run") >= score("last_of_run") else "edge-last"
     if probe == SPIKE:
         return "single tap"
     rising, falling = _CLAIMS[probe]

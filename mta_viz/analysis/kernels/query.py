@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MIXING
 from mta_viz.analysis.kernels.measures import NAMES, OPPOSED
 from mta_viz.analysis.kernels.naming import UNNAMED, family, names_of
-from mta_viz.analysis.kernels.table import COLUMNS, HEAD_SCORES, KEY_QUERY_SCORES, Row
+from mta_viz.analysis.kernels.table import COLUMNS, HEAD_SCORES, KEY_QUERY_SCORES, OLDER, Row
 from mta_viz.errors import MtaVizError
 
 Test = Callable[[Mapping[str, Any]], bool]
@@ -70,6 +70,7 @@ def select_rows(
     """
     test = parse(query)
     chosen = [row for row in rows if test(row) and row["where"] in places]
+    sort = OLDER.get(sort, sort)
     if sort not in SORTS:
         raise QueryError(f"The kernels cannot be sorted by {sort!r}; there are {', '.join(SORTS)}.")
     if sort != NO_SORT:
@@ -156,7 +157,7 @@ class _Reader:
         return self._comparison(name) if self.now.kind == "op" else _named(name)
 
     def _comparison(self, name: _Token) -> Test:
-        column = _plain(name.text)
+        column = OLDER.get(_plain(name.text), _plain(name.text))
         if column in FLAGS:
             raise self.error(f'no comparison: write "{column}" or "not {column}"')
         if name.kind == "text" or column not in COLUMNS:

@@ -42,7 +42,7 @@ FIRST_COLUMNS = ("layer", "head", "where", "shape", "faint", "verdict", "evidenc
 KEY_QUERY_SCORES = (
     *measures.MEASURES,
     *(name.replace("-", "_") for name in measures.NAMES),
-    *("edge_first", "edge_last", "dominant_share", "dominant_query", "dominant_key", "dominant_sign"),
+    *("first_of_run", "last_of_run", "dominant_share", "dominant_query", "dominant_key", "dominant_sign"),
 )
 HEAD_SCORES = (
     *("group", "source", "scaled_identity", "permutation", "mean_diagonal", "off_diagonal_ratio"),
@@ -55,6 +55,7 @@ WHOLE = (
     *("layer", "head", "group", "source", "c_q", "c_k", "first_key"),
     *("dominant_query", "dominant_key", "dominant_sign"),
 )
+OLDER = {"edge_first": "first_of_run", "edge_last": "last_of_run"}  # in queries and figures of older versions
 MEASURED_WHOLE = ("match_query", "match_key", "match_cells", "match_prompts")  # of columns added by a run
 Row = dict[str, Any]
 
@@ -258,7 +259,7 @@ def chance_marks(offsets: Offsets) -> Mapping[str, float]:
     scores = naming.shape_scores(kernels, offsets)
     drawn = {template.name for template in measures.library(offsets)}
     shown = {name: np.abs(scores[name]) for name in measures.NAMES if name in drawn}
-    shown |= {name: scores[name] for name in ("edge_first", "edge_last", "dominant_share")}
+    shown |= {name: scores[name] for name in ("first_of_run", "last_of_run", "dominant_share")}
     quantiles = {name: np.quantile(of_kernels, CHANCE_QUANTILE) for name, of_kernels in shown.items()}
     return {name.replace("-", "_"): float(quantile) for name, quantile in quantiles.items()}
 

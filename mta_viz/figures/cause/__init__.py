@@ -156,8 +156,7 @@ class TaskAccuracy(NamedFigure[Effects]):
 
     def result(self, source: Source) -> Effects:
         """Raises MtaVizError where the checkpoint's effects are not measured."""
-        origin = source.model.source
-        effects = Absent("This model is not from a file.") if origin is None else find_effects(origin.path)
+        effects = find_effects(source.model.path)
         if isinstance(effects, Absent):
             raise MtaVizError(effects.reason)
         return effects
@@ -183,8 +182,7 @@ class TaskAccuracy(NamedFigure[Effects]):
 
     def table(self, source: Source, result: Effects) -> Table:
         """A line a kernel; those at the own tap only in columns of their own, where both are measured."""
-        origin = source.model.source
-        other = Absent("") if origin is None else find_effects(origin.path, "own-tap")
+        other = find_effects(source.model.path, "own-tap")
         return result.table(None if isinstance(other, Absent) else other)
 
 

@@ -20,11 +20,11 @@ from mta_viz.analysis.cause.shapley_file import (
     TaskShapley,
     find_shapley,
     prompt_batch,
-    task_batches,
 )
 from mta_viz.analysis.kernels.kernels import KernelId, Where
 from mta_viz.analysis.labs.blocks import trained_task
 from mta_viz.analysis.labs.needle import parts
+from mta_viz.analysis.labs.task_samples import task_batches
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import Measured, Source, named
 from mta_viz.figures.cause.attribution import meter_of
@@ -76,14 +76,18 @@ class OfShapley(Measured[TaskShapley]):
     result_of = "shapley"
     hangs_on = ("task", "edit", "samples", "pairs", "seed", "answer")
 
+    @property
+    def of_weights(self) -> bool:
+        """At a task the prompt plays no part."""
+        return self.task in ("needle", "blocks")
+
     def result(self, source: Source) -> TaskShapley:
         """Read, or measured once. Raises MtaVizError where no file is, and as `measure`."""
         return self.read(source) if self.task is None else super().result(source)
 
     def read(self, source: Source) -> TaskShapley:
         """The file's. Raises MtaVizError that says what is wrong with it."""
-        origin = source.model.source
-        there = Absent("This model is not from a file.") if origin is None else find_shapley(origin.path)
+        there = find_shapley(source.model.path)
         if isinstance(there, Absent):
             raise MtaVizError(there.reason)
         return there
@@ -100,11 +104,7 @@ class OfShapley(Measured[TaskShapley]):
         model, task = source.model, self.task
         if task is None or task == "prompt":
             return prompt_batch(meter_of(source, self.answer))
-        origin = model.source
-        blocks = trained_task(None if origin is None else origin.path)
-        return task_batches(
-            model, task, None, self.seed, usual=self.n_samples, length=self._length(source), blocks=blocks
-        )
+        return task_batches(model, task, None, self.seed, usual=self.n_samples, length=self._length(source))
 
     @property
     def n_samples(self) -> int:
@@ -129,8 +129,7 @@ class OfShapley(Measured[TaskShapley]):
 
     def _length(self, source: Source) -> int:
         if self.task == "blocks":
-            origin = source.model.source
-            return trained_task(None if origin is None else origin.path).n_tokens
+            return trained_task(source.model.path).n_tokens
         length = LENGTHS.get(self.task or "prompt")
         return len(source.trace.tokens) if length is None else min(length, source.model.config.n_ctx)
 

@@ -8,7 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float
 
-from mta_viz.analysis.attention.matches import AtMatches, measure_matches
+from mta_viz.analysis.attention.matches import AtMatches
+from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.kernels import table as tables
 from mta_viz.analysis.kernels.kernels import (
     WHERE,
@@ -30,7 +31,7 @@ from mta_viz.tables import Table
 WIDTH, WIDE = 440, 900
 SHAPES = (
     *("diagonal", "induction", "anti_diagonal", "priming", "smoothing"),
-    *("edge_first", "edge_last", "dominant_share"),
+    *("first_of_run", "last_of_run", "dominant_share"),
 )
 SCALE_AFTER_SOFTMAX = (
     "After the softmax the group norm may divide a common factor out again, so the row is drawn at length 1: "
@@ -123,8 +124,9 @@ class KernelScores(_OfKernel[CardKernel]):
 
     words: ClassVar[str] = (
         "How much of each shape the taps hold, own tap left out; dominant share: the energy in one tap. "
-        "Edge scores: of the large taps, the own tap kept; the score at an edge's name is that of the fitted "
-        "edge alone. A bar beyond its ticks is rare among Gaussian kernels."
+        "First and last of run: how much more these get than a run's middle, by the large taps, all queries "
+        "alike; an edge's name and score are of the fitted edge, its queries' weights free. A bar beyond its "
+        "ticks is rare among Gaussian kernels."
     )
 
     def result(self, source: Source) -> CardKernel:

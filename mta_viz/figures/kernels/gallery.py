@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 
 from mta_viz.analysis.attention.heads import Score
 from mta_viz.analysis.attention.maps import round_up
-from mta_viz.analysis.attention.matches import AtMatches, measure_matches, with_matches
+from mta_viz.analysis.attention.matches import AtMatches, with_matches
+from mta_viz.analysis.attention.measuring_matches import measure_matches
 from mta_viz.analysis.cause.effects import Absent, Effects, find_effects
 from mta_viz.analysis.kernels import kernels
 from mta_viz.analysis.kernels.naming import ALL_ZERO, BETWEEN_NAMES, IDENTITY, NONE, NOT_FINITE, family
@@ -276,9 +277,7 @@ def _hover(row: Row, numbering: int) -> str:
 
 def measured_effects(source: Source, edit: Edit = "identity") -> Effects | Absent:
     """The measured effects of the checkpoint's kernels, taken out as `edit` says; read and checked once."""
-    if source.model.source is None:
-        return Absent("This model is not from a file, so no effects belong to it.")
-    return source.remember(partial(find_effects, source.model.source.path, edit), "effects", edit)
+    return source.remember(partial(find_effects, source.model.path, edit), "effects", edit)
 
 
 @named("kernel-effects")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import plotly.graph_objects as go
 
 from mta_viz.analysis.kernels import kernels
-from mta_viz.analysis.kernels.table import FROM_START, KernelCurves, kernel_curves
+from mta_viz.analysis.kernels.table import FROM_START, OLDER, KernelCurves, kernel_curves
 from mta_viz.checkpoint.files import beside
 from mta_viz.checkpoint.history import HISTORY_FILE, KernelHistory, read_history, read_run_history
 from mta_viz.errors import MtaVizError
@@ -159,6 +159,11 @@ class TrainingCurves(KernelFigure[KernelCurves]):
     head: int = 0
     step: int | None = None
 
+    @property
+    def shown(self) -> str:
+        """The score, by its name of today."""
+        return OLDER.get(self.score, self.score)
+
     def result(self, source: Source) -> KernelCurves:
         """All scores. Raises NoHistory, and MtaVizError for a score or kernels that are not there."""
         history, config = training_history(source), source.model.config
@@ -167,7 +172,7 @@ class TrainingCurves(KernelFigure[KernelCurves]):
         curves = source.remember(lambda: kernel_curves(history, config, self.layer, where), *key)
         if curves is None:
             raise MtaVizError(f"the history holds no kernel {kernels.WHERE[where]} of layer {self.layer}")
-        if self.score not in curves.values:
+        if self.shown not in curves.values:
             raise MtaVizError(f"there is no score {self.score!r}; there are {', '.join(curves.values)}")
         return curves
 
@@ -175,10 +180,10 @@ class TrainingCurves(KernelFigure[KernelCurves]):
         """The lines."""
         return training_curves(
             result,
-            self.score,
+            self.shown,
             head=self.head,
             snapshot=snapshot_of(training_history(source), self.step),
-            title=f"L{self.layer + source.numbering}: {self.score.replace('_', ' ')}",
+            title=f"L{self.layer + source.numbering}: {self.shown.replace('_', ' ')}",
             numbering_from=source.numbering,
         )
 
@@ -203,5 +208,5 @@ def snapshot_of(history: KernelHistory, step: int | None) -> int:
 
 TRAINING_SCORES = (
     *("distance_from_identity", FROM_START, "energy_off_identity", "diagonal", "induction", "anti_diagonal"),
-    *("priming", "smoothing", "edge_first", "edge_last", "dominant_share"),
+    *("priming", "smoothing", "first_of_run", "last_of_run", "dominant_share"),
 )

@@ -29,8 +29,8 @@ NEEDED = (
 
 def other_trainings(source: Source) -> tuple[Relative, ...]:
     """Those there are; none for a model that is not from a file."""
-    origin = source.model.source
-    return () if origin is None else relatives(origin.path, source.model.config)
+    folder = source.model.path
+    return () if folder is None else relatives(folder, source.model.config)
 
 
 @named("recurrence", kw_only=True)
@@ -40,18 +40,23 @@ class KernelRecurrence(Measured[Recurring]):
     others: tuple[str, ...] = ()
     hangs_on = ("others",)
 
+    @property
+    def of_weights(self) -> bool:
+        """The prompt plays no part."""
+        return True
+
     def measure(self, source: Source) -> Recurring:
         """Raises MtaVizError where there is no other training, or none of a name."""
-        model, origin = source.model, source.model.source
+        model, folder = source.model, source.model.path
         there = {training.name: training for training in other_trainings(source)}
-        if not there or origin is None:
+        if not there or folder is None:
             raise MtaVizError(NEEDED)
         if unknown := [name for name in self.others if name not in there]:
             raise MtaVizError(
                 f"no training of this shape is named {', '.join(unknown)}; there are {', '.join(there)}"
             )
         chosen = [there[name] for name in self.others or list(there)[:MOST]]
-        own, seed, trainings = (model.state_dict(), model.config), own_seed(origin.path), list[Training]()
+        own, seed, trainings = (model.state_dict(), model.config), own_seed(folder), list[Training]()
         for relative in chosen:
             other = relative_kernels(relative, model.config)
             same_seed = seed is not None and relative.seed == seed
@@ -107,6 +112,11 @@ class OverSteps:
 @named("lasting-names", kw_only=True)
 class LastingNames(Measured[OverSteps]):
     """Since which step each named kernel has had the name it has at the end of training."""
+
+    @property
+    def of_weights(self) -> bool:
+        """The prompt plays no part."""
+        return True
 
     def measure(self, source: Source) -> OverSteps:
         """Raises NoHistory where nothing is known of earlier steps."""

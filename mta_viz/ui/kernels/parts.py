@@ -5,8 +5,10 @@ Matters: what is lost when a kernel is set to identity, at the model's task and 
 
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -20,6 +22,7 @@ from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlac
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
+from mta_viz.figures.cause.worth import EDITS
 from mta_viz.figures.kernels.card import CardKernel, kernel_at_matches
 from mta_viz.figures.kernels.gallery import KernelEffects
 from mta_viz.model.plans import Edit
@@ -159,18 +162,18 @@ def matches_sentence(page: Page, at: AtMatches | None) -> str:
 
 def effects_of(page: Page, edit: Edit = "identity") -> Effects | Absent:
     """The measured effects of this page's checkpoint; read and checked once for each state of its folder."""
-    if page.model.source is None:
-        return Absent("This model is not from a file, so no effects belong to it.")
-    folder = page.model.source.path
-    return remember(partial(find_effects, folder, edit), "effects", edit, str(folder), changed(folder))
+    return _of_folder(page, partial(find_effects, edit=edit), "effects", edit)
 
 
 def worth_of(page: Page) -> TaskShapley | Absent:
     """What each kernel is worth, as measured beforehand; read and checked once in the same way."""
-    if page.model.source is None:
-        return Absent("This model is not from a file, so no Shapley values belong to it.")
-    folder = page.model.source.path
-    return remember(partial(find_shapley, folder), "worth", str(folder), changed(folder))
+    return _of_folder(page, find_shapley, "worth")
+
+
+def _of_folder(page: Page, find: Callable[[Path | None], T | Absent], *key: str) -> T | Absent:
+    folder = page.model.path
+    when = None if folder is None else changed(folder)
+    return remember(lambda: find(folder), *key, str(folder), when)
 
 
 def edits_sentence(identity: Effects | Absent, own_tap: Effects | Absent, kernel: KernelId) -> str:
@@ -180,7 +183,9 @@ def edits_sentence(identity: Effects | Absent, own_tap: Effects | Absent, kernel
     first, second = identity.of(kernel), own_tap.of(kernel)
     if first is None or second is None:
         return ""
-    words = f"At its own tap only, gain and sign kept: {_nats(second)}"
+    words = (
+        f"At its own tap only, gain and sign kept (the table's {own_tap.samples:,} samples): {_nats(second)}"
+    )
     tested = first.log_probability_change_median and second.log_probability_change_median
     how = "intervals apart" if tested else "the means are more than a factor of two and 0.1 nats apart"
     if edits_differ(first, second):
@@ -194,10 +199,11 @@ def worth_sentence(worth: TaskShapley | Absent, kernel: KernelId) -> str:
     if isinstance(worth, Absent) or value is None:
         return ""
     return (
+        f"On Shapley's {worth.shared.n_samples:,} samples a kernel taken out {EDITS[worth.shared.edit]}. "
         f"Alone removed (necessary): {_signed(-value.necessary)} nats. All others removed (sufficient): it "
         f"gives {_signed(value.sufficient)} of the {_signed(worth.shared.effect)} that all kernels give "
-        f"together. Shapley value {_signed(value.shapley)}, standard error {value.error:.2g} "
-        f"({worth.shared.n_samples} samples; Surgery has all kernels)."
+        f"together. Shapley value {_signed(value.shapley)}, standard error {value.standard_error:.2g} "
+        "(Surgery has all kernels)."
     )
 
 
@@ -255,7 +261,7 @@ def _setting(effects: Effects) -> str:
 def effects_command(page: Page, command: str = "effects") -> str:
     """What to type to measure this checkpoint, its effects or by another command."""
     task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
-    path = shlex.quote(str(page.model.source.path)) if page.model.source else "PATH"
+    path = shlex.quote(str(page.model.path)) if page.model.path else "PATH"
     if page.model_key is not None and page.model_key.path in state.part(Bases):
         path += f" --base {shlex.quote(state.part(Bases)[page.model_key.path])}"
     return f"python -m mta_viz {command} {path} --task {task}"

@@ -21,7 +21,7 @@ from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.plan import key_of
-from mta_viz.ui.shell.show import measured_beside, show
+from mta_viz.ui.shell.show import measured_beside, show, weights_key
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, plain
 
@@ -55,7 +55,7 @@ def _draw_trainings(page: Page) -> None:
     result = measured_beside(page, spec.name, spec, "Match the kernels", words=words)
     if result is None:
         return
-    name = key_of(page.key, spec)
+    name = key_of(weights_key(page), spec)
     show(weights_source(page), spec, on_head, result=result, widget=f"recurrence.{name}")
     st.dataframe([_row(training) for training in result.trainings], hide_index=True)
 
@@ -87,4 +87,5 @@ def _draw_steps(page: Page) -> None:
     if not result.rows:
         caption("No kernel has a template's name at the end of training.")
         return
-    show(weights_source(page), spec, on_head, result=result, widget=f"lasting.{key_of(page.key, spec)}")
+    name = key_of(weights_key(page), spec)
+    show(weights_source(page), spec, on_head, result=result, widget=f"lasting.{name}")

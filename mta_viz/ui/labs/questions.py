@@ -42,7 +42,7 @@ def draw_questions(page: Page) -> None:
     form = _draw_form(page.model.config.n_ctx)
     task = form.question_task(page.model)
     n_tokens = len(QuestionFinder(**vars(form)).asked(source_of(page)).tokens)
-    if not questions.trained_for_questions(page.model.source.path if page.model.source else None):
+    if not questions.trained_for_questions(page.model.path):
         st.info(plain(questions.NOT_TRAINED))
     st.subheader("One sample")
     _draw_sample(page, form, task, n_tokens)

@@ -189,7 +189,11 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
         work.begin(f"Reading {Path(key.path).name}")
         path, tokenizer = Path(key.path), Path(key.tokenizer) if key.tokenizer else None
         device, dtype = torch.device(key.device), getattr(torch, key.dtype)
-        how = {"tokenizer": tokenizer, "progress": work.report, "conversion": conversion(device, dtype)}
+        how: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "progress": work.report,
+            "conversion": conversion(device, dtype),
+        }
         if key.base is None:
             checkpoint = read_checkpoint(path, step=key.step, **how)
         else:

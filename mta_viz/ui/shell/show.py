@@ -45,10 +45,7 @@ class OnPage(dict[NamedFigure[Any], Drawn]):
 
 def source_of(page: Page, beside: Source | None = None) -> Source:
     """What the page's figures are drawn from; results are kept by the page's run, or by its weights' file."""
-    origin = page.model.source
-    weights: tuple[str, ...] = (page.key,)
-    if origin is not None and not page.model.plan:
-        weights = (str(origin.path), str(changed(origin.path)), str(page.model.dtype))
+    weights = weights_key(page)
     return Source(
         page.model,
         page.trace,
@@ -58,6 +55,14 @@ def source_of(page: Page, beside: Source | None = None) -> Source:
         lambda make, *key: remember_with_run(make, page.key, *key),
         lambda make, *key: remember(make, *weights, *key),
     )
+
+
+def weights_key(page: Page) -> tuple[str, ...]:
+    """What results of the weights alone are kept by; an edited model's are those of its run."""
+    folder = page.model.path
+    if folder is None or page.model.plan:
+        return (page.key,)
+    return str(folder), str(changed(folder)), str(page.model.dtype)
 
 
 def measured_beside(
@@ -81,7 +86,8 @@ def measured_beside(
         own = replace(source, progress=work.report)
         return spec.measure(own) if measure is None else measure(own, keep)
 
-    return measured(Measurement(name, (page.key, *spec.key, *more), label, do, words, by_itself=by_itself))
+    key = (*(weights_key(page) if spec.of_weights else (page.key,)), *spec.key, *more)
+    return measured(Measurement(name, key, label, do, words, by_itself=by_itself))
 
 
 def begin() -> None:

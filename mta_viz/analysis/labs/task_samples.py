@@ -1,0 +1,115 @@
+"""Samples of a named task with their gold answers, in batches: what effects of kernels are measured on.
+
+Owns which task fits a model, and what a sample is in words.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Int
+from torch import Tensor
+
+from mta_viz.analysis.labs.blocks import check_characters, trained_task
+from mta_viz.analysis.labs.needle import batched, check_vocabulary, judge, parts, with_answers
+from mta_viz.errors import PromptError, TokenizerError
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.named_tasks import Series, series_of
+from mta_viz.run.tracing import tokenize
+from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
+from mta_viz.tasks.facts import NeedleSample
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.char import CharTokenizer
+
+
+@dataclass(frozen=True)
+class GoldBatch:
+    """Samples with their gold answers in them, of one length.
+
+    The logits of the last `n_last` positions predict the answer's tokens in order (and what comes
+    after). `right` says of the likeliest tokens there which samples are answered right.
+    """
+
+    ids: Int[Tensor, "sample position"]
+    n_last: int
+    answers: tuple[tuple[int, ...], ...]
+    right: Callable[[Int[Tensor, "sample position"]], list[bool]]
+
+
+def series_batches(
+    model: HookedMTA, tokenizer: Tokenizer, series: Series, samples: int, seed: int
+) -> list[GoldBatch]:
+    """Samples of a task, those of one length together. Raises PromptError as the task does."""
+    check_vocabulary(model, tokenizer)
+    batches = []
+    for part in batched(model, series.samples(tokenizer, samples, seed)):
+        answers = tuple(sample.answer_ids for sample in part)
+
+        def right(greedy: Tensor, part: Sequence[NeedleSample] = part) -> list[bool]:
+            return judge(greedy, tokenizer, part)
+
+        batches.append(GoldBatch(with_answers(part), max(map(len, answers)) + 1, answers, right))
+    return batches
+
+
+def blocks_batches(model: HookedMTA, task: BlockTask, samples: int, seed: int) -> list[GoldBatch]:
+    """Full-length sequences of the evaluation stream `seed`. Raises PromptError for another vocabulary."""
+    check_characters(model)
+    batches = []
+    for start, stop in parts(model, samples, task.n_tokens):
+        ids = task.sample_range(start, stop, seed).tokens
+        gold = ids[:, -task.n_answer :]
+
+        def right(greedy: Tensor, gold: Tensor = gold) -> list[bool]:
+            return (greedy[:, : gold.shape[1]].cpu() == gold).all(1).tolist()
+
+        batches.append(GoldBatch(ids, task.n_answer + 1, tuple(map(tuple, gold.tolist())), right))
+    return batches
+
+
+def task_batches(
+    model: HookedMTA, task: str, samples: int | None, seed: int, *, usual: int, length: int | None = None
+) -> tuple[str, list[GoldBatch]]:
+    """What a sample of a task is, and all samples, in batches: `samples`, None for as many as are `usual`.
+
+    `task`: needle, pairs, blocks or the file of one. `length`: tokens of a prompt with needles or pairs, None
+    for half the trained length; block finding is of the sizes the model was trained on. Raises PromptError
+    for a model of another task and for more samples than a file has, TokenizerError for a model without a
+    tokenizer.
+    """
+    check_task(model, task)
+    if task == "blocks":
+        blocks = trained_task(model.path)
+        answer = "the whole block" if blocks.output == "all" else f"its {blocks.output} letter"
+        setting = f"{blocks.n_blocks} blocks of {blocks.n_letters} letters, to be answered with {answer}"
+        return setting, blocks_batches(model, blocks, samples or usual, seed)
+    if model.tokenizer is None:
+        raise TokenizerError(
+            "a task's prompts need the checkpoint's tokenizer: give its file (--tokenizer FILE)"
+        )
+    series = series_of(task, length or model.config.n_ctx // 2)
+    n = series.count(samples, usual, seed)
+    return series.setting, series_batches(model, model.tokenizer, series, n, seed)
+
+
+def check_task(model: HookedMTA, task: str) -> None:
+    """Raises PromptError, naming the task that fits, for a model that reads the words of another one."""
+    characters = isinstance(model.tokenizer, CharTokenizer)
+    if task in ("needle", "pairs") and characters:
+        raise PromptError(
+            f"this model reads the {model.config.vocab_size} characters of block finding, and {task} prompts "
+            "are text; the task that fits it is blocks"
+        )
+    if task == "blocks" and model.tokenizer is not None and not characters:
+        raise PromptError(
+            f"this model reads text, in {model.config.vocab_size:,} tokens, and block finding is written in "
+            f"{VOCAB_SIZE} characters; the tasks that fit it are needle and pairs"
+        )
+
+
+def task_prompts(
+    model: HookedMTA, task: str, samples: int | None, seed: int = 0, *, usual: int, length: int | None = None
+) -> tuple[str, list[Tokens]]:
+    """What a sample is, and the samples' prompts without their answers. Raises as `task_batches` does."""
+    setting, batches = task_batches(model, task, samples, seed, usual=usual, length=length)
+    prompts = [ids for batch in batches for ids in batch.ids[:, : 1 - batch.n_last].tolist()]
+    return setting, [tokenize(model, ids) for ids in prompts]

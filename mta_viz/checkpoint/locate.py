@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import door, huggingface, lingua, native
+from mta_viz.checkpoint import door, hub, huggingface, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.types import Format
 from mta_viz.errors import CheckpointError, FileError
@@ -40,7 +40,12 @@ class Location:
 
 
 def locate(path: Path, step: int | None = None) -> Location:
-    """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError."""
+    """The checkpoint at `path`: a folder, a file in it, or a run (its last step); else CheckpointError.
+
+    Where nothing is there, `path` may be the name of a Hugging Face repository, which is then fetched.
+    """
+    if hub.is_repository(path) and not door.is_there(path):
+        path = hub.fetched(path.as_posix())
     folder = path.parent if path.name in _FILES else path
     try:
         if not path.exists():

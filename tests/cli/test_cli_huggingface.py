@@ -1,0 +1,62 @@
+"""Commands on a Hugging Face folder: all that work on a plain model work on it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_support import Answer, assert_refused
+
+from mta_viz import open_trace
+from tests.checkpoint.huggingface_samples import saved
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    folder = saved(tmp_path_factory.mktemp("models") / "qwen", "Qwen2", vocab_size=300)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    library = Tokenizer(models.BPE({symbol: number for number, symbol in enumerate(alphabet)}, []))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+PROMPT = ("--prompt", "The harbour of Riga")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("info",),
+        ("kernels",),
+        ("heads", *PROMPT),
+        ("lens", *PROMPT),
+        ("generate", *PROMPT, "--max-new-tokens", "3"),
+        ("cells", *PROMPT, "--layer", "1", "--head", "2", "--stage", "final"),
+        ("decompose", *PROMPT, "--layer", "1", "--head", "2", "--stage", "raw", "--query", "5", "--key", "3"),
+        ("direct-effect", *PROMPT),
+        ("ablate", *PROMPT),
+        ("perplexity", *PROMPT),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_answers(folder: Path, run: Run, command: tuple[str, ...]) -> None:
+    answer = run(command[0], folder, *command[1:])
+    assert (answer.status, answer.json != {}) == (0, True)
+
+
+def test_a_run_is_saved_with_the_stages_there_are(folder: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "run.safetensors"
+    answer = run("trace", folder, *PROMPT, "--format", "run", "--out", file)
+    assert answer.status == 0
+    assert len(answer.json["maps"]) == 2 * 3  # raw scores, softmax and pattern
+    assert answer.json["checkpoint"] == "qwen"
+    assert len(open_trace(file).tokens) == 19
+
+
+def test_commands_that_need_kernels_say_that_there_are_none(folder: Path, run: Run) -> None:
+    assert_refused(run("operator", folder, *PROMPT, "--kernel", "L0 H0 pre"), "no kernels at all")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_support import Answer, assert_refused
+from cli_support import Answer
 
 from mta_viz import open_trace
 from tests.checkpoint.huggingface_samples import saved
@@ -59,4 +59,8 @@ def test_a_run_is_saved_with_the_stages_there_are(folder: Path, run: Run, tmp_pa
 
 
 def test_commands_that_need_kernels_say_that_there_are_none(folder: Path, run: Run) -> None:
-    assert_refused(run("operator", folder, *PROMPT, "--kernel", "L0 H0 pre"), "no kernels at all")
+    answer = run("operator", folder, *PROMPT, "--kernel", "L0 H0 pre")
+    assert answer.status == 2 and not answer.out
+    note, error = answer.err.splitlines()
+    assert note.startswith("note: the vocabulary has 300 places, the tokenizer 256 tokens")
+    assert error.startswith("error: this checkpoint has no kernels at all")

@@ -64,3 +64,20 @@ def test_commands_that_need_kernels_say_that_there_are_none(folder: Path, run: R
     note, error = answer.err.splitlines()
     assert note.startswith("note: the vocabulary has 300 places, the tokenizer 256 tokens")
     assert error.startswith("error: this checkpoint has no kernels at all")
+
+
+def test_a_prompt_is_put_into_the_chat_template_when_asked(folder: Path, run: Run) -> None:
+    template = folder / "chat_template.jinja"
+    template.write_text("[user] {{ messages[0].content }} [answer]")
+    answer = run("lens", folder, "--prompt", "Riga", "--chat")
+    template.unlink()
+    assert "note: the model sees [user]␣Riga␣[answer]" in answer.err
+    whole = run("lens", folder, "--prompt", "[user] Riga [answer]")
+    assert answer.json == whole.json
+    assert run("lens", folder, "--prompt", "Riga", "--chat").status == 2
+
+
+def test_token_ids_are_put_into_no_template(folder: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ids.json").write_text("[1, 2]")
+    answer = run("lens", folder, "--tokens", tmp_path / "ids.json", "--chat")
+    assert answer.status == 2 and "--chat needs --prompt TEXT" in answer.err

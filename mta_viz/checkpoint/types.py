@@ -38,6 +38,14 @@ class Source:
     base: Path | None = None
     missing_base: str | None = None
 
+    @property
+    def name(self) -> str:
+        """The folder's name; of a repository in Hugging Face's cache the repository's."""
+        folder = self.path.absolute()
+        if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+            return folder.parents[1].name.rpartition("--")[2]
+        return folder.name
+
 
 @dataclass(frozen=True)
 class Checkpoint:

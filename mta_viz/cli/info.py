@@ -1,4 +1,7 @@
-"""`info PATH`: what a checkpoint is, from its settings alone; no weights are read but those of `--base`."""
+"""`info PATH`: what a checkpoint is, from its settings and the names of its tensors.
+
+No weights are read but those of `--base`.
+"""
 
 from argparse import ArgumentParser, Namespace
 from math import prod

@@ -71,7 +71,9 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     from mta_viz.run.files import read_run, save_trace, trace_size
 
     _check_layers(model, arguments.layers)
-    stages: Iterable[Stage] = Stage
+    layers = range(model.config.n_layers) if arguments.layers is None else arguments.layers
+    computed = {stage for layer in layers for stage in model.blocks[layer].attn.stages}
+    stages: Iterable[Stage] = (stage for stage in Stage if stage in computed)
     if arguments.stages is not None:  # the T x T stages of hook names; `none`: none
         names = () if arguments.stages == ("none",) else arguments.stages
         stages = (stage_named(name.rpartition(".")[2]) for name in names)

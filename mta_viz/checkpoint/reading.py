@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mta_viz.checkpoint import door, gguf_file, huggingface, layout, lingua, native, types
 from mta_viz.checkpoint.files import PARAMS, read_params
+from mta_viz.checkpoint.installed import MISSING, WORD
 from mta_viz.checkpoint.locate import LOOKED_FOR, Location, find_checkpoint, is_gguf, locate
 from mta_viz.checkpoint.params import Parsed, parse_params
 from mta_viz.config import ModelConfig
@@ -37,6 +38,7 @@ _KINDS: Mapping[types.Format, _Kind] = {
     "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
     "huggingface": _Kind(huggingface.open_folder, huggingface.file_entries, huggingface.WORDS),
 }
+_NO_FOLDER = {WORD: f"is no folder, and {MISSING}"}
 # JSON files that say nothing without the weights beside them
 _OF_FOLDERS = (huggingface.CONFIG, huggingface.INDEX)
 
@@ -289,7 +291,7 @@ def find_checkpoints(roots: Sequence[Path]) -> Discovery:
     for root in map(Path, roots):
         before = len(skipped)
         folders = [root] if is_gguf(root) else []
-        if not folders and _is_folder(root, skipped, otherwise="is no folder; check the path"):
+        if not folders and _is_folder(root, skipped, otherwise=_NO_FOLDER.get(root.name, "is no folder; check the path")):
             folders = list(_checkpoint_folders(root, 2, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:

@@ -98,9 +98,10 @@ def _flag(fields: Mapping[str, Any], name: str, default: bool) -> bool:
 def open_vocabulary(words: Vocabulary) -> Tokenizer:
     """The tokenizer; BOS as the file says. Raises TokenizerError where the vocabulary makes none."""
     if words.model == "llama":
-        from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
+        from mta_viz.tokenizers import sentencepiece_model as kinds
 
-        return SentencePieceTokenizer(sentencepiece_file(words))
+        kind = kinds.SentencePieceTokenizer if words.add_bos else kinds.PlainSentencePieceTokenizer
+        return kind(sentencepiece_file(words))
     from mta_viz.tokenizers.hf_json import HuggingFaceTokenizer
 
     return HuggingFaceTokenizer(
@@ -176,8 +177,7 @@ def sentencepiece_file(words: Vocabulary) -> bytes:
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     trainer.model_type, trainer.vocab_size = trainer.BPE, len(words.tokens)
     trainer.byte_fallback = bool(words.typed(_BYTE))
-    bos = words.bos_id if words.add_bos else None
-    ids = (bos, words.eos_id, words.unknown_id)
+    ids = (words.bos_id, words.eos_id, words.unknown_id)
     names = (_NO_TOKEN if token_id is None else words.tokens[token_id] for token_id in ids)
     trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = names
     normalizer.name, normalizer.add_dummy_prefix = "identity", words.add_space

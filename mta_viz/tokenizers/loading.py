@@ -55,7 +55,7 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     if name == GGUF:
         if override is None:
             return _of_gguf(folder if folder.is_file() else folder / door.base_name(path or ""))
-        name = "tokenizers" if override.suffix == ".json" else "sp"
+        name = "huggingface" if override.suffix == ".json" else "sp"
     if name not in _FILE_KINDS:
         known = ", ".join([*without_file, *_FILE_KINDS])
         raise TokenizerError(

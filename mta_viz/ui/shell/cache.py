@@ -123,8 +123,9 @@ def changed(path: Path, step: int | None = None) -> int:
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
-    files = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
-    return max((file.stat().st_mtime_ns for file in (*folders, *files) if file.exists()), default=0)
+    files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
+    files += filter(Path.is_file, folders)
+    return max((file.stat().st_mtime_ns for file in files), default=0)
 
 
 def digest(key: ModelKey) -> str:

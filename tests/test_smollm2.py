@@ -20,7 +20,8 @@ BITS = [
     "12345", "3.14159", " 007", "١٢٣", "½", "x²", " ", "  ", "   \n", "\t", "\r\n", "\n\n", "é", "e\u0301",
     "ﬁ", "Ⅷ", "😀", "👩‍👩‍👧", "🇫🇷", "العربية", "مرحبا بالعالم", "שלום", "漢字", "한국어", "हिन्दी",
     "def f(x):\n    return x**2", "if (a && b) {}", "don't", "I'LL", "'s", "<|im_start|>", "<|endoftext|>",
-    "<repo_name>", "\u200b", "\xa0", "naïve café", "A1B2", "v2.0.1", "1,000,000", "#hash @at", "http://a.b/c?d=1", "...", "—",
+    "<repo_name>", "\u200b", "\xa0", "naïve café", "A1B2", "v2.0.1", "1,000,000", "#hash @at",
+    "http://a.b/c?d=1", "...", "—",
     "“q”", "\x00\x01", "zebra", "The quick", "CamelCaseWord", "snake_case_9",
 ]  # fmt: skip
 

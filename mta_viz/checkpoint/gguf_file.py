@@ -27,11 +27,11 @@ from mta_viz.checkpoint.params import Parsed
 from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
+from mta_viz.tokenizers.loading import GGUF
 
 if TYPE_CHECKING:
     from gguf.constants import GGMLQuantizationType
 
-KIND = "gguf"  # of the tokenizer in the file
 _MODEL = {"embed": EMBEDDING, "ln_final": "output_norm.weight", "unembed": UNEMBEDDING}
 _BLOCK = {
     **{"ln1": "attn_norm", "attn.wq": "attn_q", "attn.wk": "attn_k", "attn.wv": "attn_v"},
@@ -75,7 +75,7 @@ def open_gguf(file: Path) -> tuple[Parsed, StoredWeights]:
         reason = error.of(file.name) if isinstance(error, FileError) else error.problems[0]
         return Parsed(None), StoredWeights({}, (reason,))
     parsed = parse_settings(header, factors)
-    named = replace(parsed, notes=_notes(header), tokenizer_name=KIND, tokenizer_path=file.name)
+    named = replace(parsed, notes=_notes(header), tokenizer_name=GGUF, tokenizer_path=file.name)
     places = {key: place for key, place in header.tensors.items() if key != ROPE_FACTORS or factors is None}
     return named, _stored(file, header, places, parsed.config)
 

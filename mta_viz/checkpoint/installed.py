@@ -24,7 +24,7 @@ def installed_base() -> Path | None:
 
 
 def root_path(written: str) -> Path:
-    """A place to look for models as a user wrote it, absolute; `smollm2` is the base where it is installed."""
+    """A place to look for models as a user wrote it, absolute; `smollm2` is the base if it is installed."""
     base = installed_base() if written == WORD and not Path(written).exists() else None
     return base or Path(written).expanduser().absolute()
 

@@ -18,6 +18,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.loading import kind_of_file
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,7 @@ def _inspect_gguf(location: Location, open_tokenizer: bool, given: Path | None) 
     opened = _OpenedTokenizer(path=parsed.tokenizer_path)
     problems = (*parsed.problems, *weights.problems, *_misfits(parsed, opened, weights, "gguf"))
     if open_tokenizer and not problems:  # of a file that claims anything no vocabulary is built
+        parsed = replace(parsed, tokenizer_name=kind_of_file(given)) if given else parsed
         opened = _open_tokenizer(parsed, location.folder, given)
         problems = tuple(_misfits(parsed, opened, weights, "gguf"))
     return _Findings(location, parsed, opened, weights, problems)
@@ -291,7 +293,9 @@ def find_checkpoints(roots: Sequence[Path]) -> Discovery:
     for root in map(Path, roots):
         before = len(skipped)
         folders = [root] if is_gguf(root) else []
-        if not folders and _is_folder(root, skipped, otherwise=_NO_FOLDER.get(root.name, "is no folder; check the path")):
+        if not folders and _is_folder(
+            root, skipped, otherwise=_NO_FOLDER.get(root.name, "is no folder; check the path")
+        ):
             folders = list(_checkpoint_folders(root, 2, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mta_viz.checkpoint import door, huggingface, lingua, native
+from mta_viz.checkpoint import door, hub, huggingface, lingua, native
 from mta_viz.checkpoint.files import PARAMS, STEPS
 from mta_viz.checkpoint.installed import named_path
 from mta_viz.checkpoint.types import Format
@@ -45,9 +45,12 @@ class Location:
 def locate(path: Path, step: int | None = None) -> Location:
     """The checkpoint at `path`: a folder, a file in it, a run (its last step), or a file that is a model.
 
-    Raises CheckpointError where there is none.
+    Where nothing is there, `path` may be the name of a Hugging Face repository, which is then fetched, or
+    that of the installed base. Raises CheckpointError where there is none.
     """
     path = named_path(path)
+    if hub.is_repository(path) and not door.is_there(path):
+        path = hub.fetched(path.as_posix())
     folder = path.parent if path.name in _FILES else path
     try:
         if not path.exists():

@@ -34,6 +34,14 @@ class Source:
     n_bytes: int
     step: int | None = None
 
+    @property
+    def name(self) -> str:
+        """The folder's name; of a repository in Hugging Face's cache the repository's."""
+        folder = self.path.absolute()
+        if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+            return folder.parents[1].name.rpartition("--")[2]
+        return folder.name
+
 
 @dataclass(frozen=True)
 class Checkpoint:

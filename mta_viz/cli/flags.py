@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.run.trace import Trace
 
+PATH = "a checkpoint folder, or the name of a Hugging Face repository (org/name)"
 LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
 
 def add_model(command: ArgumentParser) -> None:
     """PATH, and where and how to run it."""
-    command.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder")
+    command.add_argument("path", type=Path, metavar="PATH", help=PATH)
     add_running(command)
 
 

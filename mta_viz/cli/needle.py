@@ -59,8 +59,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     for path in arguments.paths:
         model = open_model(arguments, path)
         check_sweep(model, sweep)
-        folder = model.source.path if model.source else path
-        known = results_of(model, folder.absolute().name, results)
+        name = model.source.name if model.source else path.absolute().name
+        known = results_of(model, name, results)
         if known.samples:
             note(f"{len(known.samples)} samples of {known.name} are in {file} already; none is run twice")
         with going_on_from(file):

@@ -63,10 +63,10 @@ class Source:
         source = self.model.source
         if source is None:
             return "model"
-        path = source.path.absolute()
-        if source.step is not None:  # RUN/checkpoints/0000001000, or RUN/0000001000
-            path = path.parents[1] if path.parent.name == STEPS else path.parent
-        return path.name
+        if source.step is None:
+            return source.name
+        path = source.path.absolute()  # RUN/checkpoints/0000001000, or RUN/0000001000
+        return (path.parents[1] if path.parent.name == STEPS else path.parent).name
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def _about(trace: Trace, places: tuple[Place, ...], digest: str) -> About:
     if isinstance(trace, StoredTrace):
         return replace(trace.about, stored=places)
     model, tokens = trace.model, trace.tokens
-    name = "" if model.source is None else model.source.path.absolute().name
+    name = "" if model.source is None else model.source.name
     words = tokens.pieces, tokens.spans, tokens.text
     return About(name, digest, model.config, dtype_name(model.dtype), *words, model.plan, places)
 

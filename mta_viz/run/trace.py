@@ -39,7 +39,7 @@ class Trace(Printed):
 
     def _title(self) -> str:
         config, source = self.model.config, self.model.source
-        name = "a model" if source is None else source.path.absolute().name
+        name = "a model" if source is None else source.name
         edits = f", {len(self.model.plan)} interventions" if self.model.plan else ""
         text = "" if self.tokens.text is None else f": {shortened(self.tokens.text)}"
         dtype = str(self.model.dtype).removeprefix("torch.")

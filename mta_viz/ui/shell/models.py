@@ -111,7 +111,8 @@ def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
     """What to say when no root holds a checkpoint: where the app looked, and what to do."""
     text = (
         f"No model found. Looked in: {', '.join(map(str, searched))}. A model is a folder with params.json "
-        "and model.safetensors, consolidated.pth or .metadata. Start with `make app MODELS=/your/runs` "
+        "and model.safetensors, consolidated.pth or .metadata, or one of Hugging Face: config.json and "
+        "model.safetensors. Start with `make app MODELS=/your/runs` "
         "or `streamlit run app.py -- --models /your/runs`."
     )
     return "\n".join([text, *problems])

@@ -1,0 +1,68 @@
+"""A Hugging Face repository by its name, `org/name`: its folder in the library's cache, fetched if need be.
+
+Fetched are settings, tokenizer and safetensors, never code and no pickles. `huggingface_hub` is optional.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from mta_viz.checkpoint import huggingface
+from mta_viz.errors import CheckpointError, FileError
+from mta_viz.printed import printable
+
+FETCHED = (
+    *(huggingface.CONFIG, huggingface.INDEX, "model*.safetensors", "tokenizer.json", "tokenizer.model"),
+    *("tokenizer_config.json", "chat_template.jinja"),
+)
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+
+
+def is_repository(path: Path) -> bool:
+    """Whether a path that leads nowhere may name a repository: two words, the first one of no folder here."""
+    return bool(_NAME.fullmatch(path.as_posix())) and not path.parent.exists()
+
+
+def fetched(name: str) -> Path:
+    """The folder of the repository `name`: from the cache where all is there, else from the network.
+
+    Raises CheckpointError saying why there is none.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        remedy = "to open a repository of Hugging Face by its name, install huggingface_hub"
+        raise CheckpointError(
+            [f"there is no such file or folder; check the path, or, {remedy}"], name
+        ) from None
+
+    def fetch(offline: bool) -> Path:
+        return Path(snapshot_download(name, allow_patterns=list(FETCHED), local_files_only=offline))
+
+    with suppress(OSError, ValueError):  # none of this name
+        if _complete(cached := fetch(offline=True)):
+            return cached
+    try:
+        folder = fetch(offline=False)
+    except Exception as error:  # the library's own, those of its network libraries, and the system's
+        raise CheckpointError([_reason(error)], name) from error
+    if not _complete(folder):  # without network the library gives what is there
+        lacking = f"there is not all of {huggingface.CONFIG} and its safetensors files, nor can it be fetched"
+        remedy = "download it where there is network, or choose a repository that has them"
+        raise CheckpointError([f"in Hugging Face's cache {lacking}; {remedy}"], name)
+    return folder
+
+
+def _complete(folder: Path) -> bool:
+    try:
+        return huggingface.is_folder(folder) and all(map(Path.is_file, huggingface.weight_files(folder)))
+    except FileError:  # an index that is missing or cut short
+        return False
+
+
+def _reason(error: Exception) -> str:
+    words = printable(str(error).strip().partition("\n")[0])[:120]
+    return (
+        "there is no such file or folder, Hugging Face's cache has no repository of this name, and it cannot "
+        f"be fetched ({type(error).__name__}: {words}); check the name, or download it where there is network"
+    )

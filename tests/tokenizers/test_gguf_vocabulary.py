@@ -60,6 +60,12 @@ def test_how_digits_are_cut(tmp_path: Path, pre: str, pieces: list[str]) -> None
     assert list(gguf_tokenizer(model_file(tmp_path, pre)).encode("12345").pieces) == pieces
 
 
+def test_llama_3_takes_a_whole_word_that_no_merge_makes(tmp_path: Path) -> None:
+    """Its own tokenizer does, as llama.cpp does; `transformers` leaves that out for a GGUF file."""
+    assert gguf_tokenizer(model_file(tmp_path, "llama-bpe")).encode("zq").pieces == ("zq",)
+    assert gguf_tokenizer(model_file(tmp_path, "gpt-2")).encode("zq").pieces == ("z", "q")
+
+
 def test_begin_and_end_are_as_the_file_says(tmp_path: Path) -> None:
     without = gguf_tokenizer(model_file(tmp_path, "smollm"))
     assert (without.bos_id, without.eos_id, without.encode("t").ids) == (None, 1, (2 + BYTES.index("t"),))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.run.trace import Trace
 
-PATH = "a checkpoint folder, or the name of a Hugging Face repository (org/name)"
+PATH = "a checkpoint folder, a GGUF file, or the name of a Hugging Face repository (org/name)"
 LAST_POSITION = 10**6  # of a span, in tokens; no prompt is as long
 
 

@@ -21,6 +21,7 @@ from mta_viz.checkpoint.params import MOST_LAYERS, FieldReader, Parsed, read_rop
 from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import ConfigError, FileError, first_problems
+from mta_viz.tokenizers.beside import settings_beside
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SHARDS = "model-*-of-*.safetensors"
@@ -66,15 +67,8 @@ def tokenizer_of(folder: Path, given: Path | None) -> tuple[str, str]:
         sentencepiece = given.suffix == ".model"
     if not sentencepiece:
         return "huggingface", "tokenizer.json"
-    return ("sp-plain" if _says_no_bos(folder) else "sp"), "tokenizer.model"
-
-
-def _says_no_bos(folder: Path) -> bool:
-    try:
-        settings = door.read_json(folder / "tokenizer_config.json", 16 * door.MIB)
-    except FileError:
-        return False
-    return isinstance(settings, dict) and settings.get("add_bos_token") is False
+    says_no_bos = settings_beside(folder).get("add_bos_token") is False
+    return ("sp-plain" if says_no_bos else "sp"), "tokenizer.model"
 
 
 def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Parsed:

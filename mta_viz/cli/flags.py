@@ -80,20 +80,41 @@ def model_of(checkpoint: "Checkpoint", arguments: Namespace) -> "HookedMTA":
     return build_model(checkpoint, device=device, dtype=dtype)
 
 
-def add_prompt(command: ArgumentParser) -> None:
-    """A model, and `--prompt TEXT` or `--tokens FILE`, one of them."""
+def add_prompt(command: ArgumentParser, *, chat: bool = True) -> None:
+    """A model, and `--prompt TEXT` or `--tokens FILE`, one of them; `--chat`, unless it makes no sense."""
     add_model(command)
     prompt = command.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="a text, encoded by the checkpoint's tokenizer")
     about = "a JSON list of token ids, taken as it is"
     prompt.add_argument("--tokens", type=Path, metavar="FILE", help=about)
+    if chat:
+        add_chat(command)
+
+
+def add_chat(command: ArgumentParser) -> None:
+    """`--chat`."""
+    about = (
+        "put the text into the model's chat template, as a user's message (Hugging Face folders, GGUF files)"
+    )
+    command.add_argument("--chat", action="store_true", help=about)
 
 
 def open_prompt(arguments: Namespace) -> "tuple[HookedMTA, Tokens]":
     """The model, and the tokens of `--prompt` or `--tokens`; says when the prompt is long for the model."""
     prompt = prompt_of(arguments)
     model = open_model(arguments)
-    return model, encode(model, prompt)
+    return model, encode(model, as_chat(model, prompt) if getattr(arguments, "chat", False) else prompt)
+
+
+def as_chat(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
+    """A text in the model's chat template; what the model sees goes to stderr. PromptError for token ids."""
+    from mta_viz.tokenizers.chat import chat_prompt
+
+    if not isinstance(prompt, str) or model.source is None:
+        raise PromptError("--chat needs --prompt TEXT: token ids are taken as they are")
+    tokens = chat_prompt(model.tokenizer, model.source.path, prompt)
+    note(f"the model sees {''.join(tokens.pieces)}")
+    return tokens
 
 
 def prompt_of(arguments: Namespace) -> str | list[int]:
@@ -113,7 +134,7 @@ def run_prompt(arguments: Namespace) -> "Trace":
     return mta_viz.capture(*open_prompt(arguments))
 
 
-def encode(model: "HookedMTA", prompt: str | list[int]) -> Tokens:
+def encode(model: "HookedMTA", prompt: str | list[int] | Tokens) -> Tokens:
     """The tokens of a prompt; says when they are more than the model was trained on."""
     from mta_viz.run.tracing import tokenize
 

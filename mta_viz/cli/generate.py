@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
-from mta_viz.cli.flags import add_model, note_length, open_model, positive
+from mta_viz.cli.flags import add_chat, add_model, as_chat, note_length, open_model, positive
 from mta_viz.cli.output import ProgressLine
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -14,6 +14,7 @@ def add_flags(parser: ArgumentParser) -> None:
     """A model, a text, and how far to continue it."""
     add_model(parser)
     parser.add_argument("--prompt", required=True, metavar="TEXT")
+    add_chat(parser)
     parser.add_argument("--max-new-tokens", type=positive, required=True, metavar="N")
 
 
@@ -22,7 +23,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from mta_viz.run.tracing import generate, tokenize
 
     model = open_model(arguments)
-    tokens = tokenize(model, arguments.prompt)
+    tokens = as_chat(model, arguments.prompt) if arguments.chat else tokenize(model, arguments.prompt)
     note_length(model, len(tokens) + arguments.max_new_tokens)
     with ProgressLine("generating") as progress:
         ids = generate(model, tokens, arguments.max_new_tokens, progress=progress)

@@ -14,7 +14,9 @@ KERNELS = ("pre", "post", "head_pre", "head_post")
 
 def add_flags(parser: ArgumentParser) -> None:
     """PATH and `--vocab-size`."""
-    parser.add_argument("path", type=Path, metavar="PATH", help="a checkpoint folder, a GGUF file, or a params.json")
+    parser.add_argument(
+        "path", type=Path, metavar="PATH", help="a checkpoint folder, a GGUF file, or a params.json"
+    )
     parser.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")
 
 

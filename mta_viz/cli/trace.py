@@ -14,7 +14,7 @@ from mta_viz.checkpoint.files import replacing
 from mta_viz.cli.flags import add_file, add_prompt, layer_list, name_list, open_prompt, stage_named
 from mta_viz.cli.output import note
 from mta_viz.errors import MtaVizError
-from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.model.stages import Stage
 from mta_viz.printed import size_text
 from mta_viz.tokenizers.base import Tokens
 
@@ -71,7 +71,9 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
     from mta_viz.run.files import read_run, save_trace, trace_size
 
     _check_layers(model, arguments.layers)
-    stages: Iterable[Stage] = _computed(model, arguments.layers)
+    layers = range(model.config.n_layers) if arguments.layers is None else arguments.layers
+    computed = {stage for layer in layers for stage in model.blocks[layer].attn.stages}
+    stages: Iterable[Stage] = (stage for stage in Stage if stage in computed)
     if arguments.stages is not None:  # the T x T stages of hook names; `none`: none
         names = () if arguments.stages == ("none",) else arguments.stages
         stages = (stage_named(name.rpartition(".")[2]) for name in names)
@@ -85,14 +87,6 @@ def _save_run(arguments: Namespace, model: "HookedMTA", tokens: Tokens) -> dict[
         "sha256": about.sha256,
         "maps": [stage.hook_name(layer) for layer, stage in about.stored],
     }
-
-
-def _computed(model: "HookedMTA", layers: Sequence[int] | None) -> tuple[Stage, ...]:
-    """The T x T stages that any of these layers (None: all) computes: a plain model has half of them."""
-    config = model.config
-    chosen = range(config.n_layers) if layers is None else layers
-    there = {stage for layer in chosen for stage in layer_stages(config.kernels(layer))}
-    return tuple(stage for stage in Stage if stage in there)
 
 
 def select_hooks(

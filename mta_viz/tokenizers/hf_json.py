@@ -2,12 +2,15 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
 
 from tokenizers import Tokenizer as Library
 
 from mta_viz.errors import TokenizerError
 from mta_viz.tokenizers.base import LabelledOnce, Tokens
+from mta_viz.tokenizers.beside import token_text
 from mta_viz.tokenizers.labels import label, label_bytes, unnamed
 from mta_viz.tokenizers.spans import spans_of_bytes, spans_of_offsets, utf8, with_bos
 
@@ -91,6 +94,18 @@ class HuggingFaceTokenizer(JsonTokenizer):
         """Raises TokenizerError as `JsonTokenizer`."""
         super().__init__(data)
         self._library.encode_special_tokens = False
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "HuggingFaceTokenizer":
+        """The same, a text ending where `settings` (tokenizer_config.json) say, if that is a token of it."""
+        made = copy(self)
+        end = self._library.token_to_id(token_text(settings.get("eos_token")) or "")
+        made.eos_id = self.eos_id if end is None else end
+        return made
+
+    def encode_alone(self, text: str) -> Tokens:
+        """The ids of `text` alone, without BOS before it."""
+        tokens, first = self.encode(text), int(self.bos_id is not None)
+        return Tokens(tokens.ids[first:], tokens.pieces[first:], tokens.spans[first:], text)
 
 
 def _around_a_text(library: Library) -> tuple[int | None, int | None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.beside import settings_beside
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
 
@@ -65,7 +66,8 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     wanted = _FILE_KINDS[name][0]
     file, content = _read(name, wanted, _candidates(path, folder, override))
     try:
-        return _opened(name, content)
+        tokenizer = _opened(name, content)
+        return tokenizer.with_settings(settings_beside(file.parent)) if name == "huggingface" else tokenizer
     except TokenizerError as error:
         raise TokenizerError(f"{file} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error
 

@@ -1,0 +1,84 @@
+"""A prompt in a model's chat template, when asked: what stands beside its tokenizer, rendered within limits.
+
+Owns where templates are found and what the model then sees; the rendering is a program of its own.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mta_viz.checkpoint import door
+from mta_viz.errors import FileError, PromptError
+from mta_viz.printed import printable
+from mta_viz.tokenizers.base import Tokenizer, Tokens
+from mta_viz.tokenizers.beside import settings_beside, token_text
+from mta_viz.tokenizers.hf_json import HuggingFaceTokenizer
+from mta_viz.tokenizers.pasted import tokens_from_ids
+
+TEMPLATE = "chat_template.jinja"
+_PROGRAM = Path(__file__).with_name("chat_rendering.py")
+_SECONDS = 10.0  # on the clock, beside the program's own limit of processor time
+_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Tokens:
+    """The prompt as a user's message in the template of the model in `folder`, up to where it answers.
+
+    The ids are those that `transformers` gives; their text is what the model sees, but for a BOS that the
+    tokenizer adds itself. Raises PromptError for a model without template, or one that cannot be rendered.
+    """
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        raise PromptError(
+            "a chat template needs a tokenizer.json, or a GGUF file with the like of it; leave --chat out"
+        )
+    settings = settings_beside(folder)
+    named = {name: token_text(settings.get(name)) for name in _TOKENS}
+    message = {"role": "user", "content": prompt}
+    variables = {"messages": [message], "add_generation_prompt": True, "tools": None, "documents": None}
+    text = render(_template(folder, settings), variables | {k: v for k, v in named.items() if v is not None})
+    whole = tokenizer.encode_alone(text)
+    shown = tokenizer.encode(text.removeprefix(named["bos_token"] or ""))
+    if shown.ids == whole.ids:
+        return shown
+    return tokens_from_ids(whole.ids, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer)
+
+
+def render(template: str, variables: Mapping[str, Any]) -> str:
+    """The template's text. Raises PromptError where it fails, does what it may not, or takes too much."""
+    asked = json.dumps({"template": template, "variables": dict(variables)}).encode()
+    command = [sys.executable, "-I", str(_PROGRAM)]
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise _refused(f"it takes more than {_SECONDS:.0f} s") from None
+    if done.returncode < 0:  # stopped by a limit
+        raise _refused("it takes more processor time or memory than a template may")
+    if done.returncode:
+        raise _refused(printable(done.stderr.decode(errors="replace").strip().rpartition("\n")[2]))
+    return done.stdout.decode()
+
+
+def _refused(reason: str) -> PromptError:
+    return PromptError(f"the model's chat template cannot be used: {reason[:300]}; leave --chat out")
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> str:
+    """chat_template.jinja, or the one (or the default of several) in tokenizer_config.json."""
+    try:
+        return door.read_text(folder / TEMPLATE, door.MIB)
+    except FileError as error:
+        if not error.missing:
+            raise
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get("default")
+    if not isinstance(template, str):
+        raise PromptError(
+            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json or in its GGUF "
+            "file; leave --chat out"
+        )
+    return template

@@ -14,7 +14,7 @@ SETTINGS = "tokenizer_config.json"
 
 
 def settings_beside(folder: Path) -> Mapping[str, Any]:
-    """What a folder's tokenizer_config.json says, or a GGUF file; nothing where there is none that can be read."""
+    """What a folder's tokenizer_config.json says, or a GGUF file; nothing where none can be read."""
     try:
         if folder.is_file():
             return gguf_settings(read_header(folder).metadata)

@@ -78,7 +78,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str:
         template = named.get("default")
     if not isinstance(template, str):
         raise PromptError(
-            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json or in its GGUF "
-            "file; leave --chat out"
+            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json or "
+            "in its GGUF file; leave --chat out"
         )
     return template

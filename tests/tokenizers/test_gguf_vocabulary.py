@@ -8,8 +8,9 @@ import pytest
 import sentencepiece
 from gguf import GGUFWriter
 
-from mta_viz.errors import TokenizerError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.chat import chat_prompt
 from mta_viz.tokenizers.loading import load_tokenizer
 from tests.gguf_files import BYTES, MERGES, random_arrays, sizes, write_gguf
 
@@ -78,6 +79,15 @@ def test_begin_and_end_are_as_the_file_says(tmp_path: Path) -> None:
     with_bos = gguf_tokenizer(file)
     assert with_bos.bos_id == 0 and with_bos.encode("t").ids == (0, 2 + BYTES.index("t"))
     assert with_bos.decode((0, 2 + BYTES.index("t"), 1)) == "t"
+
+
+def test_a_chat_template_is_the_one_in_the_file(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ bos_token }}{{ m.content }}{{ eos_token }}{% endfor %}!"
+    file = model_file(tmp_path, "smollm", {"tokenizer.chat_template": template})
+    tokens = chat_prompt(gguf_tokenizer(file), file, "the")
+    assert (tokens.text, tokens.ids[0], tokens.ids[-2]) == ("<|start|>the<|end|>!", 0, 1)
+    with pytest.raises(PromptError, match="the model has no chat template"):
+        chat_prompt(gguf_tokenizer(file), model_file(tmp_path, "smollm"), "the")
 
 
 def test_a_rule_not_known_asks_for_the_file(tmp_path: Path) -> None:

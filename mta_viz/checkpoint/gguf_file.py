@@ -1,7 +1,7 @@
 """GGUF files of Llama-family models: one table of names, tensors dequantised one by one as they are read.
 
 Values come from the `gguf` library's `dequantize`, bit for bit; what is float in the file stays as it is. The
-header is read by gguf_header.py, its settings by gguf_settings.py, its vocabulary by the tokenizers.
+settings are gguf_settings.py's; header and vocabulary are read in tokenizers/.
 """
 
 import re
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.gguf_header import Header, TensorPlace, read_header
 from mta_viz.checkpoint.gguf_settings import EMBEDDING, HALF_SPLIT, ROPE_FACTORS, UNEMBEDDING, parse_settings
 from mta_viz.checkpoint.huggingface import halves
 from mta_viz.checkpoint.layout import SAME, Entry, FileWords
@@ -27,6 +26,7 @@ from mta_viz.checkpoint.params import Parsed
 from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
+from mta_viz.tokenizers.gguf_header import Header, TensorPlace, read_header
 from mta_viz.tokenizers.loading import GGUF
 
 if TYPE_CHECKING:

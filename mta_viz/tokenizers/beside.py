@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.gguf_header import read_header
 from mta_viz.errors import FileError
+from mta_viz.tokenizers.gguf_header import read_header
 
 _TOKENS = "tokenizer.ggml.tokens"
 _IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}

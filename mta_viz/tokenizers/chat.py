@@ -32,7 +32,7 @@ def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Token
     """
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         raise PromptError(
-            "a chat template needs the tokenizer.json of a Hugging Face folder, or a vocabulary like that in a "
+            "a chat template needs the tokenizer.json of a Hugging Face folder, or such a vocabulary in a "
             "GGUF file; leave --chat out"
         )
     settings = settings_beside(folder)

@@ -87,7 +87,7 @@ def _of_gguf(file: Path) -> Tokenizer:
 
 def gguf_tokenizer_file(file: Path) -> tuple[str, str, bytes]:
     """Kind, file name and bytes of the tokenizer whose vocabulary is in a GGUF file; else TokenizerError."""
-    from mta_viz.checkpoint.gguf_header import read_header
+    from mta_viz.tokenizers.gguf_header import read_header
     from mta_viz.tokenizers.gguf_vocabulary import tokenizer_file, vocabulary
 
     try:

@@ -2,7 +2,8 @@
 
 The `gguf` library's own reader makes an array of numpy for every entry of a vocabulary, as many as the file
 claims; here every count and length is held against what the file has left before anything is made of it.
-What keys and names mean is gguf_file.py's.
+It stands here since a tokenizer comes from it as well as a model; what keys and names mean is
+gguf_vocabulary.py's and checkpoint/gguf_file.py's.
 """
 
 import os

@@ -4,11 +4,9 @@ Owns which architectures are read, what config.json says of them, and where thei
 architecture's class in `transformers` takes for an absent field is taken here.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +95,7 @@ def parse_config(data: object, tokenizer_name: str, tokenizer_path: str) -> Pars
 
 @cache
 def _known() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("architectures.toml").read_text("utf-8"))
+    return door.read_toml(Path(__file__).with_name("architectures.toml"))
 
 
 def _unsupported(name: object) -> str:

@@ -25,7 +25,7 @@ from mta_viz.tokenizers.loading import kind_of_file
 class _Kind:
     """How the weights of a format are opened, where parameters lie in them, and what messages call that."""
 
-    open: Callable[[Path], types.StoredWeights]
+    weights: Callable[[Path], types.StoredWeights]
     entries: Callable[[ModelConfig], dict[str, layout.Entry]] = layout.file_entries
     words: layout.FileWords = layout.LINGUA
 
@@ -88,7 +88,7 @@ def read_checkpoint(
 
 def open_weights(location: Location) -> types.StoredWeights:
     """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
-    weights = _KINDS[location.format].open(location.folder)
+    weights = _KINDS[location.format].weights(location.folder)
     tensors = {printable(key): tensor for key, tensor in weights.tensors.items()}
     problems = tuple(printable(problem, 1000) for problem in weights.problems)
     unreadable = {printable(key): printable(problem, 1000) for key, problem in weights.unreadable.items()}

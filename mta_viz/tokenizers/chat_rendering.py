@@ -47,7 +47,7 @@ def rendered(template: str, variables: dict[str, Any]) -> str:
 if __name__ == "__main__":
     limit()
     try:
-        asked = json.load(sys.stdin)
+        asked = json.loads(sys.stdin.read())
         sys.stdout.buffer.write(rendered(asked["template"], asked["variables"]).encode())
     except MemoryError:
         sys.exit("it takes more than 1 GiB of memory")

@@ -107,7 +107,7 @@ def test_a_damaged_rank_file_names_the_fault(tokenizer_folder: Path, tmp_path: P
 
 
 def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="char, bytes, tiktoken, sp, tokenizers"):
+    with pytest.raises(TokenizerError, match="char, bytes, tiktoken, sp, sp-plain, tokenizers, huggingface"):
         load_tokenizer("gpt", None, folder=tmp_path)
 
 

@@ -31,7 +31,7 @@ def test_france_has_paris() -> None:
     model = mta_viz.load("smollm2")
     assert model.source is not None and model.source.path == BASE
     trace = mta_viz.capture(model, "The capital of France is")
-    assert mta_viz.top_tokens(trace)[0].piece == "␣Paris"
+    assert mta_viz.top_tokens(trace, 4)[0].piece == "␣Paris"
     assert trace.tokens.pieces == ("The", "␣capital", "␣of", "␣France", "␣is")  # no BOS: the file wants none
 
 

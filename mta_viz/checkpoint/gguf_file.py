@@ -1,7 +1,7 @@
 """GGUF files of Llama-family models: one table of names, tensors dequantised one by one as they are read.
 
 Values come from the `gguf` library's `dequantize`, bit for bit; what is float in the file stays as it is. The
-header is read by gguf_header.py, its settings by gguf_settings.py, its vocabulary by the tokenizers.
+settings are gguf_settings.py's; header and vocabulary are read in tokenizers/.
 """
 
 import re
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.gguf_header import Header, TensorPlace, read_header
 from mta_viz.checkpoint.gguf_settings import EMBEDDING, HALF_SPLIT, ROPE_FACTORS, UNEMBEDDING, parse_settings
 from mta_viz.checkpoint.huggingface import halves
 from mta_viz.checkpoint.layout import SAME, Entry, FileWords
@@ -27,11 +26,12 @@ from mta_viz.checkpoint.params import Parsed
 from mta_viz.checkpoint.types import StoredTensor, StoredWeights, parameter_shapes
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError
+from mta_viz.tokenizers.gguf_header import Header, TensorPlace, read_header
+from mta_viz.tokenizers.loading import GGUF
 
 if TYPE_CHECKING:
     from gguf.constants import GGMLQuantizationType
 
-KIND = "gguf"  # of the tokenizer in the file
 _MODEL = {"embed": EMBEDDING, "ln_final": "output_norm.weight", "unembed": UNEMBEDDING}
 _BLOCK = {
     **{"ln1": "attn_norm", "attn.wq": "attn_q", "attn.wk": "attn_k", "attn.wv": "attn_v"},
@@ -75,7 +75,7 @@ def open_gguf(file: Path) -> tuple[Parsed, StoredWeights]:
         reason = error.of(file.name) if isinstance(error, FileError) else error.problems[0]
         return Parsed(None), StoredWeights({}, (reason,))
     parsed = parse_settings(header, factors)
-    named = replace(parsed, notes=_notes(header), tokenizer_name=KIND, tokenizer_path=file.name)
+    named = replace(parsed, notes=_notes(header), tokenizer_name=GGUF, tokenizer_path=file.name)
     places = {key: place for key, place in header.tensors.items() if key != ROPE_FACTORS or factors is None}
     return named, _stored(file, header, places, parsed.config)
 

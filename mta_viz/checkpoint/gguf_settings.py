@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from mta_viz.checkpoint.gguf_header import Header
 from mta_viz.checkpoint.params import MOST_LAYERS, FieldReader, Parsed
 from mta_viz.config import ModelConfig, RopeScaling
 from mta_viz.errors import ConfigError
 from mta_viz.printed import short_repr
+from mta_viz.tokenizers.gguf_header import Header
 
 ROPE_FACTORS = "rope_freqs.weight"
 EMBEDDING, UNEMBEDDING = "token_embd.weight", "output.weight"

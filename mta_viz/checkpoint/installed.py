@@ -23,6 +23,12 @@ def installed_base() -> Path | None:
     return next(filter(Path.is_file, places), None)
 
 
+def root_path(written: str) -> Path:
+    """A place to look for models as a user wrote it, absolute; `smollm2` is the base if it is installed."""
+    base = installed_base() if written == WORD and not Path(written).exists() else None
+    return base or Path(written).expanduser().absolute()
+
+
 def named_path(path: Path) -> Path:
     """`path`, or what the word `smollm2` means where no file has that name; CheckpointError where nothing."""
     if str(path) != WORD or path.exists():

@@ -52,8 +52,8 @@ class Location:
 def locate(path: Path, step: int | None = None) -> Location:
     """The checkpoint at `path`: a folder, a file in it, a run (its last step), or a file that is a model.
 
-    Where nothing is there, `path` may be the name of a Hugging Face repository, which is then fetched. Raises
-    CheckpointError where there is none.
+    Where nothing is there, `path` may be the name of a Hugging Face repository, which is then fetched, or
+    that of the installed base. Raises CheckpointError where there is none.
     """
     path = named_path(path)
     if hub.is_repository(path) and not door.is_there(path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mta_viz.checkpoint import adapter, door, gguf_file, huggingface, layout, lingua, native, types
 from mta_viz.checkpoint.files import PARAMS, read_params
+from mta_viz.checkpoint.installed import MISSING, WORD
 from mta_viz.checkpoint.locate import (
     LOOKED_FOR,
     Location,
@@ -25,6 +26,7 @@ from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError, FileError, TokenizerError
 from mta_viz.printed import printable
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.loading import kind_of_file
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ _KINDS: Mapping[types.Format, _Kind] = {
     "gguf": _Kind(lambda file: gguf_file.open_gguf(file)[1], gguf_file.gguf_entries, gguf_file.WORDS),
     "huggingface": _Kind(huggingface.open_folder, huggingface.file_entries, huggingface.WORDS),
 }
+_NO_FOLDER = {WORD: f"is no folder, and {MISSING}"}
 # JSON files that say nothing without the weights beside them
 _OF_FOLDERS = (huggingface.CONFIG, huggingface.INDEX)
 
@@ -241,6 +244,7 @@ def _inspect_gguf(location: Location, open_tokenizer: bool, given: Path | None) 
     opened = _OpenedTokenizer(path=parsed.tokenizer_path)
     problems = (*parsed.problems, *weights.problems, *_misfits(parsed, opened, weights, "gguf"))
     if open_tokenizer and not problems:  # of a file that claims anything no vocabulary is built
+        parsed = replace(parsed, tokenizer_name=kind_of_file(given)) if given else parsed
         opened = _open_tokenizer(parsed, location.folder, given)
         problems = tuple(_misfits(parsed, opened, weights, "gguf"))
     return _Findings(location, parsed, opened, weights, problems)
@@ -326,7 +330,8 @@ def find_checkpoints(roots: Sequence[Path], depth: int = 2) -> Discovery:
     for root in map(Path, roots):
         before = len(skipped)
         folders = [root] if is_gguf(root) or is_loose_adapter(root) else []
-        if not folders and _is_folder(root, skipped, otherwise="is no folder; check the path"):
+        otherwise = _NO_FOLDER.get(root.name, "is no folder; check the path")
+        if not folders and _is_folder(root, skipped, otherwise=otherwise):
             folders = list(_checkpoint_folders(root, depth, skipped))
         for folder in folders:
             if (place := folder.resolve()) not in found:

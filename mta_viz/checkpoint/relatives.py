@@ -13,6 +13,7 @@ from torch import Tensor
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import STEPS
 from mta_viz.checkpoint.history import read_kernels, read_step_kernels
+from mta_viz.checkpoint.installed import root_path
 from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.locate import find_checkpoint, is_loose_adapter, locate
 from mta_viz.checkpoint.reading import find_checkpoints
@@ -39,7 +40,7 @@ def model_roots() -> tuple[Path, ...]:
     """Where models are looked for, each folder once: those shipped, those of MTA_VIZ_MODELS."""
     listed = os.environ.get("MTA_VIZ_MODELS", "").split(os.pathsep)
     shipped = [SHIPPED] if SHIPPED.is_dir() else []
-    named = [Path(part).expanduser().absolute() for part in listed if part]
+    named = [root_path(part) for part in listed if part]
     return tuple(dict.fromkeys([*shipped, *named]))
 
 

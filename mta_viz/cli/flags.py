@@ -130,7 +130,9 @@ def add_prompt(command: ArgumentParser, *, chat: bool = True) -> None:
 
 def add_chat(command: ArgumentParser) -> None:
     """`--chat`."""
-    about = "put the text into the model's chat template, as a user's message (Hugging Face folders)"
+    about = (
+        "put the text into the model's chat template, as a user's message (Hugging Face folders, GGUF files)"
+    )
     command.add_argument("--chat", action="store_true", help=about)
 
 

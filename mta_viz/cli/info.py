@@ -18,7 +18,7 @@ PLACES = ("pre", "post", "head_pre", "head_post")
 
 def add_flags(parser: ArgumentParser) -> None:
     """PATH, `--base` and `--vocab-size`."""
-    about = "a checkpoint folder, an adapter or a params.json"
+    about = "a checkpoint folder, a GGUF file, an adapter, or a params.json"
     parser.add_argument("path", type=Path, metavar="PATH", help=about)
     add_base(parser)
     parser.add_argument("--vocab-size", type=positive, metavar="N", help="when params.json leaves it open")

@@ -32,7 +32,8 @@ def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Token
     """
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         raise PromptError(
-            "a chat template needs the tokenizer.json of a Hugging Face folder; leave --chat out"
+            "a chat template needs the tokenizer.json of a Hugging Face folder, or such a vocabulary in a "
+            "GGUF file; leave --chat out"
         )
     settings = settings_beside(folder)
     named = {name: token_text(settings.get(name)) for name in _TOKENS}
@@ -40,7 +41,8 @@ def chat_prompt(tokenizer: Tokenizer | None, folder: Path, prompt: str) -> Token
     variables = {"messages": [message], "add_generation_prompt": True, "tools": None, "documents": None}
     text = render(_template(folder, settings), variables | {k: v for k, v in named.items() if v is not None})
     whole = tokenizer.encode_alone(text)
-    shown = tokenizer.encode(text.removeprefix(named["bos_token"] or ""))
+    own_bos = None if tokenizer.bos_id is None else named["bos_token"]
+    shown = tokenizer.encode(text.removeprefix(own_bos or ""))
     if shown.ids == whole.ids:
         return shown
     return tokens_from_ids(whole.ids, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer)
@@ -78,7 +80,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str:
         template = named.get("default")
     if not isinstance(template, str):
         raise PromptError(
-            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json; leave "
-            "--chat out"
+            f"the model has no chat template: neither {TEMPLATE} nor one in tokenizer_config.json or "
+            "in its GGUF file; leave --chat out"
         )
     return template

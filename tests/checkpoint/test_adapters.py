@@ -21,7 +21,7 @@ from mta_viz.checkpoint.adapter import (
 from mta_viz.checkpoint.basing import base_of, read_model
 from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.merging import write_merged
-from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.native import write_kernels, write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
 from mta_viz.checkpoint.relatives import relatives
 from mta_viz.config import MTAOptions
@@ -82,6 +82,14 @@ def test_what_is_written_comes_back(tmp_path):
     assert file.stat().st_mode & 0o044  # as readable as any other file
 
 
+def test_layers_without_kernels_are_not_missed(tmp_path):
+    kernels = {name: OWN[name] for name in kernel_entries(CONFIG)}
+    adapter = read_adapter(write(tmp_path / "a.safetensors", tensors=kernels))
+    write_kernels(tmp_path / "kernels", CONFIG, STATE)
+    alone = read_checkpoint(tmp_path / "kernels")
+    assert adapter.tensors.keys() == alone.state_dict.keys() == {"blocks.1.attn.kernel_pre"}
+
+
 def test_everything_wrong_with_what_is_to_be_written_is_told(tmp_path):
     wrong = {"blocks.0.ln1.weight": torch.ones(3), "blocks.9.ln1.weight": torch.ones(8)}
     told = problems(lambda: write(tmp_path / "a.safetensors", options=MTAOptions(), tensors=wrong))
@@ -136,7 +144,9 @@ def test_another_base_is_refused_with_both_digests(tmp_path, file):
 def test_without_its_base_the_kernels_are_there_and_no_prompt_runs(tmp_path):
     file = write(tmp_path / "a.safetensors")
     model = mta_viz.load(file)
-    assert model.kernels_only and torch.equal(model.blocks[1].attn.kernel_pre, OWN["blocks.1.attn.kernel_pre"])
+    assert model.kernels_only and torch.equal(
+        model.blocks[1].attn.kernel_pre, OWN["blocks.1.attn.kernel_pre"]
+    )
     with pytest.raises(PromptError, match=r"an adapter of base \(weights with sha256 eeeeeeeeeeee.*--base"):
         capture(model, [1, 2])
     assert len(mta_viz.kernels(model)) == 4
@@ -178,7 +188,10 @@ def about_of(file):
         ({"base": {"name": "b", "sha256": ELSEWHERE, "path": "\\\\host\\share"}}, "no path on this machine"),
         ({"options": asdict(MTA) | {"mta_layers": [5]}}, "mta_layers names 5; the base has 2 layers"),
         ({"options": asdict(MTA) | {"pre_kernel": [2, 4]}}, "even key size 4"),
-        ({"options": asdict(MTA) | {"pre_kernel": [10**9, 3]}}, "has shape [4, 1, 2, 3]; expected [4, 1, 1000000000"),
+        (
+            {"options": asdict(MTA) | {"pre_kernel": [10**9, 3]}},
+            "has shape [4, 1, 2, 3]; expected [4, 1, 1000000000",
+        ),
         ({"options": asdict(MTA) | {"gate": "__import__"}}, "gate"),
         ({"recipe": "text"}, "recipe"),
         ({"params": {}}, 'no "model" object'),

@@ -115,7 +115,7 @@ def test_without_the_base_kernels_can_be_seen_and_nothing_run(run, lost, plain):
     assert len(run("kernels", lost).json["kernels"]) == 4
     assert run("info", lost).status == 0
     wanted = "it is an adapter of plain (weights with sha256 000000000000...)"
-    for words in (("lens", lost, *PROMPT), ("evaluate", lost)):
+    for words in (("lens", lost, *PROMPT), ("generate", lost, *PROMPT, "--max-new-tokens", "1")):
         assert_refused(run(*words), wanted, "--base PATH")
     assert wanted in run("kernels", lost, *PROMPT).err
     assert_refused(

@@ -210,7 +210,7 @@ class FinetuneRecipe(Recipe):
         count = sum(value.numel() for value in trained_parameters(model).values())
         pieces = steps * config.text_rows if config.task == "text" or config.keep != "none" else 0
         prompts = steps * config.batch_size if config.task != "text" else 0
-        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.text_length}
+        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.piece_length}
 
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""

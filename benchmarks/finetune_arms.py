@@ -5,8 +5,8 @@
         [--device cuda]
 
 Every arm of a seed sees the same data in the same order; with `--steps` also as much of it. A folder each in
-DIR; one that is finished is not run again, so the same command goes on after an interruption. Prints a line an
-arm and seed, and writes them to DIR/arms.json.
+DIR; one that is finished is not run again, so the same command goes on after an interruption. Prints a line
+an arm and seed, and writes them to DIR/arms.json.
 """
 
 import argparse

@@ -33,9 +33,9 @@ class FinetuneConfig(RunSettings):
     `lengths` tokens, one of them a step.
 
     `keep`: what holds the model to where it was, `keep_weight` times: "text" (the loss of `text_rows` pieces
-    of the corpus of `text_length` tokens, None: as long as the prompts), "base" (there, how far the next-token distribution is from the
-    base's own: Kullback-Leibler divergence) or "none". `corpus`: a folder of plain-text files, None for the
-    project's grammar.
+    of the corpus of `text_length` tokens, None: as long as the prompts), "base" (how far the next-token
+    distribution is there from the base's own: Kullback-Leibler divergence) or "none". `corpus`: a folder of
+    plain-text files, None for the project's grammar.
 
     The learning rate is that of kernels; `norm_rate` and `matrix_rate` are what vectors and matrices take
     of it. It falls to 0 over the run, which ends after `steps` or `max_seconds`, whichever comes first.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -191,7 +191,7 @@ class FinetuneRecipe(Recipe):
 
     def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
         """The adapter, or with "all" the whole model, and the history."""
-        model = trainer.model
+        model = trained_model(trainer)
         if self.config.train == "all":
             dtype = getattr(torch, self.config.dtype)
             state = {name: value.detach().to("cpu", dtype) for name, value in model.state_dict().items()}
@@ -249,7 +249,7 @@ class FinetuneRecipe(Recipe):
         if self.config.train == "all":
             return sha256(out)
         kept = ("steps", "seconds", "hardware", "parameters_trained", "perplexity", "held_out")
-        self.write_adapter(trainer.model, out, {name: card[name] for name in kept if name in card})
+        self.write_adapter(trained_model(trainer), out, {name: card[name] for name in kept if name in card})
         return sha256(out / ADAPTER)
 
     def summary(self, card: dict[str, Any]) -> str:
@@ -289,7 +289,7 @@ class Watch:
         return {"loss_curve": loss_curve(self._trainer.losses), "accuracy": self._accuracy}
 
     def _write(self) -> None:
-        history, model = self._trainer.snapshots(), self._trainer.model
+        history, model = self._trainer.snapshots(), self._trained_model(trainer)
         write_history(self._out / HISTORY_FILE, model.config, history, torch.float32)
         if self._recipe.config.train != "all":
             self._recipe.write_adapter(model, self._out, {"steps": history[-1].step, "state": "running"})
@@ -297,11 +297,16 @@ class Watch:
     def _look(self, step: int) -> None:
         start, samples = time.monotonic(), self._recipe.samples[:GLANCE]
         if samples:
-            right = right_answers(self._trainer.model, samples)
+            right = right_answers(trained_model(self._trainer), samples)
             self._accuracy.append((step, sum(right), len(right)))
             self._recipe.tell(f"held-out: {sum(right)} of {len(right)} right")
         self._looked = time.monotonic()
         self._cost = self._looked - start
+
+
+def trained_model(trainer: Trainer) -> HookedMTA:
+    """What a trainer of this recipe trains."""
+    return cast(HookedMTA, trainer.model)
 
 
 def with_mta(base: HookedMTA, config: FinetuneConfig) -> HookedMTA:

@@ -289,7 +289,7 @@ class Watch:
         return {"loss_curve": loss_curve(self._trainer.losses), "accuracy": self._accuracy}
 
     def _write(self) -> None:
-        history, model = self._trainer.snapshots(), self._trained_model(trainer)
+        history, model = self._trainer.snapshots(), trained_model(self._trainer)
         write_history(self._out / HISTORY_FILE, model.config, history, torch.float32)
         if self._recipe.config.train != "all":
             self._recipe.write_adapter(model, self._out, {"steps": history[-1].step, "state": "running"})

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from mta_viz.analysis.labs.needle import answer, at_once, check_vocabulary, needle_score
-from mta_viz.analysis.labs.text import text_losses
+from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, write_adapter
+from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
 from mta_viz.checkpoint.basing import base_of
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
@@ -32,24 +31,31 @@ from mta_viz.model.editing import edited
 from mta_viz.model.inserting import insert_mta
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.devices import check_fits, checked_device
-from mta_viz.run.tracing import Progress, load, progress_within
+from mta_viz.run.tracing import Progress, load
 from mta_viz.tasks.facts import NeedleSample
-from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
 from mta_viz.training.finetune_loss import FinetuneLoss
+from mta_viz.training.finetune_measure import (
+    Measured,
+    base_words,
+    change_words,
+    compared,
+    measure,
+    right_answers,
+)
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.recipe import (
     PROGRESS_FILE,
     Batches,
     Extras,
-    Prefetched,
     Recipe,
     loss_curve,
     write_history,
 )
 from mta_viz.training.trainer import (
     Loss,
+    Prefetched,
     Trainer,
     TrainingProgress,
     TrainingResult,
@@ -62,6 +68,12 @@ GLANCE_SHARE = 0.05  # of the time, at most
 LIVE_SECONDS = 5.0  # between two states of the kernels that others can read
 LONG_ON_CPU = 1800.0  # seconds
 FEW_STEPS = 100
+# settings that runs on one base have in common, and what of it is known once it was asked for
+SHARED = (
+    *("base", "dtype", "corpus", "task", "names", "cities", "lengths"),
+    *("evaluation_samples", "evaluation_seed", "evaluation_tokens"),
+)
+KEPT = ("before", "about")
 Tell = Callable[[str], None]
 
 
@@ -77,14 +89,6 @@ def finetune(
     cannot be used or has kernels already, a corpus without text, a task that does not fit the base.
     """
     return FinetuneRecipe.of(config, device, tell).train(out, device=device, **options)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The held-out samples answered right, in their order, and the perplexity of each held-out text."""
-
-    right: tuple[bool, ...]
-    perplexity: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,19 @@ class FinetuneRecipe(Recipe):
         FinetuneBatches(config, tokenizer, text, task).check()
         return cls(config, checkpoint, base, text, task, samples, tell)
 
+    def under(self, config: FinetuneConfig) -> "FinetuneRecipe":
+        """Another run of the same base, task and text: nothing is read or measured anew.
+
+        Raises ConfigError where these differ, and for what cannot be put into the base.
+        """
+        own = [name for name in SHARED if getattr(config, name) != getattr(self.config, name)]
+        if own:
+            raise ConfigError([f"{name} differs from the run before" for name in own], config.subject)
+        with_mta(self.base, config)
+        recipe = dataclasses.replace(self, config=config)
+        recipe.__dict__.update({name: self.__dict__[name] for name in KEPT if name in self.__dict__})
+        return recipe
+
     def check(self) -> None:
         """Everything was checked when it was read."""
 
@@ -129,13 +146,13 @@ class FinetuneRecipe(Recipe):
     def start(self, device: torch.device) -> HookedMTA:
         """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
         self.tell(f"measuring the base: {len(self.samples)} samples, {len(self.text.held_out)} texts")
-        self.tell(_before(self.before))
+        self.tell(base_words(self.before))
         return trainable(with_mta(self.base, self.config), self.config)
 
     @cached_property
     def before(self) -> Measured:
         """What the base does."""
-        return self.measured(self.base)
+        return measure(self.base, self.samples, self.text.held_out)
 
     @contextmanager
     def batches(self, device: torch.device) -> Iterator[Batches]:
@@ -174,7 +191,7 @@ class FinetuneRecipe(Recipe):
 
     def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
         """The adapter, or with "all" the whole model, and the history."""
-        model = trainer.model
+        model = trained_model(trainer)
         if self.config.train == "all":
             dtype = getattr(torch, self.config.dtype)
             state = {name: value.detach().to("cpu", dtype) for name, value in model.state_dict().items()}
@@ -190,9 +207,15 @@ class FinetuneRecipe(Recipe):
         write_adapter(out / ADAPTER, model.config, tensors, about, overwrite=True)
 
     def written(self, out: Path, device: torch.device) -> HookedMTA:
-        """The adapter on the base, or the whole checkpoint, in the dtype it was trained in."""
-        base = None if self.config.train == "all" else self.config.base
-        return load(out, base=base, device=str(device), dtype=getattr(torch, self.config.dtype))
+        """The adapter on the base that is there already, or the whole checkpoint, in the run's dtype."""
+        dtype = getattr(torch, self.config.dtype)
+        if self.config.train == "all":
+            return load(out, device=str(device), dtype=dtype)
+        tensors = read_adapter(out / ADAPTER).tensors
+        model = with_mta(self.base, self.config)
+        own = {name: value.to(device, dtype) for name, value in tensors.items()}
+        model.load_state_dict(own, strict=False, assign=True)
+        return model.requires_grad_(False)
 
     def settings(self) -> dict[str, Any]:
         """Base and corpus by their names alone: where they lay says nothing elsewhere."""
@@ -212,23 +235,13 @@ class FinetuneRecipe(Recipe):
         count = sum(value.numel() for value in trained_parameters(model).values())
         pieces = steps * config.text_rows if config.task == "text" or config.keep != "none" else 0
         prompts = steps * config.batch_size if config.task != "text" else 0
-        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.text_length}
+        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.piece_length}
 
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
-        after = self.measured(model, progress)
-        numbers: dict[str, Any] = {
-            "perplexity": {"before": self.before.perplexity, "after": after.perplexity}
-        }
-        if self.samples:
-            scores = [needle_score(each.right) for each in (self.before, after)]
-            numbers["held_out"] = {
-                "before": dataclasses.asdict(scores[0]),
-                "after": dataclasses.asdict(scores[1]),
-                "difference": scores[1].accuracy - scores[0].accuracy,
-                "interval": paired_change_interval(self.before.right, after.right),
-            }
-        self.tell(_after(numbers))
+        after = measure(model, self.samples, self.text.held_out, progress)
+        numbers = compared(self.before, after)
+        self.tell(change_words(numbers))
         return numbers
 
     def seal(self, trainer: Trainer, out: Path, card: Mapping[str, Any]) -> str:
@@ -236,7 +249,7 @@ class FinetuneRecipe(Recipe):
         if self.config.train == "all":
             return sha256(out)
         kept = ("steps", "seconds", "hardware", "parameters_trained", "perplexity", "held_out")
-        self.write_adapter(trainer.model, out, {name: card[name] for name in kept if name in card})
+        self.write_adapter(trained_model(trainer), out, {name: card[name] for name in kept if name in card})
         return sha256(out / ADAPTER)
 
     def summary(self, card: dict[str, Any]) -> str:
@@ -246,18 +259,7 @@ class FinetuneRecipe(Recipe):
         what = f"Kernels of {size} in layers {_listed(config.layers)} of {self.about.name}"
         if not config.with_kernels:
             what = f"{self.about.name} without kernels"
-        return f"{what}; trained: {config.train}, on {config.task}. {_after(card)}"
-
-    def measured(self, model: HookedMTA, progress: Progress = lambda share: None) -> Measured:
-        """The held-out samples and texts of a model."""
-        share = 0.5 if self.samples else 0.0
-        right = right_answers(model, self.samples, progress_within(progress, 0.0, share))
-        perplexity, each = {}, (1 - share) / len(self.text.held_out)
-        for place, (name, text) in enumerate(self.text.held_out.items()):
-            within = progress_within(progress, share + place * each, each)
-            perplexity[name] = text_losses(model, text, progress=within).perplexity
-        progress(1.0)
-        return Measured(tuple(right), perplexity)
+        return f"{what}; trained: {config.train}, on {config.task}. {change_words(card)}"
 
 
 class Watch:
@@ -287,7 +289,7 @@ class Watch:
         return {"loss_curve": loss_curve(self._trainer.losses), "accuracy": self._accuracy}
 
     def _write(self) -> None:
-        history, model = self._trainer.snapshots(), self._trainer.model
+        history, model = self._trainer.snapshots(), trained_model(self._trainer)
         write_history(self._out / HISTORY_FILE, model.config, history, torch.float32)
         if self._recipe.config.train != "all":
             self._recipe.write_adapter(model, self._out, {"steps": history[-1].step, "state": "running"})
@@ -295,11 +297,16 @@ class Watch:
     def _look(self, step: int) -> None:
         start, samples = time.monotonic(), self._recipe.samples[:GLANCE]
         if samples:
-            right = right_answers(self._trainer.model, samples)
+            right = right_answers(trained_model(self._trainer), samples)
             self._accuracy.append((step, sum(right), len(right)))
             self._recipe.tell(f"held-out: {sum(right)} of {len(right)} right")
         self._looked = time.monotonic()
         self._cost = self._looked - start
+
+
+def trained_model(trainer: Trainer) -> HookedMTA:
+    """What a trainer of this recipe trains."""
+    return cast(HookedMTA, trainer.model)
 
 
 def with_mta(base: HookedMTA, config: FinetuneConfig) -> HookedMTA:
@@ -322,24 +329,6 @@ def trainable(model: HookedMTA, config: FinetuneConfig) -> HookedMTA:
             own = value.detach().clone().float()
             setattr(model.get_submodule(owner), leaf, nn.Parameter(own))
     return model
-
-
-def right_answers(
-    model: HookedMTA, samples: Sequence[NeedleSample], progress: Progress = lambda share: None
-) -> list[bool]:
-    """Whether the greedy answer of each sample is right, prompts of one length run together."""
-    tokenizer, right = check_vocabulary(model, model.tokenizer), dict[int, bool]()
-    by_length: dict[int, list[int]] = {}
-    for place, sample in enumerate(samples):
-        by_length.setdefault(len(sample.tokens), []).append(place)
-    for length, places in by_length.items():
-        size = at_once(model, length)
-        for start in range(0, len(places), size):
-            part = places[start : start + size]
-            verdicts = answer(model, tokenizer, [samples[place] for place in part])
-            right |= {place: each.outcome == "right" for place, each in zip(part, verdicts, strict=True)}
-            progress(len(right) / len(samples))
-    return [right[place] for place in range(len(samples))]
 
 
 def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
@@ -385,25 +374,3 @@ def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:
 
 def _listed(layers: Sequence[int]) -> str:
     return ", ".join(map(str, layers))
-
-
-def _before(measured: Measured) -> str:
-    texts = ", ".join(f"{value:.4g} on {name}" for name, value in measured.perplexity.items())
-    n = len(measured.right)
-    right = f"{sum(measured.right)} of {n} held-out samples right; " if n else ""
-    return f"base: {right}perplexity {texts}"
-
-
-def _after(numbers: Mapping[str, Any]) -> str:
-    before, after = (numbers["perplexity"][when] for when in ("before", "after"))
-    texts = ", ".join(f"{before[name]:.4g} to {value:.4g} on {name}" for name, value in after.items())
-    if "held_out" not in numbers:
-        return f"Perplexity {texts}."
-    held_out = numbers["held_out"]
-    (low, high), (worst, best) = held_out["after"]["interval"], held_out["interval"]
-    return (
-        f"Right in {held_out['after']['right']} of {held_out['after']['n']} held-out samples: "
-        f"{held_out['after']['accuracy']:.1%}, 95 % interval {low:.1%} to {high:.1%}; the base in "
-        f"{held_out['before']['right']}. Difference {100 * held_out['difference']:+.1f} points, 95 % "
-        f"interval {100 * worst:+.1f} to {100 * best:+.1f}. Perplexity {texts}."
-    )

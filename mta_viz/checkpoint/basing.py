@@ -18,9 +18,7 @@ from mta_viz.errors import CheckpointError
 from mta_viz.printed import printable
 
 NO_BASE: tuple[Format, ...] = ("adapter", "kernels", "params")
-LOOKED_IN = (
-    "where it lay when the adapter was written, in the adapter's folder and those in it, among the models"
-)
+LOOKED_IN = "where it lay then, in the adapter's folder and the folders there, and among the models"
 Progress = Callable[[float], None]
 
 
@@ -49,12 +47,17 @@ def read_model(
         whole = read_checkpoint(place, tokenizer=tokenizer, progress=progress)
         return _joined(adapter, location.folder, whole)
     alone = read_checkpoint(location.folder, progress=progress)
-    missing = f"{alone.source.missing_base}. Looked for {LOOKED_IN}"
-    return replace(alone, source=replace(alone.source, missing_base=missing))
+    return replace(alone, source=replace(alone.source, missing_base=missing_base(adapter)))
+
+
+def missing_base(adapter: StoredAdapter) -> str:
+    """Which base is missing, and where it was looked for."""
+    base = adapter.about.base.text
+    return f"it is an adapter of {base}, without which no prompt can be run. Looked for {LOOKED_IN}"
 
 
 def base_of(source: Source) -> AdapterBase:
-    """What an adapter of the model from `source` says of it. Raises CheckpointError where weights are gone."""
+    """What an adapter of the model from `source` says of it. Raises CheckpointError if that has gone."""
     place = source.path.absolute()
     return AdapterBase(run_folder(place).name, sha256(place), str(place))
 

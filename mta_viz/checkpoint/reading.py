@@ -80,7 +80,7 @@ def read_checkpoint(
 def _read_adapter(location: Location, progress: Callable[[float], None] | None) -> types.Checkpoint:
     stored = adapter.open_adapter(adapter_file(location))
     dtype, n_bytes = types.common_dtype(stored.weights), stored.weights.n_bytes
-    missing = f"it is an adapter of {stored.about.base.text}, without which no prompt can be run"
+    missing = f"it is an adapter, opened without its base {stored.about.base.text}"
     source = types.Source(location.folder, "adapter", dtype, n_bytes, missing_base=missing)
     return types.Checkpoint(stored.config, stored.read(progress), None, source)
 

@@ -67,7 +67,8 @@ def _two_models(page: Page) -> Side | None:
     models, of, own = _models(), state.part(_BesideOf), page.model_key
     here = next((name for name, model in models.items() if str(model.path) == own.path), "this model")
     others = [name for name in models if name != here or len(_steps(models[name])) > 1]
-    options, default = [IDENTITY, *others], registry.twin_of(here, others) or IDENTITY
+    base = next((name for name, model in models.items() if str(model.path) == own.base), None)
+    options, default = [IDENTITY, *others], base or registry.twin_of(here, others) or IDENTITY
     if of.model not in ("", here):
         MODEL_B.put(None)
     of.model = here

@@ -116,7 +116,7 @@ def limits_line(rows: Sequence[Row]) -> str:
 
 def draw_gallery(page: Page) -> None:
     """Filter line, verdict, mosaics with the selected kernel's card, and the table."""
-    if not parts.has_kernels(page.model.config):
+    if not parts.has_kernels(page):
         return
     source, table = parts.weights_source(page), _draw_choice()
     rows = draw(source, table).result

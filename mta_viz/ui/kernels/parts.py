@@ -17,7 +17,6 @@ from mta_viz.analysis.cause.effects import Absent, Effect, Effects, edits_differ
 from mta_viz.analysis.cause.kernel_effect import KernelEffect, kernel_effect
 from mta_viz.analysis.cause.shapley_file import TaskShapley, find_shapley
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, WHERE, KernelId, MixPlace, Place
-from mta_viz.config import ModelConfig
 from mta_viz.figures.attention.taps import KernelOperator, TapGainMap
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.cause import TASKS
@@ -32,6 +31,7 @@ from mta_viz.tasks.intervals import level_text
 from mta_viz.tokenizers.labels import label
 from mta_viz.ui.attention.head import spans_of
 from mta_viz.ui.fields import bar
+from mta_viz.ui.kernels.inserting import draw_inserting
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import changed, remember, stores
 from mta_viz.ui.shell.models import VARIANTS
@@ -39,7 +39,7 @@ from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import on_head
 from mta_viz.ui.shell.show import show, source_of
 from mta_viz.ui.shell.state import Setting, Wanted
-from mta_viz.ui.shell.widgets import caption, head_name, layer_label, layer_list, lines, plain
+from mta_viz.ui.shell.widgets import Bases, caption, head_name, layer_label, layer_list, lines, plain
 
 T = TypeVar("T")
 PARTS = ("Gallery", "One layer", "Over training", "Recurrence", "Paper figures", "Definitions")
@@ -69,18 +69,24 @@ def open_definitions(key: str) -> None:
     st.button("Definitions", key=key, type="tertiary", icon=icon, on_click=then, help=words)
 
 
-def has_kernels(config: ModelConfig) -> bool:
+def has_kernels(page: Page) -> bool:
     """Whether any layer has key-query kernels or mixes heads; says so where none does."""
+    config = page.model.config
     there = any(config.kernels(layer).any for layer in range(config.n_layers))
     if not there:
-        say_no_kernels(config)
+        say_no_kernels(page)
     return there
 
 
-def say_no_kernels(config: ModelConfig) -> None:
-    """What stands in the place of kernels."""
-    words = f"This checkpoint has no key-query kernels (plain {VARIANTS[config.variant]}). Head mixing: none."
-    st.info(plain(f"{words} Choose another checkpoint to see kernels."))
+def say_no_kernels(page: Page) -> None:
+    """What stands in the place of kernels: a plain model can be given some."""
+    variant = page.model.config.variant
+    words = f"This checkpoint has no key-query kernels ({'plain ' if variant == 'transformer' else ''}"
+    st.info(
+        plain(f"{words}{VARIANTS[variant]}). Choose another to see kernels, or insert some at the identity.")
+    )
+    if variant == "transformer":
+        draw_inserting(page)
 
 
 def missing_text(page: Page, layer: int, where: Place | MixPlace) -> str:
@@ -250,6 +256,8 @@ def effects_command(page: Page, command: str = "effects") -> str:
     """What to type to measure this checkpoint, its effects or by another command."""
     task = "blocks" if page.model.config.vocab_size == VOCAB_SIZE else "needle"
     path = shlex.quote(str(page.model.source.path)) if page.model.source else "PATH"
+    if page.model_key is not None and page.model_key.path in state.part(Bases):
+        path += f" --base {shlex.quote(state.part(Bases)[page.model_key.path])}"
     return f"python -m mta_viz {command} {path} --task {task}"
 
 

@@ -30,7 +30,7 @@ OTHERS = Setting[Any]("trainings", [])
 
 def draw_recurrence(page: Page) -> None:
     """Other trainings first, then the steps; each says what it lacks."""
-    if not parts.has_kernels(page.model.config):
+    if not parts.has_kernels(page):
         return
     draw_address(f"{state.selection().checkpoint} · recurrence")
     st.markdown("**In other trainings**")

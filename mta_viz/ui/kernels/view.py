@@ -59,7 +59,7 @@ def draw_kernels(page: Page) -> None:
 
 def _draw_layer(page: Page) -> None:
     config = page.model.config
-    if not parts.has_kernels(config):
+    if not parts.has_kernels(page):
         return
     layer = state.selection().layer  # without a choice the first that has kernels
     if layer is None or layer >= config.n_layers:
@@ -89,7 +89,7 @@ def layers_with_kernels(config: ModelConfig) -> list[int]:
 def _draw_training(page: Page) -> None:
     layers, source = layers_with_kernels(page.model.config), weights_source(page)
     if not layers:
-        parts.say_no_kernels(page.model.config)
+        parts.say_no_kernels(page)
         return
     try:
         with st.spinner("Reading the kernels of every step of this run"):  # slow for a run's folder

@@ -167,6 +167,8 @@ def _not_carried() -> str:
     lacking = [carried.name or "a long text" for carried in given if carried not in there]
     if model is not None and model.path in state.part(widgets.TokenizerFiles):
         lacking.append("the tokenizer's file")
+    if model is not None and model.path in state.part(widgets.Bases):
+        lacking.append("where the adapter's base lies")
     if state.part(Opened).run is not None:
         lacking.append("the run opened from a file (save it with Save run)")
     return f"Not in the session: {', '.join(lacking)}." if lacking else ""

@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from mta_viz.checkpoint.locate import locate, sha256
-from mta_viz.checkpoint.reading import Discovery, find_checkpoints
+from mta_viz.checkpoint.adapter import open_adapter
+from mta_viz.checkpoint.basing import checked_base, find_base, missing_base
+from mta_viz.checkpoint.locate import adapter_file, locate, sha256
+from mta_viz.checkpoint.reading import Discovery, find_checkpoints, read_summary
+from mta_viz.checkpoint.types import Summary
 from mta_viz.errors import CheckpointError
 from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.loading import load_tokenizer
@@ -30,7 +33,10 @@ MAX_DRAWN = 128  # maps and figures, up to two megabytes each
 
 @dataclass(frozen=True)
 class ModelKey:
-    """Everything that makes one loaded model: a changed file (`changed`, in ns) is another model."""
+    """Everything that makes one loaded model: a changed file (`changed`, in ns) is another model.
+
+    `base`: of an adapter, where its base lies; None: its kernels alone.
+    """
 
     path: str
     changed: int
@@ -38,6 +44,7 @@ class ModelKey:
     dtype: str
     tokenizer: str | None = None
     step: int | None = None
+    base: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,12 +125,39 @@ def discovery(roots: tuple[str, ...]) -> Discovery:
     return find_checkpoints([Path(root) for root in roots])
 
 
+@dataclass(frozen=True)
+class Base:
+    """An adapter's base, or what to say where it is not found."""
+
+    summary: Summary | None = None
+    problem: str = ""
+
+    @property
+    def path(self) -> str | None:
+        """Where it lies."""
+        return None if self.summary is None else str(self.summary.path)
+
+
+@st.cache_resource(show_spinner="Looking for the adapter's base ...", ttl=120, max_entries=32)
+def base_of(path: str, changed: int, given: str | None, roots: tuple[str, ...]) -> Base:
+    """The base of the adapter at `path`: what lies at `given`, else the one found; see `basing.find_base`."""
+    try:
+        adapter = open_adapter(adapter_file(locate(Path(path))))
+        if given:
+            return Base(read_summary(checked_base(adapter, Path(given).expanduser())))
+        place = find_base(adapter, list(map(Path, roots)))
+        return Base(problem=missing_base(adapter)) if place is None else Base(read_summary(place))
+    except CheckpointError as error:
+        return Base(problem=str(error))
+
+
 def changed(path: Path, step: int | None = None) -> int:
     """When a checkpoint was last changed, in ns: the newest of its files, a run's step folder included."""
     folders = {path}
     with suppress(CheckpointError):  # reading it will say what is wrong
         folders.add(locate(path, step).folder)
     files = [file for folder in folders if folder.is_dir() for file in (folder, *folder.iterdir())]
+    files += filter(Path.is_file, folders)
     return max((file.stat().st_mtime_ns for file in files), default=0)
 
 

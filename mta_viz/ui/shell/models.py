@@ -15,9 +15,12 @@ from pathlib import Path
 
 import torch
 
+from mta_viz.checkpoint.basing import read_model
+from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import Found, read_checkpoint
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
+from mta_viz.errors import CheckpointError
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
@@ -27,7 +30,7 @@ from mta_viz.run.trace import Trace
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.cache import ModelKey, RunKey, Stores
 from mta_viz.ui.shell.page import ASSETS
-from mta_viz.ui.shell.widgets import TokenizerFiles
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles
 from mta_viz.ui.shell.work import Work
 
 SHOW_SECONDS_FROM = 5.0  # shorter runs are not worth an estimate
@@ -52,8 +55,10 @@ def roots() -> tuple[Path, ...]:
 def label(found: Found, names: Sequence[str] = ()) -> str:
     """The picker's line: `blocks-n5-mta · MTA`, with the parent folder where two of `names` are alike."""
     parent = f" ({found.path.parent.name})" if list(names).count(found.name) > 1 else ""
-    kind = "cannot be read" if found.summary is None else VARIANTS[found.summary.config.variant]
-    return f"{found.name}{parent} · {kind}"
+    summary = found.summary
+    kind = "cannot be read" if summary is None else VARIANTS[summary.config.variant]
+    of = f" adapter of {summary.base}" if summary is not None and summary.base else ""
+    return f"{found.name}{parent} · {kind}{of}"
 
 
 def identity(found: Found, names: Sequence[str]) -> str:
@@ -119,11 +124,36 @@ def nothing_found(searched: Sequence[Path], problems: Sequence[str]) -> str:
 def beside(own: ModelKey, path: str, step: int | None = None) -> ModelKey:
     """The model at `path`, of a run folder its `step`, to be run as `own` is."""
     given, newest = state.part(TokenizerFiles).get(path), cache.changed(Path(path), step)
-    return dataclasses.replace(own, path=path, changed=newest, tokenizer=given, step=step)
+    base = base_of(path).path if _is_adapter(path) else None
+    return dataclasses.replace(own, path=path, changed=newest, tokenizer=given, step=step, base=base)
+
+
+def base_of(path: str) -> cache.Base:
+    """The base of the adapter at `path`: where the visitor said, else where it is found."""
+    given = state.part(Bases).get(path)
+    return cache.base_of(path, cache.changed(Path(path)), given, tuple(map(str, roots())))
+
+
+def on_base(adapter: Found, base: cache.Base) -> Found:
+    """An adapter with what its base brings: the tokenizer, and the size of its weights."""
+    if adapter.summary is None or base.summary is None:
+        return adapter
+    named = {name: getattr(base.summary, name) for name in ("tokenizer_name", "tokenizer_path", "dtype")}
+    size = adapter.summary.n_bytes + base.summary.n_bytes
+    return dataclasses.replace(adapter, summary=dataclasses.replace(adapter.summary, n_bytes=size, **named))
+
+
+def _is_adapter(path: str) -> bool:
+    try:
+        return locate(Path(path)).format == "adapter"
+    except CheckpointError:  # reading it will say what is wrong
+        return False
 
 
 def twin_beside(own: ModelKey) -> tuple[str, ModelKey] | None:
-    """The name and key of the model beside `own` in its folder that is named as its twin, if it can run."""
+    """The name and key of what `own` is compared with: an adapter's base, else the twin in its folder."""
+    if own.base is not None:
+        return Path(own.base).name, beside(own, own.base)
     folder = Path(own.path).parent
     found = cache.discovery(tuple(map(str, roots()))).found
     there = {model.path.name: model for model in found if model.path.parent == folder and can_run(model)}
@@ -132,9 +162,11 @@ def twin_beside(own: ModelKey) -> tuple[str, ModelKey] | None:
 
 
 def can_run(model: Found) -> bool:
-    """Whether it has weights for a prompt; kernels alone, or a params.json alone, have not."""
+    """Whether it has weights for a prompt; kernels, a params.json or an adapter alone have not."""
     if model.problem is not None or model.summary is None:
         return False
+    if model.summary.format == "adapter":
+        return base_of(str(model.path)).path is not None
     return model.summary.format not in ("kernels", "params")
 
 
@@ -155,8 +187,11 @@ def model_of(key: ModelKey, stores: Stores, work: Work) -> HookedMTA:
     def read() -> HookedMTA:
         _set_libraries_apart()
         work.begin(f"Reading {Path(key.path).name}")
-        override = Path(key.tokenizer) if key.tokenizer else None
-        checkpoint = read_checkpoint(Path(key.path), tokenizer=override, step=key.step, progress=work.report)
+        path, tokenizer = Path(key.path), Path(key.tokenizer) if key.tokenizer else None
+        if key.base is None:
+            checkpoint = read_checkpoint(path, tokenizer=tokenizer, step=key.step, progress=work.report)
+        else:
+            checkpoint = read_model(path, base=Path(key.base), tokenizer=tokenizer, progress=work.report)
         dtype = getattr(torch, key.dtype)
         check_fits(checkpoint, torch.device(key.device), dtype)
         return build_model(checkpoint, device=key.device, dtype=dtype)

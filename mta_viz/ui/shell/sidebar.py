@@ -3,6 +3,7 @@
 It decides WHAT is wanted (a `Request`); loading and running it is the business of `preparing`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from mta_viz.ui.shell.link import Box, Prompt, fitting, prompt_for
 from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import draw_interventions
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import TokenizerFiles, caption, keep_upload, plain
+from mta_viz.ui.shell.widgets import Bases, TokenizerFiles, caption, keep_upload, plain
 
 P = TypeVar("P", str, tuple[int, ...])
 
@@ -35,6 +36,10 @@ FIRST_TOKEN = Setting("first_token", False)
 RUN = "run"  # the name of the work that loads the model and runs the prompt
 ONLY_KERNELS = (
     "This file holds kernels only. Look at them on the Kernels page; for attention maps open the whole model."
+)
+NO_BASE = (
+    "The base of this adapter is not here. Its kernels can be seen on the Kernels page; to run prompts, say "
+    "at the left where the base lies."
 )
 
 
@@ -68,7 +73,9 @@ class Request:
 
     @property
     def runs(self) -> bool:
-        """Whether a prompt can be run: not with a file that holds kernels only."""
+        """Whether a prompt can be run: not with kernels only, nor with an adapter without its base."""
+        if self.summary.format == "adapter":
+            return self.model is not None and self.model.base is not None
         return self.summary.format != "kernels"
 
 
@@ -84,8 +91,9 @@ def draw_sidebar() -> Request:
         if request.model is not None and request.runs:
             _draw_prompt(request, request.model)
         elif request.model is not None:
-            caption(ONLY_KERNELS)
-            request.empty, request.button = ONLY_KERNELS, st.empty()
+            request.empty = NO_BASE if request.summary.format == "adapter" else ONLY_KERNELS
+            caption(request.empty)
+            request.button = st.empty()
         draw_interventions(NUMBERING.value)
         state.session().link.prompt = link.parameters(request.run.prompt if request.run else None)
         request.settings = st.expander("Settings", icon=":material/tune:")
@@ -112,6 +120,25 @@ def _draw_checkpoint(request: Request) -> None:
         request.problem = request.found.problem or "This model cannot be read."
     else:
         request.model = _model_key(request.found)
+        if summary.format == "adapter":
+            _put_on_base(request, request.model)
+
+
+def _put_on_base(request: Request, adapter: ModelKey) -> None:
+    """The adapter with its base; a field for the base's place where it is not found."""
+    base = models.base_of(adapter.path)
+    if base.path is not None and request.found is not None:
+        request.found = models.on_base(request.found, base)
+        request.model = dataclasses.replace(adapter, base=base.path)
+        return
+    st.warning(plain(base.problem))
+    bases = state.part(Bases)
+    key = state.borrow("base", bases.get(adapter.path, ""))
+
+    def keep() -> None:
+        bases[adapter.path] = str(state.widget_value(key)).strip()
+
+    st.text_input("Base", key=key, placeholder="its folder or file", on_change=keep)
 
 
 def _pick(found: tuple[Found, ...]) -> Found:
@@ -154,7 +181,7 @@ def _draw_prompt(request: Request, model: ModelKey) -> None:
     problem = "params.json names no tokenizer. Paste token ids instead of text."
     if name is not None:
         try:
-            tokenizer = cache.tokenizer(name, path, model.path, model.tokenizer, model.changed)
+            tokenizer = cache.tokenizer(name, path, model.base or model.path, model.tokenizer, model.changed)
         except MtaVizError as error:
             problem = str(error)
     if tokenizer is None:

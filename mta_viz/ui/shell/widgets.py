@@ -117,6 +117,10 @@ class TokenizerFiles(dict[str, str]):
     """The tokenizer file given for each model, by the model's path."""
 
 
+class Bases(dict[str, str]):
+    """Where the base of each adapter lies, as the visitor said, by the adapter's path."""
+
+
 @dataclass
 class TextFile:
     """One place for a text file: the page it is on, what is there, and how often its uploader began anew."""

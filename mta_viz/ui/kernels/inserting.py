@@ -1,0 +1,190 @@
+"""Insert kernels into a plain model: the dialog of the Kernels page, which writes an adapter and opens it.
+
+The model that is shown is never changed. What is inserted is the identity; training is a command's business.
+"""
+
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.checkpoint.adapter import ADAPTER
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.model.inserting import insert_mta
+from mta_viz.printed import printable
+from mta_viz.run.inserted import LogitChange, logit_change, write_inserted
+from mta_viz.ui.shell import cache, models, state
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.widgets import caption, layer_label, plain
+
+PLACES = {"pre": "before the softmax", "post": "after the softmax", "both": "both"}
+MIXINGS = {"none": "none", **PLACES}
+GATES = {"none": "none", "1d": "one a head", "dd": "one an element of its output"}
+FIRST, EVERY, SIZE = 2, 4, (6, 11)  # in layers 2, 6, 10 ...
+LARGEST_SIZE = 63
+NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to insert: the layers with kernels, and the other arguments of `insert_mta`."""
+
+    layers: tuple[int, ...]
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Written:
+    """An adapter that was written: into what, where, and what came of it."""
+
+    model: str
+    folder: Path
+    wanted: Wanted
+    change: LogitChange
+
+
+@dataclass
+class Last:
+    """What the dialog has written since it was opened."""
+
+    written: Written | None = None
+
+
+def draw_inserting(page: Page) -> None:
+    """The button that opens the dialog."""
+    words = "Kernels at the identity: the model computes what it did, and can be trained from there."
+    if st.button("Insert kernels", key="insert.open", icon=":material/add:", help=words):
+        state.part(Last).written = None
+        st.dialog("Insert kernels", width="medium")(_draw_dialog)(page)
+
+
+def _draw_dialog(page: Page) -> None:
+    if written := state.part(Last).written:
+        _draw_written(written)
+        return
+    caption(
+        "Writes an adapter: a small file with kernels at the identity, whose base is this model. The model "
+        "stays as it is."
+    )
+    wanted, folder = _draw_wanted(page.model.config, page.numbering), _draw_folder(Path(page.model_key.path))
+    if not st.button("Insert", type="primary", key="insert.write"):
+        return
+    try:
+        with st.spinner("Inserting, and running a short prompt before and after"):
+            _write(page, wanted, folder)
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+    else:
+        st.rerun(scope="fragment")
+
+
+def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
+    layers = range(config.n_layers)
+    usual = list(layers[FIRST::EVERY]) or list(layers[-1:])
+    look: dict[str, Any] = {"format_func": lambda layer: layer_label(layer, numbering)}
+    chosen = st.multiselect("Layers with kernels", layers, usual, key="insert.layers", **look)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        look = {"min_value": 1, "max_value": LARGEST_SIZE, "width": 130}
+        c_q = st.number_input("Queries", value=SIZE[0], key="insert.queries", **look)
+        look |= {"step": 2, "help": "An odd number: as many keys on either side."}
+        c_k = st.number_input("Keys", value=SIZE[1], key="insert.keys", **look)
+        look = {"required": True, "format_func": PLACES.__getitem__}
+        place = st.segmented_control("Place", PLACES, default="pre", key="insert.place", **look)
+    size = (int(c_q), int(c_k))
+    kernels = {
+        "kernel": size if place in ("pre", "both") else None,
+        "post": size if place in ("post", "both") else None,
+    }
+    with st.expander("Head mixing, gate, group norm: in every layer"):
+        return Wanted(tuple(chosen), kernels | _draw_more(config))
+
+
+def _draw_more(config: ModelConfig) -> dict[str, Any]:
+    """What comes into every layer; a gate or norm only where the model has none."""
+    mixing = st.selectbox("Head mixing", MIXINGS, format_func=MIXINGS.__getitem__, key="insert.mixing")
+    gate, norm = "none", False
+    if config.mta.gate is None:
+        help = "It begins at 0.9975, not at 1, from where it could not learn: logits change a little."
+        gate = st.selectbox("Gate", GATES, format_func=GATES.__getitem__, key="insert.gate", help=help)
+    if not config.mta.group_norm:
+        help = "It has no identity: it rescales every head's output, and logits change much."
+        norm = st.toggle("Group norm", key="insert.norm", help=help)
+    return {
+        "head_pre": mixing in ("pre", "both"),
+        "head_post": config.n_heads if mixing in ("post", "both") else None,
+        "gate": None if gate == "none" else gate,
+        "group_norm": norm,
+    }
+
+
+def _draw_folder(base: Path) -> Path:
+    """The new folder, in one where models are looked for."""
+    roots = models.roots()
+    here = [base.parent] if any(base.parent.is_relative_to(root) for root in roots) else []
+    places = [place for place in dict.fromkeys([*here, *roots]) if os.access(place, os.W_OK)]
+    if not places:
+        raise MtaVizError(
+            "none of the folders with models can be written to; start the app with --models FOLDER"
+        )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        place = st.selectbox("In", places, format_func=printable, key="insert.root")
+        name = st.text_input("New folder", f"{base.stem}-inserted", key="insert.name", max_chars=100)
+    return place / name.strip()
+
+
+def _write(page: Page, wanted: Wanted, folder: Path) -> None:
+    """Raises MtaVizError for what cannot be inserted, or not be written there."""
+    if not NAME.fullmatch(folder.name) or not folder.name.strip("."):
+        raise MtaVizError("the new folder needs a name of letters, digits, points, dashes and underscores")
+    base = cache.stores().models.get(page.model_key) or page.model  # the former without interventions
+    inserted = insert_mta(base, wanted.layers, **wanted.arguments)
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise MtaVizError(f"{printable(folder)} cannot be made: {error.strerror or error}") from error
+    write_inserted(folder / ADAPTER, base, inserted)
+    change = logit_change(base, inserted)
+    state.part(Last).written = Written(page.model_key.path, folder, wanted, change)
+
+
+def _draw_written(written: Written) -> None:
+    """What came of it, the way to it, and the command that trains the same."""
+    change = written.change
+    if change.largest:
+        words = f"Logits of a short prompt changed by up to {change.largest:.2g} of {change.scale:.2g}"
+        st.info(plain(f"{words}: {change.why}."))
+    else:
+        st.success("Logits of a short prompt are the same, bit for bit.")
+    caption(f"Written: {printable(written.folder / ADAPTER)}")
+    if st.button("Open it", type="primary", key="insert.show"):
+        _open(written.folder)
+        st.rerun()  # the whole page: the dialog closes
+    st.markdown("**Train it**")
+    caption("The command inserts the same kernels and trains them; with a GPU this takes minutes.")
+    st.code(train_command(written), language=None, wrap_lines=True)
+    arguments = written.wanted.arguments
+    if any(arguments[name] for name in ("post", "head_pre", "head_post", "gate", "group_norm")):
+        caption("It trains kernels before the softmax only; the rest of this adapter needs code of your own.")
+
+
+def train_command(written: Written) -> str:
+    """What to type to train kernels of that size in those layers."""
+    layers = ",".join(map(str, written.wanted.layers))
+    c_q, c_k = written.wanted.arguments["kernel"] or SIZE
+    out = shlex.quote(f"{written.folder}-trained")
+    words = f"python -m mta_viz finetune {shlex.quote(written.model)} --layers {layers}"
+    return f"{words} --kernel {c_q}x{c_k} --task pairs --out {out}"
+
+
+def _open(folder: Path) -> None:
+    """Have the picker look again, and choose the adapter in `folder`."""
+    cache.discovery.clear()
+    there = cache.discovery(tuple(map(str, models.roots()))).found
+    names = [model.name for model in there]
+    chosen = next((models.identity(model, names) for model in there if model.path == folder), None)
+    state.session().selection = state.Selection(checkpoint=chosen)

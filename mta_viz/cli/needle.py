@@ -1,4 +1,4 @@
-"""`needle PATH... --out FILE`: checkpoints on the same needle samples, kept as they are measured."""
+"""`needle PATH... --out FILE`: checkpoints on the same samples of needles or pairs, kept as measured."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import add_base, add_file, add_running, note_seconds, open_model, positive
+from mta_viz.cli.flags import add_base, add_file, add_running, add_task, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
+from mta_viz.tasks.facts import DEPTHS
 from mta_viz.tasks.needles import TEMPLATES
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from mta_viz.analysis.labs.sweep_file import ModelResults, SweepResults
     from mta_viz.model.transformer import HookedMTA
 
-HELP = "needles x lengths x depths, several checkpoints, resumable"
+HELP = "needles or pairs x lengths x depths, or a file of prompts; several checkpoints, resumable"
+NOT_OF_PAIRS, NOT_OF_FILES = ("template", "needle", "question"), ("needles", "lengths", "depths", "haystack")
 WORDINGS = {"paper": "the paper's", "ruler": "RULER's"}  # as TEMPLATES has them
 
 
@@ -29,13 +31,15 @@ def add_flags(parser: ArgumentParser) -> None:
     add("paths", type=Path, nargs="+", metavar="PATH", help="checkpoint folders")
     add_base(parser)
     add_running(parser)
-    add("--needles", type=number_list, default=(4,), metavar="2,4,6", help="1 to 8 (default 4)")
-    add("--lengths", type=number_list, default=(512,), metavar="512,1024", help="of the prompt, in tokens")
+    add_task(parser, about="what is hidden (default needle)")
+    about = "needle: 1 to 8 (default 4); pairs: 1, 4, 9 (default), 16 or 25, as many names as cities"
+    add("--needles", type=number_list, metavar="2,4,6", help=about)
+    add("--lengths", type=number_list, metavar="512,1024", help="of the prompt, in tokens (default 512)")
     about = "per cent of the haystack before the asked needle (default 0,25,50,75,100)"
-    add("--depths", type=depth_list, default=(0, 25, 50, 75, 100), metavar="0,50,100", help=about)
-    add("--samples", type=positive, default=20, metavar="N", help="of each combination")
+    add("--depths", type=depth_list, metavar="0,50,100", help=about)
+    add("--samples", type=positive, metavar="N", help="of each combination: 20; of a file: all it has")
     add("--seed", type=int, default=0, metavar="S", help="number of the first sample")
-    add("--template", choices=tuple(WORDINGS), default="paper", help="needle and question")
+    add("--template", choices=tuple(WORDINGS), help="needle and question (default paper)")
     add("--needle", metavar="TEXT", help="a sentence of your own with {city} and {value}")
     add("--question", metavar="TEXT", help="with {city}; default: the needle up to its value")
     add("--haystack", type=Path, metavar="FILE", help="a text instead of the grammar's")
@@ -73,18 +77,38 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _sweep(arguments: Namespace) -> "Sweep":
     from mta_viz.analysis.labs.sweep import Sweep
+    from mta_viz.run.named_tasks import LIMIT, series_of, task_name
 
-    needle, question = TEMPLATES[WORDINGS[arguments.template]]
+    task = arguments.task or "needle"
+    kind = task_name(task)
+    _refuse_what_is_not_of(kind, arguments)
+    if kind == "file":
+        series = series_of(task, 0)
+        samples = series.count(arguments.samples, series.most or 0, arguments.seed)
+        lines = door.read_text(Path(task), LIMIT)
+        return Sweep(samples=samples, seed=arguments.seed, kind=kind, lines=lines)
+    needle, question = TEMPLATES[WORDINGS[arguments.template or "paper"]]
     return Sweep(
-        arguments.needles,
-        arguments.lengths,
-        arguments.depths,
-        arguments.samples,
+        arguments.needles or ((9,) if kind == "pairs" else (4,)),
+        arguments.lengths or (512,),
+        arguments.depths or DEPTHS,
+        arguments.samples or 20,
         arguments.seed,
         arguments.needle or needle,
         arguments.question if arguments.question or arguments.needle else question,
         door.read_text(arguments.haystack) if arguments.haystack else None,
+        kind,
     )
+
+
+def _refuse_what_is_not_of(kind: str, arguments: Namespace) -> None:
+    """Raises MtaVizError for options that a task does not have."""
+    own = {"needle": NOT_OF_PAIRS + NOT_OF_FILES, "pairs": NOT_OF_FILES, "file": ()}[kind]
+    options = NOT_OF_PAIRS + NOT_OF_FILES
+    foreign = [f"--{name}" for name in options if name not in own and getattr(arguments, name) is not None]
+    if foreign:
+        what = "a file's prompts are as they are" if kind == "file" else "the pairs task has one wording"
+        raise MtaVizError(f"{', '.join(foreign)}: {what}; leave it out")
 
 
 def _begun(file: Path, sweep: "Sweep", force: bool) -> "SweepResults":
@@ -109,7 +133,7 @@ def _measure(
     from mta_viz.analysis.labs.sweep_file import measure_missing, write_sweep
 
     missing = set(sweep.keys) - {sample.key for sample in known.samples}
-    lengths = [setting[1] for setting, _ in missing]
+    lengths = [setting[1] or model.config.n_ctx // 2 for setting, _ in missing]  # a guess for a file's
     note_seconds(model, f"{known.name}: {len(lengths):,} samples to run", lengths)
 
     def keep(so_far: "ModelResults") -> None:

@@ -7,6 +7,7 @@ measured on; the tasks themselves are `mta_viz.tasks`'s.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -94,6 +95,12 @@ def _hidden(name: Literal["needle", "pairs"], length: int) -> Series:
 def read_task(file: Path) -> WrittenTask:
     """The samples of a file. Raises FileError where it cannot be opened and ConfigError as `parse_task`."""
     return parse_task(door.read_bytes(file, LIMIT), file.name)
+
+
+@lru_cache(maxsize=4)  # a page asks for it again and again
+def written_task(lines: str) -> WrittenTask:
+    """The samples of a file that stand in `lines`. Raises ConfigError as `parse_task` does."""
+    return parse_task(lines.encode("utf-8", "surrogatepass"), "the file")
 
 
 def parse_task(content: bytes, name: str) -> WrittenTask:

@@ -93,6 +93,12 @@ def make_pairs_sample(tokenizer: Tokenizer, task: PairsTask, seed: int) -> Needl
     return hide(tokenizer, hidden, rng, seed, f"{stream} haystack")
 
 
+def shared_word(asked: str, other: str) -> str:
+    """What the subject of another sentence has of the asked one: `same name`, `same city` or `neither`."""
+    (name, city), (other_name, other_city) = (subject.split(" in ", 1) for subject in (asked, other))
+    return "same name" if name == other_name else "same city" if city == other_city else "neither"
+
+
 def pairs_samples(tokenizer: Tokenizer, samples: int, seed: int, length: int) -> list[NeedleSample]:
     """`samples` prompts of `length` tokens with 3 names x 3 cities, the asked sentence at `DEPTHS` in turn.
 

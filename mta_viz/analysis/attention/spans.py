@@ -28,8 +28,10 @@ Characters = tuple[int, int]  # the first, and the one after the last
 QUESTION = "?"  # its letter
 MAX_PATTERN = 1000  # characters
 SECONDS = 1.0  # for one search; a sound pattern takes milliseconds on the longest prompts
-_NEEDLE = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is \d{1,6}\.")
-_QUESTION = re.compile(r"The magic number of (?P<city>[^.\n]{1,40}?) is$")
+_WORDS = r"[^.\n]{1,40}?"
+_PAIR = rf"number that (?P<name>{_WORDS}) has in (?P<place>{_WORDS})"
+_OF = rf"The (?:magic number of (?P<city>{_WORDS})|{_PAIR}) is"
+_NEEDLE, _QUESTION = re.compile(rf"{_OF} \d{{1,6}}\."), re.compile(rf"{_OF}$")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ def next_letter(spans: Sequence[Span]) -> str:
 
 
 def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
-    """The needles a prompt's text holds, "The magic number of X is 12.", and its question at the end.
+    """The needles a prompt's text holds, and its question at the end.
+
+    "The magic number of X is 12." or "The number that X has in Y is 12.", which is called "X in Y".
 
     The asked needle says so in its name. Empty for prompts without any, and for ids without text.
     """
@@ -133,12 +137,16 @@ def needle_spans(tokens: Tokens) -> tuple[Span, ...]:
     spans: list[Span] = []
     places = _token_ranges(tokens.spans, (match.span() for match in needles))
     for needle, place in zip(needles, places, strict=True):
-        asked = " (asked)" if question and question["city"] == needle["city"] else ""
-        spans.append(Span(needle["city"] + asked, next_letter(spans), place.start, place.stop))
+        asked = " (asked)" if question and _subject(question) == _subject(needle) else ""
+        spans.append(Span(_subject(needle) + asked, next_letter(spans), place.start, place.stop))
     if question:
         (place,) = _token_ranges(tokens.spans, [question.span()])
         spans.append(Span("question", QUESTION, place.start, place.stop))
     return tuple(spans)
+
+
+def _subject(match: re.Match[str]) -> str:
+    return match["city"] or f"{match['name']} in {match['place']}"
 
 
 def check_span(span: Span, query: int) -> None:

@@ -100,7 +100,7 @@ def past_white_space(trace: Trace) -> Trace:
 
 
 def asked_value(tokens: Tokens) -> str | None:
-    """The number a needle prompt's text gives the city it asks for; None for other prompts."""
+    """The number a needle prompt's text gives what it asks for; None for other prompts."""
     for span in needle_spans(tokens):
         if span.name.endswith("(asked)") and tokens.text is not None:
             needle = tokens.text[tokens.spans[span.start][0] : tokens.spans[span.stop - 1][1]]

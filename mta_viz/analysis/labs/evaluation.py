@@ -2,14 +2,24 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 
 from mta_viz.analysis.labs.blocks import LogitsOf
-from mta_viz.analysis.labs.needle import NeedleScore, check_vocabulary, judge, needle_score, with_answers
+from mta_viz.analysis.labs.needle import (
+    NeedleScore,
+    answer,
+    batched,
+    check_vocabulary,
+    judge,
+    needle_score,
+    with_answers,
+)
 from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
@@ -99,6 +109,46 @@ def evaluate_needles(
         cells.append(NeedleCell(*setting, _groups(pairs)))
         all_pairs += pairs
     return NeedleEvaluation(plan.seed, tuple(cells), _groups(all_pairs))
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """Right answers of samples of a task, and what the wrong ones were.
+
+    `wrong`: how many answers were the number of another needle, by how it is told from the asked one, and how
+    many none of the prompt's ("other"). `log_probability`: the median of the gold answer's over samples, in
+    nats.
+    """
+
+    score: NeedleScore
+    wrong: dict[str, int]
+    log_probability: float
+
+
+def evaluate_task(
+    model: HookedMTA,
+    samples: Sequence[NeedleSample],
+    apart: Callable[[str, str], str] = lambda asked, other: "needle",
+    *,
+    progress: tracing.Progress = lambda share: None,
+) -> TaskScore:
+    """Measure `model` on samples of any lengths; `apart(asked subject, other subject)` names a wrong answer.
+
+    Raises `PromptError` where the samples' tokenizer does not fit the model's vocabulary.
+    """
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    right, logs, wrong, done = list[bool](), list[float](), Counter[str](), 0
+    for batch in batched(model, samples):
+        for sample, verdict in zip(batch, answer(model, tokenizer, batch), strict=True):
+            right.append(verdict.outcome == "right")
+            logs.append(verdict.log_probability)
+            if verdict.named is not None:
+                wrong[apart(sample.subject, sample.needles[verdict.named].subject)] += 1
+            elif not right[-1]:
+                wrong["other"] += 1
+        done += len(batch)
+        progress(done / len(samples))
+    return TaskScore(needle_score(right), dict(wrong), median(logs))
 
 
 def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:

@@ -151,9 +151,11 @@ class Finder:
 def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
     """The needles or facts of a sample, seen from its last token; letters as the Attention page gives them.
 
-    Asked is the needle that is asked for, or the last fact that supports the answer.
+    Asked is the needle that is asked for, or the last fact that supports the answer. Raises PromptError for a
+    sample without one.
     """
     spans: list[Span] = []
+    asked = None
     for part in _competing(sample):
         if isinstance(part, GoldSpan):
             name, sign = part.subject, " (asked)" if part.kind == "asked" else ""
@@ -162,6 +164,11 @@ def sample_parts(sample: NeedleSample | QuestionSample) -> Parts:
         spans.append(Span(name + sign, next_letter(spans), part.start, part.stop))
         if sign:
             asked = spans[-1]
+    if asked is None:
+        raise PromptError(
+            "no span of this sample is marked as asked, so there is nothing for heads to find; mark the fact "
+            'that gives the answer: {"kind": "asked", "start": ..., "stop": ...}'
+        )
     return Parts(asked, tuple(spans), len(sample.tokens) - 1, sample.sentences)
 
 

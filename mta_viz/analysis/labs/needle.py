@@ -23,9 +23,8 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.scoring import end_logits
 from mta_viz.run.tracing import Progress, capture, check_runs, generate
-from mta_viz.tasks.facts import GoldSpan, NeedleSample, answer_ids
+from mta_viz.tasks.facts import GoldSpan, NeedleSample, Task, answer_ids
 from mta_viz.tasks.intervals import accuracy_interval, mean_interval, median_interval
-from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
 CELLS_AT_ONCE = {"cpu": 2**11, "cuda": 2**14}  # tokens in one batch: small ones stay in a CPU's cache
@@ -191,27 +190,38 @@ def _goes_on(answer: str, more: str) -> bool:
 
 @dataclass(frozen=True)
 class NeedleRun:
-    """`number`: what of the greedy `continuation` is a number ("" for none); `named`: the needle that has it.
+    """What a model does on one sample; `finder` is None where no span is marked as asked.
 
-    `probability`: of the whole gold answer.
+    `answered`: what of the greedy `continuation` answers, "" for nothing; `named`: the other needle that has
+    this value. `probability`: of the whole gold answer.
     """
 
     sample: NeedleSample
-    finder: Finder
+    finder: Finder | None
     continuation: str
-    number: str
+    answered: str
     named: GoldSpan | None
     probability: float
 
     @property
     def right(self) -> bool:
-        """Whether the greedy answer is the gold number."""
-        return self.number == self.sample.answer
+        """Whether the greedy answer is the gold one."""
+        return self.answered == self.sample.answer
+
+
+def answered(continuation: str, gold: str) -> str:
+    """The number a continuation begins with; where the answer is in words, it or else the first line."""
+    if gold.isdigit():
+        return digits(continuation)
+    text = continuation.lstrip()
+    if text.startswith(gold) and not _goes_on(gold, text[len(gold) :]):
+        return gold
+    return text.partition("\n")[0].strip()
 
 
 def run_needle(
     model: HookedMTA,
-    task: NeedleTask,
+    task: Task,
     seed: int,
     *,
     begin: Callable[[str], None] = lambda words: None,
@@ -219,21 +229,22 @@ def run_needle(
 ) -> NeedleRun:
     """Sample number `seed` of `task`. `begin(what comes)`, then `progress(share of it)`; raise to stop.
 
-    Raises `PromptError` and `TokenizerError` as `make_needle_sample` does.
+    Raises `PromptError` and `TokenizerError` as the task does.
     """
-    tokenizer = check_vocabulary(model, model.tokenizer)
-    sample = make_needle_sample(tokenizer, task, seed)
-    begin("Running the prompt")
-    trace = capture(model, sample.tokens, progress=progress)
-    begin("Looking where every head looks")
-    finder = find(trace, sample_parts(sample), progress=progress)
+    tokenizer, finder = check_vocabulary(model, model.tokenizer), None
+    sample = task.sample(tokenizer, seed)
+    if any(needle.kind == "asked" for needle in sample.needles):
+        begin("Running the prompt")
+        trace = capture(model, sample.tokens, progress=progress)
+        begin("Looking where every head looks")
+        finder = find(trace, sample_parts(sample), progress=progress)
     begin("Reading the answer")
     new = max(len(sample.answer_ids), 4) + 1
     continuation = tokenizer.decode(generate(model, sample.tokens, new, progress=progress))
     verdict = answer(model, tokenizer, [sample])[0]
-    number = digits(continuation)
-    named = next((needle for needle in sample.needles if needle.value == number), None)
-    return NeedleRun(sample, finder, continuation, number, named, math.exp(verdict.log_probability))
+    text = answered(continuation, sample.answer)
+    named = next((needle for needle in sample.needles if text and needle.value == text), None)
+    return NeedleRun(sample, finder, continuation, text, named, math.exp(verdict.log_probability))
 
 
 @dataclass(frozen=True)
@@ -277,7 +288,7 @@ def _score(means: FinderMeans, key: str) -> MeanScore:
 
 def finder_means(
     model: HookedMTA,
-    task: NeedleTask,
+    task: Task,
     seed: int,
     n: int,
     *,
@@ -287,14 +298,14 @@ def finder_means(
     """The samples `seed` to `seed + n - 1` of a task.
 
     After every sample `keep(result so far)`, then `progress(share done)`; raise in either to stop.
-    Raises ConfigError for n below 1, PromptError and TokenizerError as `make_needle_sample` does.
+    Raises ConfigError for n below 1, PromptError and TokenizerError as the task does.
     """
     if n < 1:
         raise ConfigError([f"n is {n}; expected at least 1"], subject="The repetition")
     tokenizer = check_vocabulary(model, model.tokenizer)
     values: list[Mapping[str, Tensor]] = []
     for at in range(n):
-        sample = make_needle_sample(tokenizer, task, seed + at)
+        sample = task.sample(tokenizer, seed + at)
         values.append(find(capture(model, sample.tokens), sample_parts(sample)).asked.values)
         means = FinderMeans({key: torch.stack([each[key] for each in values]) for key in values[0]})
         keep(means)

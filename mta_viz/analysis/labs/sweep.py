@@ -1,4 +1,6 @@
-"""Needle sweeps: needles x lengths x depths x samples through a model, each sample once.
+"""Sweeps of needles or pairs: needles x lengths x depths x samples through a model, each sample once.
+
+A task from a file has one setting, which is its own.
 
 Owns the plan, the running and what is kept of a sample; their file and what they say are `sweep_file`'s.
 """
@@ -7,19 +9,24 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product, zip_longest
+from math import isqrt
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from mta_viz.analysis.labs.needle import Outcome, answer, check_vocabulary, parts
+from mta_viz.analysis.labs.needle import CELLS_AT_ONCE, Outcome, answer, check_vocabulary, parts
 from mta_viz.checkpoint.validate import Measured
-from mta_viz.errors import ConfigError
+from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.cost import multiply_adds
-from mta_viz.tasks.needles import MAX_NEEDLES, PAPER_NEEDLE, NeedleTask, make_needle_sample
+from mta_viz.run.named_tasks import TaskName, written_task
+from mta_viz.tasks.facts import Task
+from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
+from mta_viz.tasks.pairs import MAX_PAIRS, PairsTask
 from mta_viz.tokenizers.base import Tokenizer
 
-Setting = tuple[int, int, float | int]  # needles, length in tokens, depth in per cent
+Setting = tuple[int | None, int | None, float | int | None]  # needles, tokens, per cent; None: as in the file
+OF_FILE: Setting = (None, None, None)
 LONGEST, MOST_SAMPLES = 10**6, 10**6  # tokens of a prompt; samples of a sweep: no machine runs more
 PROBE = "The magic number of San Francisco is 417. One of two, 3.5 and 60: naïve zebras!"
 
@@ -28,8 +35,9 @@ PROBE = "The magic number of San Francisco is 417. One of two, 3.5 and 60: naïv
 class Sweep:
     """What is measured: `samples` of every combination, numbered from `seed`.
 
-    `needle`, `question` and `haystack` are the task's (see `NeedleTask`). Raises `ConfigError`
-    listing empty and repeated values, `PromptError` for a task that makes no sense.
+    `needle`, `question` and `haystack` are the task's (see `NeedleTask`). Of the `kind` pairs, `needles` are
+    the names times the cities, as many of each; of `file`, `lines` is what stands in it: it has one setting.
+    Raises `ConfigError` listing empty and repeated values, `PromptError` for a task that makes no sense.
     """
 
     needles: tuple[int, ...] = (4,)
@@ -40,6 +48,8 @@ class Sweep:
     needle: str = PAPER_NEEDLE
     question: str | None = None
     haystack: str | None = None
+    kind: TaskName = "needle"
+    lines: str | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -53,6 +63,8 @@ class Sweep:
             problems.append(f"a prompt of {max(self.lengths):,} tokens; at most {LONGEST:,} are made")
         if (every := len(self.settings) * self.samples) > MOST_SAMPLES:
             problems.append(f"{every:,} samples in all; expected at most {MOST_SAMPLES:,}")
+        if self.kind == "file":
+            problems += self._problems_of_file()
         if problems:
             raise ConfigError(problems, subject="The sweep")
         for setting in self.settings:
@@ -60,8 +72,9 @@ class Sweep:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Every combination."""
-        return tuple(product(self.needles, self.lengths, self.depths))
+        """Every combination; of a file its own."""
+        combined = product(self.needles, self.lengths, self.depths)
+        return (OF_FILE,) if self.kind == "file" else tuple(combined)
 
     @property
     def keys(self) -> tuple[tuple[Setting, int], ...]:
@@ -69,15 +82,34 @@ class Sweep:
         seeds = range(self.seed, self.seed + self.samples)
         return tuple((setting, seed) for setting in self.settings for seed in seeds)
 
-    def task(self, setting: Setting) -> NeedleTask:
+    def task(self, setting: Setting) -> Task:
         """The task of one combination."""
-        return NeedleTask(*setting, needle=self.needle, question=self.question, haystack=self.haystack)
+        needles, length, depth = setting
+        if needles is None or length is None:
+            return written_task(self.lines or "")
+        if self.kind == "pairs":
+            side = isqrt(needles)
+            if side**2 != needles:
+                raise PromptError(
+                    f"{needles} pairs are not as many names as cities; expected 1, 4, 9, 16 or {MAX_PAIRS}"
+                )
+            return PairsTask(side, side, length, depth, self.haystack)
+        return NeedleTask(needles, length, depth, self.needle, self.question, self.haystack)
 
     @property
     def wording(self) -> str:
         """A short digest of templates and haystack: results with another one are of another measurement."""
-        text = repr((self.needle, self.question, self.haystack))
+        words: tuple[object, ...] = (self.needle, self.question, self.haystack)
+        if self.kind != "needle":
+            words = (self.kind, self.lines if self.kind == "file" else self.haystack)
+        text = repr(words)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _problems_of_file(self) -> list[str]:
+        there = len(written_task(self.lines or "").samples)
+        if self.seed >= 0 and self.seed + self.samples <= there:
+            return []
+        return [f"{self.samples} samples from number {self.seed} on; the file has {there}, counted from 0"]
 
 
 def _at_most_0(value: float) -> float:
@@ -90,13 +122,15 @@ def _at_most_0(value: float) -> float:
 class SampleResult:
     """What a model did on one sample. Places count the prompt's needles from 0.
 
+    Of a prompt from a file `needles`, `length` and `depth` are None.
+
     `place` is the asked needle's, `named` that of the needle whose number was answered instead.
     `log_probability`: of the whole gold answer, in nats.
     """
 
-    needles: Annotated[int, Field(ge=1, le=MAX_NEEDLES)]
-    length: Annotated[int, Field(ge=1, le=10**8)]
-    depth: Annotated[float, Field(ge=0, le=100)] | Annotated[int, Field(ge=0, le=100)]
+    needles: Annotated[int, Field(ge=1, le=MAX_PAIRS)] | None
+    length: Annotated[int, Field(ge=1, le=10**8)] | None
+    depth: Annotated[float, Field(ge=0, le=100)] | Annotated[int, Field(ge=0, le=100)] | None
     seed: int
     outcome: Outcome
     place: Annotated[int, Field(ge=0)]
@@ -108,10 +142,15 @@ class SampleResult:
         """Which sample it is."""
         return (self.needles, self.length, self.depth), self.seed
 
+    @property
+    def last(self) -> int:
+        """The place of the prompt's last needle, 0 for a prompt from a file."""
+        return (self.needles or 1) - 1
+
 
 def check_places(sample: SampleResult) -> SampleResult:
     """The sample, from a file. Raises ValueError where a place is none of its needles'."""
-    if max(sample.place, sample.named or 0) >= sample.needles:
+    if sample.needles is not None and max(sample.place, sample.named or 0) > sample.last:
         raise ValueError(f"has places {sample.place} and {sample.named} of {sample.needles} needles")
     return sample
 
@@ -135,7 +174,7 @@ def run_sweep(
     wanted = set(sweep.keys)
     results = {sample.key: sample for sample in done if sample.key in wanted}
     batches = _missing(model, sweep, set(results))
-    work = [len(seeds) * multiply_adds(model.config, setting[1]) for setting, seeds in batches]
+    work = [len(seeds) * multiply_adds(model.config, setting[1] or 1) for setting, seeds in batches]
     for at, (setting, seeds) in enumerate(batches):
         results |= {sample.key: sample for sample in _measure(model, tokenizer, sweep, setting, seeds)}
         keep(tuple(results.values()))
@@ -147,7 +186,7 @@ def check_sweep(model: HookedMTA, sweep: Sweep) -> Tokenizer:
     """The tokenizer the samples are made with. Raises as `run_sweep` does when one cannot be made."""
     tokenizer = check_vocabulary(model, model.tokenizer)
     for setting in sweep.settings:
-        make_needle_sample(tokenizer, sweep.task(setting), sweep.seed)
+        sweep.task(setting).sample(tokenizer, sweep.seed)
     return tokenizer
 
 
@@ -164,7 +203,8 @@ def _missing(
     queues = []
     for setting in sweep.settings:
         seeds = [seed for own, seed in sweep.keys if own == setting and (own, seed) not in done]
-        cuts = parts(model, len(seeds), setting[1])
+        longest = CELLS_AT_ONCE["cuda"]  # of a file every prompt has its own length: one at a time
+        cuts = parts(model, len(seeds), setting[1] or longest)
         queues.append([(setting, tuple(seeds[start:stop])) for start, stop in cuts])
     rounds = zip_longest(*queues)
     return [batch for turn in rounds for batch in turn if batch is not None]
@@ -173,10 +213,12 @@ def _missing(
 def _measure(
     model: HookedMTA, tokenizer: Tokenizer, sweep: Sweep, setting: Setting, seeds: Sequence[int]
 ) -> list[SampleResult]:
-    samples = [make_needle_sample(tokenizer, sweep.task(setting), seed) for seed in seeds]
+    task = sweep.task(setting)
+    samples = [task.sample(tokenizer, seed) for seed in seeds]
     results = []
     for seed, sample, verdict in zip(seeds, samples, answer(model, tokenizer, samples), strict=True):
-        place = [needle.kind for needle in sample.needles].index("asked")
+        kinds = [needle.kind for needle in sample.needles]
+        place = kinds.index("asked") if "asked" in kinds else 0
         results.append(
             SampleResult(*setting, seed, verdict.outcome, place, verdict.named, verdict.log_probability)
         )

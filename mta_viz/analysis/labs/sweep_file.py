@@ -20,8 +20,10 @@ from mta_viz.checkpoint.locate import locate, sha256
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.errors import PromptError
 from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.named_tasks import TaskName
 from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
+from mta_viz.tasks.pairs import SENTENCE
 
 FORMAT = "mta_viz needle sweep 1"
 Text = Annotated[str, Field(max_length=10_000)]
@@ -59,12 +61,13 @@ class ModelResults:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """Several checkpoints on the same samples; `wording` is the digest of templates and haystack."""
+    """Several checkpoints on the same samples; `wording` is a digest of templates and haystack or lines."""
 
     wording: Text
     needle: Text
     question: Text | None
     models: tuple[ModelResults, ...]
+    kind: TaskName = "needle"  # the only one of older files, which do not say it
 
     def of(self, sha256: str, vocabulary: str) -> tuple[SampleResult, ...]:
         """The samples of one checkpoint, none where it has not been measured."""
@@ -79,7 +82,8 @@ class SweepResults:
 
 def empty_results(sweep: Sweep) -> SweepResults:
     """Results without a sample yet."""
-    return SweepResults(sweep.wording, sweep.needle, sweep.question, ())
+    words = {"needle": (sweep.needle, sweep.question), "pairs": (SENTENCE, None), "file": ("", None)}
+    return SweepResults(sweep.wording, *words[sweep.kind], (), sweep.kind)
 
 
 def results_of(model: HookedMTA, name: str, results: SweepResults) -> ModelResults:
@@ -113,7 +117,10 @@ def measure_missing(
 
 def sweep_text(results: SweepResults) -> str:
     """The file's content: JSON with one sample a line."""
-    head = {"format": FORMAT, **{name: getattr(results, name) for name in ("wording", "needle", "question")}}
+    head = {
+        "format": FORMAT,
+        **{name: getattr(results, name) for name in ("kind", "wording", "needle", "question")},
+    }
     models = []
     for model in results.models:
         names = {name: getattr(model, name) for name in ("name", "sha256", "vocabulary")}
@@ -144,7 +151,7 @@ def parse_sweep(text: str | bytes, name: str) -> SweepResults:
     return from_text(SweepResults, text, f"{name} as a needle sweep", file_format=FORMAT, remedy=remedy)
 
 
-K = TypeVar("K", bound=Hashable)
+K, N = TypeVar("K", bound=Hashable), TypeVar("N", int, float)
 Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[float | int, ...]]  # needles, lengths, depths, ascending
 
 
@@ -176,8 +183,13 @@ class Misses:
 def axes_of(results: Iterable[SampleResult]) -> Axes:
     """Those that some sample has."""
     settings = {sample.key[0] for sample in results}
-    needles, lengths, depths = (tuple(sorted(set(side))) for side in zip(*settings, strict=True))
-    return needles, lengths, depths
+    needles, lengths, depths = zip(*settings, strict=True)
+    return known(needles), known(lengths), known(depths)
+
+
+def known(values: Iterable[N | None]) -> tuple[N, ...]:
+    """Those that are not None, ascending, each once."""
+    return tuple(sorted({value for value in values if value is not None}))
 
 
 def scores_by(results: Iterable[SampleResult], key: Callable[[SampleResult], K]) -> dict[K, NeedleScore]:
@@ -205,21 +217,22 @@ def accuracy_table(models: Mapping[str, Mapping[Setting, NeedleScore]]) -> Table
 
 def by_needles(results: Iterable[SampleResult], length: int | None = None) -> dict[int, NeedleScore]:
     """The accuracy over all depths by number of needles: of one `length`, as in the paper, or of all."""
-    chosen = (sample for sample in results if length in (None, sample.length))
-    return dict(sorted(scores_by(chosen, lambda sample: sample.needles).items()))
+    chosen = (sample for sample in results if sample.needles and length in (None, sample.length))
+    return dict(sorted(scores_by(chosen, lambda sample: sample.needles or 0).items()))
 
 
 def by_length_and_needles(results: Iterable[SampleResult]) -> dict[tuple[int, int], NeedleScore]:
     """The accuracy over all depths for each (length, number of needles)."""
-    return dict(sorted(scores_by(results, lambda sample: (sample.length, sample.needles)).items()))
+    chosen = (sample for sample in results if sample.needles)
+    return dict(sorted(scores_by(chosen, lambda sample: (sample.length or 0, sample.needles or 0)).items()))
 
 
 def by_depth_and_length(
     results: Iterable[SampleResult], needles: int | None = None
 ) -> dict[tuple[float | int, int], NeedleScore]:
     """One accuracy for each (depth, length), of one number of needles or of all together."""
-    chosen = (sample for sample in results if needles in (None, sample.needles))
-    return dict(sorted(scores_by(chosen, lambda sample: (sample.depth, sample.length)).items()))
+    chosen = (sample for sample in results if sample.needles and needles in (None, sample.needles))
+    return dict(sorted(scores_by(chosen, lambda sample: (sample.depth or 0, sample.length or 0)).items()))
 
 
 def by_place(results: Iterable[SampleResult]) -> dict[str, NeedleScore]:
@@ -228,9 +241,9 @@ def by_place(results: Iterable[SampleResult]) -> dict[str, NeedleScore]:
     def place(sample: SampleResult) -> str:
         if sample.place == 0:
             return "first"
-        return "last" if sample.place == sample.needles - 1 else "between"
+        return "last" if sample.place == sample.last else "between"
 
-    scores = scores_by([sample for sample in results if sample.needles > 1], place)
+    scores = scores_by([sample for sample in results if sample.last], place)
     return {place: scores[place] for place in ("first", "between", "last") if place in scores}
 
 
@@ -242,9 +255,9 @@ def misses(results: Iterable[SampleResult]) -> Misses:
         len(wrong),
         len(named),
         sum(sample.named == 0 for sample in named),
-        sum(sample.named == sample.needles - 1 for sample in named),
-        math.fsum((sample.place != 0) / (sample.needles - 1) for sample in named),
-        math.fsum((sample.place != sample.needles - 1) / (sample.needles - 1) for sample in named),
+        sum(sample.named == sample.last for sample in named),
+        math.fsum((sample.place != 0) / sample.last for sample in named),
+        math.fsum((sample.place != sample.last) / sample.last for sample in named),
     )
 
 

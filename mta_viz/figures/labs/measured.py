@@ -68,7 +68,19 @@ class OfSweep(Sweep, NamedFigure[Results]):
         if self.file is not None:
             models = self.shown(results).values()
             return sweep_file.axes_of(sample for model in models for sample in model.samples)
+        if self.kind == "file":
+            return (), (), ()  # there is nothing to draw over
         return tuple(sorted(self.needles)), tuple(sorted(self.lengths)), tuple(sorted(self.depths))
+
+    def drawn_axes(self, results: Results) -> Axes:
+        """The same for a chart. Raises MtaVizError for samples of a file of prompts, which have none."""
+        axes = self.axes(results)
+        if not axes[0]:
+            raise MtaVizError(
+                "the prompts of a file have no number of needles, length and depth to draw over; the table "
+                "has their accuracy"
+            )
+        return axes
 
 
 def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
@@ -81,6 +93,13 @@ def named_apart(models: Iterable[ModelResults]) -> dict[str, ModelResults]:
     return apart
 
 
+def chance_words(pairs: int) -> str:
+    """What an accuracy on a grid of so many names and cities is to be compared with."""
+    side = math.isqrt(pairs)
+    words = f"one word alone gives {1 / side:.2f}, any number of the prompt {1 / pairs:.2f}"
+    return f"{pairs} sentences, {side} x {side}: {words if side > 1 else 'nothing to choose between'}."
+
+
 @named("sweep-lines")
 class SweepLines(OfSweep):
     """Accuracy by the number of needles, a line a model: at one context length, or pooled over all (None)."""
@@ -89,7 +108,7 @@ class SweepLines(OfSweep):
 
     def draw(self, source: Source, result: Results) -> Figure:
         """With bands for the intervals."""
-        shown, lengths = self.shown(result), self.axes(result)[1]
+        shown, (counts, lengths, _) = self.shown(result), self.drawn_axes(result)
         if self.of_length not in (None, *lengths):
             raise MtaVizError(
                 f"no sample has {self.of_length} tokens; there are {', '.join(map(str, lengths))}"
@@ -98,14 +117,14 @@ class SweepLines(OfSweep):
         pooled = "pooled over context lengths" if len(lengths) > 1 else f"{lengths[0]:,} tokens"
         title = pooled if self.of_length is None else f"{self.of_length:,} tokens"
         drawn = {name: scores for name, scores in lines.items() if scores}
-        return plots.accuracy_lines(
-            drawn, self.axes(result)[0], title[:1].upper() + title[1:], width=CHART_PX
-        )
+        return plots.accuracy_lines(drawn, counts, title[:1].upper() + title[1:], width=CHART_PX)
 
     def caption(self, source: Source, result: Results) -> str:
         """What is averaged."""
         over = "depths" if self.of_length is not None or len(self.axes(result)[1]) == 1 else POOLED
-        return f"Averaged over {over}: all samples of a point together. Bands: 95 % intervals."
+        words = f"Averaged over {over}: all samples of a point together. Bands: 95 % intervals."
+        chance = map(chance_words, self.axes(result)[0]) if self.kind == "pairs" else ()
+        return " ".join((words, *chance))
 
     def table(self, source: Source, result: Results) -> Table:
         """A row a model and setting."""
@@ -135,7 +154,7 @@ class SweepMap(OfSweep):
     def draw(self, source: Source, result: Results) -> Figure:
         """Depths down, lengths across."""
         name, samples = self.drawn_model(result)
-        (_, lengths, depths), n = self.axes(result), self.of_needles
+        (_, lengths, depths), n = self.drawn_axes(result), self.of_needles
         which = "all numbers of needles" if n is None else f"{n} needle{'s' if n > 1 else ''}"
         scores = sweep_file.by_depth_and_length(samples, n)
         return plots.accuracy_map(scores, depths, lengths, f"{name}, {which}", width=CHART_PX)

@@ -19,11 +19,15 @@ from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import score_map
 from mta_viz.plots.attention.maps import SMALL, attention_map, difference_caption, difference_map
 from mta_viz.plots.theme import Figure, limit_text
+from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import Trace, capture
 from mta_viz.tables import Table
 from mta_viz.tasks.blocks import BlockTask
-from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask, make_needle_sample
+from mta_viz.tasks.facts import NeedleSample, Task
+from mta_viz.tasks.needles import PAPER_NEEDLE, NeedleTask
+from mta_viz.tasks.pairs import PairsTask
 from mta_viz.tasks.questions import QuestionTask, make_question_sample
+from mta_viz.tasks.written import WrittenTask
 from mta_viz.tokenizers.base import Tokens
 
 R = TypeVar("R")
@@ -50,7 +54,7 @@ class OfSample(NamedFigure[R]):
     @property
     def sample_key(self) -> Hashable:
         """Equal only for equal samples."""
-        kind = next(kind for kind in type(self).__mro__ if kind in (Needles, Blocks, Questions))
+        kind = next(kind for kind in type(self).__mro__ if kind in KINDS)
         return kind.__name__, *(getattr(self, parameter.name) for parameter in fields(kind))
 
     def asked(self, source: Source) -> LabSample:
@@ -63,8 +67,36 @@ class OfSample(NamedFigure[R]):
         return source.remember_with_run(make, "lab run", self.sample_key)
 
 
+class OfTask:
+    """A sample of a task that hides facts or comes from a file: number `seed` of what `task` gives."""
+
+    seed: int
+
+    def task(self, model: HookedMTA) -> Task:
+        """What the sample is of."""
+        raise NotImplementedError(type(self).__name__)
+
+    def n_tokens(self, model: HookedMTA) -> int:
+        """How long its prompt is."""
+        return len(self.needle_sample(model).tokens)
+
+    def needle_sample(self, model: HookedMTA) -> NeedleSample:
+        """The sample. Raises PromptError and TokenizerError where this model's tokenizer cannot write it."""
+        return self.task(model).sample(check_vocabulary(model, model.tokenizer), self.seed)
+
+    def sample(self, model: HookedMTA) -> LabSample:
+        """The needles, and question x asked needle."""
+        sample = self.needle_sample(model)
+        return LabSample(sample.tokens, sample_parts(sample), needle_region(sample))
+
+    @property
+    def of_sweep(self) -> dict[str, Any]:
+        """What a sweep of the same task has for its wording."""
+        raise NotImplementedError(type(self).__name__)
+
+
 @dataclass(frozen=True)
-class Needles:
+class Needles(OfTask):
     """A sample of the needle task: `length` in tokens (None: 512, or what the model was trained on).
 
     `depth` in per cent, None for anywhere; texts as `NeedleTask` has them; `seed` is the sample's number.
@@ -83,11 +115,60 @@ class Needles:
         length = min(512, model.config.n_ctx) if self.length is None else self.length
         return NeedleTask(self.needles, length, self.depth, self.needle, self.question, self.haystack)
 
-    def sample(self, model: HookedMTA) -> LabSample:
-        """The needles, and question x asked needle."""
-        tokenizer = check_vocabulary(model, model.tokenizer)
-        sample = make_needle_sample(tokenizer, self.task(model), self.seed)
-        return LabSample(sample.tokens, sample_parts(sample), needle_region(sample))
+    def n_tokens(self, model: HookedMTA) -> int:
+        """As the task says."""
+        return self.task(model).length
+
+    @property
+    def of_sweep(self) -> dict[str, Any]:
+        """Its texts."""
+        return {"needle": self.needle, "question": self.question, "haystack": self.haystack}
+
+
+@dataclass(frozen=True)
+class Pairs(OfTask):
+    """A sample of the pairs task: `names` x `cities`, `length` in tokens (None: 256, or the trained length).
+
+    `depth` in per cent, None for anywhere; `haystack` as in `PairsTask`; `seed` is the sample's number.
+    """
+
+    names: int = 3
+    cities: int = 3
+    length: int | None = None
+    depth: float | int | None = 50
+    seed: int = 0
+    haystack: str | None = None
+
+    def task(self, model: HookedMTA) -> PairsTask:
+        """What the sample is of."""
+        length = min(256, model.config.n_ctx) if self.length is None else self.length
+        return PairsTask(self.names, self.cities, length, self.depth, self.haystack)
+
+    def n_tokens(self, model: HookedMTA) -> int:
+        """As the task says."""
+        return self.task(model).length
+
+    @property
+    def of_sweep(self) -> dict[str, Any]:
+        """Its kind, and its text."""
+        return {"kind": "pairs", "haystack": self.haystack}
+
+
+@dataclass(frozen=True)
+class Written(OfTask):
+    """Sample `seed`, counted from 0, of a file of prompts that holds `lines`."""
+
+    lines: str = ""
+    seed: int = 0
+
+    def task(self, model: HookedMTA) -> WrittenTask:
+        """What the sample is of. Raises ConfigError listing what is wrong with the lines."""
+        return written_task(self.lines)
+
+    @property
+    def of_sweep(self) -> dict[str, Any]:
+        """Its kind, and all of it."""
+        return {"kind": "file", "lines": self.lines}
 
 
 @dataclass(frozen=True)
@@ -134,6 +215,9 @@ class Questions:
         tokenizer = check_vocabulary(model, model.tokenizer)
         sample = make_question_sample(tokenizer, self.question_task(model), self.seed)
         return LabSample(sample.tokens, sample_parts(sample))
+
+
+KINDS = (Needles, Pairs, Written, Blocks, Questions)
 
 
 @dataclass(frozen=True)
@@ -192,6 +276,16 @@ class FinderMap(OfSample[Finder]):
 @named("needle-finder")
 class NeedleFinder(Needles, FinderMap):
     """Which heads find a needle."""
+
+
+@named("pairs-finder")
+class PairsFinder(Pairs, FinderMap):
+    """Which heads find the sentence of a name and a city."""
+
+
+@named("file-finder")
+class WrittenFinder(Written, FinderMap):
+    """Which heads find a marked span of a written prompt."""
 
 
 @named("block-finder")
@@ -273,6 +367,16 @@ class CropMap(OfSample[StepCrop]):
 @named("needle-crop")
 class NeedleCrop(Needles, CropMap):
     """Question x asked needle."""
+
+
+@named("pairs-crop")
+class PairsCrop(Pairs, CropMap):
+    """Question x asked sentence."""
+
+
+@named("file-crop")
+class WrittenCrop(Written, CropMap):
+    """Question x the span marked as asked."""
 
 
 @named("block-crop")

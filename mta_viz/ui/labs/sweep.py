@@ -14,11 +14,14 @@ from mta_viz.analysis.labs.sweep_file import Difference, Misses, ModelResults, S
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import Source
 from mta_viz.figures.labs.measured import MOST_MODELS, OfSweep, SweepLines, SweepMap, named_apart
-from mta_viz.figures.labs.samples import Needles
+from mta_viz.figures.labs.samples import Needles, OfTask, Pairs
 from mta_viz.plots.labs import score_words
+from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import widest_half
+from mta_viz.tasks.needles import MAX_NEEDLES
+from mta_viz.tasks.pairs import MAX_SIDE
 from mta_viz.ui.fields import menu, number
 from mta_viz.ui.labs.parts import source_of
 from mta_viz.ui.shell import cache, show, state
@@ -31,12 +34,15 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, plain, text_file
 from mta_viz.ui.shell.work import Work, time_text
 
-COUNTS, PERCENTS, SAMPLES = (1, 2, 3, 4, 5, 6, 7, 8), (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
+PERCENTS, SAMPLES = (0, 10, 25, 50, 75, 90, 100), (1, 100_000)
+COUNTS = {count: str(count) for count in range(1, MAX_NEEDLES + 1)}
+GRIDS = {side**2: f"{side} x {side}" for side in range(1, MAX_SIDE + 1)}  # names x cities
 FILE = "needle-sweep.json"  # what results are called when they are saved
 MEGABYTES = 20
 ALL, CHART_PX = "all together", 440
 MOST_VALUES = 40  # lengths, and depths: more have no room on a chart
 NEEDLES, LENGTHS = Setting[Any]("sweep needles", [2, 4]), Setting[Any]("sweep lengths", [256])
+PAIRS, OF_FILE = Setting[Any]("sweep pairs", [9]), Setting("sweep of file", 0)
 DEPTHS, MANY = Setting[Any]("sweep depths", [0, 25, 50, 75, 100]), Setting("sweep samples", 20)
 MODELS, OPENED = Setting[Any]("sweep models", []), Setting[Any]("opened models", [])
 
@@ -54,11 +60,11 @@ class Sweeps:
     models_of: str = ""
 
 
-def draw_sweep(page: Page, form: Needles) -> None:
+def draw_sweep(page: Page, form: OfTask) -> None:
     """Fields, then the results with the work's bar while it runs. The wording is the form's."""
-    figure, keys = _draw_fields(page, form)
+    figure, keys = _draw_fields(page, form) if isinstance(form, Needles | Pairs) else _of_file(page, form)
     if figure is None:
-        st.info("Choose at least one of each: needles, lengths, depths, models.")
+        st.info("Choose at least one of each that is offered.")
         return
     kept = state.part(Sweeps)
     check_sweep(page.model, figure)
@@ -81,11 +87,11 @@ def _measured(sweep: Sweep, names: Iterable[str], results: SweepResults) -> dict
     return {name: models[name] for name in names if name in models and models[name].samples}
 
 
-def _draw_fields(page: Page, form: Needles) -> tuple[OfSweep | None, dict[str, ModelKey]]:
-    n_ctx, length = page.model.config.n_ctx, form.task(page.model).length
+def _draw_fields(page: Page, form: Needles | Pairs) -> tuple[OfSweep | None, dict[str, ModelKey]]:
+    n_ctx, length = page.model.config.n_ctx, form.n_tokens(page.model)
     lengths = sorted({128, 256, 512, 1024, 2048, 4096, n_ctx // 2, n_ctx, length})
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        needles = st.multiselect("Needles", COUNTS, width=170, **NEEDLES.widget(COUNTS))
+        needles = _pick_needles(form)
         usual = [min(256, n_ctx)]
         chosen = st.multiselect("Lengths", lengths, width=200, **LENGTHS.widget(lengths, default=usual))
         depths = st.multiselect("Depths in %", PERCENTS, width=250, **DEPTHS.widget(PERCENTS))
@@ -94,7 +100,26 @@ def _draw_fields(page: Page, form: Needles) -> tuple[OfSweep | None, dict[str, M
     if not (needles and chosen and depths and keys):
         return None, keys
     values = (tuple(sorted(needles)), tuple(sorted(chosen)), tuple(sorted(depths)))
-    return OfSweep(*values, samples, form.seed, form.needle, form.question, form.haystack), keys
+    return OfSweep(*values, samples, form.seed, **form.of_sweep), keys
+
+
+def _pick_needles(form: Needles | Pairs) -> list[int]:
+    label, counts, chosen = ("Needles", COUNTS, NEEDLES)
+    if isinstance(form, Pairs):
+        label, counts, chosen = ("Names x cities", GRIDS, PAIRS)
+    options = list(counts)
+    return st.multiselect(
+        label, width=170, format_func=counts.__getitem__, **chosen.widget(options), options=options
+    )
+
+
+def _of_file(page: Page, form: OfTask) -> tuple[OfSweep | None, dict[str, ModelKey]]:
+    """The samples of a file from the first on: it has one setting, its own."""
+    there = len(written_task(form.of_sweep["lines"]).samples)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        samples = number("Samples", OF_FILE, (1, there), default=there, width=140)
+        keys = _pick_models(page)
+    return (OfSweep(samples=samples, **form.of_sweep) if keys else None), keys
 
 
 def _pick_models(page: Page) -> dict[str, ModelKey]:
@@ -121,11 +146,15 @@ def _pick_models(page: Page) -> dict[str, ModelKey]:
 
 def _expectation(page: Page, sweep: Sweep, n_models: int, done: int) -> str:
     total = len(sweep.keys) * n_models
-    seconds = n_models * sweep.samples * sum(estimate_seconds(page.model, at[1]) for at in sweep.settings)
+    lengths = [length or page.model.config.n_ctx // 2 for _, length, _ in sweep.settings]  # a file's: a guess
+    seconds = n_models * sweep.samples * sum(estimate_seconds(page.model, length) for length in lengths)
+    cell, order = ("a cell", " The order of the needles is shuffled.")
+    if sweep.kind == "file":
+        cell, order = ("the accuracy", "")
     return (
         f"{done:,} of {total:,} samples are there; the rest takes about "
-        f"{time_text(seconds * (total - done) / total)} here. With {sweep.samples} samples a cell is known "
-        f"to ±{widest_half(sweep.samples):.2f}. The order of the needles is shuffled."
+        f"{time_text(seconds * (total - done) / total)} here. With {sweep.samples} samples {cell} is known "
+        f"to ±{widest_half(sweep.samples):.2f}.{order}"
     )
 
 
@@ -198,7 +227,8 @@ def _draw_file(page: Page, results: SweepResults, name: str) -> None:
     if not chosen:
         st.info("Choose at least one model of the file.")
         return
-    figure = OfSweep(file=name, models=tuple(list(named).index(model) for model in chosen))
+    places = tuple(list(named).index(model) for model in chosen)
+    figure = OfSweep(file=name, models=places, **({"kind": "pairs"} if results.kind == "pairs" else {}))
     _, lengths, depths = sweep_file.axes_of(sample for model in chosen for sample in named[model].samples)
     for words, values in {"lengths": lengths, "depths": depths}.items():
         if len(values) > MOST_VALUES:
@@ -221,14 +251,33 @@ def _draw_origin(results: SweepResults, named: Mapping[str, ModelResults]) -> No
     }
     st.dataframe(columns, hide_index=True, key="opened.origin")
     question = results.question or "the needle up to its value"
-    caption(
-        f"Needle: {results.needle} Question: {question}. Digest of templates, haystack: {results.wording}; "
-        "models with equal tokenizers got the same samples."
-    )
+    words = f"Needle: {results.needle} Question: {question}. Digest of templates, haystack"
+    if results.kind == "file":
+        words = "The prompts of a file. Digest of its lines"
+    caption(f"{words}: {results.wording}; models with equal tokenizers got the same samples.")
 
 
 def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     """Charts first, then the numbers, then what wrong answers were. `key` begins the names of all widgets."""
+    shown, (counts, *_) = figure.shown(models), figure.axes(models)
+    if counts:
+        _draw_charts(source, figure, models, key)
+    else:
+        _draw_accuracies(shown)
+    _draw_pairs(shown)
+    _draw_table(shown, key)
+    for name, model in shown.items():
+        bias, wrong = sweep_file.by_place(model.samples), sweep_file.misses(model.samples)
+        caption(f"{name}: {bias_words(bias) if counts else ''} {misses_words(wrong)}")
+
+
+def _draw_accuracies(shown: Models) -> None:
+    for name, model in shown.items():
+        (score,) = sweep_file.by_setting(model.samples).values()
+        st.markdown(plain(f"{name}: {score_words(score)}"))
+
+
+def _draw_charts(source: Source, figure: OfSweep, models: Models, key: str) -> None:
     shown = figure.shown(models)
     counts, lengths, _ = figure.axes(models)
     options = [ALL, *counts] if len(counts) > 1 else []
@@ -245,11 +294,6 @@ def _draw_results(source: Source, figure: OfSweep, models: Models, key: str) -> 
             with st.container(width=CHART_PX):
                 chart = SweepMap(**parameters, of_needles=None if needles == ALL else needles, model=place)
                 show.show(source, chart, result=models, widget=f"{key}.map.{name}")
-    _draw_pairs(shown)
-    _draw_table(shown, key)
-    for name, model in shown.items():
-        bias, wrong = sweep_file.by_place(model.samples), sweep_file.misses(model.samples)
-        caption(f"{name}: {bias_words(bias)} {misses_words(wrong)}")
 
 
 def _panels(lengths: Sequence[int], key: str) -> Sequence[int | None]:

@@ -1,10 +1,16 @@
-"""What a run costs, counted from the configuration: multiply-adds and memory."""
+"""What a run costs, and a step of training kernels, counted from the configuration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mta_viz.config import ModelConfig
 from mta_viz.model.attention import slab_cells
 
 FLOAT_BYTES = 4
 LIVE_MAPS = 6  # maps of one slab alive at once: input, padded, output, mask, softmax, pattern
+# Of training kernels into a fixed base, measured with needle-transformer: what is kept for the way back.
+BACKWARD = 1.5
+KEPT_WIDTHS, KEPT_MLP, KERNEL_MAPS, PLAIN_MAPS, LOGITS = 12, 4, 8, 2, 3
 
 
 def multiply_adds(config: ModelConfig, n_tokens: int) -> float:
@@ -28,3 +34,33 @@ def capture_bytes(config: ModelConfig, n_tokens: int, device: str = "cpu") -> in
     layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
     slab = LIVE_MAPS * max(slab_cells(device), 16 * config.n_heads * n_tokens)
     return FLOAT_BYTES * (residuals + layer + min(slab, LIVE_MAPS * config.n_heads * n_tokens**2))
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """A step of training kernels into a base, and its peak of memory above the weights."""
+
+    multiply_adds: float
+    n_bytes: int
+
+
+def kernel_training(
+    config: ModelConfig, first: int, rows: Sequence[tuple[int, int]], *, dtype_bytes: int = FLOAT_BYTES
+) -> TrainingCost:
+    """Of a model with kernels, layers below `first` fixed, on `rows` of (sequences, tokens each).
+
+    Below `first` a step runs forward alone; from there on forward and back, activations kept.
+    """
+    trained = (config.n_layers - first) / config.n_layers
+    work = sum(n * multiply_adds(config, length) for n, length in rows) * (1 + BACKWARD * trained)
+    return TrainingCost(work, max(_kept(config, first, n, length, dtype_bytes) for n, length in rows))
+
+
+def _kept(config: ModelConfig, first: int, n: int, length: int, dtype_bytes: int) -> int:
+    """Activations of the layers that gradients pass, their maps, and the logits."""
+    kept = 0
+    for kernels in map(config.kernels, range(first, config.n_layers)):
+        kept += length * (KEPT_WIDTHS * config.d_model + KEPT_MLP * config.d_mlp)
+        maps = KERNEL_MAPS if kernels.pre or kernels.post else PLAIN_MAPS
+        kept += maps * config.n_heads * length**2
+    return n * (dtype_bytes * kept + LOGITS * FLOAT_BYTES * length * config.vocab_size)

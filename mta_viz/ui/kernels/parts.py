@@ -82,11 +82,12 @@ def say_no_kernels(page: Page) -> None:
     """What stands in the place of kernels: a plain model can be given some."""
     variant = page.model.config.variant
     words = f"This checkpoint has no key-query kernels ({'plain ' if variant == 'transformer' else ''}"
-    st.info(
-        plain(f"{words}{VARIANTS[variant]}). Choose another to see kernels, or insert some at the identity.")
-    )
+    st.info(plain(f"{words}{VARIANTS[variant]}). Choose another to see kernels, or give it some."))
     if variant == "transformer":
-        draw_inserting(page)
+        with st.container(horizontal=True):
+            if st.button("Train kernels", key="train.open", icon=":material/model_training:", type="primary"):
+                st.switch_page("pages/train.py")
+            draw_inserting(page)
 
 
 def missing_text(page: Page, layer: int, where: Place | MixPlace) -> str:

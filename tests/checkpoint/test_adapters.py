@@ -136,7 +136,9 @@ def test_another_base_is_refused_with_both_digests(tmp_path, file):
 def test_without_its_base_the_kernels_are_there_and_no_prompt_runs(tmp_path):
     file = write(tmp_path / "a.safetensors")
     model = mta_viz.load(file)
-    assert model.kernels_only and torch.equal(model.blocks[1].attn.kernel_pre, OWN["blocks.1.attn.kernel_pre"])
+    assert model.kernels_only and torch.equal(
+        model.blocks[1].attn.kernel_pre, OWN["blocks.1.attn.kernel_pre"]
+    )
     with pytest.raises(PromptError, match=r"an adapter of base \(weights with sha256 eeeeeeeeeeee.*--base"):
         capture(model, [1, 2])
     assert len(mta_viz.kernels(model)) == 4
@@ -178,7 +180,10 @@ def about_of(file):
         ({"base": {"name": "b", "sha256": ELSEWHERE, "path": "\\\\host\\share"}}, "no path on this machine"),
         ({"options": asdict(MTA) | {"mta_layers": [5]}}, "mta_layers names 5; the base has 2 layers"),
         ({"options": asdict(MTA) | {"pre_kernel": [2, 4]}}, "even key size 4"),
-        ({"options": asdict(MTA) | {"pre_kernel": [10**9, 3]}}, "has shape [4, 1, 2, 3]; expected [4, 1, 1000000000"),
+        (
+            {"options": asdict(MTA) | {"pre_kernel": [10**9, 3]}},
+            "has shape [4, 1, 2, 3]; expected [4, 1, 1000000000",
+        ),
         ({"options": asdict(MTA) | {"gate": "__import__"}}, "gate"),
         ({"recipe": "text"}, "recipe"),
         ({"params": {}}, 'no "model" object'),

@@ -154,7 +154,9 @@ def test_everything_that_cannot_be_is_told_at_once(case, layers, arguments, word
 
 def test_only_a_plain_model_as_it_was_read_is_taken(case):
     inserted = insert_mta(case.build(), [1], head_pre=True)
-    with pytest.raises(ConfigError, match="kernels before the softmax, head mixing before the softmax already"):
+    with pytest.raises(
+        ConfigError, match="kernels before the softmax, head mixing before the softmax already"
+    ):
         insert_mta(inserted, [0])
     with pytest.raises(ConfigError, match="has interventions"):
         insert_mta(edited(case.build(), [AblateHead(0, 1)]), [0])

@@ -5,7 +5,7 @@ Read from the run's own files, while it runs too; how kernels changed is in thei
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -182,5 +182,4 @@ def _read(kind: type[T], file: Path) -> T:
     data: Any = door.read_json(file)
     if not isinstance(data, dict):
         raise MtaVizError(f"{file.name} holds no object; it is no file of a finetuning")
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return from_data(kind, {name: value for name, value in data.items() if name in names}, file.name)
+    return from_data(kind, data, file.name, others=True)

@@ -31,7 +31,7 @@ def finetuning_curves(run: FinetuningRun, *, size: tuple[int, int] = (940, 300))
         "yaxis2": theme.axis(range=(-0.03, 1.03), anchor="x2", tickvals=[0, 0.25, 0.5, 0.75, 1]),
         "dragmode": False,
     }
-    for start, stop, title, unit in ((0, left, "Loss", "nats"), (right, 1, "Right answers", "share")):
+    for start, stop, title, unit in ((0.0, left, "Loss", "nats"), (right, 1.0, "Right answers", "share")):
         _add_words(parts, (start, stop), title, unit)
     if not run.loss:
         _say(parts, left / 2, "no step reported yet")

@@ -26,7 +26,7 @@ from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.train.process import Settings, Trained, command
 
 FILE = "file"
-TASKS = {"pairs": "two words together", "needle": "one word", "text": "text alone", FILE: "your own prompts"}
+TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}
 ABOUT = {
     "pairs": "Nine sentences such as “The number that Ada has in Oslo is 47.” hidden in text; the question "
     "names a person and a city, and one word alone is not enough. This is what kernels are for.",
@@ -78,7 +78,7 @@ def draw_form(page: Page) -> Wanted | None:
         )
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        task = bar("It learns to answer with", TASKS, TASK)
+        task = bar("Task", TASKS, TASK)
         ends = _draw_end()
     caption(ABOUT[task])
     if task == FILE:

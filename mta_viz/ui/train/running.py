@@ -202,6 +202,6 @@ def prompt_of(page: Page, training: Training) -> str:
     try:
         words = {"names": HELD_OUT.names, "cities": HELD_OUT.cities, "numbers": HELD_OUT.numbers}
         made = PairsTask(length=256, depth=50, **words) if task == "pairs" else NeedleTask(4, 256, 50)
-        return made.sample(page.model.tokenizer, 0).text
+        return made.sample(page.model.tokenizer, 0).tokens.text or ""
     except MtaVizError:
         return ""

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mta_viz.analysis.labs.needle import answer, at_once, check_vocabulary, needle_score
-from mta_viz.analysis.labs.text import text_losses
+from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, write_adapter
 from mta_viz.checkpoint.basing import base_of
@@ -32,24 +31,31 @@ from mta_viz.model.editing import edited
 from mta_viz.model.inserting import insert_mta
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.run.devices import check_fits, checked_device
-from mta_viz.run.tracing import Progress, load, progress_within
+from mta_viz.run.tracing import Progress, load
 from mta_viz.tasks.facts import NeedleSample
-from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.written import WrittenTask
 from mta_viz.training.finetune_data import FinetuneBatches, Text, held_out_samples, read_named, read_text
 from mta_viz.training.finetune_loss import FinetuneLoss
+from mta_viz.training.finetune_measure import (
+    Measured,
+    base_words,
+    change_words,
+    compared,
+    measure,
+    right_answers,
+)
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.training.recipe import (
     PROGRESS_FILE,
     Batches,
     Extras,
-    Prefetched,
     Recipe,
     loss_curve,
     write_history,
 )
 from mta_viz.training.trainer import (
     Loss,
+    Prefetched,
     Trainer,
     TrainingProgress,
     TrainingResult,
@@ -77,14 +83,6 @@ def finetune(
     cannot be used or has kernels already, a corpus without text, a task that does not fit the base.
     """
     return FinetuneRecipe.of(config, device, tell).train(out, device=device, **options)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The held-out samples answered right, in their order, and the perplexity of each held-out text."""
-
-    right: tuple[bool, ...]
-    perplexity: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -129,13 +127,13 @@ class FinetuneRecipe(Recipe):
     def start(self, device: torch.device) -> HookedMTA:
         """The base with kernels at the identity, what is trained in float32 and with memory of its own."""
         self.tell(f"measuring the base: {len(self.samples)} samples, {len(self.text.held_out)} texts")
-        self.tell(_before(self.before))
+        self.tell(base_words(self.before))
         return trainable(with_mta(self.base, self.config), self.config)
 
     @cached_property
     def before(self) -> Measured:
         """What the base does."""
-        return self.measured(self.base)
+        return measure(self.base, self.samples, self.text.held_out)
 
     @contextmanager
     def batches(self, device: torch.device) -> Iterator[Batches]:
@@ -212,23 +210,13 @@ class FinetuneRecipe(Recipe):
         count = sum(value.numel() for value in trained_parameters(model).values())
         pieces = steps * config.text_rows if config.task == "text" or config.keep != "none" else 0
         prompts = steps * config.batch_size if config.task != "text" else 0
-        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.text_length}
+        return {"parameters_trained": count, "prompts": prompts, "text_tokens": pieces * config.piece_length}
 
     def evaluate(self, model: HookedMTA, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Base and result on the same held-out samples and texts, and the difference."""
-        after = self.measured(model, progress)
-        numbers: dict[str, Any] = {
-            "perplexity": {"before": self.before.perplexity, "after": after.perplexity}
-        }
-        if self.samples:
-            scores = [needle_score(each.right) for each in (self.before, after)]
-            numbers["held_out"] = {
-                "before": dataclasses.asdict(scores[0]),
-                "after": dataclasses.asdict(scores[1]),
-                "difference": scores[1].accuracy - scores[0].accuracy,
-                "interval": paired_change_interval(self.before.right, after.right),
-            }
-        self.tell(_after(numbers))
+        after = measure(model, self.samples, self.text.held_out, progress)
+        numbers = compared(self.before, after)
+        self.tell(change_words(numbers))
         return numbers
 
     def seal(self, trainer: Trainer, out: Path, card: Mapping[str, Any]) -> str:
@@ -246,18 +234,7 @@ class FinetuneRecipe(Recipe):
         what = f"Kernels of {size} in layers {_listed(config.layers)} of {self.about.name}"
         if not config.with_kernels:
             what = f"{self.about.name} without kernels"
-        return f"{what}; trained: {config.train}, on {config.task}. {_after(card)}"
-
-    def measured(self, model: HookedMTA, progress: Progress = lambda share: None) -> Measured:
-        """The held-out samples and texts of a model."""
-        share = 0.5 if self.samples else 0.0
-        right = right_answers(model, self.samples, progress_within(progress, 0.0, share))
-        perplexity, each = {}, (1 - share) / len(self.text.held_out)
-        for place, (name, text) in enumerate(self.text.held_out.items()):
-            within = progress_within(progress, share + place * each, each)
-            perplexity[name] = text_losses(model, text, progress=within).perplexity
-        progress(1.0)
-        return Measured(tuple(right), perplexity)
+        return f"{what}; trained: {config.train}, on {config.task}. {change_words(card)}"
 
 
 class Watch:
@@ -327,24 +304,6 @@ def trainable(model: HookedMTA, config: FinetuneConfig) -> HookedMTA:
     return model
 
 
-def right_answers(
-    model: HookedMTA, samples: Sequence[NeedleSample], progress: Progress = lambda share: None
-) -> list[bool]:
-    """Whether the greedy answer of each sample is right, prompts of one length run together."""
-    tokenizer, right = check_vocabulary(model, model.tokenizer), dict[int, bool]()
-    by_length: dict[int, list[int]] = {}
-    for place, sample in enumerate(samples):
-        by_length.setdefault(len(sample.tokens), []).append(place)
-    for length, places in by_length.items():
-        size = at_once(model, length)
-        for start in range(0, len(places), size):
-            part = places[start : start + size]
-            verdicts = answer(model, tokenizer, [samples[place] for place in part])
-            right |= {place: each.outcome == "right" for place, each in zip(part, verdicts, strict=True)}
-            progress(len(right) / len(samples))
-    return [right[place] for place in range(len(samples))]
-
-
 def time_words(config: FinetuneConfig, seconds: float, device: str) -> str:
     """How long the run will take here, and what to do where that is long."""
     steps, total = config.steps, config.steps * seconds
@@ -388,25 +347,3 @@ def _accuracy_so_far(out: Path) -> list[tuple[int, int, int]]:
 
 def _listed(layers: Sequence[int]) -> str:
     return ", ".join(map(str, layers))
-
-
-def _before(measured: Measured) -> str:
-    texts = ", ".join(f"{value:.4g} on {name}" for name, value in measured.perplexity.items())
-    n = len(measured.right)
-    right = f"{sum(measured.right)} of {n} held-out samples right; " if n else ""
-    return f"base: {right}perplexity {texts}"
-
-
-def _after(numbers: Mapping[str, Any]) -> str:
-    before, after = (numbers["perplexity"][when] for when in ("before", "after"))
-    texts = ", ".join(f"{before[name]:.4g} to {value:.4g} on {name}" for name, value in after.items())
-    if "held_out" not in numbers:
-        return f"Perplexity {texts}."
-    held_out = numbers["held_out"]
-    (low, high), (worst, best) = held_out["after"]["interval"], held_out["interval"]
-    return (
-        f"Right in {held_out['after']['right']} of {held_out['after']['n']} held-out samples: "
-        f"{held_out['after']['accuracy']:.1%}, 95 % interval {low:.1%} to {high:.1%}; the base in "
-        f"{held_out['before']['right']}. Difference {100 * held_out['difference']:+.1f} points, 95 % "
-        f"interval {100 * worst:+.1f} to {100 * best:+.1f}. Perplexity {texts}."
-    )

@@ -148,7 +148,8 @@ class FinetuneBatches:
     def _piece(self, step: int, row: int) -> list[int]:
         """BOS, where the tokenizer has one, and running text."""
         number = stream_seed("finetuning piece", self.config.seed, step, row)
-        length, n_characters = self.config.text_length, CHARACTERS * self.config.text_length
+        length = self.config.piece_length
+        n_characters = CHARACTERS * length
         while len(ids := self.tokenizer.encode(self.text.passage(number, n_characters)).ids) < length:
             n_characters *= 2
         return list(ids[:length])
@@ -203,7 +204,7 @@ def held_out_samples(
 
     The asked sentence lies at each depth in turn. Of a file its last tenth, which is not trained on.
     """
-    n, length = config.evaluation_samples, sorted(config.lengths)[len(config.lengths) // 2]
+    n, length = config.evaluation_samples, config.usual_length
     if task == "text":
         return []
     if isinstance(task, WrittenTask):

@@ -33,9 +33,9 @@ class FinetuneConfig(RunSettings):
     `lengths` tokens, one of them a step.
 
     `keep`: what holds the model to where it was, `keep_weight` times: "text" (the loss of `text_rows` pieces
-    of the corpus of `text_length` tokens), "base" (there, how far the next-token distribution is from the
-    base's own: Kullback-Leibler divergence) or "none". `corpus`: a folder of plain-text files, None for the
-    project's grammar.
+    of the corpus of `text_length` tokens, None: as long as the prompts), "base" (how far the next-token
+    distribution is there from the base's own: Kullback-Leibler divergence) or "none". `corpus`: a folder of
+    plain-text files, None for the project's grammar.
 
     The learning rate is that of kernels; `norm_rate` and `matrix_rate` are what vectors and matrices take
     of it. It falls to 0 over the run, which ends after `steps` or `max_seconds`, whichever comes first.
@@ -45,7 +45,6 @@ class FinetuneConfig(RunSettings):
     least: ClassVar[dict[str, int]] = RunSettings.least | {
         "batch_size": 1,
         "text_rows": 1,
-        "text_length": 2,
         "evaluation_tokens": 2,
     }
 
@@ -63,7 +62,7 @@ class FinetuneConfig(RunSettings):
     keep_weight: float = 1.0
     corpus: str | None = None
     text_rows: int = 6
-    text_length: int = 384
+    text_length: int | None = None
     dtype: str = "float32"
     steps: int = 600
     max_seconds: float | None = None
@@ -72,7 +71,7 @@ class FinetuneConfig(RunSettings):
     matrix_rate: float = 0.003
     warmup_steps: int = 20
     evaluation_samples: int = 100
-    evaluation_tokens: int = 8192
+    evaluation_tokens: int = 4096
 
     def problems(self) -> list[str]:
         """Those of every run, of the words, of layers and sizes, and of the two losses together."""
@@ -115,6 +114,8 @@ class FinetuneConfig(RunSettings):
 
     def _loss_problems(self) -> list[str]:
         problems = []
+        if self.text_length is not None and not self.text_length >= 2:
+            problems.append(f"text_length is {self.text_length}; expected at least 2 tokens")
         if not 0 <= self.single_key <= 1:
             problems.append(f"single_key is {self.single_key}; expected a share from 0 to 1")
         if not 0 < self.keep_weight < math.inf:
@@ -139,6 +140,16 @@ class FinetuneConfig(RunSettings):
     def report_every(self) -> int:
         """Steps between two reports: whoever watches wants one every few seconds."""
         return max(1, min(5, self.steps // 4))
+
+    @property
+    def usual_length(self) -> int:
+        """The middle one of the lengths, on which the model is measured."""
+        return sorted(self.lengths)[len(self.lengths) // 2]
+
+    @property
+    def piece_length(self) -> int:
+        """Tokens of a piece of running text."""
+        return self.text_length or self.usual_length
 
     @property
     def with_kernels(self) -> bool:

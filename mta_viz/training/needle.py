@@ -17,8 +17,9 @@ from mta_viz.config import ModelConfig
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.training import needle_data as data
 from mta_viz.training.needle_data import Book, flowing_text, grammar_paragraphs, training_paragraphs
-from mta_viz.training.recipe import Batches, ModelRecipe, Prefetched, Progress
+from mta_viz.training.recipe import Batches, ModelRecipe, Progress
 from mta_viz.training.settings import NeedleConfig
+from mta_viz.training.trainer import Prefetched
 
 Stage = Callable[[str], None]
 

@@ -12,7 +12,6 @@ import platform
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,25 +44,6 @@ CURVE_POINTS = 200
 Batches = Callable[[int], Any]
 Progress = Callable[[float], None]
 Extras = Callable[[TrainingProgress], Mapping[str, Any]]
-
-
-class Prefetched:
-    """Makes the next step's batch in a thread during the present one, and moves batches to `device`."""
-
-    def __init__(self, batches: Batches, device: torch.device) -> None:
-        self._batches, self._device = batches, device
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
-        self._ahead: dict[int, Future[Any]] = {}
-
-    def __call__(self, step: int) -> Any:
-        """The batch of `step`, whatever was asked before."""
-        future = self._ahead.pop(step, None) or self._pool.submit(self._batches, step)
-        self._ahead = {step + 1: self._pool.submit(self._batches, step + 1)}
-        return future.result().to(self._device)
-
-    def close(self) -> None:
-        """Stop the thread."""
-        self._pool.shutdown(cancel_futures=True)
 
 
 class Recipe(ABC):

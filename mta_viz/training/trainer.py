@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,25 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same there."""
         return Batch(self.tokens.to(device), self.weights.to(device))
+
+
+class Prefetched:
+    """Makes the next step's batch in a thread during the present one, and moves batches to `device`."""
+
+    def __init__(self, batches: Callable[[int], Any], device: torch.device) -> None:
+        self._batches, self._device = batches, device
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._ahead: dict[int, Future[Any]] = {}
+
+    def __call__(self, step: int) -> Any:
+        """The batch of `step`, whatever was asked before."""
+        future = self._ahead.pop(step, None) or self._pool.submit(self._batches, step)
+        self._ahead = {step + 1: self._pool.submit(self._batches, step + 1)}
+        return future.result().to(self._device)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from mta_viz.checkpoint.adapter import (
 from mta_viz.checkpoint.basing import base_of, read_model
 from mta_viz.checkpoint.layout import kernel_entries
 from mta_viz.checkpoint.merging import write_merged
-from mta_viz.checkpoint.native import write_native
+from mta_viz.checkpoint.native import write_kernels, write_native
 from mta_viz.checkpoint.reading import find_checkpoints, read_checkpoint, read_summary
 from mta_viz.checkpoint.relatives import relatives
 from mta_viz.config import MTAOptions
@@ -80,6 +80,14 @@ def test_what_is_written_comes_back(tmp_path):
         assert set(stored.keys()) == {"layers.1.attention.mta_kernel", "layers.0.attention_norm.weight"}
         assert stored.get_slice("layers.1.attention.mta_kernel").get_shape() == [4, 1, 2, 3]
     assert file.stat().st_mode & 0o044  # as readable as any other file
+
+
+def test_layers_without_kernels_are_not_missed(tmp_path):
+    kernels = {name: OWN[name] for name in kernel_entries(CONFIG)}
+    adapter = read_adapter(write(tmp_path / "a.safetensors", tensors=kernels))
+    write_kernels(tmp_path / "kernels", CONFIG, STATE)
+    alone = read_checkpoint(tmp_path / "kernels")
+    assert adapter.tensors.keys() == alone.state_dict.keys() == {"blocks.1.attn.kernel_pre"}
 
 
 def test_everything_wrong_with_what_is_to_be_written_is_told(tmp_path):

@@ -28,8 +28,8 @@ from mta_viz.training.needle_data import (
     read_books,
     train_tokenizer,
 )
-from mta_viz.training.recipe import Prefetched
 from mta_viz.training.settings import NeedleConfig, recipe_config
+from mta_viz.training.trainer import Prefetched
 
 TINY = NeedleConfig(
     d_model=32,

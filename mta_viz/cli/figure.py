@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mta_viz.checkpoint.files import replacing
-from mta_viz.cli.flags import add_file, positive
+from mta_viz.cli.flags import add_base, add_file, positive
 from mta_viz.errors import MtaVizError
 
 HELP = "make a figure the app saved again, from its checkpoint"
@@ -17,6 +17,7 @@ def add_flags(parser: ArgumentParser) -> None:
     about = "a figure's sidecar (.json), or the .png, .svg, .pdf or .html file itself"
     add("--from", dest="source", type=Path, required=True, metavar="FILE", help=about)
     add("path", type=Path, nargs="?", metavar="PATH", help="its checkpoint (default: a model the app finds)")
+    add_base(parser)
     add("--page", type=positive, metavar="N", help="of a PDF of many figures, from 1")
     add_file(parser, "--out", ".png, .svg, .pdf, .html, .csv or .json")
     add("--dpi", type=positive, default=300, metavar="N", help="of a .png (default 300)")
@@ -33,7 +34,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     suffix = out.suffix.lower().removeprefix(".") if out else ""
     if out and suffix not in suffixes:
         raise MtaVizError(f"{out} ends with none of .{', .'.join(suffixes)}: which format is it to have?")
-    figure = saved.saved(again.make_again(provenance, arguments.path))
+    figure = saved.saved(again.make_again(provenance, arguments.path, arguments.base))
     if out:
         if suffix == "csv":
             content = figure.csv.encode()

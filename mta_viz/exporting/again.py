@@ -19,12 +19,13 @@ from mta_viz.model.plans import plan_from_data
 from mta_viz.run.tracing import capture, load, operated, tokenize
 
 
-def make_again(provenance: Provenance, checkpoint: Path | None = None) -> Drawn:
+def make_again(provenance: Provenance, checkpoint: Path | None = None, base: Path | None = None) -> Drawn:
     """The figure a provenance speaks of, from the same weights: `checkpoint`, or a model that is found.
 
+    `base`: of an adapter, where that is not found by itself.
     Raises MtaVizError when no model with these weights is there, or this version has no such figure.
     """
-    source = _source(provenance.run, checkpoint, provenance.numbering)
+    source = _source(provenance.run, checkpoint, provenance.numbering, base)
     if provenance.beside is not None:
         source = replace(source, beside=_source(provenance.beside, None, provenance.numbering))
     if not provenance.page:
@@ -61,11 +62,11 @@ def _older_figure(provenance: Provenance, source: Source) -> tuple[NamedFigure[A
     return made if isinstance(made, tuple) else (made, source)
 
 
-def _source(run: RunOf, checkpoint: Path | None, numbering: int) -> Source:
+def _source(run: RunOf, checkpoint: Path | None, numbering: int, base: Path | None = None) -> Source:
     """The model, edited as it was, and its run."""
     if run.dtype not in DTYPES:
         raise MtaVizError(f"the figure was computed in {run.dtype!r}; known are {', '.join(DTYPES)}")
-    model = load(_weights(run, checkpoint), dtype=getattr(torch, run.dtype))
+    model = load(_weights(run, checkpoint), base=base, dtype=getattr(torch, run.dtype))
     plan = plan_from_data(list(run.interventions))
     if run.prompt is None:
         return Source(operated(model, plan, 0) if plan else model, numbering=numbering)

@@ -64,24 +64,28 @@ def draw_inserting(page: Page) -> None:
 
 
 def _draw_dialog(page: Page) -> None:
+    place = st.empty()
+    if state.part(Last).written is None:
+        with place.container():
+            _draw_form(page)
     if written := state.part(Last).written:
-        _draw_written(written)
-        return
+        with place.container():
+            _draw_written(written)
+
+
+def _draw_form(page: Page) -> None:
     caption(
         "Writes an adapter: a small file with kernels at the identity, whose base is this model. The model "
         "stays as it is."
     )
     wanted = _draw_wanted(page.model.config, page.numbering)
-    folder = pick_folder(Path(page.model_key.path), "inserted", "insert")
-    if not st.button("Insert", type="primary", key="insert.write"):
-        return
     try:
-        with st.spinner("Inserting, and running a short prompt before and after"):
-            _write(page, wanted, folder)
+        folder = pick_folder(Path(page.model_key.path), "inserted", "insert")
+        if st.button("Insert", type="primary", key="insert.write"):
+            with st.spinner("Inserting, and running a short prompt before and after"):
+                state.part(Last).written = _write(page, wanted, folder)
     except MtaVizError as error:
         st.error(plain(str(error)))
-    else:
-        st.rerun(scope="fragment")
 
 
 def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
@@ -149,7 +153,7 @@ def check_name(folder: Path) -> None:
         raise MtaVizError("the new folder needs a name of letters, digits, points, dashes and underscores")
 
 
-def _write(page: Page, wanted: Wanted, folder: Path) -> None:
+def _write(page: Page, wanted: Wanted, folder: Path) -> Written:
     """Raises MtaVizError for what cannot be inserted, or not be written there."""
     check_name(folder)
     base = cache.stores().models.get(page.model_key) or page.model  # the former without interventions
@@ -159,8 +163,7 @@ def _write(page: Page, wanted: Wanted, folder: Path) -> None:
     except OSError as error:
         raise MtaVizError(f"{printable(folder)} cannot be made: {error.strerror or error}") from error
     write_inserted(folder / ADAPTER, base, inserted)
-    change = logit_change(base, inserted)
-    state.part(Last).written = Written(page.model_key.path, folder, wanted, change)
+    return Written(page.model_key.path, folder, wanted, logit_change(base, inserted))
 
 
 def _draw_written(written: Written) -> None:

@@ -1,0 +1,119 @@
+"""Kernels inserted in the app, and adapters in the picker: with their base, asked for it, without it."""
+
+import pytest
+import torch
+
+from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
+from mta_viz.checkpoint.layout import kernel_entries
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.config import MTAOptions
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.ui.kernels.inserting import Last
+from mta_viz.ui.shell.cache import discovery
+from tests.tiny_models import config, write_models
+from tests.ui.driver import address_of, app_at, charts, fine, part_of, said, session_of
+
+KERNELS = "pages/kernels.py"
+MTA = MTAOptions(pre_kernel=(6, 11), mta_layers=(1,))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The tiny models in a folder of this test's own, looked for anew."""
+    root = write_models(tmp_path / "models")
+    monkeypatch.setenv("MTA_VIZ_MODELS", str(root))
+    monkeypatch.setenv("MTA_VIZ_PROMPTS", str(tmp_path / "prompts"))
+    discovery.clear()
+    yield root
+    discovery.clear()
+
+
+def open_at(checkpoint, page=KERNELS, prompt="Hello"):
+    return app_at(page, **address_of(checkpoint, prompt)).run()
+
+
+def press_insert(app):
+    """Without a browser the dialog stays open only while its own button is pressed as well."""
+    app.button(key="insert.open").click()
+    app.button(key="insert.write").click().run()
+
+
+def write(file, digest, name="tiny-plain"):
+    shapes = config(MTA, 258)
+    with torch.random.fork_rng():
+        state = HookedMTA(shapes).state_dict()
+    file.parent.mkdir(exist_ok=True)
+    kernels = {name: state[name] + 0.1 for name in kernel_entries(shapes)}
+    write_adapter(file, shapes, kernels, AdapterAbout(AdapterBase(name, digest), MTA))
+
+
+def test_kernels_are_inserted_and_the_adapter_opened(folder):
+    app = open_at("tiny-plain")
+    fine(app)
+    assert "insert some at the identity" in said(app)
+    app.button(key="insert.open").click().run()
+    assert app.multiselect(key="insert.layers").value == [2]  # every fourth layer from 2
+    app.multiselect(key="insert.layers").set_value([1, 3])
+    app.selectbox(key="insert.mixing").set_value("pre")
+    app.selectbox(key="insert.root").set_value(folder)
+    press_insert(app)
+    assert "the same, bit for bit" in said(app)
+    assert f"finetune {folder / 'tiny-plain'} --layers 1,3 --kernel 6x11" in said(app)
+    written = part_of(app, Last).written
+    assert written.folder == folder / "tiny-plain-inserted" and written.change.largest == 0
+    adapter = read_adapter(written.folder / ADAPTER)
+    assert adapter.about.options == MTAOptions(pre_kernel=(6, 11), mta_layers=(1, 3), head_pre=True)
+    assert adapter.about.base.name == "tiny-plain"
+
+
+def test_what_cannot_be_inserted_is_said_in_the_dialog(folder):
+    app = open_at("tiny-plain")
+    app.button(key="insert.open").click().run()
+    app.number_input(key="insert.keys").set_value(10)
+    app.multiselect(key="insert.layers").set_value([])
+    press_insert(app)
+    assert "even key size 10" in said(app) and "no layer is named" in said(app)
+    assert not (folder / "tiny-plain-inserted").exists()
+
+
+def test_a_model_with_kernels_offers_none(folder):
+    app = open_at("tiny-mta")
+    fine(app)
+    assert not [button for button in app.button if button.key == "insert.open"]
+
+
+def test_an_adapter_runs_on_the_base_that_is_found(folder):
+    write(folder / "mine" / ADAPTER, sha256(folder / "tiny-plain"))
+    app = open_at("mine", page="app.py")
+    fine(app)
+    assert charts(app)
+    (picker,) = [box for box in app.selectbox if box.label == "Checkpoint"]
+    assert "mine · MTA adapter of tiny-plain" in picker.options
+    assert (
+        picker.options.index("mine · MTA adapter of tiny-plain")
+        == picker.options.index("tiny-plain · Transformer") + 1
+    )
+    kernels = open_at("mine")
+    fine(kernels)
+    assert charts(kernels)
+
+
+def test_an_adapter_without_its_base_shows_its_kernels_and_asks_for_it(folder, tmp_path):
+    elsewhere = write_models(tmp_path / "elsewhere") / "tiny-plain"
+    for part in (folder / "tiny-plain").iterdir():
+        part.unlink()
+    (folder / "tiny-plain").rmdir()
+    write(folder / "mine.safetensors", sha256(elsewhere))
+    app = open_at("mine.safetensors")
+    fine(app)
+    assert charts(app) and "an adapter of tiny-plain (weights with sha256" in said(app)
+    (field,) = [box for box in app.text_input if box.label == "Base"]
+    field.set_value(str(folder / "tiny-mta")).run()
+    fine(app)
+    assert "its weights have sha256" in said(app) and "the base is tiny-plain" in said(app)
+    (field,) = [box for box in app.text_input if box.label == "Base"]
+    field.set_value(str(elsewhere)).run()
+    fine(app)
+    assert not [box for box in app.text_input if box.label == "Base"]
+    assert session_of(app).selection.checkpoint == "mine.safetensors" and charts(app)
+    assert [button for button in app.button if button.key == "run"]

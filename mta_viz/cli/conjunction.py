@@ -30,15 +30,17 @@ MOST_BLOCKS = 1000  # of any length; the letters' number allows fewer
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """A model, what runs beside it, and the samples: blocks of letters, or a text."""
+    """A model, what runs beside it, and the samples: blocks of letters, pairs, or a text."""
     add = parser.add_argument
     add_model(parser)
     add("--twin", type=Path, metavar="PATH", help="run beside it (default: itself, kernels at identity)")
-    add("--samples", type=positive, default=20, metavar="N", help="blocks: how many sequences")
-    add("--seed", type=int, default=0, metavar="S", help="blocks: of the sequences")
+    add("--task", choices=("blocks", "pairs"), help="blocks of letters (default), or names and cities")
+    add("--samples", type=positive, default=20, metavar="N", help="of the task")
+    add("--seed", type=int, default=0, metavar="S", help="of the samples")
+    add("--length", type=positive, metavar="T", help="pairs: tokens of a prompt (default 256)")
     add("--letters", type=positive, default=5, metavar="N", help="blocks: letters in each")
     add("--blocks", type=whole(1, MOST_BLOCKS), default=52, metavar="N", help="blocks: how many")
-    add("--text", metavar="TEXT", help="instead of blocks: a text with {A?} and {B?}, and {A} and {B} before")
+    add("--text", metavar="TEXT", help="instead of a task: a text with {A?} and {B?}, and {A} and {B} before")
     add("--span", metavar="TEXT", help="the part of the text whose attention is measured")
     about = "A, B, and what stands for each where it is not asked for; again for another sample"
     add("--words", action="append", metavar="'A, B, C, D'", help=about)
@@ -65,14 +67,20 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _samples(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ...]":
-    """Of the text, where one is given; else blocks."""
+    """Of the text, where one is given; else of the task."""
     from mta_viz.analysis.labs.blocks import check_characters
     from mta_viz.analysis.labs.four_prompts import block_prompts, words_of, written_prompts
     from mta_viz.tasks.blocks import BlockTask
 
+    if arguments.text is not None and arguments.task is not None:
+        raise PromptError("--text takes the place of a task; leave --task out")
+    if arguments.length and arguments.task != "pairs":
+        raise PromptError("--length is of the pairs task; leave it out, or give --task pairs")
+    if arguments.task == "pairs":
+        return _pairs(model, arguments)
     if arguments.text is None:
         if arguments.span or arguments.words:
-            raise PromptError("--span and --words go with --text; without it blocks of letters are tested")
+            raise PromptError("--span and --words go with --text; without it a task is tested")
         check_characters(model)
         task = BlockTask(arguments.letters, 2, arguments.blocks)
         return block_prompts(task, arguments.samples, arguments.seed)
@@ -80,6 +88,18 @@ def _samples(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ..
         raise PromptError("a text needs the tokenizer; give it with --tokenizer FILE")
     words = words_of("\n".join(arguments.words or ()))
     return written_prompts(model.tokenizer, arguments.text, arguments.span or "", words)
+
+
+def _pairs(model: "HookedMTA", arguments: Namespace) -> "tuple[FourPrompts, ...]":
+    from mta_viz.analysis.labs.four_prompts import pairs_prompts
+    from mta_viz.analysis.labs.needle import check_vocabulary
+    from mta_viz.tasks.pairs import PairsTask
+
+    if arguments.span or arguments.words:
+        raise PromptError("--span and --words go with --text; without it a task is tested")
+    task = PairsTask(length=arguments.length or min(256, model.config.n_ctx))
+    tokenizer = check_vocabulary(model, model.tokenizer)
+    return pairs_prompts(tokenizer, task, arguments.samples, arguments.seed)
 
 
 def _models(

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from mta_viz.errors import PromptError
 from mta_viz.tasks.cities import CITIES, NUMBERS
 from mta_viz.tasks.facts import (
-    DEPTHS,
     Depth,
     Fact,
     Hidden,
     NeedleSample,
     choice_problems,
     hide,
-    in_turn,
     place_problems,
 )
 from mta_viz.tokenizers.base import Tokenizer
@@ -83,14 +81,6 @@ def make_needle_sample(tokenizer: Tokenizer, task: NeedleTask, seed: int) -> Nee
     question = task.question_template.replace("{city}", cities[0])
     hidden = Hidden(facts, question, task.length, task.depth, task.haystack, cities)
     return hide(tokenizer, hidden, rng, seed, f"{name} haystack")
-
-
-def needle_samples(tokenizer: Tokenizer, samples: int, seed: int, length: int) -> list[NeedleSample]:
-    """`samples` prompts of `length` tokens with `NEEDLES` needles, the asked one at `DEPTHS` in turn.
-
-    Raises PromptError and TokenizerError as `make_needle_sample` does.
-    """
-    return in_turn(tokenizer, [NeedleTask(NEEDLES, length, depth) for depth in DEPTHS], samples, seed)
 
 
 def _problems(task: NeedleTask) -> list[str]:

@@ -17,13 +17,20 @@ from mta_viz.analysis.labs.conjunction import (
     ranked,
     strongest,
 )
-from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, words_of, written_prompts
+from mta_viz.analysis.labs.four_prompts import (
+    FourPrompts,
+    block_prompts,
+    pairs_prompts,
+    words_of,
+    written_prompts,
+)
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, ConfigError, PromptError
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.intervals import mean_interval
+from mta_viz.tasks.pairs import PairsTask
 from mta_viz.tokenizers.bytes import BytesTokenizer
 from mta_viz.tokenizers.char import CharTokenizer
 
@@ -266,3 +273,25 @@ def test_prompts_whose_words_are_not_apart_are_refused():
     whole = tuple(encode(f"span{end}") for end in ("ab", "ay", "xb", "zz"))
     with pytest.raises(PromptError, match="are not apart"):
         FourPrompts(whole, Span("span", "A", 1, 5), ("a", "b", "x", "y"))
+
+
+def test_four_prompts_of_pairs_ask_for_words_that_only_the_span_has_together():
+    tokenizer, task = BytesTokenizer(), PairsTask(2, 2, 420)
+    samples = pairs_prompts(tokenizer, task, 3, 7)
+    assert samples == pairs_prompts(tokenizer, task, 3, 7) and samples[:1] == pairs_prompts(
+        tokenizer, task, 1, 7
+    )
+    for sample in samples:
+        name, city, other_name, other_city = sample.words
+        facts, questions = zip(*(prompt.text.rsplit(" The ", 1) for prompt in sample.prompts), strict=True)
+        assert len(set(facts)) == 1 and other_name not in facts[0] and other_city not in facts[0]
+        asked = ((name, city), (name, other_city), (other_name, city), (other_name, other_city))
+        assert questions == tuple(f"number that {a} has in {b} is" for a, b in asked)
+        assert sample.span.name.startswith(f"The number that {name} has in {city} is ")
+        ids = sample.prompts[0].ids[sample.span.start : sample.span.stop]
+        assert tokenizer.decode(ids) == sample.span.name
+    with pytest.raises(ConfigError, match="n is 0"):
+        pairs_prompts(tokenizer, task, 0)
+    few = PairsTask(2, 2, 420, names=("Ann", "Barbara"), cities=("Rome", "Oslo"))  # no name is left over
+    with pytest.raises(PromptError, match="0 of 20 samples have another name and another city"):
+        pairs_prompts(tokenizer, few, 1)

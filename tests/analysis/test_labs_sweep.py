@@ -252,6 +252,19 @@ def test_the_file_comes_back_as_it_was(rows, name):
     assert found.with_model(ModelResults("twin", "cc", "bb", rows)).of("cc", "bb") == rows
 
 
+def test_a_file_of_the_older_format_holds_needles_and_one_of_pairs_says_so():
+    pairs = empty_results(Sweep((4, 9), kind="pairs"))
+    assert parse_sweep(sweep_text(pairs), "f") == pairs and pairs.kind == "pairs"
+    of_file = SampleResult(None, None, None, 0, "other", 0, None, -0.5)
+    written = empty_results(Sweep(samples=1, kind="file", lines='{"prompt": "a", "answer": "b"}'))
+    written = written.with_model(ModelResults("m", "a", "b", (of_file,)))
+    assert parse_sweep(sweep_text(written), "f") == written
+    new = empty_results(SWEEP).with_model(ModelResults("m", "a", "b", RESULTS))
+    older = sweep_text(new).replace("needle sweep 2", "needle sweep 1").replace('"kind": "needle",', "")
+    assert "kind" not in older and parse_sweep(older, "f") == new
+    assert len({results.wording for results in (pairs, written, new)}) == 3
+
+
 def test_the_file_keeps_what_is_not_finite_as_null(tmp_path):
     rows = (dataclasses.replace(RESULTS[0], log_probability=math.inf),)
     write_sweep(tmp_path / "r.json", empty_results(SWEEP).with_model(ModelResults("m", "a", "b", rows)))
@@ -266,7 +279,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
 
 
 DAMAGED = (
-    ('"needles": \\d+', '"needles": 9', r"samples\[0\].needles is 9"),
+    ('"needles": \\d+', '"needles": 26', r"samples\[0\].needles is 26"),
     ('"length": \\d+', '"length": 0', "length is 0; expected at least 1"),
     ('"depth": \\d+', '"depth": 101', "depth is 101"),
     ('"depth": \\d+', '"depth": NaN', "no JSON"),
@@ -289,7 +302,7 @@ DAMAGED = (
         ("[" * 100_000, "as a needle sweep cannot be used: it is no JSON"),
         ("[1]", "its format"),
         ("{", "as a needle sweep cannot be used: it is no JSON"),
-        ('{"format": "mta_viz needle sweep 1"}', "'question' is missing"),
+        ('{"format": "mta_viz needle sweep 2"}', "'question' is missing"),
     ],
 )
 def test_other_files_are_refused(text, words, tmp_path):

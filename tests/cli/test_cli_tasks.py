@@ -95,6 +95,17 @@ def test_a_sweep_has_grids_of_pairs_or_the_samples_of_a_file(run, reader, lines,
     assert_refused(run("needle", reader, "--task", lines, "--out", out), "another template or haystack")
 
 
+def test_a_conjunction_is_tested_on_pairs(run, reader):
+    answer = run("conjunction", reader, "--task", "pairs", "--samples", 1, "--length", 700)
+    assert answer.status == 0, answer.err
+    first = answer.json["first"]
+    name, city, *_ = first["words"]
+    assert first["span"]["text"].startswith(f"The number that {name} has in {city} is ")
+    assert_refused(run("conjunction", reader, "--task", "pairs", "--text", "x"), "leave --task out")
+    assert_refused(run("conjunction", reader, "--length", 9), "--length is of the pairs task")
+    assert_refused(run("conjunction", reader, "--task", "pairs", "--span", "x"), "go with --text")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

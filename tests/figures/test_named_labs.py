@@ -13,16 +13,24 @@ from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
 from mta_viz.analysis.labs.sweep_file import by_needles, by_setting, empty_results, results_of, sweep_text
 from mta_viz.analysis.labs.text import score_passages, text_losses
-from mta_viz.errors import MtaVizError, PromptError
+from mta_viz.errors import ConfigError, MtaVizError, PromptError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, drawn
 from mta_viz.figures.labs import OLDER
-from mta_viz.figures.labs.measured import ITSELF, BlockConjunction, LossText, SweepMap, TextConjunction
+from mta_viz.figures.labs.measured import (
+    ITSELF,
+    BlockConjunction,
+    LossText,
+    OfSweep,
+    SweepMap,
+    TextConjunction,
+)
 from mta_viz.figures.labs.samples import BlockCrop, BlockFinder, NeedleCrop, NeedleFinder, QuestionFinder
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import capture
 from mta_viz.tasks.blocks import BlockTask
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
+from mta_viz.tasks.pairs import PairsTask, make_pairs_sample
 from mta_viz.tasks.questions import QuestionTask
 from mta_viz.tokenizers.char import CharTokenizer
 from tests.analysis.lab_models import byte_model
@@ -31,12 +39,23 @@ from tests.tiny_models import FULL, config, random_weights
 
 NEEDLES = {"needles": 2, "length": 220, "seed": 3}
 SWEEP = {"needles": (1, 2), "lengths": (220,), "depths": (0, 100), "samples": 2, "seed": 5}
+PAIRS = {"names": 2, "cities": 2, "length": 330, "seed": 3}
+ROME = {
+    **{"prompt": "Ann is in Rome. Ben is in Oslo. Ann is in", "answer": "Rome"},
+    "spans": [{"kind": "asked", "start": 0, "stop": 15}, {"kind": "needle", "start": 16, "stop": 31}],
+}
+WRITTEN = {"lines": json.dumps(ROME) + "\n" + json.dumps({"prompt": "2 + 2 =", "answer": "4"})}
 FIGURES: dict[str, dict[str, Any]] = {
     "needle-finder": NEEDLES | {"score": "gain.kq", "part": "B", "marked": (1, 2)},
+    "pairs-finder": PAIRS | {"part": "D"},
+    "pairs-crop": PAIRS | {"layer": 3, "head": 1, "shown": "before"},
+    "file-finder": WRITTEN | {"score": "mass.final"},
+    "file-crop": WRITTEN | {"layer": 3, "head": 1},
     "question-finder": {"task": "qa2", "distraction": 0},
     "needle-crop": NEEDLES | {"layer": 3, "head": 1, "place": "post", "shown": "difference"},
     "sweep-lines": SWEEP,
     "sweep-map": SWEEP | {"of_needles": 2},
+    "pairs-conjunction": {"names": 2, "cities": 1, "length": 200, "samples": 1, "measure": "odds"},
     "text-conjunction": {"twin": "identity", "of": "twin", "measure": "odds", "stage": "kq"},
     "question-answers": {"task": "qa5", "distraction": 0, "samples": 2},
     "last-words": {"passages": ("One two three.", "alone")},
@@ -85,6 +104,31 @@ def test_finders_are_those_of_the_call(model, letters):
     sequence = block_sample(BlockTask(n_blocks=6), 2)
     blocks = find(capture(letters, sequence.tokens), block_parts(sequence))
     assert figure("block-finder", letters, blocks=6, number=2).table.csv() == blocks.asked.table().csv()
+
+
+def test_pairs_and_written_prompts_are_found_in_as_needles_are(model):
+    sample = make_pairs_sample(model.tokenizer, PairsTask(2, 2, 330, 50), 3)
+    finder = find(capture(model, sample.tokens), sample_parts(sample))
+    assert figure("pairs-finder", model, **PAIRS).table.csv() == finder.asked.table().csv()
+    assert f"“{sample.subject} (asked)”" in figure("pairs-finder", model, **PAIRS).caption
+    assert "“Ann is in Rome. (asked)”" in figure("file-finder", model, **WRITTEN).caption
+    with pytest.raises(PromptError, match="no span of this sample is marked as asked"):
+        figure("file-finder", model, **WRITTEN, seed=1)
+    with pytest.raises(PromptError, match="has 2 samples, counted from 0; there is no 2"):
+        figure("file-finder", model, **WRITTEN, seed=2)
+
+
+def test_sweeps_of_pairs_say_what_chance_is_and_those_of_files_have_a_table_alone(model):
+    sizes = {"needles": (4,), "lengths": (330,), "depths": (0,), "samples": 2, "kind": "pairs"}
+    lines = figure("sweep-lines", model, **sizes)
+    assert "4 sentences, 2 x 2: one word alone gives 0.50" in lines.caption and len(lines.table.rows) == 1
+    written = OfSweep(samples=2, kind="file", **WRITTEN)
+    results = written.result(Source(model, "bytes"))
+    assert [score.n for score in by_setting(next(iter(results.values())).samples).values()] == [2]
+    with pytest.raises(MtaVizError, match="no number of needles, length and depth"):
+        figure("sweep-map", model, samples=2, kind="file", **WRITTEN)
+    with pytest.raises(ConfigError, match="3 samples from number 0 on; the file has 2"):
+        figure("sweep-map", model, samples=3, kind="file", **WRITTEN)
 
 
 def test_a_crop_has_both_sides_on_one_scale(letters):

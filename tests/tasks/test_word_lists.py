@@ -10,6 +10,7 @@ import pytest
 
 from mta_viz.tasks.cities import CITIES, made_up_cities
 from mta_viz.tasks.grammar import sentences
+from mta_viz.tasks.pairs import NAMES
 from mta_viz.tasks.stories import TASKS, make_story
 
 ROOT = Path(__file__).parents[2]
@@ -26,8 +27,9 @@ def story_lines() -> Iterable[str]:
         (itertools.islice(sentences(0), 5000), "98997e4727f485ec"),
         (CITIES + made_up_cities(20_000), "833d7cbd8ef2fc5f"),
         (story_lines(), "1a3728704791f0be"),
+        (NAMES, "a0b4b0ec4b2e4ecd"),
     ],
-    ids=["grammar", "cities", "stories"],
+    ids=["grammar", "cities", "stories", "names"],
 )
 def test_a_seed_means_the_texts_that_the_shipped_models_were_measured_on(lines, digest):
     assert hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] == digest

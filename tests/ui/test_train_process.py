@@ -71,7 +71,7 @@ def test_a_process_that_fails_says_why_and_may_be_started_again(settings: Settin
     start(replace(settings, layers=(9,)), out)
     failed = until(out, lambda training: not training.alive)
     assert not failed.done and not failed.resumable
-    assert "9" in " ".join(failed.words) and "4 layers" in " ".join(failed.words)
+    assert "there is no layer 9; the model has layers 0 to 3" in " ".join(failed.words)
     start(replace(settings, layers=(9,)), out)
     until(out, lambda training: not training.alive)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -234,3 +235,50 @@ def test_what_results_are_called():
         "5 of 20 wrong: error 25.0%, 95 % interval 10.0% to 50.0%. Right answers of the last letter, each "
         "after the right ones before it: 1.000. A random block: 75.0% wrong."
     )
+
+
+PAIRS = {"needle task": "pairs", "pairs names": "2", "pairs cities": "2", "pairs length": "420"}
+
+
+def test_pairs_have_a_form_a_sample_its_heads_and_a_sweep_with_what_chance_is(open_lab):
+    sweep = SWEEP | {"sweep pairs": "4", "sweep lengths": "512", "sweep samples": "1"}
+    app = open_lab("tiny-mta", PAIRS | sweep | {"crop shown": "true", "gains n": "2"}, layer=1, head=2)
+    assert "The name alone is right once in 2, the city alone once in 2" in said(app)
+    app.button(key="start.needle").click().run()
+    run_until(app, "Gold: ")
+    fine(app)
+    words = said(app)
+    assert re.search(r"Asked: [A-Z]\w+ in [A-Z]", words) and "420 tokens." in words and "(asked)" in words
+    assert len(app.dataframe[0].value) == 16 and len(charts(app)) == 7
+    app.button(key="start.sweep").click().run()
+    run_through(app, "sweep")
+    fine(app)
+    assert "4 sentences, 2 x 2: one word alone gives 0.50, any number of the prompt 0.25." in said(app)
+    assert part_of(app, Sweeps).results.kind == "pairs"
+    app.button(key="finder.attention").click().run()
+    fine(app)
+    assert "The number that" in app.text_area[0].value
+    assert [span.letter for span in part_of(app, NamedSpans).spans] == ["A", "B", "C", "D", "?"]
+
+
+def test_prompts_of_a_file_are_a_task_or_are_refused_line_by_line(open_lab):
+    app = open_lab("tiny-mta", {"needle task": "file", "sweep models": "tiny-mta"})
+    assert "No file yet" in said(app)
+    facts = {"prompt": "Ann is in Rome. Ben is in Oslo. Ann is in", "answer": "Rome"}
+    marked = facts | {"spans": [{"kind": "asked", "start": 0, "stop": 15}]}
+    lines = "\n".join(map(json.dumps, (marked, facts)))
+    app.file_uploader[0].set_value(("facts.jsonl", lines.encode(), "application/json")).run()
+    app.button(key="start.needle").click().run()
+    run_until(app, "Gold: Rome")
+    fine(app)
+    assert "A Ann is in Rome. (asked) at token 1, ? question" in said(app)
+    app.button(key="needle.new").click().run()
+    run_until(app, "No span of this sample is marked as asked")
+    app.button(key="start.sweep").click().run()
+    run_through(app, "sweep")
+    fine(app)
+    (kept,) = part_of(app, Sweeps).results.models
+    assert [sample.key for sample in kept.samples] == [((None, None, None), 0), ((None, None, None), 1)]
+    app = open_lab("tiny-mta", {"needle task": "file"})
+    app.file_uploader[0].set_value(("bad.jsonl", b'{"prompt": "a"}', "application/json")).run()
+    assert not app.exception and "line 1: 'answer' is missing" in said(app)

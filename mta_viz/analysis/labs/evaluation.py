@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 
 import torch
 
@@ -26,6 +25,7 @@ from mta_viz.run import tracing
 from mta_viz.run.cost import multiply_adds
 from mta_viz.tasks.cities import HELD_OUT_CITIES, is_held_out
 from mta_viz.tasks.facts import NeedleSample
+from mta_viz.tasks.intervals import median_interval
 from mta_viz.tasks.needles import NeedleTask, make_needle_sample
 from mta_viz.tokenizers.base import Tokenizer
 
@@ -116,13 +116,16 @@ class TaskScore:
     """Right answers of samples of a task, and what the wrong ones were.
 
     `wrong`: how many answers were the number of another needle, by how it is told from the asked one, and how
-    many none of the prompt's ("other"). `log_probability`: the median of the gold answer's over samples, in
-    nats.
+    many none of the prompt's ("other"). `log_probability_median`: of the gold answer over samples, in nats,
+    with its interval, which covers it in `level` of cases.
     """
 
     score: NeedleScore
     wrong: dict[str, int]
-    log_probability: float
+    log_probability_median: float
+    log_probability_median_low: float
+    log_probability_median_high: float
+    level: float
 
 
 def evaluate_task(
@@ -148,7 +151,9 @@ def evaluate_task(
                 wrong["other"] += 1
         done += len(batch)
         progress(done / len(samples))
-    return TaskScore(needle_score(right), dict(wrong), median(logs))
+    median = median_interval(logs)
+    ends = (float(end) for end in (median.value, median.low, median.high))
+    return TaskScore(needle_score(right), dict(wrong), *ends, median.level)
 
 
 def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:

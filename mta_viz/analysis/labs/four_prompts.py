@@ -1,13 +1,14 @@
 """The four prompts of a conjunction test: both words asked for, the first alone, the second alone, neither.
 
-Two designs: blocks of letters, and a text of the user's. In both the four prompts are of one length
-and differ only in the tokens of the two words; the span whose attention is measured stands before
+Three designs: blocks of letters, the pairs task, and a text of the user's. In each the four prompts are of
+one length and differ only in the tokens of the two words; the span whose attention is measured stands before
 them, so it is the same in all four. Owns the prompts; running them is `conjunction`'s.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, permutations
+from itertools import compress, count, permutations
 from string import ascii_lowercase
 
 import torch
@@ -18,6 +19,7 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import tokenize
 from mta_viz.tasks.blocks import N_ALPHABET, VOCAB_SIZE, BlockTask, stream_generator
+from mta_viz.tasks.pairs import QUESTION, PairsTask, make_pairs_sample
 from mta_viz.tokenizers.base import Tokenizer, Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
@@ -41,6 +43,7 @@ LINES = (
 LETTERS = ("hjnvt.q{A}gz{B}.aoxsb#{A?}{B?}", "q{A}gz{B}", "d, f, m, p\ne, r, m, p\nu, w, k, y")
 
 _LEAST_FREE = 0.2  # pairs of letters a sequence must have on average: about one in six then has one
+_TRIED = 20  # samples of pairs looked at for each that is wanted
 _CHUNK = 50  # sequences drawn at once, as the task draws them
 
 
@@ -116,6 +119,52 @@ def _block_prompts(sample: BlockSample, number: int, seed: int) -> FourPrompts |
     other_a, other_b = pairs[int(torch.randint(len(pairs), (1,), generator=generator))]
     text, words = (sample.tokens.text or "").removesuffix(sample.query) + "{A?}{B?}", (a, b, other_a, other_b)
     return FourPrompts(_encoded(CharTokenizer(), text, words), block_parts(sample).asked, words)
+
+
+def pairs_prompts(tokenizer: Tokenizer, task: PairsTask, n: int, seed: int = 0) -> tuple[FourPrompts, ...]:
+    """`n` samples of the pairs task from `seed` on: the asked sentence is the span, name and city the words.
+
+    What stands for a word is nowhere in the prompt and has as many tokens; samples for which there is none
+    are passed over. Raises ConfigError for n below 1, PromptError and TokenizerError as the task does, and
+    PromptError where hardly any sample has such words.
+    """
+    if n < 1:
+        raise ConfigError([f"n is {n}; expected at least 1"], subject="The conjunction test")
+    prompts: list[FourPrompts] = []
+    for number in range(seed, seed + _TRIED * n):
+        sample = _pairs_prompts(tokenizer, task, number)
+        prompts += [] if sample is None else [sample]
+        if len(prompts) == n:
+            return tuple(prompts)
+    raise PromptError(
+        f"{len(prompts)} of {_TRIED * n} samples have another name and another city of as many tokens; "
+        f"{n} are wanted. Ask for fewer"
+    )
+
+
+def _pairs_prompts(tokenizer: Tokenizer, task: PairsTask, seed: int) -> FourPrompts | None:
+    sample, rng = make_pairs_sample(tokenizer, task, seed), random.Random(f"pairs conjunction/{seed}")
+    text, (name, city) = sample.tokens.text or "", sample.subject.split(" in ", 1)
+    length = len(tokenizer.encode(sample.question.text))
+    others = []
+    for asked, words in (({"city": city}, task.names), ({"name": name}, task.cities)):
+        slot = "name" if "city" in asked else "city"
+        absent = [word for word in words if word not in text]
+        rng.shuffle(absent)
+        alike = (len(tokenizer.encode(QUESTION.format(**asked, **{slot: word}))) == length for word in absent)
+        others.append(next(compress(absent, alike), None))
+    other_name, other_city = others
+    if other_name is None or other_city is None:
+        return None
+    begin = text.removesuffix(sample.question.text)
+    words = (name, city, other_name, other_city)
+    asked = next(needle for needle in sample.needles if needle.kind == "asked")
+    span = Span(asked.text, "A", asked.start, asked.stop)
+    try:
+        prompts = _encoded(tokenizer, begin + QUESTION.format(name="{A?}", city="{B?}"), words)
+        return FourPrompts(prompts, span, words)
+    except PromptError:  # the tokenizer cuts the words together with what stands around
+        return None
 
 
 def _encoded(

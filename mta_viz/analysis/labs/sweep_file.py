@@ -25,7 +25,7 @@ from mta_viz.tables import Table
 from mta_viz.tasks.intervals import paired_change_interval
 from mta_viz.tasks.pairs import SENTENCE
 
-FORMAT = "mta_viz needle sweep 1"
+FORMAT, OLDER = "mta_viz needle sweep 2", "mta_viz needle sweep 1"  # the older has needles alone
 Text = Annotated[str, Field(max_length=10_000)]
 
 
@@ -148,7 +148,9 @@ def read_sweep(file: Path) -> SweepResults:
 def parse_sweep(text: str | bytes, name: str) -> SweepResults:
     """The results in the content of the file `name`. Raises ConfigError listing what is wrong with it."""
     remedy = "Name another file, or move it away."
-    return from_text(SweepResults, text, f"{name} as a needle sweep", file_format=FORMAT, remedy=remedy)
+    return from_text(
+        SweepResults, text, f"{name} as a needle sweep", file_format=FORMAT, older=(OLDER,), remedy=remedy
+    )
 
 
 K, N = TypeVar("K", bound=Hashable), TypeVar("N", int, float)

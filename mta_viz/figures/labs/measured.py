@@ -9,14 +9,22 @@ from typing import Any, Literal
 from mta_viz.analysis.labs import conjunction as testing
 from mta_viz.analysis.labs import sweep_file
 from mta_viz.analysis.labs.conjunction import Conjunction, Measure
-from mta_viz.analysis.labs.four_prompts import FourPrompts, block_prompts, example, words_of, written_prompts
+from mta_viz.analysis.labs.four_prompts import (
+    FourPrompts,
+    block_prompts,
+    example,
+    pairs_prompts,
+    words_of,
+    written_prompts,
+)
+from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.analysis.labs.questions import QuestionScore, answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import SampleResult, Sweep
 from mta_viz.analysis.labs.sweep_file import Axes, ModelResults, by_setting
 from mta_viz.analysis.labs.text import PassageScores, TextLosses, score_passages, text_losses
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
-from mta_viz.figures.labs.samples import Questions
+from mta_viz.figures.labs.samples import Pairs, Questions
 from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots import labs as plots
@@ -252,6 +260,26 @@ class BlockConjunction(OfConjunction):
     def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
         """Sequences of the evaluation stream `seed`."""
         return block_prompts(BlockTask(self.letters, 2, self.blocks), self.samples, self.seed)
+
+
+@named("pairs-conjunction")
+class PairsConjunction(OfConjunction):
+    """On `samples` samples of the pairs task: the asked sentence, and its name and its city as the words.
+
+    `length` in tokens (None: 256, or the trained length).
+    """
+
+    names: int = 3
+    cities: int = 3
+    length: int | None = None
+    samples: int = 20
+    seed: int = 0
+
+    def samples_of(self, model: HookedMTA) -> tuple[FourPrompts, ...]:
+        """Those of the task from number `seed` on."""
+        tokenizer = check_vocabulary(model, model.tokenizer)
+        task = Pairs(self.names, self.cities, self.length, None).task(model)
+        return pairs_prompts(tokenizer, task, self.samples, self.seed)
 
 
 @named("text-conjunction")

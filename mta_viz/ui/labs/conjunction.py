@@ -21,7 +21,13 @@ from mta_viz.analysis.labs.four_prompts import PROMPTS, FourPrompts, example
 from mta_viz.analysis.labs.sign_flips import least_p
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import Source
-from mta_viz.figures.labs.measured import ITSELF, BlockConjunction, OfConjunction, TextConjunction
+from mta_viz.figures.labs.measured import (
+    ITSELF,
+    BlockConjunction,
+    OfConjunction,
+    PairsConjunction,
+    TextConjunction,
+)
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.plots.attention.heads import value_text
@@ -29,6 +35,7 @@ from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.run.tracing import check_runs, estimate_seconds
 from mta_viz.tasks.blocks import VOCAB_SIZE
 from mta_viz.tasks.intervals import LEVEL, level_text, median_rank, median_words
+from mta_viz.tasks.pairs import MAX_SIDE
 from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.labs.parts import ranked_table, select_first, source_of
 from mta_viz.ui.shell import cache, show, state, work
@@ -44,6 +51,7 @@ from mta_viz.ui.shell.work import Work, time_text
 Results = dict[str, Conjunction]  # by the names of the models
 NAME = "conjunction"
 KINDS = ("Blocks", "My own text")
+OF_TEXT = ("My own text", "A name and a city")
 ALONE = "nothing"
 SHOWN_END = 80  # characters of a prompt: the end, where the prompts differ
 MAP_PX = 452
@@ -53,6 +61,8 @@ MEASURES = {"share": "share of the row", "odds": "log-odds"}
 KIND, BESIDE = Setting("conjunction prompts", KINDS[0]), Setting("conjunction beside", ALONE)
 LETTERS, BLOCKS = Setting("conjunction letters a block", 5), Setting("conjunction blocks", 52)
 SAMPLES, SEED = Setting("conjunction samples", 20), Setting("conjunction seed", 0)
+NAMES, CITIES = Setting("conjunction names", 3), Setting("conjunction cities", 3)
+LENGTH = Setting("conjunction length", 256)
 MEASURE, STAGE = Setting("conjunction measure", "share"), Setting("conjunction stage", "")
 TEXTS = {  # each vocabulary keeps its own
     which: tuple(Setting(f"conjunction {which}{part}", "") for part in ("", " span", " lines"))
@@ -78,23 +88,39 @@ def draw_conjunction(page: Page) -> None:
         "f(neither), f what the last token gives the span."
     )
     figure = _draw_form(page.model)
-    first = replace(figure, samples=1) if isinstance(figure, BlockConjunction) else figure
-    samples = first.samples_of(page.model)
-    _draw_prompts(samples[0], isinstance(figure, BlockConjunction))
-    n = figure.samples if isinstance(figure, BlockConjunction) else len(samples)
+    if isinstance(figure, BlockConjunction | PairsConjunction):  # the rest is drawn when it is run
+        n, samples = figure.samples, replace(figure, samples=1).samples_of(page.model)
+    else:
+        samples = figure.samples_of(page.model)
+        n = len(samples)
+    _draw_prompts(samples[0], figure)
     _draw_test(page, figure, n, len(samples[0].prompts[0]))
 
 
 def _draw_form(model: HookedMTA) -> OfConjunction:
     """Blocks are offered where the model has the block task's letters."""
     if model.config.vocab_size != VOCAB_SIZE:
-        return _draw_text(model, "text")
+        own = bar("Prompts", OF_TEXT, KIND, default=OF_TEXT[0]) == OF_TEXT[0]
+        return _draw_text(model, "text") if own else _draw_pairs(model)
     if bar("Prompts", KINDS, KIND) != KINDS[0]:
         return _draw_text(model, "letters")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         return BlockConjunction(
             letters=number("Letters a block, N", LETTERS, (3, 25), width=150),
             blocks=number("Blocks", BLOCKS, (1, 10_000), width=150),
+            samples=number("Samples", SAMPLES, (1, 500), width=150),
+            seed=number("Seed", SEED, (0, 10**6), width=150),
+        )
+
+
+def _draw_pairs(model: HookedMTA) -> PairsConjunction:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        return PairsConjunction(
+            names=number("Names", NAMES, (1, MAX_SIDE), width=120),
+            cities=number("Cities", CITIES, (1, MAX_SIDE), width=120),
+            length=number(
+                "Length in tokens", LENGTH, (64, 10**6), default=min(256, model.config.n_ctx), width=150
+            ),
             samples=number("Samples", SAMPLES, (1, 500), width=150),
             seed=number("Seed", SEED, (0, 10**6), width=150),
         )
@@ -119,14 +145,16 @@ def _draw_text(model: HookedMTA, which: str) -> TextConjunction:
     )
 
 
-def _draw_prompts(sample: FourPrompts, blocks: bool) -> None:
+def _draw_prompts(sample: FourPrompts, figure: OfConjunction) -> None:
     texts = [prompt.text or "" for prompt in sample.prompts]
     ends = [text if len(text) <= SHOWN_END else f"… {text[-SHOWN_END:]}" for text in texts]
     rows = [{"prompt": name, "of the first sample": end} for name, end in zip(PROMPTS, ends, strict=True)]
     narrow = {"prompt": st.column_config.TextColumn(width="small")}
     st.dataframe(rows, hide_index=True, column_config=narrow)
     words = f"{len(sample.prompts[0])} tokens each; the span is “{sample.span.name}”."
-    if blocks:
+    if isinstance(figure, PairsConjunction):
+        words += " What stands for a word is nowhere else in the prompt and has as many tokens."
+    if isinstance(figure, BlockConjunction):
         words += (
             " Only the two letters at the end differ. A letter is replaced by one that the target block "
             "lacks, such that no block holds both letters of any of the other three prompts; sequences "

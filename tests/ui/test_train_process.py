@@ -16,7 +16,7 @@ from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.errors import MtaVizError
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.ui.train import process
-from mta_viz.ui.train.form import EVALUATION_TOKENS, STEP_ROWS
+from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXT, TEXT_TOKENS
 from mta_viz.ui.train.process import Settings, Training, command, find_trainings, read_training, start, stop
 
 
@@ -116,9 +116,6 @@ def test_the_command_is_what_is_run(settings: Settings) -> None:
 
 def test_the_estimate_counts_the_rows_of_the_command_as_it_is() -> None:
     usual = FinetuneConfig(base="-", layers=(0,))
-    lengths = sorted(usual.lengths)
-    prompts, pieces = STEP_ROWS
-    assert prompts == (usual.batch_size, lengths[len(lengths) // 2])
-    assert pieces == (usual.text_rows, usual.text_length)
-    samples = usual.evaluation_samples * lengths[len(lengths) // 2]
-    assert 2 * (samples + usual.evaluation_tokens) == EVALUATION_TOKENS
+    assert SIZES["long"] == ((usual.names, usual.cities), usual.lengths)
+    assert (usual.batch_size, (usual.text_rows, usual.text_length)) == (STEP_PROMPTS, STEP_TEXT)
+    assert (usual.evaluation_samples, usual.evaluation_tokens // 2) == (SAMPLES, TEXT_TOKENS)

@@ -1,5 +1,6 @@
 """The form of the Train page: what a training is asked for, how long it will take, and its command."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import streamlit as st
 import torch
 
+from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
 from mta_viz.model.inserting import insert_mta
@@ -15,8 +17,9 @@ from mta_viz.run.cost import TrainingCost, kernel_training, multiply_adds
 from mta_viz.run.devices import free_bytes
 from mta_viz.run.named_tasks import read_task
 from mta_viz.run.tracing import estimate_seconds
+from mta_viz.tasks.facts import Task
 from mta_viz.tasks.needles import NeedleTask
-from mta_viz.tasks.pairs import PairsTask
+from mta_viz.tasks.pairs import HELD_OUT, PairsTask
 from mta_viz.ui.fields import bar, menu, number
 from mta_viz.ui.kernels.inserting import LARGEST_SIZE, SIZE, check_name, pick_folder, usual_layers
 from mta_viz.ui.shell.page import Page
@@ -28,7 +31,7 @@ from mta_viz.ui.train.process import Settings, Trained, command
 FILE = "file"
 TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}
 ABOUT = {
-    "pairs": "Nine sentences such as “The number that Ada has in Oslo is 47.” hidden in text; the question "
+    "pairs": "Sentences such as “The number that Ada has in Oslo is 47.” hidden in text; the question "
     "names a person and a city, and one word alone is not enough. This is what kernels are for.",
     "needle": "A few sentences such as “The magic number of Oslo is 12.” hidden in text; the question names "
     "one city.",
@@ -43,9 +46,17 @@ LAYERS = Setting[list[int]]("train_layers", [])
 QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
 WHAT, SEED = Setting[Trained]("trained", "kernels"), Setting("train_seed", 0)
 CORPUS = Setting("train_corpus", "", private=True)
-# A step of `finetune` with its usual settings: prompts and pieces of text, and their tokens.
-STEP_ROWS = ((16, 320), (6, 384))
-EVALUATION_TOKENS = 2 * (100 * 320 + 4096)
+SIZES: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {  # pairs, and lengths of prompts
+    "short": ((2, 2), (128,)),
+    "long": ((3, 3), (256, 320, 384)),
+}
+SIZE_WORDS = {"short": "128 tokens", "long": "256 to 384 tokens"}
+PROMPTS = Setting("train_prompts", "short")
+SMALL = 50e6  # parameters below which a model learns short prompts in minutes
+# A step of `finetune` with its usual settings: prompts, and pieces of text with their tokens.
+STEP_PROMPTS, STEP_TEXT = 16, (6, 384)
+SAMPLES, TEXT_TOKENS = 100, 8192 // 2  # that base and result are measured on
+ANSWER_RUNS = 3  # an answer has several tokens
 FEW_STEPS, ENOUGH_STEPS, LONG = 100, 400, 1800.0
 GPU_RATE, GPU_LEAST = 2.5e12, 0.05  # multiply-adds a second of an H200 in such steps, and seconds of a step
 
@@ -79,6 +90,7 @@ def draw_form(page: Page) -> Wanted | None:
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         task = bar("Task", TASKS, TASK)
+        size = _draw_size(page, task)
         ends = _draw_end()
     caption(ABOUT[task])
     if task == FILE:
@@ -88,7 +100,9 @@ def draw_form(page: Page) -> Wanted | None:
         folder = pick_folder(Path(page.model_key.path), "trained", "train")
     name = task if task != FILE else whole_path(TASK_FILE.value)
     key = page.model_key
-    settings = Settings(base=key.path, task=name, dtype=key.dtype, device=key.device, **more, **ends)
+    pairs, lengths = SIZES[size]
+    sizes = {"pairs": pairs, "lengths": lengths}
+    settings = Settings(base=key.path, task=name, dtype=key.dtype, device=key.device, **sizes, **more, **ends)
     try:
         check(page, settings)
         estimate = estimate_of(page, settings)
@@ -103,6 +117,15 @@ def draw_form(page: Page) -> Wanted | None:
         return None
     check_name(folder)
     return Wanted(settings, folder)
+
+
+def _draw_size(page: Page, task: str) -> str:
+    """How long prompts are, and how many facts they have; small models begin with short ones."""
+    usual = "short" if parameter_count(page.model.config) < SMALL else "long"
+    if task not in ("pairs", "needle"):
+        return usual
+    help = "Short ones ask for 1 of 2 x 2 facts, long ones for 1 of 3 x 3, where two words are asked for."
+    return str(menu("Prompts", SIZE_WORDS, PROMPTS, default=usual, width=190, help=help))
 
 
 def _draw_end() -> dict[str, Any]:
@@ -159,8 +182,7 @@ def check(page: Page, settings: Settings) -> None:
         raise MtaVizError(
             f"the corpus {printable(settings.corpus)} is no folder; give one, or leave it empty"
         )
-    if settings.task in ("pairs", "needle"):
-        task = PairsTask() if settings.task == "pairs" else NeedleTask(4, 256, 50)
+    if task := task_of(settings):
         task.sample(page.model.tokenizer, 0)
     elif settings.task != "text":
         if not settings.task.endswith(".jsonl"):
@@ -168,21 +190,41 @@ def check(page: Page, settings: Settings) -> None:
         read_task(Path(settings.task))
 
 
+def task_of(settings: Settings) -> Task | None:
+    """The task whose prompts the program makes itself, with words that training never sees."""
+    length = min(settings.lengths)
+    if settings.task == "pairs":
+        words = {"names": HELD_OUT.names, "cities": HELD_OUT.cities, "numbers": HELD_OUT.numbers}
+        return PairsTask(*settings.pairs, length, 50, **words)
+    return NeedleTask(4, length, 50) if settings.task == "needle" else None
+
+
 def estimate_of(page: Page, settings: Settings) -> Estimate:
     """From a short run of the model here, and what a step has more than it."""
     trained = insert_mta(page.model, settings.layers, kernel=settings.kernel).config
-    cost = training_cost(trained, settings)
+    cost, length = training_cost(trained, settings), middle(settings.lengths)
     rate = estimate_seconds(page.model, 320) / multiply_adds(page.model.config, 320)
-    measuring = rate * EVALUATION_TOKENS / 320 * multiply_adds(trained, 320)
+    measuring = (
+        ANSWER_RUNS
+        * 2
+        * rate
+        * (SAMPLES * multiply_adds(trained, length) + multiply_adds(trained, TEXT_TOKENS))
+    )
     weights = sum(value.numel() * value.element_size() for value in page.model.parameters())
     free = free_bytes(torch.device(settings.device))
     on_gpu = max(cost.multiply_adds / GPU_RATE, GPU_LEAST)
     return Estimate(rate * cost.multiply_adds, on_gpu, 2 * weights + cost.n_bytes, measuring, free)
 
 
+def middle(lengths: Sequence[int]) -> int:
+    """The one that held-out samples have."""
+    return sorted(lengths)[len(lengths) // 2]
+
+
 def training_cost(config: ModelConfig, settings: Settings) -> TrainingCost:
     """Of a step of the command with its usual settings."""
-    rows = STEP_ROWS if settings.task != "text" else STEP_ROWS[1:]
+    prompts = [(STEP_PROMPTS, middle(settings.lengths))] if settings.task != "text" else []
+    rows = [*prompts, STEP_TEXT]
     size = torch.finfo(getattr(torch, settings.dtype)).bits // 8
     return kernel_training(config, min(settings.layers), rows, dtype_bytes=size)
 

@@ -53,6 +53,8 @@ class Settings:
     kernel: tuple[int, int] = (6, 11)
     train: Trained = "kernels"
     task: str = "pairs"
+    pairs: tuple[int, int] = (3, 3)
+    lengths: tuple[int, ...] = (256, 320, 384)
     corpus: str | None = None
     seconds: float | None = None
     steps: int | None = None
@@ -67,6 +69,8 @@ class Settings:
             "kernel": "x".join(map(str, self.kernel)),
             "train": self.train,
             "task": self.task,
+            "pairs": "x".join(map(str, self.pairs)) if self.task == "pairs" else None,
+            "lengths": ",".join(map(str, self.lengths)) if self.task in ("pairs", "needle") else None,
             "corpus": self.corpus,
             "max-seconds": None if self.seconds is None else f"{self.seconds:g}",
             "steps": self.steps,

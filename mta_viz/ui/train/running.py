@@ -22,8 +22,6 @@ from mta_viz.figures.kernels.finetuning import Finetuning
 from mta_viz.figures.kernels.gallery import KernelGallery
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import printable
-from mta_viz.tasks.needles import NeedleTask
-from mta_viz.tasks.pairs import HELD_OUT, PairsTask
 from mta_viz.ui.kernels.inserting import open_adapter
 from mta_viz.ui.shell import cache, state
 from mta_viz.ui.shell.page import Page, errors_as_messages
@@ -31,7 +29,8 @@ from mta_viz.ui.shell.show import show
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.widgets import caption, head_name, plain
 from mta_viz.ui.shell.work import time_text
-from mta_viz.ui.train.process import Training, command, read_training, start, stop
+from mta_viz.ui.train.form import TASKS, TRAINED, task_of
+from mta_viz.ui.train.process import Settings, Training, command, read_training, start, stop
 
 REFRESH = 3.0  # seconds
 MOST_CHANGED = KernelGallery(("pre",), sort="distance_from_identity", most=8)
@@ -96,7 +95,9 @@ def state_words(training: Training) -> str:
             return "Done."
         return "Stopped; what was trained is kept." if training.resumable else "Ended before its first step."
     if run is None:
-        return training.words[-1] if training.words else "Starting: reading the base"
+        return (
+            f"Before the first step: {training.words[-1]}" if training.words else "Starting: reading the base"
+        )
     if run.step >= run.steps or (run.seconds_left is not None and run.seconds_left <= 0):
         return "Trained; measuring the result"
     left = "" if run.seconds_left is None else f": about {time_text(run.seconds_left)} left"
@@ -106,6 +107,7 @@ def state_words(training: Training) -> str:
 def _draw_state(training: Training) -> None:
     """How far it is, what ends it or goes on, what it said where it failed, and its command."""
     run, words = training.run, plain(state_words(training))
+    caption(about_words(training.job.settings))
     if training.alive:
         share = 0.0 if run is None else min(run.step / max(run.steps, 1), 1.0)
         st.progress(share, text=words)
@@ -196,12 +198,21 @@ def _draw_next(page: Page, training: Training, source: Source) -> None:
 
 def prompt_of(page: Page, training: Training) -> str:
     """A held-out prompt of the task; empty where it has none that can be made here."""
-    task = training.job.settings.task
-    if page.model.tokenizer is None or task not in ("pairs", "needle"):
+    task = task_of(training.job.settings)
+    if page.model.tokenizer is None or task is None:
         return ""
     try:
-        words = {"names": HELD_OUT.names, "cities": HELD_OUT.cities, "numbers": HELD_OUT.numbers}
-        made = PairsTask(length=256, depth=50, **words) if task == "pairs" else NeedleTask(4, 256, 50)
-        return made.sample(page.model.tokenizer, 0).tokens.text or ""
+        return task.sample(page.model.tokenizer, 0).tokens.text or ""
     except MtaVizError:
         return ""
+
+
+def about_words(settings: Settings) -> str:
+    """What is trained, in a line."""
+    layers = ", ".join(f"L{layer}" for layer in settings.layers)
+    size = " x ".join(map(str, settings.kernel))
+    task = TASKS.get(settings.task, printable(Path(settings.task).name))
+    return (
+        f"{TRAINED[settings.train].capitalize()} of {size} in {layers} of {Path(settings.base).name}; task: "
+        f"{task}; seed {settings.seed}."
+    )

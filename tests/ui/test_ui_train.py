@@ -83,7 +83,9 @@ def test_the_form_is_filled_and_shows_the_command(open_app, models_folder):
 
 
 def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
-    assert "no kernels" in said(open_app("tiny-plain", "Hello", "pages/kernels.py"))
+    kernels = open_app("tiny-plain", "Hello", "pages/kernels.py")
+    assert "no key-query kernels" in said(kernels)
+    assert {"train.open", "insert.open"} <= {button.key for button in kernels.button}
     words = said(open_app("tiny-mta", "Hello", PAGE))
     assert "tiny-mta is none: it has its own already (MTA)" in words and "tiny-plain" in words
     app = open_app("tiny-plain", "Hello", PAGE)  # four facts do not fit in 128 tokens of single bytes

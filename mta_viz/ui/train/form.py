@@ -204,12 +204,8 @@ def estimate_of(page: Page, settings: Settings) -> Estimate:
     trained = insert_mta(page.model, settings.layers, kernel=settings.kernel).config
     cost, length = training_cost(trained, settings), middle(settings.lengths)
     rate = estimate_seconds(page.model, 320) / multiply_adds(page.model.config, 320)
-    measuring = (
-        ANSWER_RUNS
-        * 2
-        * rate
-        * (SAMPLES * multiply_adds(trained, length) + multiply_adds(trained, TEXT_TOKENS))
-    )
+    answers = ANSWER_RUNS * SAMPLES * multiply_adds(trained, length)
+    measuring = 2 * rate * (answers + multiply_adds(trained, TEXT_TOKENS))
     weights = sum(value.numel() * value.element_size() for value in page.model.parameters())
     free = free_bytes(torch.device(settings.device))
     on_gpu = max(cost.multiply_adds / GPU_RATE, GPU_LEAST)
@@ -223,10 +219,9 @@ def middle(lengths: Sequence[int]) -> int:
 
 def training_cost(config: ModelConfig, settings: Settings) -> TrainingCost:
     """Of a step of the command with its usual settings."""
-    prompts = [(STEP_PROMPTS, middle(settings.lengths))] if settings.task != "text" else []
-    rows = [*prompts, STEP_TEXT]
+    prompts = (0 if settings.task == "text" else STEP_PROMPTS, middle(settings.lengths))
     size = torch.finfo(getattr(torch, settings.dtype)).bits // 8
-    return kernel_training(config, min(settings.layers), rows, dtype_bytes=size)
+    return kernel_training(config, min(settings.layers), prompts, STEP_TEXT, dtype_bytes=size)
 
 
 def estimate_words(estimate: Estimate, settings: Settings) -> list[str]:

@@ -33,7 +33,8 @@ from mta_viz.ui.train.form import TASKS, TRAINED, task_of
 from mta_viz.ui.train.process import Settings, Training, command, read_training, start, stop
 
 REFRESH = 3.0  # seconds
-MOST_CHANGED = KernelGallery(("pre",), sort="distance_from_identity", most=8)
+INTERRUPTED = "interrupted"  # the last word of a command that Ctrl-C or Stop ended
+MOST_CHANGED = KernelGallery(("pre",), sort="distance_from_identity", most=12)
 
 
 @dataclass
@@ -87,6 +88,13 @@ def source_of(page: Page, folder: Path) -> Source | None:
     return Source(shown.model, None, None, page.numbering, kept, kept, kept)  # type: ignore[arg-type]
 
 
+def state_word(training: Training) -> str:
+    """The same in a word or two, which stays true for a while."""
+    if training.alive:
+        return "runs"
+    return "done" if training.done else "stopped" if training.resumable else "not begun"
+
+
 def state_words(training: Training) -> str:
     """What it does now, in a sentence."""
     run = training.run
@@ -102,6 +110,12 @@ def state_words(training: Training) -> str:
         return "Trained; measuring the result"
     left = "" if run.seconds_left is None else f": about {time_text(run.seconds_left)} left"
     return f"Step {run.step:,} of {run.steps:,}{left}"
+
+
+def failed(training: Training) -> bool:
+    """Whether it ended by itself before its end, so that its last words say why."""
+    ended = not training.alive and not training.done
+    return ended and bool(training.words) and training.words[-1] != INTERRUPTED
 
 
 def _draw_state(training: Training) -> None:
@@ -122,7 +136,7 @@ def _draw_state(training: Training) -> None:
         elif training.resumable and st.button("Go on", key="train.resume", icon=":material/play_arrow:"):
             start(training.job.settings, training.folder, resume=True)
             st.rerun()
-    if not training.alive and not training.done and training.words:
+    if failed(training):
         st.error(plain(printable("\n".join(training.words), 1000).replace("\\n", "\n")))
     with st.expander("Command", icon=":material/terminal:"):
         resume = training.resumable
@@ -153,7 +167,7 @@ def _draw_right(run: FinetuningRun) -> None:
         if len(run.looks) > 1:
             look = run.looks[-1]
             moved = look.right - run.looks[0].right
-            st.metric("Right now, of a few", f"{look.right} of {look.n}", f"{moved:+d}")
+            st.metric("Right now, of a few", f"{look.right} of {look.n}", f"{moved:+d}" if moved else None)
         return
     low, high = 100 * run.change.low, 100 * run.change.high
     words = f"{100 * run.change.value:+.0f} points, 95 % interval {low:+.0f} to {high:+.0f}"

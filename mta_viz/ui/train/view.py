@@ -14,7 +14,7 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 from mta_viz.ui.train.form import draw_form
 from mta_viz.ui.train.process import Training, find_trainings, start
-from mta_viz.ui.train.running import draw_training, state_words
+from mta_viz.ui.train.running import draw_training, state_word
 
 CHOSEN = Setting("training", "", private=True)
 NONE = ""
@@ -39,7 +39,7 @@ def _choose(trainings: dict[str, Training]) -> Training | None:
     running = next((folder for folder, each in trainings.items() if each.alive), NONE)
     options = [NONE, *trainings]
     names = {
-        folder: f"{printable(each.folder.name)} · {state_words(each)}" for folder, each in trainings.items()
+        folder: f"{printable(each.folder.name)} · {state_word(each)}" for folder, each in trainings.items()
     }
     words = {NONE: "a new one", **names}
     look = CHOSEN.widget(options, default=running)

@@ -27,7 +27,14 @@ from mta_viz.checkpoint.layout import (
 )
 from mta_viz.checkpoint.native import open_safetensors
 from mta_viz.checkpoint.params import params_from_config, parse_params
-from mta_viz.checkpoint.types import StoredWeights, parameter_shapes
+from mta_viz.checkpoint.types import (
+    Checkpoint,
+    Source,
+    StoredWeights,
+    Summary,
+    common_dtype,
+    parameter_shapes,
+)
 from mta_viz.checkpoint.validate import from_text
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import CheckpointError, ConfigError, FileError
@@ -103,6 +110,19 @@ class StoredAdapter:
             return read_parameters(self.config, self.weights.tensors, progress, self.entries)
         except CheckpointError as error:
             raise CheckpointError(error.problems, printable(self.file)) from error
+
+    def alone(self, path: Path, progress: Callable[[float], None] | None = None) -> Checkpoint:
+        """What can be seen without the base. `path`: of the adapter, its folder where that is its own."""
+        dtype, n_bytes = common_dtype(self.weights), self.weights.n_bytes
+        missing = f"it is an adapter, opened without its base {self.about.base.text}"
+        source = Source(path, "adapter", dtype, n_bytes, missing_base=missing)
+        return Checkpoint(self.config, self.read(progress), None, source)
+
+    def summary(self, path: Path) -> Summary:
+        """What it is, as of any checkpoint; the tokenizer is the base's."""
+        dtype, n_bytes = common_dtype(self.weights), self.weights.n_bytes
+        base = printable(self.about.base.name)
+        return Summary(self.config, "adapter", dtype, None, None, n_bytes, path, base=base)
 
 
 def write_adapter(

@@ -52,7 +52,7 @@ def read_checkpoint(
     """
     location = locate(Path(path), step)
     if location.format == "adapter":
-        return _read_adapter(location, progress)
+        return adapter.open_adapter(adapter_file(location)).alone(location.folder, progress)
     if location.format == "params":
         problem = f"it holds {PARAMS} but no weights. Looked for {LOOKED_FOR}"
         raise CheckpointError([problem], printable(location.folder))
@@ -77,28 +77,6 @@ def read_checkpoint(
     )
 
 
-def _read_adapter(location: Location, progress: Callable[[float], None] | None) -> types.Checkpoint:
-    stored = adapter.open_adapter(adapter_file(location))
-    dtype, n_bytes = types.common_dtype(stored.weights), stored.weights.n_bytes
-    missing = f"it is an adapter, opened without its base {stored.about.base.text}"
-    source = types.Source(location.folder, "adapter", dtype, n_bytes, missing_base=missing)
-    return types.Checkpoint(stored.config, stored.read(progress), None, source)
-
-
-def _describe_adapter(location: Location) -> types.Summary:
-    stored = adapter.open_adapter(adapter_file(location))
-    return types.Summary(
-        config=stored.config,
-        format="adapter",
-        dtype=types.common_dtype(stored.weights),
-        tokenizer_name=None,
-        tokenizer_path=None,
-        n_bytes=stored.weights.n_bytes,
-        path=location.folder,
-        base=printable(stored.about.base.name),
-    )
-
-
 def open_weights(location: Location) -> types.StoredWeights:
     """The tensors at a location, unread, under printable names: a file may name its tensors anything."""
     if location.format not in _OPEN:
@@ -120,7 +98,7 @@ def read_summary(path: Path | str, *, vocab_size: int | None = None) -> types.Su
     alone = path.is_file() and path.suffix == ".json"
     location = Location(path.parent, "params") if alone else locate(path)
     if location.format == "adapter":
-        return _describe_adapter(location)
+        return adapter.open_adapter(adapter_file(location)).summary(location.folder)
     params = path if alone else location.folder / PARAMS
     found = _inspect(location, params, open_tokenizer=False, given=None, vocab_size=vocab_size)
     return types.Summary(

@@ -173,7 +173,7 @@ def _draw_written(written: Written) -> None:
         words = f"Logits of a short prompt changed by up to {change.largest:.2g} of {change.scale:.2g}"
         st.info(plain(f"{words}: {change.why}."))
     else:
-        st.success("Logits of a short prompt are the same, bit for bit.")
+        st.info("Logits of a short prompt are the same, bit for bit.")
     caption(f"Written: {printable(written.folder / ADAPTER)}")
     if st.button("Open it", type="primary", key="insert.show"):
         open_adapter(written.folder)

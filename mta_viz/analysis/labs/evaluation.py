@@ -152,8 +152,8 @@ def evaluate_task(
         done += len(batch)
         progress(done / len(samples))
     median = median_interval(logs)
-    ends = (float(end) for end in (median.value, median.low, median.high))
-    return TaskScore(needle_score(right), dict(wrong), *ends, median.level)
+    value, low, high = (float(end) for end in (median.value, median.low, median.high))
+    return TaskScore(needle_score(right), dict(wrong), value, low, high, median.level)
 
 
 def right_answers(logits_of: LogitsOf, tokenizer: Tokenizer, samples: Sequence[NeedleSample]) -> list[bool]:

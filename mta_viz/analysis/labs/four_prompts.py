@@ -147,11 +147,12 @@ def _pairs_prompts(tokenizer: Tokenizer, task: PairsTask, seed: int) -> FourProm
     text, (name, city) = sample.tokens.text or "", sample.subject.split(" in ", 1)
     length = len(tokenizer.encode(sample.question.text))
     others = []
-    for asked, words in (({"city": city}, task.names), ({"name": name}, task.cities)):
-        slot = "name" if "city" in asked else "city"
+    for slot, words in (("name", task.names), ("city", task.cities)):
         absent = [word for word in words if word not in text]
         rng.shuffle(absent)
-        alike = (len(tokenizer.encode(QUESTION.format(**asked, **{slot: word}))) == length for word in absent)
+        asked_words = {"name": name, "city": city}
+        questions = (QUESTION.format(**asked_words | {slot: word}) for word in absent)
+        alike = (len(tokenizer.encode(question)) == length for question in questions)
         others.append(next(compress(absent, alike), None))
     other_name, other_city = others
     if other_name is None or other_city is None:

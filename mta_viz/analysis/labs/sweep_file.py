@@ -153,7 +153,8 @@ def parse_sweep(text: str | bytes, name: str) -> SweepResults:
     )
 
 
-K, N = TypeVar("K", bound=Hashable), TypeVar("N", int, float)
+K = TypeVar("K", bound=Hashable)
+N = TypeVar("N", int, float)
 Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[float | int, ...]]  # needles, lengths, depths, ascending
 
 

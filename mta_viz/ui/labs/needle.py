@@ -65,9 +65,9 @@ FIGURES: dict[type[OfTask], tuple[type[FinderMap], type[CropMap]]] = {
     Written: (WrittenFinder, WrittenCrop),
 }
 OF_FILE = (
-    'A line of the file is a sample: `{"prompt": "...", "answer": "..."}`. Spans of characters may be '
-    'marked, `"spans": [{"kind": "asked", "start": 0, "stop": 20}]`: the fact asked for, `needle` for '
-    "others, and the `question`, which is the last sentence where none is marked."
+    'A line of the file is a sample: {"prompt": "...", "answer": "..."}. Spans of characters may be marked, '
+    '"spans": [{"kind": "asked", "start": 0, "stop": 20}]: asked, the fact that gives the answer; needle, '
+    "another fact; question, which is the last sentence where none is marked."
 )
 
 

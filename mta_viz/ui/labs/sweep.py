@@ -228,7 +228,7 @@ def _draw_file(page: Page, results: SweepResults, name: str) -> None:
         st.info("Choose at least one model of the file.")
         return
     places = tuple(list(named).index(model) for model in chosen)
-    figure = OfSweep(file=name, models=places, **({"kind": "pairs"} if results.kind == "pairs" else {}))
+    figure = OfSweep(file=name, models=places, kind="pairs" if results.kind == "pairs" else "needle")
     _, lengths, depths = sweep_file.axes_of(sample for model in chosen for sample in named[model].samples)
     for words, values in {"lengths": lengths, "depths": depths}.items():
         if len(values) > MOST_VALUES:

@@ -185,8 +185,16 @@ def pairs_task(
     config: FinetuneConfig, length: int, depth: Depth, words: Words, *, haystack: str | None = None
 ) -> PairsTask:
     """Pairs of `words` in a prompt of `length` tokens."""
-    parts = {"names": words.names, "cities": words.cities, "numbers": words.numbers}
-    return PairsTask(config.names, config.cities, length, depth, haystack, **parts)
+    return PairsTask(
+        config.names,
+        config.cities,
+        length,
+        depth,
+        haystack,
+        names=words.names,
+        cities=words.cities,
+        numbers=words.numbers,
+    )
 
 
 def needle_task(

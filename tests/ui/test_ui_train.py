@@ -104,7 +104,7 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
         app.run()
     app.run()
     fine(app)
-    assert "Done." in app.success[0].value and len(charts(app)) == 2
+    assert "Done" in app.success[0].value and len(charts(app)) == 2
     app.button(key="train.kernels").click().run()
     fine(app)
     view = session_of(app).selection

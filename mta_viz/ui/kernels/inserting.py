@@ -12,6 +12,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
@@ -27,6 +28,7 @@ MIXINGS = {"none": "none", **PLACES}
 GATES = {"none": "none", "1d": "one a head", "dd": "one an element of its output"}
 FIRST, EVERY, SIZE = 2, 4, (6, 11)  # in layers 2, 6, 10 ...
 LARGEST_SIZE = 63
+MOST_NUMBERED = 1000
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 
 
@@ -143,8 +145,15 @@ def pick_folder(base: Path, suffix: str, key: str) -> Path:
         )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = st.selectbox("In", places, format_func=printable, key=f"{key}.root")
-        name = st.text_input("New folder", f"{base.stem}-{suffix}", key=f"{key}.name", max_chars=100)
+        usual = free_name(place, f"{base.stem}-{suffix}")
+        name = st.text_input("New folder", usual, key=f"{key}.name.{base.stem}", max_chars=100)
     return place / name.strip()
+
+
+def free_name(place: Path, name: str) -> str:
+    """The name, with a number where there is something of that name."""
+    numbered = (name, *(f"{name}-{number}" for number in range(2, MOST_NUMBERED)))
+    return next((each for each in numbered if not door.is_there(place / each)), name)
 
 
 def check_name(folder: Path) -> None:

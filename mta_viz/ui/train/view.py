@@ -48,11 +48,11 @@ def _choose(trainings: dict[str, Training]) -> Training | None:
 
 
 def _draw_new(page: Page, shown: bool) -> None:
-    """The form, or which models fit."""
+    """The form, or which models fit; nothing while a training is looked at."""
+    if not shown:
+        return
     if problem := why_not(page):
         st.info(plain(problem))
-        return
-    if not shown:
         return
     wanted = draw_form(page)
     if wanted is not None:

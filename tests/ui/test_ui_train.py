@@ -11,6 +11,7 @@ from mta_viz.ui.train import process
 from mta_viz.ui.train.form import Estimate, estimate_words
 from mta_viz.ui.train.process import Settings, Training
 from mta_viz.ui.train.running import result_words, state_words
+from mta_viz.ui.train.view import usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
 from tests.ui.driver import charts, fine, said, session_of
 
@@ -75,6 +76,14 @@ def test_the_result_is_said_with_its_paired_interval() -> None:
     assert result_words(RUNNING) == ""
 
 
+def test_a_running_training_is_shown_first_then_the_newest_of_the_base() -> None:
+    newer, older, other = (training(False, Path(name)) for name in ("/newer", "/older", "/other"))
+    other = replace(other, job=process.Job(replace(SETTINGS, base="/another"), 1))
+    assert usual("/base", [other, newer, older]) == "/newer"
+    assert usual("/base", [other, newer, replace(older, alive=True)]) == "/older"
+    assert usual("/base", [other]) == ""
+
+
 def test_the_form_is_filled_and_shows_the_command(open_app, models_folder):
     app = open_app("tiny-plain", "Hello", PAGE, TEXT)
     fine(app)
@@ -105,6 +114,9 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     app.run()
     fine(app)
     assert "Done" in app.success[0].value and len(charts(app)) == 2
+    app.button(key="train.another").click().run()
+    assert f"--out={folder}-2" in said(app)
+    app.selectbox(key="widget.training").set_value(str(folder)).run()
     app.button(key="train.kernels").click().run()
     fine(app)
     view = session_of(app).selection

@@ -25,26 +25,34 @@ def draw_train(page: Page) -> None:
     draw_address(f"{state.selection().checkpoint} · train kernels")
     trainings = {str(each.folder): each for each in find_trainings(models.roots())}
     with errors_as_messages():
-        chosen = _choose(trainings)
+        chosen = _choose(page, trainings)
         if chosen is not None:
             draw_training(page, chosen)
     with errors_as_messages():
         _draw_new(page, chosen is None)
 
 
-def _choose(trainings: dict[str, Training]) -> Training | None:
-    """The training that is shown: the visitor's choice, else one that runs; None: a new one."""
+def _choose(page: Page, trainings: dict[str, Training]) -> Training | None:
+    """The training that is shown: the visitor's choice, else the usual one; None: a new one."""
     if not trainings:
         return None
-    running = next((folder for folder, each in trainings.items() if each.alive), NONE)
-    options = [NONE, *trainings]
-    names = {
+    options, words = [NONE, *trainings], {NONE: "a new one"}
+    words |= {
         folder: f"{printable(each.folder.name)} · {state_word(each)}" for folder, each in trainings.items()
     }
-    words = {NONE: "a new one", **names}
-    look = CHOSEN.widget(options, default=running)
-    folder = st.selectbox("Training", options, format_func=words.__getitem__, **look)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        look = CHOSEN.widget(options, default=usual(page.model_key.path, list(trainings.values())))
+        folder = st.selectbox("Training", options, format_func=words.__getitem__, **look)
+        if folder != NONE:
+            st.button("Train another", key="train.another", on_click=CHOSEN.put, args=(NONE,))
     return trainings.get(folder)
+
+
+def usual(base: str, newest_first: Sequence[Training]) -> str:
+    """The folder of one that runs, else of the newest of this base, else of none."""
+    running = [each for each in newest_first if each.alive]
+    of_base = [each for each in newest_first if each.job.settings.base == base]
+    return next((str(each.folder) for each in [*running, *of_base]), NONE)
 
 
 def _draw_new(page: Page, shown: bool) -> None:

@@ -63,13 +63,16 @@ def from_text(
     return _checked(kind, content, subject, remedy, extra="ignore")
 
 
-def from_data(kind: type[T], data: Mapping[str, Any], subject: str) -> T:
-    """The same of values a TOML file or a command line gave; a field that `kind` has not is a problem."""
+def from_data(kind: type[T], data: Mapping[str, Any], subject: str, *, others: bool = False) -> T:
+    """The same of values that a file or a command line gave.
+
+    A field that `kind` has not is a problem; with `others` it is passed over.
+    """
     try:
         text = json.dumps(data, default=str).encode()
     except ValueError:  # Python writes no number of thousands of digits
         raise ConfigError(["it holds a number of thousands of digits"], subject) from None
-    return _checked(kind, text, subject, "", extra="forbid")
+    return _checked(kind, text, subject, "", extra="ignore" if others else "forbid")
 
 
 def from_lines(kind: type[T], content: bytes, subject: str, remedy: str = "") -> tuple[T, ...]:

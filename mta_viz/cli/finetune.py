@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         changes |= dict(zip(("names", "cities"), arguments.pairs, strict=True))
     config = finetune_config(arguments.config, **changes)
     from mta_viz.training.finetune import finetune
-    from mta_viz.training.recipe import print_evaluation, print_progress
+    from mta_viz.training.recipe import STATE_FILE, print_evaluation, print_progress
 
     try:
         return finetune(
@@ -66,9 +66,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
             evaluation_progress=print_evaluation,
         )
     except KeyboardInterrupt:
-        note(
-            f"what was trained is kept in {arguments.out}; the same command with --resume goes on from there"
-        )
+        if (arguments.out / STATE_FILE).is_file():
+            kept = f"what was trained is kept in {arguments.out}"
+            note(f"{kept}; the same command with --resume goes on from there")
         raise
 
 

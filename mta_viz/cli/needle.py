@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mta_viz.checkpoint import door
-from mta_viz.cli.flags import (
-    add_base,
-    add_file,
-    add_running,
-    add_task,
-    note_seconds,
-    open_model,
-    positive,
-)
+from mta_viz.cli.flags import add_base, add_file, add_running, add_task, note_seconds, open_model, positive
 from mta_viz.cli.output import ProgressLine, going_on_from, note
 from mta_viz.errors import MtaVizError
 from mta_viz.tasks.facts import DEPTHS

@@ -1,10 +1,17 @@
-"""What a run costs, counted from the configuration: multiply-adds and memory."""
+"""What a run costs, and a step of training kernels, counted from the configuration."""
+
+import math
+from dataclasses import dataclass
 
 from mta_viz.config import ModelConfig
 from mta_viz.model.attention import slab_cells
 
 FLOAT_BYTES = 4
 LIVE_MAPS = 6  # maps of one slab alive at once: input, padded, output, mask, softmax, pattern
+# Of training kernels into a fixed base, as measured with needle-transformer (a CPU, 16 x 320 and 6 x 384
+# tokens): the way back in forwards, and what is kept for it, in widths and maps a layer and in logits.
+BACKWARD = 2.0
+KEPT_WIDTHS, KEPT_MLP, KEPT_MAPS, LOGITS = 12, 4, 1, 3
 
 
 def multiply_adds(config: ModelConfig, n_tokens: int) -> float:
@@ -28,3 +35,37 @@ def capture_bytes(config: ModelConfig, n_tokens: int, device: str = "cpu") -> in
     layer = n_tokens * (4 * config.n_heads * config.d_head + 3 * config.d_mlp)
     slab = LIVE_MAPS * max(slab_cells(device), 16 * config.n_heads * n_tokens)
     return FLOAT_BYTES * (residuals + layer + min(slab, LIVE_MAPS * config.n_heads * n_tokens**2))
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """A step of training kernels into a base, and its peak of memory above the weights."""
+
+    multiply_adds: float
+    n_bytes: int
+
+
+def kernel_training(
+    config: ModelConfig,
+    first: int,
+    prompts: tuple[int, int],
+    text: tuple[int, int],
+    *,
+    dtype_bytes: int = FLOAT_BYTES,
+) -> TrainingCost:
+    """Of a model with kernels, layers below `first` fixed, on (sequences, tokens each) of both kinds.
+
+    Below `first` a step runs forward alone; from there on forward and back, activations kept. Of prompts
+    only the answers' logits are made.
+    """
+    rows, trained = (prompts, text), (config.n_layers - first) / config.n_layers
+    work = sum(n * multiply_adds(config, length) for n, length in rows) * (1 + BACKWARD * trained)
+    kept = sum(n * _kept(config, length) for n, length in rows) * (config.n_layers - first)
+    logits = LOGITS * FLOAT_BYTES * math.prod(text) * config.vocab_size
+    return TrainingCost(work, dtype_bytes * kept + logits)
+
+
+def _kept(config: ModelConfig, length: int) -> int:
+    """Numbers that a layer keeps of a sequence for the way back."""
+    widths = KEPT_WIDTHS * config.d_model + KEPT_MLP * config.d_mlp
+    return length * widths + KEPT_MAPS * config.n_heads * length**2

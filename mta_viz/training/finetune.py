@@ -265,8 +265,8 @@ class FinetuneRecipe(Recipe):
 class Watch:
     """What is done at every report: a glance at held-out samples, kernels for others to read.
 
-    Its answer, for progress.json, is the loss so far as a curve, and `accuracy`: after how many steps how
-    many of how many samples were right.
+    Its answer, for progress.json, is the loss so far as a curve, `accuracy`: after how many steps how
+    many of how many samples were right, and what the base does: how many of all samples, and perplexity.
     """
 
     def __init__(self, recipe: FinetuneRecipe, trainer: Trainer, out: Path) -> None:
@@ -286,7 +286,10 @@ class Watch:
             self._wrote = now
         if progress.steps_done and now - self._looked >= self._cost / GLANCE_SHARE:
             self._look(progress.steps_done)
-        return {"loss_curve": loss_curve(self._trainer.losses), "accuracy": self._accuracy}
+        before, curve = self._recipe.before, loss_curve(self._trainer.losses)
+        counted = (sum(before.right), len(before.right)) if before.right else None
+        base = {"right_before": counted, "perplexity_before": before.perplexity}
+        return {"loss_curve": curve, "accuracy": self._accuracy, **base}
 
     def _write(self) -> None:
         history, model = self._trainer.snapshots(), trained_model(self._trainer)

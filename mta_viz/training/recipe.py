@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.layout import file_entries
@@ -36,7 +37,7 @@ from mta_viz.training import trainer as training
 from mta_viz.training.settings import RecipeSettings, RunSettings
 from mta_viz.training.trainer import Report, Trainer, TrainingProgress, TrainingResult
 
-STATE_FILE, PROGRESS_FILE = "training_state.pt", "progress.json"
+EARLY_FILES = (PROGRESS_FILE, JOB_FILE, LOG_FILE)  # there before there is anything to keep
 FILE_DTYPE = torch.float16
 CURVE_POINTS = 200
 
@@ -346,9 +347,9 @@ def prepare_folder(out: Path, resume: bool) -> None:
 
 
 def _is_taken(folder: Path) -> bool:
-    """Whether it holds more than the progress of a run that ended before there was anything to keep."""
+    """Whether it holds more than a run that ended before there was anything to keep leaves."""
     return folder.exists() and (
-        not folder.is_dir() or any(file.name != PROGRESS_FILE for file in folder.iterdir())
+        not folder.is_dir() or any(file.name not in EARLY_FILES for file in folder.iterdir())
     )
 
 

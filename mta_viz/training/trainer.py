@@ -28,7 +28,7 @@ from mta_viz.training.settings import TrainerSettings, snapshot_steps
 from mta_viz.training.state import DamagedState, check_state, load_state
 
 KERNEL_NAMES = ("kernel_pre", "kernel_post", "head_pre", "head_post")
-SAVE_SECONDS = 120.0
+SAVE_SECONDS, REPORT_SECONDS = 120.0, 5.0
 
 
 @contextmanager
@@ -242,9 +242,10 @@ class Trainer:
     def run(self, *, max_seconds: float | None = None, report: Report | None = None) -> TrainingResult:
         """Train to the run's end, or until this call has taken `max_seconds`.
 
-        `report` is called every `report_every` steps; what it raises (`Cancelled`, say), like
-        Ctrl-C at any time, ends the run after the state is saved. Raises `TrainingError` when
-        the loss stops being a number, and when the clock leaves no time for a first step.
+        `report` is called every `report_every` steps, and where they are slow every few seconds; what it
+        raises (`Cancelled`, say), like Ctrl-C at any time, ends the run after the state is saved. Raises
+        `TrainingError` when the loss stops being a number, and when the clock leaves no time for a first
+        step.
         """
         self.model.train()
         try:
@@ -265,12 +266,13 @@ class Trainer:
         return TrainingResult(self._step, losses, self.snapshots(), self._seconds, self.finished)
 
     def _take_steps(self, max_seconds: float, report: Report | None) -> None:
-        start = saved = time.monotonic()
+        start = saved = reported = time.monotonic()
         seconds_before, step_before = self._seconds, self._step
         while not self.finished and time.monotonic() - start < max_seconds:
             self._take_step()
             due = self._step % self.settings.report_every == 0 or self._step == self.settings.steps
-            if due:
+            if due or time.monotonic() - reported > REPORT_SECONDS:
+                due, reported = True, time.monotonic()
                 self._collect_losses()
             spent = time.monotonic() - start
             self._seconds, self._per_step = seconds_before + spent, spent / (self._step - step_before)

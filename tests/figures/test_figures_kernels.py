@@ -32,6 +32,7 @@ from mta_viz.model.interventions import KernelToIdentity, MixingToIdentity
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.trace import Trace
 from mta_viz.run.tracing import capture, load
+from tests.analysis import test_finetuning_run as finetuning
 from tests.figures.checked import assert_plotly_takes_it
 from tests.tiny_models import FULL, config, random_weights, write_models, write_wide
 
@@ -65,6 +66,7 @@ SHIPPED: dict[str, dict[str, Any]] = {  # what needs more than weights: their hi
     "necessity-sufficiency": {},
     "lasting-names": {},
 }
+TRAINED: dict[str, dict[str, Any]] = {"finetuning": {}}
 NAMED = {"recurrence": {"others": ("tiny-mta", "no-tokenizer")}}
 
 
@@ -132,6 +134,25 @@ def comes_again(name: str, drawn_from: HookedMTA | Trace, parameters: dict[str, 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_draws_and_is_made_again_from_its_parameters_as_json(tiny, name):
     comes_again(name, capture(tiny, NEEDLE), FIGURES[name])
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_figure_of_a_finetuning_is_made_again_from_json(tmp_path, name):
+    model = load(write(tmp_path / "trained", FULL))
+    with pytest.raises(MtaVizError, match="of no finetuning"):
+        figure(name, model)
+    finetuning.write(tmp_path / "trained", finetuning.PROGRESS | {"state": "done"}, finetuning.CARD)
+    comes_again(name, model, TRAINED[name])
+    words = figure(name, model).caption
+    assert "12 of 100 right, 12.0%" in words and "Change on the same samples: +50.0 points" in words
+    assert "paired, +38.0 to +60.0" in words and "Perplexity of grammar: 4 to 4.2 (+5.0%)" in words
+
+
+def test_a_gallery_may_hold_the_first_of_an_order_alone(odd):
+    every = figure("kernel-gallery", odd, places=("pre",), sort="distance_from_identity")
+    first = figure("kernel-gallery", odd, places=("pre",), sort="distance_from_identity", most=3)
+    assert ids(first) == ids(every)[:3] and len(ids(every)) > 3
+    assert "The 3 largest in distance from identity, the largest first" in first.caption
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -19,6 +19,7 @@ LISTS = (
     test_named_labs.OF_LETTERS,
     test_figures_kernels.FIGURES,
     test_figures_kernels.SHIPPED,
+    test_figures_kernels.TRAINED,
     test_figures_kernels.NAMED,
 )
 

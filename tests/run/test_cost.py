@@ -86,3 +86,13 @@ def test_a_capture_grows_linearly_once_a_slab_is_full():
         count * full * per_token for count in (1, 2, 4)
     ]
     assert grows(full // 2) > full * per_token  # below, the whole map counts
+
+
+def test_a_step_of_training_goes_back_through_the_layers_that_kernels_reach():
+    # a layer keeps 12 widths of 4 and 4 of 5 a token, and a map a head; text of 2 tokens has logits, 3 times
+    kept = 2 * (3 * 68 + 2 * 9) + (2 * 68 + 2 * 4)
+    step = cost.kernel_training(TINY, 0, (2, 3), (1, 2))
+    assert step.n_bytes == 4 * (kept + 3 * 2 * 7)
+    forward = 2 * cost.multiply_adds(TINY, 3) + cost.multiply_adds(TINY, 2)
+    assert step.multiply_adds == 3 * forward
+    assert cost.kernel_training(TINY, 1, (2, 3), (1, 2)).multiply_adds == forward

@@ -50,7 +50,7 @@ def write(file, digest, name="tiny-plain"):
 def test_kernels_are_inserted_and_the_adapter_opened(folder):
     app = open_at("tiny-plain")
     fine(app)
-    assert "insert some at the identity" in said(app)
+    assert "insert them at the identity" in said(app)
     app.button(key="insert.open").click().run()
     assert app.multiselect(key="insert.layers").value == [2]  # every fourth layer from 2
     app.multiselect(key="insert.layers").set_value([1, 3])

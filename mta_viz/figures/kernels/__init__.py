@@ -12,6 +12,7 @@ from mta_viz.analysis.kernels.query import NO_SORT
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.kernels import recurrence as recurrence
 from mta_viz.figures.kernels.card import KernelProbe, KernelScores, KernelTaps, MixingRow
+from mta_viz.figures.kernels.finetuning import Finetuning as Finetuning
 from mta_viz.figures.kernels.gallery import KernelEffects, KernelGallery, KernelTable
 from mta_viz.figures.kernels.layer import LayerKernels, LayerMixing, TrainingCurves, TrainingKernels
 from mta_viz.figures.kernels.paper import HeadDiagonal, HeadKernels, HeadRatio, KernelMap, Kernels

@@ -172,7 +172,7 @@ class Gallery:
 class KernelGallery(KernelFigure[Gallery]):
     """Every kernel that satisfies `query` as a tile; `places` are of one kind: kernels, or head mixing.
 
-    `layer`, `head` and `where` frame one of them.
+    `layer`, `head` and `where` frame one of them; `most`: the first so many of the order, None: all.
     """
 
     places: tuple[kernels.Place | kernels.MixPlace, ...] = kernels.KEY_QUERY
@@ -184,13 +184,14 @@ class KernelGallery(KernelFigure[Gallery]):
     layer: int | None = None
     head: int | None = None
     where: kernels.Place | kernels.MixPlace | None = None
+    most: int | None = None
 
     def result(self, source: Source) -> Gallery:
         """The rows and all layers. Raises MtaVizError where no kernel is left, or kinds are mixed."""
         if set(self.places) & set(kernels.KEY_QUERY) and set(self.places) & set(kernels.MIXING):
             raise MtaVizError("a gallery shows key-query kernels (pre, post) or head mixing, not both")
         rows = kernel_rows(source)
-        shown = select_rows(rows, self.query, self.sort, self.places)
+        shown = select_rows(rows, self.query, self.sort, self.places)[: self.most]
         if not shown:
             raise MtaVizError(f"no kernel {' or '.join(self.places)} of this model is left by the query")
         reordered = bool(self.query.strip()) or self.sort != NO_SORT
@@ -233,6 +234,8 @@ class KernelGallery(KernelFigure[Gallery]):
         words = MIXING_WORDS if result.shown[0]["where"] in kernels.MIXING else KEY_QUERY_WORDS
         shared = f"one scale to ±{limit:g}"
         words += f" Colour: {'each tile on its own scale' if self.scale == 'own' else shared}."
+        if self.most is not None and len(result.shown) == self.most:
+            words += f" The {self.most} largest in {self.sort.replace('_', ' ')}, the largest first."
         if self.hide_own:
             words += " Hatched: own taps and own weights, hidden."
         if self.numbers and sheet.cell_px < tiles.NUMBERS_FROM_PX:

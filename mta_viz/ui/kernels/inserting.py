@@ -12,6 +12,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.checkpoint import door
 from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.config import ModelConfig
 from mta_viz.errors import MtaVizError
@@ -27,6 +28,7 @@ MIXINGS = {"none": "none", **PLACES}
 GATES = {"none": "none", "1d": "one a head", "dd": "one an element of its output"}
 FIRST, EVERY, SIZE = 2, 4, (6, 11)  # in layers 2, 6, 10 ...
 LARGEST_SIZE = 63
+MOST_NUMBERED = 1000
 NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 
 
@@ -80,7 +82,7 @@ def _draw_form(page: Page) -> None:
     )
     wanted = _draw_wanted(page.model.config, page.numbering)
     try:
-        folder = _draw_folder(Path(page.model_key.path))
+        folder = pick_folder(Path(page.model_key.path), "inserted", "insert")
         if st.button("Insert", type="primary", key="insert.write"):
             with st.spinner("Inserting, and running a short prompt before and after"):
                 state.part(Last).written = _write(page, wanted, folder)
@@ -89,9 +91,8 @@ def _draw_form(page: Page) -> None:
 
 
 def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
-    layers = range(config.n_layers)
-    usual = list(layers[FIRST::EVERY]) or list(layers[-1:])
     look: dict[str, Any] = {"format_func": lambda layer: layer_label(layer, numbering)}
+    layers, usual = range(config.n_layers), usual_layers(config)
     chosen = st.multiselect("Layers with kernels", layers, usual, key="insert.layers", **look)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         look = {"min_value": 1, "max_value": LARGEST_SIZE, "width": 130}
@@ -107,6 +108,12 @@ def _draw_wanted(config: ModelConfig, numbering: int) -> Wanted:
     }
     with st.expander("Head mixing, gate, group norm: in every layer"):
         return Wanted(tuple(chosen), kernels | _draw_more(config))
+
+
+def usual_layers(config: ModelConfig) -> list[int]:
+    """Those that get kernels if nothing is chosen: every fourth."""
+    layers = range(config.n_layers)
+    return list(layers[FIRST::EVERY]) or list(layers[-1:])
 
 
 def _draw_more(config: ModelConfig) -> dict[str, Any]:
@@ -127,25 +134,37 @@ def _draw_more(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _draw_folder(base: Path) -> Path:
-    """The new folder, in one where models are looked for."""
-    roots = models.roots()
-    here = [base.parent] if any(base.parent.is_relative_to(root) for root in roots) else []
-    places = [place for place in dict.fromkeys([*here, *roots]) if os.access(place, os.W_OK)]
+def pick_folder(base: Path, suffix: str, key: str) -> Path:
+    """A new folder, in one where models are looked for. Raises MtaVizError where none can be made."""
+    shipped, *own = models.roots()
+    here = [base.parent] if any(base.parent.is_relative_to(root) for root in own) else []
+    places = [place for place in dict.fromkeys([*here, *own, shipped]) if os.access(place, os.W_OK)]
     if not places:
         raise MtaVizError(
             "none of the folders with models can be written to; start the app with --models FOLDER"
         )
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        place = st.selectbox("In", places, format_func=printable, key="insert.root")
-        name = st.text_input("New folder", f"{base.stem}-inserted", key="insert.name", max_chars=100)
+        place = st.selectbox("In", places, format_func=printable, key=f"{key}.root")
+        usual = free_name(place, f"{base.stem}-{suffix}")
+        name = st.text_input("New folder", usual, key=f"{key}.name.{base.stem}", max_chars=100)
     return place / name.strip()
+
+
+def free_name(place: Path, name: str) -> str:
+    """The name, with a number where there is something of that name."""
+    numbered = (name, *(f"{name}-{number}" for number in range(2, MOST_NUMBERED)))
+    return next((each for each in numbered if not door.is_there(place / each)), name)
+
+
+def check_name(folder: Path) -> None:
+    """Raises MtaVizError for a name that not every system takes."""
+    if not NAME.fullmatch(folder.name) or not folder.name.strip("."):
+        raise MtaVizError("the new folder needs a name of letters, digits, points, dashes and underscores")
 
 
 def _write(page: Page, wanted: Wanted, folder: Path) -> Written:
     """Raises MtaVizError for what cannot be inserted, or not be written there."""
-    if not NAME.fullmatch(folder.name) or not folder.name.strip("."):
-        raise MtaVizError("the new folder needs a name of letters, digits, points, dashes and underscores")
+    check_name(folder)
     base = cache.stores().models.get(page.model_key) or page.model  # the former without interventions
     inserted = insert_mta(base, wanted.layers, **wanted.arguments)
     try:
@@ -166,7 +185,7 @@ def _draw_written(written: Written) -> None:
         st.info("Logits of a short prompt are the same, bit for bit.")
     caption(f"Written: {printable(written.folder / ADAPTER)}")
     if st.button("Open it", type="primary", key="insert.show"):
-        _open(written.folder)
+        open_adapter(written.folder)
         st.rerun()  # the whole page: the dialog closes
     st.markdown("**Train it**")
     caption("The command inserts the same kernels and trains them; with a GPU this takes minutes.")
@@ -185,10 +204,10 @@ def train_command(written: Written) -> str:
     return f"{words} --kernel {c_q}x{c_k} --task pairs --out {out}"
 
 
-def _open(folder: Path) -> None:
-    """Have the picker look again, and choose the adapter in `folder`."""
+def open_adapter(folder: Path, **selection: Any) -> None:
+    """Have the picker look again, and choose the adapter in `folder`; with it a kernel, say."""
     cache.discovery.clear()
     there = cache.discovery(tuple(map(str, models.roots()))).found
     names = [model.name for model in there]
     chosen = next((models.identity(model, names) for model in there if model.path == folder), None)
-    state.session().selection = state.Selection(checkpoint=chosen)
+    state.session().selection = state.Selection(checkpoint=chosen, **selection)

@@ -84,12 +84,18 @@ def has_kernels(page: Page) -> bool:
 def say_no_kernels(page: Page) -> None:
     """What stands in the place of kernels: a plain model can be given some."""
     variant = page.model.config.variant
-    words = f"This checkpoint has no key-query kernels ({'plain ' if variant == 'transformer' else ''}"
-    st.info(
-        plain(f"{words}{VARIANTS[variant]}). Choose another to see kernels, or insert some at the identity.")
+    plain_model = variant == "transformer"
+    words = (
+        f"This checkpoint has no key-query kernels ({'plain ' if plain_model else ''}{VARIANTS[variant]}). "
     )
-    if variant == "transformer":
-        draw_inserting(page)
+    words += "Choose another to see kernels"
+    words += ", or give it some: train them, or insert them at the identity." if plain_model else "."
+    st.info(plain(words))
+    if plain_model:
+        with st.container(horizontal=True):
+            if st.button("Train kernels", key="train.open", icon=":material/model_training:", type="primary"):
+                st.switch_page("pages/train.py")
+            draw_inserting(page)
 
 
 def missing_text(page: Page, layer: int, where: Place | MixPlace) -> str:

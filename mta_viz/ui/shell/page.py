@@ -23,6 +23,7 @@ PAGES = {
     "pages/surgery.py": ("Surgery", ":material/healing:"),
     "pages/compare.py": ("Compare", ":material/compare:"),
     "pages/labs.py": ("Labs", ":material/science:"),
+    "pages/train.py": ("Train", ":material/model_training:"),
 }
 
 

@@ -173,5 +173,7 @@ def progress_text(work: Work) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """`40 s`, `4 min`."""
-    return f"{max(1, round(seconds))} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    """`40 s`, `4 min`, `3.5 hours`."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.2g} hours"

@@ -1,0 +1,249 @@
+"""The form of the Train page: what a training is asked for, how long it will take, and its command."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+import torch
+
+from mta_viz.checkpoint.types import parameter_count
+from mta_viz.config import ModelConfig
+from mta_viz.errors import MtaVizError
+from mta_viz.model.inserting import insert_mta
+from mta_viz.printed import printable, size_text
+from mta_viz.run.cost import TrainingCost, kernel_training, multiply_adds
+from mta_viz.run.devices import free_bytes
+from mta_viz.run.named_tasks import read_task
+from mta_viz.run.tracing import estimate_seconds
+from mta_viz.tasks.facts import Task
+from mta_viz.tasks.needles import NeedleTask
+from mta_viz.tasks.pairs import HELD_OUT, PairsTask
+from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.kernels.inserting import LARGEST_SIZE, SIZE, check_name, pick_folder, usual_layers
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import caption, layer_label, plain
+from mta_viz.ui.shell.work import time_text
+from mta_viz.ui.train.process import Settings, Trained, command
+
+FILE = "file"
+TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}
+ABOUT = {
+    "pairs": "Sentences such as “The number that Ada has in Oslo is 47.” hidden in text; the question "
+    "names a person and a city, and one word alone is not enough. This is what kernels are for.",
+    "needle": "A few sentences such as “The magic number of Oslo is 12.” hidden in text; the question names "
+    "one city.",
+    "text": "The corpus alone: the next token everywhere. No held-out answers, perplexity only.",
+    FILE: "A file of JSON lines, each with prompt and answer; a tenth of them is held out.",
+}
+TRAINED: dict[Trained, str] = {"kernels": "kernels alone", "kernels+norms": "kernels and norm gains"}
+ENDS = ("minutes", "steps")
+TASK, TASK_FILE = Setting("train_task", "pairs"), Setting("train_file", "", private=True)
+END, MINUTES, STEPS = Setting("train_end", ENDS[0]), Setting("train_minutes", 4), Setting("train_steps", 400)
+LAYERS = Setting[list[int]]("train_layers", [])
+QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
+WHAT, SEED = Setting[Trained]("trained", "kernels"), Setting("train_seed", 0)
+CORPUS = Setting("train_corpus", "", private=True)
+SIZES: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {  # pairs, and lengths of prompts
+    "short": ((2, 2), (128,)),
+    "long": ((3, 3), (256, 320, 384)),
+}
+SIZE_WORDS = {"short": "128 tokens", "long": "256 to 384 tokens"}
+PROMPTS = Setting("train_prompts", "short")
+SMALL = 50e6  # parameters below which a model learns short prompts in minutes
+# A step of `finetune` with its usual settings: prompts, and pieces of text with their tokens.
+STEP_PROMPTS, STEP_TEXT = 16, (6, 384)
+SAMPLES, TEXT_TOKENS = 100, 8192 // 2  # that base and result are measured on
+ANSWER_RUNS = 3  # an answer has several tokens
+FEW_STEPS, ENOUGH_STEPS, LONG = 100, 400, 1800.0
+GPU_RATE, GPU_LEAST = 2.5e12, 0.05  # multiply-adds a second of an H200 in such steps, and seconds of a step
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds a step here and on a large GPU, bytes at the peak, seconds of measuring before and after."""
+
+    step: float
+    gpu_step: float
+    n_bytes: int
+    measuring: float
+    free: int | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the form asks for, and into which folder."""
+
+    settings: Settings
+    folder: Path
+
+
+def draw_form(page: Page) -> Wanted | None:
+    """The fields, the estimate and the command; what is asked for once Train is pressed."""
+    st.markdown(
+        plain(
+            f"Puts kernels into {Path(page.model_key.path).name} that change nothing at first (the "
+            "identity), and trains them on a task. The model's own weights stay as they are."
+        )
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        task = bar("Task", TASKS, TASK)
+        size = _draw_size(page, task)
+        ends = _draw_end()
+    caption(ABOUT[task])
+    if task == FILE:
+        st.text_input("File of prompts", placeholder="/folder/prompts.jsonl", **TASK_FILE.widget())
+    with st.expander("Layers, kernels, corpus, folder", icon=":material/tune:"):
+        more = _draw_more(page)
+        folder = pick_folder(Path(page.model_key.path), "trained", "train")
+    name = task if task != FILE else whole_path(TASK_FILE.value)
+    key = page.model_key
+    pairs, lengths = SIZES[size]
+    sizes = {"pairs": pairs, "lengths": lengths}
+    settings = Settings(base=key.path, task=name, dtype=key.dtype, device=key.device, **sizes, **more, **ends)
+    try:
+        check(page, settings)
+        estimate = estimate_of(page, settings)
+    except MtaVizError as error:
+        st.error(plain(str(error)))
+        return None
+    st.markdown(plain(" ".join(estimate_words(estimate, settings))))
+    with st.container(horizontal=True, vertical_alignment="center", wrap=False):
+        pressed = st.button("Train", type="primary", key="train.start", icon=":material/play_arrow:")
+        st.code(command(settings, folder), language=None, wrap_lines=True)
+    if not pressed:
+        return None
+    check_name(folder)
+    return Wanted(settings, folder)
+
+
+def _draw_size(page: Page, task: str) -> str:
+    """How long prompts are, and how many facts they have; small models begin with short ones."""
+    usual = "short" if parameter_count(page.model.config) < SMALL else "long"
+    if task not in ("pairs", "needle"):
+        return usual
+    help = "Short ones ask for 1 of 2 x 2 facts, long ones for 1 of 3 x 3, where two words are asked for."
+    return str(menu("Prompts", SIZE_WORDS, PROMPTS, default=usual, width=190, help=help))
+
+
+def _draw_end() -> dict[str, Any]:
+    end = menu("For so many", ENDS, END, width=120)
+    if end == "steps":
+        steps = number("Steps", STEPS, (1, 100_000), width=130, label_visibility="collapsed")
+        return {"steps": steps}
+    minutes = number("Minutes", MINUTES, (1, 24 * 60), width=130, label_visibility="collapsed")
+    return {"seconds": 60.0 * minutes}
+
+
+def _draw_more(page: Page) -> dict[str, Any]:
+    config = page.model.config
+    layers, usual = list(range(config.n_layers)), usual_layers(config)
+    look: dict[str, Any] = {"format_func": lambda layer: layer_label(layer, page.numbering)}
+    chosen = st.multiselect(
+        "Layers with kernels", **look, options=layers, **LAYERS.widget(layers, default=usual)
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        c_q = number("Queries", QUERIES, (1, LARGEST_SIZE), width=120)
+        c_k = number(
+            "Keys", KEYS, (1, LARGEST_SIZE), width=120, help="An odd number: as many on either side."
+        )
+        train = menu("Trained", TRAINED, WHAT, width=230)
+        seed = number("Seed", SEED, (0, 2**31), width=120, help="Of the data and its order.")
+    help = (
+        "A folder of plain-text files that keeps the model's language as it is. Empty: the project's grammar."
+    )
+    corpus = st.text_input("Corpus", placeholder="/folder/with/texts", help=help, **CORPUS.widget())
+    return {
+        "layers": tuple(chosen),
+        "kernel": (c_q, c_k),
+        "train": train,
+        "seed": seed,
+        "corpus": whole_path(corpus) or None,
+    }
+
+
+def whole_path(text: str) -> str:
+    """The path from the root on; empty for nothing."""
+    return str(Path(text.strip()).expanduser().absolute()) if text.strip() else ""
+
+
+def check(page: Page, settings: Settings) -> None:
+    """Raises MtaVizError for what no training can be made of, in one sentence."""
+    if not settings.layers:
+        raise MtaVizError("no layer is chosen; choose those that get kernels")
+    insert_mta(page.model, settings.layers, kernel=settings.kernel)
+    if page.model.tokenizer is None:
+        raise MtaVizError(
+            "this model came without its tokenizer, and training reads text; give it at the left"
+        )
+    if settings.corpus is not None and not Path(settings.corpus).is_dir():
+        raise MtaVizError(
+            f"the corpus {printable(settings.corpus)} is no folder; give one, or leave it empty"
+        )
+    if task := task_of(settings):
+        task.sample(page.model.tokenizer, 0)
+    elif settings.task != "text":
+        if not settings.task.endswith(".jsonl"):
+            raise MtaVizError("give a file of prompts, whose name ends in .jsonl")
+        read_task(Path(settings.task))
+
+
+def task_of(settings: Settings) -> Task | None:
+    """The task whose prompts the program makes itself, with words that training never sees."""
+    length = min(settings.lengths)
+    if settings.task == "pairs":
+        words = {"names": HELD_OUT.names, "cities": HELD_OUT.cities, "numbers": HELD_OUT.numbers}
+        return PairsTask(*settings.pairs, length, 50, **words)
+    return NeedleTask(4, length, 50) if settings.task == "needle" else None
+
+
+def estimate_of(page: Page, settings: Settings) -> Estimate:
+    """From a short run of the model here, and what a step has more than it."""
+    trained = insert_mta(page.model, settings.layers, kernel=settings.kernel).config
+    cost, length = training_cost(trained, settings), middle(settings.lengths)
+    rate = estimate_seconds(page.model, 320) / multiply_adds(page.model.config, 320)
+    answers = ANSWER_RUNS * SAMPLES * multiply_adds(trained, length)
+    measuring = 2 * rate * (answers + multiply_adds(trained, TEXT_TOKENS))
+    weights = sum(value.numel() * value.element_size() for value in page.model.parameters())
+    free = free_bytes(torch.device(settings.device))
+    on_gpu = max(cost.multiply_adds / GPU_RATE, GPU_LEAST)
+    return Estimate(rate * cost.multiply_adds, on_gpu, 2 * weights + cost.n_bytes, measuring, free)
+
+
+def middle(lengths: Sequence[int]) -> int:
+    """The one that held-out samples have."""
+    return sorted(lengths)[len(lengths) // 2]
+
+
+def training_cost(config: ModelConfig, settings: Settings) -> TrainingCost:
+    """Of a step of the command with its usual settings."""
+    prompts = (0 if settings.task == "text" else STEP_PROMPTS, middle(settings.lengths))
+    size = torch.finfo(getattr(torch, settings.dtype)).bits // 8
+    return kernel_training(config, min(settings.layers), prompts, STEP_TEXT, dtype_bytes=size)
+
+
+def estimate_words(estimate: Estimate, settings: Settings) -> list[str]:
+    """How long, how much memory, and what to do where that is long or little."""
+    steps = settings.steps or max(1, round((settings.seconds or 0.0) / estimate.step))
+    seconds = settings.seconds or steps * estimate.step
+    place = "CPU" if settings.device == "cpu" else settings.device
+    words = [
+        f"On this {place}, as it is now, a step takes about {estimate.step:.2g} s: {steps:,} steps in "
+        f"{time_text(seconds)}, and {time_text(estimate.measuring)} to measure before and after.",
+        f"Memory: about {size_text(estimate.n_bytes)}.",
+    ]
+    if estimate.free is not None and estimate.n_bytes > estimate.free:
+        words.append(f"That is more than the {size_text(estimate.free)} that are free.")
+    if settings.device == "cpu":
+        gpu = time_text(ENOUGH_STEPS * estimate.gpu_step)
+        enough = time_text(ENOUGH_STEPS * estimate.step)
+        if steps < FEW_STEPS or seconds > LONG:
+            words.append(
+                f"Some hundreds of steps are usual: {ENOUGH_STEPS} take about {enough} here, and about {gpu} "
+                "on a large GPU (the command there, with --device cuda)."
+            )
+        else:
+            words.append(f"A large GPU would take about {time_text(steps * estimate.gpu_step)}.")
+    return words

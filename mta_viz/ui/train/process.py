@@ -1,0 +1,247 @@
+"""Finetunings as processes: started, stopped, gone on with and found again by their folder.
+
+The app trains nothing itself: it runs the command that stands on the page. The process holds a lock on its
+log for as long as it lives, whatever becomes of the app, so that a folder tells whether its training runs.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import mta_viz
+from mta_viz.analysis.kernels.finetuning import (
+    JOB_FILE,
+    LOG_FILE,
+    PROGRESS_FILE,
+    STATE_FILE,
+    FinetuningRun,
+    read_finetuning,
+)
+from mta_viz.checkpoint import door
+from mta_viz.checkpoint.files import write_results
+from mta_viz.checkpoint.validate import from_text
+from mta_viz.errors import MtaVizError
+from mta_viz.printed import printable
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = "mta_viz training 1"
+LOG_END = 4096  # bytes of the log's end that are looked at
+WORDS = 4  # lines of it that are shown
+LOCK_TRIES = 10
+DEPTH = 2  # folders below a root, as models are looked for
+Trained = Literal["kernels", "kernels+norms"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a training was asked for: the flags of `finetune`. `seconds` or `steps` end it."""
+
+    base: str
+    layers: tuple[int, ...]
+    kernel: tuple[int, int] = (6, 11)
+    train: Trained = "kernels"
+    task: str = "pairs"
+    pairs: tuple[int, int] = (3, 3)
+    lengths: tuple[int, ...] = (256, 320, 384)
+    corpus: str | None = None
+    seconds: float | None = None
+    steps: int | None = None
+    seed: int = 0
+    dtype: str = "float32"
+    device: str = "cpu"
+
+    def flags(self, out: Path) -> list[str]:
+        """The command's arguments."""
+        given: dict[str, object] = {
+            "layers": ",".join(map(str, self.layers)),
+            "kernel": "x".join(map(str, self.kernel)),
+            "train": self.train,
+            "task": self.task,
+            "pairs": "x".join(map(str, self.pairs)) if self.task == "pairs" else None,
+            "lengths": ",".join(map(str, self.lengths)) if self.task in ("pairs", "needle") else None,
+            "corpus": self.corpus,
+            "max-seconds": None if self.seconds is None else f"{self.seconds:g}",
+            "steps": self.steps,
+            "seed": self.seed,
+            "dtype": self.dtype,
+            "device": self.device,
+            "out": out,
+        }
+        flags = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        return ["finetune", self.base, *flags]
+
+
+def command(settings: Settings, out: Path, resume: bool = False) -> str:
+    """What to type for the same."""
+    words = ["python", "-m", "mta_viz", *settings.flags(out), *(["--resume"] if resume else [])]
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the app keeps of a training in its folder: its settings, and the process it was started as."""
+
+    settings: Settings
+    pid: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training as its folder tells. `run` is None before the base is measured.
+
+    `alive`: whether its process runs now. `words`: the last lines of what it said.
+    """
+
+    folder: Path
+    job: Job
+    alive: bool
+    run: FinetuningRun | None
+    words: tuple[str, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to its end."""
+        return not self.alive and self.run is not None and self.run.state == "done"
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it ended before and left what it can go on from."""
+        return not self.alive and not self.done and door.is_there(self.folder / STATE_FILE)
+
+
+def start(settings: Settings, out: Path, *, resume: bool = False) -> Training:
+    """Start the process into a new folder, or go on with the one in it.
+
+    Raises MtaVizError for a folder that is taken or cannot be made, and for one whose training runs.
+    """
+    if not resume:
+        _make_folder(out)
+    log = out / LOG_FILE
+    try:
+        with log.open("ab" if resume else "wb") as written:
+            if not _lock(written.fileno(), exclusive=True):
+                raise MtaVizError(f"a training runs in {printable(out)} already; wait for it, or stop it")
+            process = _spawn([*settings.flags(out), *(["--resume"] if resume else [])], written.fileno())
+    except OSError as error:
+        raise MtaVizError(f"{printable(log)} cannot be written: {error.strerror or error}") from error
+    job = {"format": FORMAT, **asdict(Job(settings, process.pid))}
+    write_results(out / JOB_FILE, json.dumps(job, indent=1) + "\n")
+    return read_training(out)
+
+
+def _make_folder(out: Path) -> None:
+    kept = {PROGRESS_FILE, LOG_FILE, JOB_FILE}  # of one that ended before there was anything to keep
+    try:
+        if out.exists() and any(file.name not in kept for file in out.iterdir()):
+            raise MtaVizError(f"{printable(out)} holds something already; choose another folder")
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise MtaVizError(
+            f"{printable(out)} cannot be made: {reason}. Choose a folder that can be written to"
+        ) from error
+
+
+def _spawn(arguments: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
+    """In a session of its own, so that neither Ctrl-C in the app's terminal nor its end reaches it."""
+    root = str(Path(mta_viz.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    return subprocess.Popen(
+        [sys.executable, "-m", "mta_viz", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+        env=os.environ | {"PYTHONPATH": path},
+        start_new_session=True,
+    )
+
+
+def stop(training: Training) -> None:
+    """Have its process save its state and end, as Ctrl-C does."""
+    if is_alive(training.folder):
+        os.kill(training.job.pid, signal.SIGINT)
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether the process that writes the log in a folder lives: it holds the log's lock."""
+    try:
+        with door.opened(folder / LOG_FILE) as log:
+            return not _lock(log.fileno(), exclusive=False)
+    except MtaVizError:
+        return False
+
+
+def _lock(file: int, *, exclusive: bool) -> bool:
+    """Take the lock of an open file, whether that is possible; it goes when all have closed the file.
+
+    Who only looks shares it, for a moment: whoever starts a process waits that long.
+    """
+    if fcntl is None:
+        raise MtaVizError("this system has no locks of files; run the command in a terminal")
+    for _ in range(LOCK_TRIES if exclusive else 1):
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+    return False
+
+
+def read_training(folder: Path) -> Training:
+    """The training in a folder. Raises MtaVizError where the app has started none, or files are damaged."""
+    file = folder / JOB_FILE
+    job = from_text(Job, door.read_text(file, door.SETTINGS), printable(file), file_format=FORMAT)
+    for name, path in (("base", job.settings.base), ("corpus", job.settings.corpus)):
+        if path is not None and not Path(path).is_absolute():  # it could be taken for a flag
+            raise MtaVizError(f"{printable(file)} names {name} by no whole path; it is not used")
+    alive = is_alive(folder)  # before the rest is read: what ends meanwhile has written it
+    run = read_finetuning(folder) if door.is_there(folder / PROGRESS_FILE) else None
+    return Training(folder, job, alive, run, _last_words(folder / LOG_FILE))
+
+
+def _last_words(log: Path) -> tuple[str, ...]:
+    """The last lines, without those that count steps."""
+    try:
+        with door.opened(log) as file:
+            file.seek(max(door.size(log) - LOG_END, 0))
+            text = file.read(LOG_END).decode("utf-8", "replace")
+    except MtaVizError:
+        return ()
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith(("step ", "evaluating ")))[-WORDS:]
+
+
+def find_trainings(roots: Sequence[Path]) -> Iterator[Training]:
+    """Those in the folders with models, the newest first; what is damaged is left out."""
+    jobs = {file for root in roots for depth in range(1, DEPTH + 1) for file in _jobs(root, depth)}
+    for file in sorted(jobs, key=_changed, reverse=True):
+        try:
+            yield read_training(file.parent)
+        except MtaVizError:
+            continue
+
+
+def _jobs(root: Path, depth: int) -> Iterator[Path]:
+    try:
+        yield from root.glob("/".join(["*"] * depth + [JOB_FILE]))
+    except OSError:
+        return
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

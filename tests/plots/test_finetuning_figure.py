@@ -1,0 +1,56 @@
+"""The curves of a finetuning: what stands where, and what is said where nothing is known."""
+
+from dataclasses import replace
+
+import plotly.graph_objects as go
+
+from mta_viz.analysis.kernels.finetuning import Change, FinetuningRun, HeldOut
+from mta_viz.plots import theme
+from mta_viz.plots.kernels.finetuning import finetuning_curves
+from tests.figures.checked import assert_plotly_takes_it
+
+RUNNING = FinetuningRun(
+    step=40, steps=200, state="running", seconds_left=60.0, loss=((20, 3.0), (40, 2.0)),
+    looks=(HeldOut(0, 1, 20), HeldOut(40, 5, 20)), before=HeldOut(0, 12, 100), after=None, change=None,
+    perplexity={"grammar": (4.0, None)},
+)  # fmt: skip
+DONE = replace(
+    RUNNING, step=200, state="done", after=HeldOut(200, 62, 100), change=Change(0.5, 0.38, 0.6),
+    perplexity={"grammar": (4.0, 4.2)},
+)  # fmt: skip
+
+
+def answers(figure: go.Figure) -> dict[str, go.Scatter]:
+    return {trace.marker.color: trace for trace in figure.data if trace.xaxis == "x2"}
+
+
+def words(figure: go.Figure) -> str:
+    return " ".join(note.text for note in figure.layout.annotations)
+
+
+def test_the_loss_and_the_shares_stand_at_their_steps_with_intervals() -> None:
+    figure = finetuning_curves(DONE)
+    assert_plotly_takes_it(figure)
+    assert (figure.data[0].x, figure.data[0].y) == ((20, 40), (3.0, 2.0))
+    looks, base, result = (
+        answers(figure)[c] for c in (theme.FRAME, theme.INCOMING_COLOR, theme.SELECTED_COLOR)
+    )
+    assert (looks.x, looks.y) == ((0, 40), (0.05, 0.25))
+    assert (base.x, base.y, result.x, result.y) == ((0,), (0.12,), (200,), (0.62,))
+    low, high = HeldOut(200, 62, 100).interval
+    assert result.y[0] - result.error_y.arrayminus[0] == low
+    assert result.y[0] + result.error_y.array[0] == high
+
+
+def test_a_run_that_goes_on_shows_how_far_it_is() -> None:
+    figure = finetuning_curves(RUNNING)
+    assert theme.SELECTED_COLOR not in answers(figure)
+    assert figure.layout.xaxis.range[1] > 200 > figure.data[0].x[-1]
+    assert finetuning_curves(replace(DONE, step=50, steps=100_000)).layout.xaxis.range[1] < 60
+
+
+def test_what_is_not_known_is_said_on_the_figure() -> None:
+    empty = replace(RUNNING, loss=(), looks=(), before=None)
+    assert "no step reported yet" in words(finetuning_curves(empty))
+    assert "no held-out samples" in words(finetuning_curves(empty))
+    assert "no step" not in words(finetuning_curves(RUNNING))

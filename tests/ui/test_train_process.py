@@ -1,0 +1,121 @@
+"""Finetunings as processes, for real on a tiny model: started, stopped, gone on with, found again."""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE
+from mta_viz.checkpoint.adapter import ADAPTER
+from mta_viz.errors import MtaVizError
+from mta_viz.training.finetune_settings import FinetuneConfig
+from mta_viz.ui.train import process
+from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXT, TEXT_TOKENS
+from mta_viz.ui.train.process import Settings, Training, command, find_trainings, read_training, start, stop
+
+
+@pytest.fixture
+def settings(models_folder: Path) -> Settings:
+    """Two steps on text, the quickest there is."""
+    return Settings(base=str(models_folder / "tiny-plain"), layers=(1,), kernel=(2, 3), task="text", steps=2)
+
+
+def until(folder: Path, true: Callable[[Training], bool], seconds: float = 150.0) -> Training:
+    """The training once `true(it)`."""
+    end = time.monotonic() + seconds
+    while not true(training := read_training(folder)):
+        assert time.monotonic() < end, (training, (folder / LOG_FILE).read_text())
+        time.sleep(0.2)
+    return training
+
+
+def test_a_training_runs_as_a_process_and_is_found_by_its_folder(settings: Settings, tmp_path: Path) -> None:
+    out = tmp_path / "group" / "trained"
+    assert start(settings, out).alive
+    with pytest.raises(MtaVizError, match=r"runs in .* already"):
+        start(settings, out)
+    assert [each.folder for each in find_trainings([tmp_path])] == [out]
+    done = until(out, lambda training: not training.alive)
+    assert done.done and not done.resumable and done.job.settings == settings
+    assert done.run is not None and (done.run.step, done.run.before) == (2, None)
+    before, after = done.run.perplexity["grammar"]
+    assert after is not None and 1 < before != after
+    assert (out / ADAPTER).is_file()
+    with pytest.raises(MtaVizError, match="holds something already"):
+        start(settings, out)
+
+
+def test_a_stopped_training_keeps_its_steps_and_goes_on(settings: Settings, tmp_path: Path) -> None:
+    long, out = replace(settings, steps=100_000), tmp_path / "trained"
+    start(long, out)
+    stop(until(out, lambda training: training.run is not None and training.run.step > 0))
+    stopped = until(out, lambda training: not training.alive)
+    assert stopped.resumable and not stopped.done and stopped.run is not None
+    assert stopped.run.state == "stopped" and "--resume goes on from there" in " ".join(stopped.words)
+    start(long, out, resume=True)
+    reached = stopped.run.step
+    again = until(out, lambda training: training.run is not None and training.run.step > reached)
+    assert again.alive
+    stop(again)
+    assert until(out, lambda training: not training.alive).resumable
+
+
+def test_a_process_that_fails_says_why_and_may_be_started_again(settings: Settings, tmp_path: Path) -> None:
+    out = tmp_path / "trained"
+    start(replace(settings, layers=(9,)), out)
+    failed = until(out, lambda training: not training.alive)
+    assert not failed.done and not failed.resumable
+    assert "there is no layer 9; the model has layers 0 to 3" in " ".join(failed.words)
+    start(replace(settings, layers=(9,)), out)
+    until(out, lambda training: not training.alive)
+
+
+def test_a_folder_that_cannot_be_made_is_said(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MtaVizError, match=r"cannot be made.*Choose a folder"):
+        start(settings, tmp_path / "file" / "out")
+
+
+def write_job(folder: Path, settings: Settings, pid: int) -> None:
+    job = {"format": process.FORMAT, "settings": vars(settings), "pid": pid}
+    (folder / JOB_FILE).write_text(json.dumps(job))
+
+
+def test_a_process_that_a_file_merely_names_is_left_alone(settings: Settings, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        write_job(tmp_path, settings, other.pid)
+        (tmp_path / LOG_FILE).write_text("step 1 of 2\n\x1b[31mno\n")
+        training = read_training(tmp_path)
+        assert not training.alive and training.words == ("\x1b[31mno",)
+        stop(training)
+        time.sleep(0.3)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_base_that_could_be_a_flag_is_refused(settings: Settings, tmp_path: Path) -> None:
+    write_job(tmp_path, replace(settings, base="--config=x"), 1)
+    with pytest.raises(MtaVizError, match="no whole path"):
+        read_training(tmp_path)
+    assert not list(find_trainings([tmp_path.parent]))
+
+
+def test_the_command_is_what_is_run(settings: Settings) -> None:
+    words = shlex.split(
+        command(replace(settings, base="/a b", corpus="/c d", seconds=90.0), Path("/out"), True)
+    )
+    assert words[:5] == ["python", "-m", "mta_viz", "finetune", "/a b"] and words[-1] == "--resume"
+    assert {"--layers=1", "--kernel=2x3", "--corpus=/c d", "--max-seconds=90", "--out=/out"} <= set(words)
+
+
+def test_the_estimate_counts_the_rows_of_the_command_as_it_is() -> None:
+    usual = FinetuneConfig(base="-", layers=(0,))
+    assert SIZES["long"] == ((usual.names, usual.cities), usual.lengths)
+    assert (usual.batch_size, (usual.text_rows, usual.text_length)) == (STEP_PROMPTS, STEP_TEXT)
+    assert (usual.evaluation_samples, usual.evaluation_tokens // 2) == (SAMPLES, TEXT_TOKENS)

@@ -1,0 +1,135 @@
+"""The Train page: the form, what it says of each model, and a training of a tiny model from the button on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
+from mta_viz.ui.train import process
+from mta_viz.ui.train.form import Estimate, estimate_words
+from mta_viz.ui.train.process import Settings, Training
+from mta_viz.ui.train.running import result_words, state_words
+from mta_viz.ui.train.view import usual
+from tests.plots.test_finetuning_figure import DONE, RUNNING
+from tests.ui.driver import charts, fine, said, session_of
+
+PAGE = "pages/train.py"
+SETTINGS = Settings(base="/base", layers=(1,), seconds=240.0)
+QUICK = Estimate(step=0.5, gpu_step=0.05, n_bytes=10**9, measuring=20.0, free=8 * 10**9)
+TEXT = {"train_task": "text", "train_end": "steps", "train_steps": "2"}
+
+
+def training(alive: bool, folder: Path = Path("/out"), run=RUNNING, words=()) -> Training:
+    return Training(folder, process.Job(SETTINGS, 1), alive, run, words)
+
+
+def test_the_estimate_says_how_long_and_how_large_and_what_a_gpu_would_take() -> None:
+    words = " ".join(estimate_words(QUICK, SETTINGS))
+    assert "a step takes about 0.5 s: 480 steps in 4 min, and 20 s to measure" in words
+    assert "about 1.0 GB" in words and "A large GPU would take about 24 s" in words
+
+
+def test_a_slow_machine_and_little_memory_are_said() -> None:
+    slow = replace(QUICK, step=20.0, free=5 * 10**8)
+    words = " ".join(estimate_words(slow, SETTINGS))
+    assert (
+        "12 steps in 4 min" in words
+        and "400 take about 2.2 hours here, and about 20 s on a large GPU" in words
+    )
+    assert "more than the 500.0 MB that are free" in words
+    on_gpu = " ".join(estimate_words(slow, replace(SETTINGS, device="cuda:0")))
+    assert "On this cuda:0" in on_gpu and "large GPU" not in on_gpu
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (training(True), "Step 40 of 200: about 60 s left"),
+        (training(True, run=replace(RUNNING, step=200, seconds_left=0.0)), "Trained; measuring the result"),
+        (
+            training(True, run=None, words=("measuring the base: 100 samples",)),
+            "Before the first step: measuring the base: 100",
+        ),
+        (training(True, run=None), "Starting: reading the base"),
+        (training(False, run=DONE), "Done."),
+        (training(False, run=None), "Ended before its first step."),
+    ],
+)
+def test_the_state_is_said_in_words(given: Training, words: str) -> None:
+    assert words in state_words(given)
+
+
+def test_a_stopped_training_with_a_state_is_kept(tmp_path: Path) -> None:
+    assert state_words(training(False, tmp_path)) == "Ended before its first step."
+    (tmp_path / STATE_FILE).write_bytes(b"x")
+    assert state_words(training(False, tmp_path)) == "Stopped; what was trained is kept."
+
+
+def test_the_result_is_said_with_its_paired_interval() -> None:
+    words = result_words(DONE)
+    assert "12 of 100 before, 62 after; +50 points, paired 95 % interval +38 to +60." in words
+    assert "train longer" not in words
+    few = replace(DONE, change=replace(DONE.change, value=0.02, low=-0.03))
+    assert "train longer" in result_words(few)
+    assert result_words(RUNNING) == ""
+
+
+def test_a_running_training_is_shown_first_then_the_newest_of_the_base() -> None:
+    newer, older, other = (training(False, Path(name)) for name in ("/newer", "/older", "/other"))
+    other = replace(other, job=process.Job(replace(SETTINGS, base="/another"), 1))
+    assert usual("/base", [other, newer, older]) == "/newer"
+    assert usual("/base", [other, newer, replace(older, alive=True)]) == "/older"
+    assert usual("/base", [other]) == ""
+
+
+def test_the_form_is_filled_and_shows_the_command(open_app, models_folder):
+    app = open_app("tiny-plain", "Hello", PAGE, TEXT)
+    fine(app)
+    assert "a step takes about" in said(app) and "--layers=2" in said(app)
+    assert f"--out={models_folder / 'tiny-plain-trained'}" in said(app)
+
+
+def test_what_cannot_be_trained_is_said_in_one_sentence(open_app):
+    kernels = open_app("tiny-plain", "Hello", "pages/kernels.py")
+    assert "no key-query kernels" in said(kernels)
+    assert {"train.open", "insert.open"} <= {button.key for button in kernels.button}
+    words = said(open_app("tiny-mta", "Hello", PAGE))
+    assert "tiny-mta is none: it has its own already (MTA)" in words and "tiny-plain" in words
+    app = open_app("tiny-plain", "Hello", PAGE)  # four facts do not fit in 128 tokens of single bytes
+    assert app.error and not app.exception
+    app.text_input(key="widget.train_corpus").set_value("/nowhere").run()
+    assert "corpus /nowhere is no folder" in said(app)
+
+
+def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, models_folder):
+    app = open_app("tiny-plain", "Hello", PAGE, TEXT)
+    app.button(key="train.start").click().run()
+    fine(app)
+    folder = models_folder / "tiny-plain-trained"
+    assert process.read_training(folder).job.settings.steps == 2
+    while process.is_alive(folder):
+        app.run()
+    app.run()
+    fine(app)
+    assert "Done" in app.success[0].value and len(charts(app)) == 2
+    app.button(key="train.another").click().run()
+    assert f"--out={folder}-2" in said(app)
+    app.selectbox(key="widget.training").set_value(str(folder)).run()
+    app.button(key="train.kernels").click().run()
+    fine(app)
+    view = session_of(app).selection
+    assert view.checkpoint == "tiny-plain-trained" and (view.layer, view.place) == (2, "pre")
+
+
+def test_a_failed_training_shows_its_last_words(open_app, models_folder):
+    folder = models_folder / "failed"
+    folder.mkdir()
+    job = {"format": process.FORMAT, "settings": vars(replace(SETTINGS, base=str(models_folder))), "pid": 1}
+    (folder / JOB_FILE).write_text(json.dumps(job))
+    (folder / LOG_FILE).write_text("error: **no** disk\n")
+    app = open_app("tiny-plain", "Hello", PAGE, TEXT)
+    app.selectbox(key="widget.training").set_value(str(folder)).run()
+    assert "Ended before its first step." in said(app) + app.warning[0].value
+    assert "error: **no** disk" in said(app) and not (folder / PROGRESS_FILE).exists()

@@ -15,6 +15,7 @@ from mta_viz.cli.flags import (
     output_path,
 )
 from mta_viz.cli.output import note
+from mta_viz.config import Gate
 from mta_viz.errors import MtaVizError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 HELP = "kernels at the identity put into a plain model: an adapter to train, or a whole checkpoint"
 MIXING = ("pre", "post", "both")
-GATES = {"head": "1d", "element": "dd"}
+GATES: dict[str, Gate] = {"head": "1d", "element": "dd"}
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -88,7 +89,7 @@ def _inserted(base: "HookedMTA", arguments: Namespace) -> "HookedMTA":
         head_pre=mixing in ("pre", "both"),
         head_post=base.config.n_heads if mixing in ("post", "both") else None,
         group_norm=arguments.norm,
-        gate=GATES.get(arguments.gate),
+        gate=None if arguments.gate is None else GATES[arguments.gate],
     )
 
 

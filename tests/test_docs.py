@@ -23,6 +23,7 @@ from mta_viz.analysis.kernels.query import parse
 from mta_viz.cli import build_parser, main
 from mta_viz.model.plans import KINDS, plan_from_data
 from mta_viz.model.stages import Stage
+from mta_viz.run.named_tasks import parse_task
 from mta_viz.tasks.intervals import DRAWS
 
 ROOT = Path(__file__).parents[1]
@@ -216,6 +217,14 @@ def test_the_plan_shown_is_one_and_has_every_kind():
     text = (ROOT / "docs" / "formats.md").read_text("utf-8")
     (block,) = (block for language, block in FENCE.findall(text) if language == "json")
     assert {one.kind for one in plan_from_data(json.loads(block))} == set(KINDS)
+
+
+def test_the_sample_of_a_task_shown_is_one():
+    text = (ROOT / "docs" / "formats.md").read_text("utf-8")
+    (block,) = (block for language, block in FENCE.findall(text) if language == "jsonl")
+    (sample,) = parse_task(block.encode(), "formats.md").samples
+    (asked,) = sample.spans
+    assert sample.prompt[asked.start : asked.stop] == "Ann is in Rome."
 
 
 def test_the_queries_shown_can_be_read():

@@ -203,7 +203,9 @@ def _draw_prompt(run: NeedleRun) -> None:
     marks.sort(key=lambda mark: mark[0].start)
     parts.draw_marked(sample.tokens, marks, WHOLE)
     named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)
-    depth = "" if math.isnan(sample.depth) else f", at depth {sample.depth:.0f} %"
+    depth = "" if sample.sentences else ", without haystack"
+    if not math.isnan(sample.depth):
+        depth = f", at depth {sample.depth:.0f} %"
     caption(f"{len(sample.tokens):,} tokens. {named}. Green: the asked needle{depth}. Blue: the question.")
 
 

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mta_viz.training.finetune import finetune
-from mta_viz.training.finetune_settings import finetune_config
+from mta_viz.training.finetune import FinetuneRecipe
+from mta_viz.training.finetune_settings import FinetuneConfig, finetune_config
 from mta_viz.training.recipe import STATE_FILE, print_progress
 
 ARMS = "6x11,1x11,6x1,1x1,norms"
@@ -30,12 +30,14 @@ def arm_settings(arm: str) -> dict[str, Any]:
     return {"kernel": tuple(map(int, arm.split("x")))}
 
 
-def run(arguments: argparse.Namespace, arm: str, seed: int) -> dict[str, Any]:
-    """The card of one arm and seed, from its folder where it is finished."""
-    out = arguments.out / f"{arm}-seed{seed}"
-    if (out / "card.json").exists() and not (out / STATE_FILE).exists():
-        return json.loads((out / "card.json").read_text())
-    config = finetune_config(
+def tell(text: str) -> None:
+    """On stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def config_of(arguments: argparse.Namespace, arm: str, seed: int) -> FinetuneConfig:
+    """The settings of one arm and seed."""
+    return finetune_config(
         arguments.config,
         base=arguments.base,
         layers=tuple(map(int, arguments.layers.split(","))),
@@ -48,9 +50,14 @@ def run(arguments: argparse.Namespace, arm: str, seed: int) -> dict[str, Any]:
         seed=seed,
         **arm_settings(arm),
     )
-    tell = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+
+
+def run(recipe: FinetuneRecipe, out: Path, device: str) -> dict[str, Any]:
+    """The card of one run, from its folder where it is finished."""
     resume = (out / STATE_FILE).exists()
-    return finetune(config, out, device=arguments.device, resume=resume, tell=tell, report=print_progress)
+    if (out / "card.json").exists() and not resume:
+        return json.loads((out / "card.json").read_text())
+    return recipe.train(out, device=device, resume=resume, report=print_progress)
 
 
 def line(arm: str, seed: int, card: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +82,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     arguments, rows = parser.parse_args(), []
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for seed, arm in itertools.product(arguments.seeds.split(","), arguments.arms.split(",")):
-        rows.append(line(arm, int(seed), run(arguments, arm, int(seed))))
+    recipe: FinetuneRecipe | None = None
+    for seed, arm in itertools.product(map(int, arguments.seeds.split(",")), arguments.arms.split(",")):
+        config = config_of(arguments, arm, seed)
+        recipe = recipe.under(config) if recipe else FinetuneRecipe.of(config, arguments.device, tell)
+        card = run(recipe, arguments.out / f"{arm}-seed{seed}", arguments.device)
+        rows.append(line(arm, seed, card))
         print(json.dumps(rows[-1]), flush=True)
         (arguments.out / "arms.json").write_text(json.dumps(rows, indent=1) + "\n")
 

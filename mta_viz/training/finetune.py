@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from mta_viz.analysis.labs.needle import check_vocabulary
 from mta_viz.checkpoint import door
-from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, write_adapter
+from mta_viz.checkpoint.adapter import ADAPTER, AdapterAbout, AdapterBase, read_adapter, write_adapter
 from mta_viz.checkpoint.basing import base_of
 from mta_viz.checkpoint.history import HISTORY_FILE
 from mta_viz.checkpoint.locate import sha256
@@ -68,6 +68,12 @@ GLANCE_SHARE = 0.05  # of the time, at most
 LIVE_SECONDS = 5.0  # between two states of the kernels that others can read
 LONG_ON_CPU = 1800.0  # seconds
 FEW_STEPS = 100
+# settings that runs on one base have in common, and what of it is known once it was asked for
+SHARED = (
+    *("base", "dtype", "corpus", "task", "names", "cities", "lengths"),
+    *("evaluation_samples", "evaluation_seed", "evaluation_tokens"),
+)
+KEPT = ("before", "about")
 Tell = Callable[[str], None]
 
 
@@ -115,6 +121,19 @@ class FinetuneRecipe(Recipe):
         samples = tuple(held_out_samples(config, tokenizer, task))
         FinetuneBatches(config, tokenizer, text, task).check()
         return cls(config, checkpoint, base, text, task, samples, tell)
+
+    def under(self, config: FinetuneConfig) -> "FinetuneRecipe":
+        """Another run of the same base, task and text: nothing is read or measured anew.
+
+        Raises ConfigError where these differ, and for what cannot be put into the base.
+        """
+        own = [name for name in SHARED if getattr(config, name) != getattr(self.config, name)]
+        if own:
+            raise ConfigError([f"{name} differs from the run before" for name in own], config.subject)
+        with_mta(self.base, config)
+        recipe = dataclasses.replace(self, config=config)
+        recipe.__dict__.update({name: self.__dict__[name] for name in KEPT if name in self.__dict__})
+        return recipe
 
     def check(self) -> None:
         """Everything was checked when it was read."""
@@ -172,7 +191,7 @@ class FinetuneRecipe(Recipe):
 
     def write(self, trainer: Trainer, result: TrainingResult, out: Path) -> None:
         """The adapter, or with "all" the whole model, and the history."""
-        model = trainer.model
+        model = trained_model(trainer)
         if self.config.train == "all":
             dtype = getattr(torch, self.config.dtype)
             state = {name: value.detach().to("cpu", dtype) for name, value in model.state_dict().items()}
@@ -188,9 +207,15 @@ class FinetuneRecipe(Recipe):
         write_adapter(out / ADAPTER, model.config, tensors, about, overwrite=True)
 
     def written(self, out: Path, device: torch.device) -> HookedMTA:
-        """The adapter on the base, or the whole checkpoint, in the dtype it was trained in."""
-        base = None if self.config.train == "all" else self.config.base
-        return load(out, base=base, device=str(device), dtype=getattr(torch, self.config.dtype))
+        """The adapter on the base that is there already, or the whole checkpoint, in the run's dtype."""
+        dtype = getattr(torch, self.config.dtype)
+        if self.config.train == "all":
+            return load(out, device=str(device), dtype=dtype)
+        tensors = read_adapter(out / ADAPTER).tensors
+        model = with_mta(self.base, self.config)
+        own = {name: value.to(device, dtype) for name, value in tensors.items()}
+        model.load_state_dict(own, strict=False, assign=True)
+        return model.requires_grad_(False)
 
     def settings(self) -> dict[str, Any]:
         """Base and corpus by their names alone: where they lay says nothing elsewhere."""
@@ -224,7 +249,7 @@ class FinetuneRecipe(Recipe):
         if self.config.train == "all":
             return sha256(out)
         kept = ("steps", "seconds", "hardware", "parameters_trained", "perplexity", "held_out")
-        self.write_adapter(trainer.model, out, {name: card[name] for name in kept if name in card})
+        self.write_adapter(trained_model(trainer), out, {name: card[name] for name in kept if name in card})
         return sha256(out / ADAPTER)
 
     def summary(self, card: dict[str, Any]) -> str:
@@ -267,7 +292,7 @@ class Watch:
         return {"loss_curve": curve, "accuracy": self._accuracy, **base}
 
     def _write(self) -> None:
-        history, model = self._trainer.snapshots(), self._trainer.model
+        history, model = self._trainer.snapshots(), trained_model(self._trainer)
         write_history(self._out / HISTORY_FILE, model.config, history, torch.float32)
         if self._recipe.config.train != "all":
             self._recipe.write_adapter(model, self._out, {"steps": history[-1].step, "state": "running"})
@@ -275,11 +300,16 @@ class Watch:
     def _look(self, step: int) -> None:
         start, samples = time.monotonic(), self._recipe.samples[:GLANCE]
         if samples:
-            right = right_answers(self._trainer.model, samples)
+            right = right_answers(trained_model(self._trainer), samples)
             self._accuracy.append((step, sum(right), len(right)))
             self._recipe.tell(f"held-out: {sum(right)} of {len(right)} right")
         self._looked = time.monotonic()
         self._cost = self._looked - start
+
+
+def trained_model(trainer: Trainer) -> HookedMTA:
+    """What a trainer of this recipe trains."""
+    return cast(HookedMTA, trainer.model)
 
 
 def with_mta(base: HookedMTA, config: FinetuneConfig) -> HookedMTA:

@@ -307,6 +307,18 @@ def test_norm_gains_alone_leave_no_kernels(base: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "kernel_history.safetensors").exists()
 
 
+def test_runs_on_one_base_share_what_was_read_and_measured(base: Path) -> None:
+    first = recipe_of(base)
+    before = first.before
+    other = first.under(config_of(base, train="norms", seed=3))
+    assert other.before is before
+    assert set(trained_parameters(other.start(torch.device("cpu")))) == {"blocks.1.ln1.weight"}
+    with pytest.raises(ConfigError, match="lengths differs from the run before"):
+        first.under(config_of(base, lengths=(170,)))
+    with pytest.raises(ConfigError, match="there is no layer 7"):
+        first.under(config_of(base, layers=(7,)))
+
+
 def test_the_text_alone_can_be_learned(base: Path, tmp_path: Path) -> None:
     card = finetune(config_of(base, task="text"), tmp_path / "out")
     assert "held_out" not in card

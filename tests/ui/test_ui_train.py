@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from mta_viz.analysis.kernels.finetuning import JOB_FILE, LOG_FILE, PROGRESS_FILE, STATE_FILE
+from mta_viz.config import MTAOptions
 from mta_viz.ui.train import process
-from mta_viz.ui.train.form import Estimate, estimate_words
+from mta_viz.ui.train.form import Estimate, estimate_words, trained_layers
 from mta_viz.ui.train.process import Settings, Training
 from mta_viz.ui.train.running import result_words, state_words
 from mta_viz.ui.train.view import usual
 from tests.plots.test_finetuning_figure import DONE, RUNNING
+from tests.tiny_models import config
 from tests.ui.driver import charts, fine, said, session_of
 
 PAGE = "pages/train.py"
@@ -84,10 +86,17 @@ def test_a_running_training_is_shown_first_then_the_newest_of_the_base() -> None
     assert usual("/base", [other]) == ""
 
 
+@pytest.mark.parametrize(("n", "layers"), [(1, [0]), (4, [1, 2]), (6, [1, 2, 3]), (30, [*range(2, 30, 4)])])
+def test_every_fourth_layer_is_trained_or_the_lower_half_of_a_shallow_model(
+    n: int, layers: list[int]
+) -> None:
+    assert trained_layers(replace(config(MTAOptions(), 258), n_layers=n)) == layers
+
+
 def test_the_form_is_filled_and_shows_the_command(open_app, models_folder):
     app = open_app("tiny-plain", "Hello", PAGE, TEXT)
     fine(app)
-    assert "a step takes about" in said(app) and "--layers=2" in said(app)
+    assert "a step takes about" in said(app) and "--layers=1,2" in said(app)
     assert f"--out={models_folder / 'tiny-plain-trained'}" in said(app)
 
 
@@ -120,7 +129,7 @@ def test_a_training_is_started_and_followed_and_its_kernels_opened(open_app, mod
     app.button(key="train.kernels").click().run()
     fine(app)
     view = session_of(app).selection
-    assert view.checkpoint == "tiny-plain-trained" and (view.layer, view.place) == (2, "pre")
+    assert view.checkpoint == "tiny-plain-trained" and view.layer in (1, 2) and view.place == "pre"
 
 
 def test_a_failed_training_shows_its_last_words(open_app, models_folder):

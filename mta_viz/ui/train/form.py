@@ -42,7 +42,7 @@ TRAINED: dict[Trained, str] = {"kernels": "kernels alone", "kernels+norms": "ker
 ENDS = ("minutes", "steps")
 TASK, TASK_FILE = Setting("train_task", "pairs"), Setting("train_file", "", private=True)
 END, MINUTES, STEPS = Setting("train_end", ENDS[0]), Setting("train_minutes", 4), Setting("train_steps", 400)
-LAYERS = Setting[list[int]]("train_layers", [])
+LAYERS = Setting[Any]("train_layers", [])
 QUERIES, KEYS = Setting("train_queries", SIZE[0]), Setting("train_keys", SIZE[1])
 WHAT, SEED = Setting[Trained]("trained", "kernels"), Setting("train_seed", 0)
 CORPUS = Setting("train_corpus", "", private=True)
@@ -57,6 +57,7 @@ SMALL = 50e6  # parameters below which a model learns short prompts in minutes
 STEP_PROMPTS, STEP_TEXT = 16, (6, 384)
 SAMPLES, TEXT_TOKENS = 100, 8192 // 2  # that base and result are measured on
 ANSWER_RUNS = 3  # an answer has several tokens
+FEW_LAYERS = 2
 FEW_STEPS, ENOUGH_STEPS, LONG = 100, 400, 1800.0
 GPU_RATE, GPU_LEAST = 2.5e12, 0.05  # multiply-adds a second of an H200 in such steps, and seconds of a step
 
@@ -101,7 +102,7 @@ def draw_form(page: Page) -> Wanted | None:
     name = task if task != FILE else whole_path(TASK_FILE.value)
     key = page.model_key
     pairs, lengths = SIZES[size]
-    sizes = {"pairs": pairs, "lengths": lengths}
+    sizes: dict[str, Any] = {"pairs": pairs, "lengths": lengths}
     settings = Settings(base=key.path, task=name, dtype=key.dtype, device=key.device, **sizes, **more, **ends)
     try:
         check(page, settings)
@@ -139,7 +140,7 @@ def _draw_end() -> dict[str, Any]:
 
 def _draw_more(page: Page) -> dict[str, Any]:
     config = page.model.config
-    layers, usual = list(range(config.n_layers)), usual_layers(config)
+    layers, usual = list(range(config.n_layers)), trained_layers(config)
     look: dict[str, Any] = {"format_func": lambda layer: layer_label(layer, page.numbering)}
     chosen = st.multiselect(
         "Layers with kernels", **look, options=layers, **LAYERS.widget(layers, default=usual)
@@ -162,6 +163,13 @@ def _draw_more(page: Page) -> dict[str, Any]:
         "seed": seed,
         "corpus": whole_path(corpus) or None,
     }
+
+
+def trained_layers(config: ModelConfig) -> list[int]:
+    """Every fourth layer; of a shallow model, which that leaves with one or two, those of its lower half."""
+    usual = usual_layers(config)
+    shallow = list(range(1, config.n_layers // 2 + 1))
+    return usual if len(usual) > FEW_LAYERS else shallow or usual
 
 
 def whole_path(text: str) -> str:
@@ -194,7 +202,11 @@ def task_of(settings: Settings) -> Task | None:
     """The task whose prompts the program makes itself, with words that training never sees."""
     length = min(settings.lengths)
     if settings.task == "pairs":
-        words = {"names": HELD_OUT.names, "cities": HELD_OUT.cities, "numbers": HELD_OUT.numbers}
+        words: dict[str, Any] = {
+            "names": HELD_OUT.names,
+            "cities": HELD_OUT.cities,
+            "numbers": HELD_OUT.numbers,
+        }
         return PairsTask(*settings.pairs, length, 50, **words)
     return NeedleTask(4, length, 50) if settings.task == "needle" else None
 

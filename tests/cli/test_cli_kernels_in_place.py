@@ -110,7 +110,7 @@ def test_what_the_model_has_not_is_refused_before_anything_runs(
     def ran(*_: object, **__: object) -> None:
         raise AssertionError("the prompt was run")
 
-    for module in ("mta_viz", "mta_viz.run.tracing", "mta_viz.cli.paper_saved"):
+    for module in ("mta_viz.cli.paper_saved", "mta_viz", "mta_viz.run.tracing"):  # first what imports it
         monkeypatch.setattr(f"{module}.capture", ran)
     name, *options = (tmp_path / "figures" if word == "DIR" else word for word in command)
     assert_refused(run(name, folder, "--prompt", PROMPT, *options), named)

@@ -11,6 +11,8 @@ from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import REGISTRY, Drawn, NamedFigure, Source, drawn
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from mta_viz.model.transformer import HookedMTA
     from mta_viz.run.trace import Trace
 
@@ -42,8 +44,15 @@ def spec(name: str, parameters: dict[str, Any]) -> NamedFigure[Any]:
     try:
         return TypeAdapter(known[name]).validate_python(parameters)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        faults = "; ".join(map(_fault, error.errors()))
         raise MtaVizError(f"{name} cannot be drawn with these parameters: {faults}") from error
+
+
+def _fault(error: "ErrorDetails") -> str:
+    """A parameter with what is wrong with it; what the parameters say of themselves together stands alone."""
+    name, own = ".".join(map(str, error["loc"])), error.get("ctx", {}).get("error")
+    words = error["msg"] if own is None else str(own)
+    return f"{name}: {words}" if name else words
 
 
 def figure(

@@ -16,8 +16,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mta_viz.checkpoint import door
 from mta_viz.errors import FileError
 from mta_viz.printed import printable, short_repr, size_text
@@ -116,6 +114,8 @@ class _Bytes:
             return self.texts(count)
         if kind not in _SCALARS:
             raise _Damaged("holds lists of lists" if kind == _LIST else f"holds a value of the type {kind}")
+        import numpy as np  # here: a command's help needs none of it
+
         dtype = np.dtype(_SCALARS[kind])
         numbers = np.frombuffer(self.take(count * dtype.itemsize), dtype)
         return numbers.tolist() if count == 1 else numbers

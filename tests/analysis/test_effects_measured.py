@@ -12,12 +12,11 @@ from mta_viz.analysis.cause.measuring_effects import (
     effect_plans,
     measure_effects,
     paired_effect,
-    series_batches,
 )
 from mta_viz.analysis.cause.sweeps import heads_alone
 from mta_viz.analysis.labs.blocks import evaluate_blocks
 from mta_viz.analysis.labs.evaluation import right_answers
-from mta_viz.analysis.labs.task_samples import blocks_batches
+from mta_viz.analysis.labs.task_samples import blocks_batches, series_batches
 from mta_viz.config import ModelConfig, MTAOptions
 from mta_viz.errors import Cancelled, PromptError
 from mta_viz.model.editing import edited

@@ -276,7 +276,7 @@ def test_the_notebook_measures_at_the_task_that_fits_as_the_command_does(tmp_pat
     built = HookedMTA(config).requires_grad_(False).eval()
     built.load_state_dict(random_weights(config, seed=1))
     built.tokenizer = CharTokenizer()
-    setting, prompts = task_prompts(built, "blocks", 2, seed=3)
+    setting, prompts = task_prompts(built, "blocks", 2, seed=3, usual=20)
     whole = BlockTask().sample_range(0, 2, 3).tokens.tolist()
     assert [list(prompt.ids) for prompt in prompts] == [ids[: -BlockTask().n_answer] for ids in whole]
     assert "blocks of" in setting

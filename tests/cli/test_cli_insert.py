@@ -8,7 +8,7 @@ from cli_support import CONFIG, assert_refused
 from safetensors.torch import load_file
 
 import mta_viz
-from mta_viz.checkpoint.adapter import read_adapter
+from mta_viz.checkpoint.adapter import read_adapter, write_adapter
 from mta_viz.checkpoint.native import write_native
 from mta_viz.config import MTAOptions
 from mta_viz.model.transformer import HookedMTA
@@ -142,7 +142,8 @@ def test_merge_writes_both_as_one(run, plain, adapter, tmp_path, flags, format):
 
 
 def test_recurrence_compares_adapters(run, adapter, tmp_path):
-    other = tmp_path / "b.safetensors"
-    other.write_bytes(adapter.read_bytes())
+    other, own = tmp_path / "b.safetensors", read_adapter(adapter)
+    changed = {name: tensor * 2 for name, tensor in own.tensors.items()}
+    write_adapter(other, own.config, changed, own.about)
     answer = run("recurrence", adapter, other)
     assert answer.status == 0 and json.loads(answer.out)["others"][0]["other"] == str(other)

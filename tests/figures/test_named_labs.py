@@ -13,7 +13,7 @@ from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
 from mta_viz.analysis.labs.sweep_file import by_needles, by_setting, empty_results, results_of, sweep_text
 from mta_viz.analysis.labs.text import score_passages, text_losses
-from mta_viz.errors import ConfigError, MtaVizError, PromptError
+from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, drawn
 from mta_viz.figures.labs import OLDER
@@ -127,7 +127,8 @@ def test_sweeps_of_pairs_say_what_chance_is_and_those_of_files_have_a_table_alon
     assert [score.n for score in by_setting(next(iter(results.values())).samples).values()] == [2]
     with pytest.raises(MtaVizError, match="no number of needles, length and depth"):
         figure("sweep-map", model, samples=2, kind="file", **WRITTEN)
-    with pytest.raises(ConfigError, match="3 samples from number 0 on; the file has 2"):
+    words = "parameters: The sweep cannot be used: 3 samples from number 0 on; the file has 2"
+    with pytest.raises(MtaVizError, match=words):
         figure("sweep-map", model, samples=3, kind="file", **WRITTEN)
 
 

@@ -98,7 +98,9 @@ def negative_induction() -> np.ndarray:
 def at_matches(gap: float, effect: float) -> AtMatches:
     match, none = OverPrompts(gap, math.nan, math.nan, 1), OverPrompts(0.0, math.nan, math.nan, 1)
     added = OverPrompts(effect, math.nan, math.nan, 1)
-    return AtMatches(KernelId(0, 3, "pre"), Target(0, 1), match, none, match, added, none, added, none, 12)
+    return AtMatches(
+        KernelId(0, 3, "pre"), Target(0, 1), match, none, match, added, none, added, match, none, 12
+    )
 
 
 def test_a_title_says_which_way_a_kernel_acts_as_measured():

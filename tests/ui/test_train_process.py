@@ -16,7 +16,7 @@ from mta_viz.checkpoint.adapter import ADAPTER
 from mta_viz.errors import MtaVizError
 from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.ui.train import process
-from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXT, TEXT_TOKENS
+from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXTS, TEXT_TOKENS
 from mta_viz.ui.train.process import Settings, Training, command, find_trainings, read_training, start, stop
 
 
@@ -103,7 +103,7 @@ def test_a_base_that_could_be_a_flag_is_refused(settings: Settings, tmp_path: Pa
     write_job(tmp_path, replace(settings, base="--config=x"), 1)
     with pytest.raises(MtaVizError, match="no whole path"):
         read_training(tmp_path)
-    assert not list(find_trainings([tmp_path.parent]))
+    assert tmp_path not in [training.folder for training in find_trainings([tmp_path.parent])]
 
 
 def test_the_command_is_what_is_run(settings: Settings) -> None:
@@ -117,5 +117,5 @@ def test_the_command_is_what_is_run(settings: Settings) -> None:
 def test_the_estimate_counts_the_rows_of_the_command_as_it_is() -> None:
     usual = FinetuneConfig(base="-", layers=(0,))
     assert SIZES["long"] == ((usual.names, usual.cities), usual.lengths)
-    assert (usual.batch_size, (usual.text_rows, usual.text_length)) == (STEP_PROMPTS, STEP_TEXT)
+    assert (usual.batch_size, usual.text_rows, usual.text_length) == (STEP_PROMPTS, STEP_TEXTS, None)
     assert (usual.evaluation_samples, usual.evaluation_tokens // 2) == (SAMPLES, TEXT_TOKENS)

@@ -53,8 +53,7 @@ SIZES: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {  # pairs, and leng
 SIZE_WORDS = {"short": "128 tokens", "long": "256 to 384 tokens"}
 PROMPTS = Setting("train_prompts", "short")
 SMALL = 50e6  # parameters below which a model learns short prompts in minutes
-# A step of `finetune` with its usual settings: prompts, and pieces of text with their tokens.
-STEP_PROMPTS, STEP_TEXT = 16, (6, 384)
+STEP_PROMPTS, STEP_TEXTS = 16, 6  # rows of a step of `finetune` with its usual settings
 SAMPLES, TEXT_TOKENS = 100, 8192 // 2  # that base and result are measured on
 ANSWER_RUNS = 3  # an answer has several tokens
 FEW_LAYERS = 2
@@ -231,9 +230,10 @@ def middle(lengths: Sequence[int]) -> int:
 
 def training_cost(config: ModelConfig, settings: Settings) -> TrainingCost:
     """Of a step of the command with its usual settings."""
-    prompts = (0 if settings.task == "text" else STEP_PROMPTS, middle(settings.lengths))
+    length = middle(settings.lengths)  # pieces of text are as long
+    prompts, text = (0 if settings.task == "text" else STEP_PROMPTS, length), (STEP_TEXTS, length)
     size = torch.finfo(getattr(torch, settings.dtype)).bits // 8
-    return kernel_training(config, min(settings.layers), prompts, STEP_TEXT, dtype_bytes=size)
+    return kernel_training(config, min(settings.layers), prompts, text, dtype_bytes=size)
 
 
 def estimate_words(estimate: Estimate, settings: Settings) -> list[str]:

@@ -17,7 +17,8 @@ torch.set_num_threads(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine lacks: a GPU, or the golden fixtures outside the project.
 
-    With CI set and ../shared here, fixtures that are missing from it are a fault, and fail.
+    With CI set and ../shared here, fixtures that are missing from it are a fault, and fail. Browser tests
+    come first: they mostly wait, and beside them the others use the processors.
     """
     may_lack_golden = not (os.environ.get("CI") and GOLDEN.parent.is_dir())
     no_gpu = pytest.mark.skip(reason="no CUDA device")
@@ -27,6 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if "golden" in item.keywords and not GOLDEN.is_dir() and may_lack_golden:
             item.add_marker(no_golden)
+    items.sort(key=lambda item: "browser" not in item.keywords)
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def _run_prompt(page: Page, n_tokens: int, number: int) -> None:
     """Draw prompt `number` of so many tokens with BOS: letters, tokens of char and bytes tokenizers."""
     first = chr(ord("a") + number % 26) + chr(ord("a") + number // 26 % 26)
     before = page.evaluate(SHOWN)
-    box = page.get_by_label("Prompt")
+    box = page.get_by_label("Prompt", exact=True)
     box.fill((first + "kemub.crdls.bqgcn.nchrb." * n_tokens)[: n_tokens - 1])
     box.press("Control+Enter")
     page.get_by_text(re.compile(f"^{n_tokens} tokens")).first.wait_for()

@@ -23,7 +23,7 @@ def wait_for_map(page, words):
 
 
 def run_prompt(page, text):
-    box = page.get_by_label("Prompt")
+    box = page.get_by_label("Prompt", exact=True)
     box.fill(text)
     box.press("Control+Enter")
     page.get_by_text(re.compile(f"^{len(text.encode()) + 1} tokens")).first.wait_for()

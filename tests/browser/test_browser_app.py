@@ -129,7 +129,7 @@ def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
     settle(page)
-    box = page.get_by_label("Prompt")
+    box = page.get_by_label("Prompt", exact=True)
     box.fill("a lot of text. " * 800)
     box.press("Control+Enter")
     page.get_by_role("button", name="Stop").click()
@@ -144,7 +144,7 @@ def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
 def test_letters_typed_in_the_prompt_are_no_shortcuts(visit):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
-    box = page.get_by_label("Prompt")
+    box = page.get_by_label("Prompt", exact=True)
     box.click()
     for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
         box.press(key)
@@ -158,10 +158,10 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
     run_prompt(page, PROMPT)
     page.get_by_role("link", name="Kernels").click()
     page.get_by_text("tiny-mta · L3 H2 pre").wait_for()
-    assert page.get_by_label("Prompt").input_value() == PROMPT
+    assert page.get_by_label("Prompt", exact=True).input_value() == PROMPT
     page.get_by_role("link", name="Attention").click()
     wait_for_map(page, "L3 H2 · final weights")
-    assert page.get_by_label("Prompt").input_value() == PROMPT
+    assert page.get_by_label("Prompt", exact=True).input_value() == PROMPT
 
 
 def test_the_first_page_is_found_by_its_name_too(visit):

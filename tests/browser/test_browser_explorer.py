@@ -152,7 +152,7 @@ def test_a_copied_link_shows_the_same_figures_in_a_fresh_browser(explorer, visit
     other = visit("/?" + link.split("?", 1)[1])
     wait_for_map(other, "L1 H0")
     settle(other)
-    assert other.get_by_label("Prompt").input_value() == PROMPT
+    assert other.get_by_label("Prompt", exact=True).input_value() == PROMPT
     assert other.evaluate(DATA) == explorer.evaluate(DATA)
 
 

@@ -41,7 +41,7 @@ def test_the_link_on_the_clipboard_shows_the_same_in_a_fresh_browser(explorer, v
     wait_for_map(fresh, "L1 H2")
     settle(fresh)
     assert fresh.evaluate(DATA) == explorer.evaluate(DATA)
-    assert fresh.get_by_label("Prompt").input_value() == PROMPT
+    assert fresh.get_by_label("Prompt", exact=True).input_value() == PROMPT
 
 
 def saved(page, button: str, place) -> bytes:
@@ -84,7 +84,7 @@ def test_a_session_opens_again_in_an_empty_browser(explorer, visit, tmp_path):
     fresh.locator("[role=dialog] input[type=file]").set_input_files(tmp_path / "session.zip")
     wait_for_map(fresh, "L1 H2")
     settle(fresh)
-    assert fresh.get_by_label("Prompt").input_value() == PROMPT
+    assert fresh.get_by_label("Prompt", exact=True).input_value() == PROMPT
     assert fresh.evaluate(DATA) == explorer.evaluate(DATA)
     query = re.compile(r"\?(.*)")
     parts = [set(query.search(page.url)[1].split("&")) for page in (fresh, explorer)]

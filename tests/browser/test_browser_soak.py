@@ -58,7 +58,7 @@ def test_4096_tokens(visit, shipped):
     page.goto(f"{shipped}/?ck=needle-mta&l=3&h=0&s=kq")
     wait_for_map(page, "L3 H0")
     settle(page)
-    box = page.get_by_label("Prompt")
+    box = page.get_by_label("Prompt", exact=True)
     box.fill(prompt(4096))
     box.press("Control+Enter")
     page.get_by_role("button", name="Stop").click()

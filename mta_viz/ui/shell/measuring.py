@@ -74,8 +74,7 @@ def all_results(name: str) -> dict[Hashable, Any]:
 
 def measured(measurement: Measurement) -> Any | None:
     """The result, or what there was when it was stopped; None before that. Draws the controls and the bar."""
-    _draw_controls(measurement)
-    running = work.running(measurement.name, measurement.key)
+    running = _draw_controls(measurement)
     if running is not None:
         st.fragment(work.watch, run_every=0.5)(running)
         return None
@@ -85,8 +84,7 @@ def measured(measurement: Measurement) -> Any | None:
 
 def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], None]) -> None:
     """The same, with `draw(result so far or None, whether it runs)`, drawn alone while the result grows."""
-    _draw_controls(measurement)
-    running, results = work.running(measurement.name, measurement.key), state.part(Results)
+    running, results = _draw_controls(measurement), state.part(Results)
 
     def live() -> None:
         if running is not None:
@@ -97,17 +95,21 @@ def draw_measured(measurement: Measurement, draw: Callable[[Any | None, bool], N
     (st.fragment(live, run_every=1.0) if running else live)()  # a click outside fragments may change the page
 
 
-def _draw_controls(measurement: Measurement) -> None:
-    """The button that starts it, or Stop while it runs, and the words; nothing when it is through."""
+def _draw_controls(measurement: Measurement) -> Work | None:
+    """The button that starts it, or Stop while it runs, and the words; nothing when it is through.
+
+    Gives the work where it ran when this began: of one that ends meanwhile the page is then drawn anew.
+    """
     name, results = measurement.name, state.part(Results)
     if measurement.by_itself and not results.of(measurement) and not work.current(name, measurement.key):
         _start(measurement)
-    kept, last = results.of(measurement), work.current(name, measurement.key)
-    if kept is not None and kept.whole:
-        return
+    last, running = work.current(name, measurement.key), work.running(name, measurement.key)
+    kept = results.of(measurement)
+    if running is None and kept is not None and kept.whole:
+        return None
     with st.container(horizontal=True, vertical_alignment="center"):
-        if last is not None and last.running:
-            work.draw_stop(name, last)
+        if running is not None:
+            work.draw_stop(name, running)
         else:
             start = partial(_start, measurement)
             st.button(measurement.label, key=f"start.{name}", type="primary", on_click=start)
@@ -121,6 +123,7 @@ def _draw_controls(measurement: Measurement) -> None:
         st.error(plain(f"It stopped: {failure}"))
     elif failure is not None:
         raise failure
+    return running
 
 
 def _start(measurement: Measurement) -> None:

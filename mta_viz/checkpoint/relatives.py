@@ -1,4 +1,4 @@
-"""Other trainings of a model's shape: checkpoints beside its folder or among the models, kernels in `cards/`; its plain twin.
+"""Other trainings of a model's shape: beside it or among the models, kernels in `cards/`; its twin.
 
 Owns where they are looked for and what makes one comparable; how kernels compare is analysis.
 """

@@ -1,4 +1,4 @@
-"""Figures of the labs: of one sample, of many, a prompt's story; and what files of the version before called them."""
+"""Figures of the labs: of one sample, of many, a prompt's story; what files of the version before held."""
 
 from collections.abc import Callable
 from functools import partial

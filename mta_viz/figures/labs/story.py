@@ -1,4 +1,4 @@
-"""A prompt's story as one figure: where the question meets the asked words, before a kernel, the kernel, after it."""
+"""A prompt's story as one figure: question x asked words before a kernel, the kernel, the same after it."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ from mta_viz.plots.side_by_side import side_by_side
 from mta_viz.plots.theme import Figure, limit_text
 from mta_viz.tables import Table
 
-KERNEL_PX = 300
+KERNEL_PX = 440
 SHARES = (
-    "The head's weights are of the last token's row: the sum of sizes over the span, over that of the row; before the "
-    "softmax what they would be if the softmax came there."
+    "What the head gives is of the last token's row: the sum of sizes over the span, over that of the row; "
+    "before the softmax what it would be if the softmax came there."
 )
 ODDS = (
     "Without the kernel: its own tap alone is left, everything after it is computed anew. Log-odds are "
@@ -106,8 +106,8 @@ class StoryFigure(NamedFigure[StoryCrops]):
         if result.crop is not None:
             limit = limit_text(crop_limit(result.crop, "after"))
             words.append(
-                "Left to right: the head's map before the convolution, the kernel (its own tap framed), the map "
-                f"after it, on one scale to {limit}, of the asked cells."
+                "Left to right: the head's map before the convolution, the kernel (its own tap framed), the "
+                f"map after it, on one scale to {limit}, of the asked cells."
             )
         if result.maps:
             words += ["Rows are queries, columns keys; hatched: masked.", SHARES]

@@ -23,12 +23,12 @@ class _Panel:
     """A figure's layout, where its left upper corner comes to lie, and how many axes stand before its own."""
 
     layout: dict[str, Any]
-    corner: tuple[float, float]
-    whole: tuple[float, float]
+    corner: tuple[int, int]
+    whole: tuple[int, int]
     axes: int
 
     @property
-    def plot(self) -> tuple[float, float]:
+    def plot(self) -> tuple[int, int]:
         """Width and height of the plotting area in pixels."""
         margin = self.layout["margin"]
         across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]

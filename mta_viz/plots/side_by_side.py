@@ -12,7 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from mta_viz.plots import theme
-from mta_viz.plots.parts import Parts
+from mta_viz.plots.parts import Number, Parts
 
 _LINE_PX, _CHARACTER_PX, _EDGE_PX = 19, 7.0, 6
 _PANELS_OWN = ("width", "height", "margin", "annotations", "shapes", "template")
@@ -34,11 +34,11 @@ class _Panel:
         across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
         return self.layout["width"] - across, self.layout["height"] - down
 
-    def x(self, share: float) -> float:
+    def x(self, share: Number) -> float:
         """A place on the panel's plotting area on the new paper."""
         return (self.corner[0] + self.layout["margin"]["l"] + share * self.plot[0]) / self.whole[0]
 
-    def y(self, share: float) -> float:
+    def y(self, share: Number) -> float:
         """The same from the bottom up."""
         down = self.corner[1] + self.layout["margin"]["t"] + (1 - share) * self.plot[1]
         return 1 - down / self.whole[1]

@@ -88,7 +88,9 @@ class StoryFigure(NamedFigure[StoryCrops]):
         kernels = layer_kernels(model.state_dict(), model.config, kernel.layer)
         taps, offsets = kernels.taps(place), kernels.offsets(place)
         assert taps is not None and offsets is not None
-        return kernel_picture(taps[kernel.head].numpy(), offsets, title="its kernel", width=KERNEL_PX)
+        return kernel_picture(
+            taps[kernel.head].double().numpy(), offsets, title="its kernel", width=KERNEL_PX
+        )
 
     def table(self, source: Source, result: StoryCrops) -> Table:
         """A row a cell of every map; without maps a row for each state of the answer."""

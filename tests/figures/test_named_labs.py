@@ -85,7 +85,7 @@ def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, mod
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_story_has_three_panels_under_its_sentence(name, model):
     run = capture(model, STORY)
-    shown, opening = figure(name, run, numbering=1, **OF_A_RUN[name]), story_of(run)
+    shown, opening = figure(name, run, numbering=1, **OF_A_RUN[name]), story_of(run, **OF_A_RUN[name])
     assert_plotly_takes_it(shown.figure)
     assert (
         shown.result.story == opening

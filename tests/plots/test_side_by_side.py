@@ -18,7 +18,7 @@ def panel(width: int, height: int) -> go.Figure:
     parts.traces.append(go.Scatter(x=[0], y=[0], xaxis="x2", yaxis="y2"))
     parts.layout |= {"xaxis": theme.axis(domain=(0, 0.5)), "yaxis": theme.axis()}
     parts.layout |= {name: theme.axis(overlaying=name[0], matches=name[0]) for name in ("xaxis2", "yaxis2")}
-    parts.add_line((0, 1), (3, 3), {}, xref="x domain", yref="y")
+    parts.add_line((0, 1), (3, 3), {"width": 1}, xref="x domain", yref="y")
     mark = {"xref": "paper", "xsizemode": "pixel", "xanchor": 0, "x0": -8, "x1": -2}
     parts.shapes.append({"type": "rect", **mark, "yref": "y", "y0": 0, "y1": 1})
     parts.add_words("corner", 12, x=1, y=0)

@@ -1,10 +1,11 @@
 """A prompt's story as one figure: question x asked words before a kernel, the kernel, the same after it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from mta_viz.analysis.attention.maps import AttentionMap, exact_map, shared_limit
 from mta_viz.analysis.cause.effects import Absent
-from mta_viz.analysis.cause.story import BY, RULE, Story, story_of
+from mta_viz.analysis.cause.story import BY, RULE, Story, place_of, story_of
 from mta_viz.analysis.kernels.kernels import layer_kernels
 from mta_viz.analysis.labs.finder import NEIGHBOURS, Region, StepCrop, region, step_crops
 from mta_viz.figures.base import NamedFigure, Source, named
@@ -62,14 +63,19 @@ class StoryFigure(NamedFigure[StoryCrops]):
             rows, columns = (slice(side.start, side.stop) for side in (shown.queries, shown.keys))
             return StoryCrops(opening, final=exact_map(run, place[0], Stage.PATTERN, place[1], rows, columns))
         crops = {crop.place: crop for crop in step_crops(run, shown, *place)}
-        return StoryCrops(opening, crops["pre" if opening.kernel.where == "pre" else "post"])
+        return StoryCrops(opening, crops[place_of(opening.kernel)])
 
     def draw(self, source: Source, result: StoryCrops) -> Figure | None:
         """Three panels, of a plain model one; none where the last token sees no other key."""
         title, tokens = result.story.sentence(source.numbering), result.story.tokens
         if result.final is not None:
             spans = (result.story.asking, result.story.asked)
-            look = {"numbering_from": source.numbering, "size": CROP_PX, "spans": spans, "look": SMALL}
+            look: dict[str, Any] = {
+                "numbering_from": source.numbering,
+                "size": CROP_PX,
+                "spans": spans,
+                "look": SMALL,
+            }
             picture = attention_map(result.final, tokens, limit=shared_limit([result.final]), **look)
             return side_by_side([picture], title)
         if result.crop is None:
@@ -84,7 +90,7 @@ class StoryFigure(NamedFigure[StoryCrops]):
     def _kernel(self, source: Source, opening: Story) -> Figure:
         kernel, model = opening.kernel, source.model
         assert kernel is not None
-        place = "pre" if kernel.where == "pre" else "post"
+        place = place_of(kernel)
         kernels = layer_kernels(model.state_dict(), model.config, kernel.layer)
         taps, offsets = kernels.taps(place), kernels.offsets(place)
         assert taps is not None and offsets is not None

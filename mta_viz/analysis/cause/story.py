@@ -8,6 +8,7 @@ nothing stands out, and the sentence.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from textwrap import wrap
 from typing import Any, Literal
 
 import torch
@@ -37,6 +38,7 @@ from mta_viz.tables import Table
 from mta_viz.tokenizers.base import Tokens
 
 LEAST_CHANGE, LEAST_SHARE = 0.1, 0.05  # nats of the answer's log-odds; of the row's weight
+LINE = 120  # characters of a printed line
 By = Literal["effects", "gain", "share", "nothing"]
 BY: Mapping[By, str] = {
     "effects": "the kernel without whose shape the task's answer loses most, as measured beside the weights",
@@ -189,7 +191,7 @@ class Story(Printed):
         return Table.of(columns, rows)
 
     def _title(self) -> str:
-        return self.sentence()
+        return "\n".join(wrap(self.sentence(), LINE))
 
     def _table(self) -> tuple[Row, list[Row]]:
         """The same in short."""

@@ -286,7 +286,7 @@ def test_an_example_is_what_its_name_says_and_is_answered_right(model, name, len
 
 
 def test_the_story_of_a_needle_prompt_is_the_kernel_that_carries_the_task(tmp_path):
-    """As measured and, without the measurement, by gain: the same kernel of 96."""
+    """As measured; without the measurement, by gain: another of the three of 96 that carry it together."""
     examples = json.loads((ASSETS / "examples.json").read_text("utf-8"))
     prompt = next(example["text"] for example in examples if example["name"] == "Four needles")
     opening = story(tracing.load(MTA), prompt)
@@ -297,4 +297,4 @@ def test_the_story_of_a_needle_prompt_is_the_kernel_that_carries_the_task(tmp_pa
     for name in ("params.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).symlink_to(MTA / name)
     unmeasured = story_of(tracing.capture(tracing.load(tmp_path), prompt))
-    assert unmeasured.kernel == opening.kernel and unmeasured.by == "gain"
+    assert unmeasured.kernel.name() == "L5 H2 pre" and unmeasured.by == "gain"

@@ -236,6 +236,7 @@ def test_what_stands_out_follows_the_rule(opening):
 
 def test_a_plain_model_has_a_head_and_no_kernel(tmp_path):
     model = mta_viz.load(write_models(tmp_path) / "tiny-plain")
+    opening = story(model, NEEDLES)
     final = head_scores(capture(model, NEEDLES), opening.asked).values["span.final"]
     assert opening.kernel is None and opening.by == "share" and opening.plan == () and opening.without is None
     assert opening.weights[0].share == pytest.approx(float(final.max()), abs=1e-6)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mta_viz.analysis.cause.paths import kernel_paths
     from mta_viz.analysis.cause.removed_cells import whole_effects
     from mta_viz.analysis.cause.shapley import shapley_values
+    from mta_viz.analysis.cause.story import story
     from mta_viz.analysis.cause.sweeps import ablate
     from mta_viz.analysis.compare.comparing import compare
     from mta_viz.analysis.kernels.recurrence import recurrence
@@ -61,6 +62,7 @@ __all__ = [
     "responsibilities",
     "save_trace",
     "shapley_values",
+    "story",
     "tap_gains",
     "top_cells",
     "top_tokens",
@@ -78,6 +80,7 @@ _NAMES = {
     "analysis.cause.paths": "kernel_paths",
     "analysis.cause.removed_cells": "whole_effects",
     "analysis.cause.shapley": "shapley_values",
+    "analysis.cause.story": "story",
     "analysis.cause.sweeps": "ablate",
     "analysis.compare.comparing": "compare",
     "analysis.kernels.recurrence": "recurrence",

@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from mta_viz.analysis.cause.story import story, story_of
 from mta_viz.analysis.kernels.kernels import NEAR_IDENTITY, layer_kernels
 from mta_viz.analysis.kernels.measures import energy_off_identity
 from mta_viz.analysis.kernels.naming import IDENTITY, NONE
@@ -282,3 +283,18 @@ def test_an_example_is_what_its_name_says_and_is_answered_right(model, name, len
     assert len(model.tokenizer.encode(example.text)) == length and len(facts) == needles
     answer = model.tokenizer.decode(tracing.generate(model, example.text, 5))
     assert re.match(r" (\d*)", answer)[1] == facts[asked]
+
+
+def test_the_story_of_a_needle_prompt_is_the_kernel_that_carries_the_task(tmp_path):
+    """As measured; without the measurement, by gain: another of the three of 96 that carry it together."""
+    examples = json.loads((ASSETS / "examples.json").read_text("utf-8"))
+    prompt = next(example["text"] for example in examples if example["name"] == "Four needles")
+    opening = story(tracing.load(MTA), prompt)
+    assert opening.kernel.name() == "L5 H7 pre" and opening.by == "effects" and opening.shape == "diagonal"
+    assert "the needle “San Salvador” 12 % before it, 99.7 % after" in opening.sentence()
+    assert opening.standing.rank == 1 and -2.1 < opening.log_odds_change < -1.8
+    assert opening.twin.name == "needle-transformer" and opening.twin.writes.strip() == "806"
+    for name in ("params.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).symlink_to(MTA / name)
+    unmeasured = story_of(tracing.capture(tracing.load(tmp_path), prompt))
+    assert unmeasured.kernel.name() == "L5 H2 pre" and unmeasured.by == "gain"

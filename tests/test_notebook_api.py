@@ -18,7 +18,7 @@ from mta_viz.tokenizers.base import Tokens
 ROOT = Path(__file__).parents[1]
 PROMPT = "hjnvt.qdgzf.aoxsb#gd"
 FUNCTIONS = [name for name in mta_viz.__all__ if name not in ("__version__", "Stage")]
-MOST_NAMES = 29  # an older word among them
+MOST_NAMES = 30  # an older word among them
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,7 @@ def results(trace):
             mta_viz.ablate(trace.model, PROMPT, [KernelToIdentity(2, 0, "pre")]),
             "L2 H0 pre -> identity: log p('q')",
         ),
+        "story": (mta_viz.story(trace.model, PROMPT), "L2 H0's kernel before the softmax (no named shape): "),
         "attribution": (
             mta_viz.attribute(trace.model, PROMPT, method="ablation", groups=[[8, 9], [11]]),
             "log p('q') = ",
@@ -79,7 +80,7 @@ def results(trace):
 
 
 KINDS = (
-    *("trace", "edited", "tokens", "scores", "ranking", "ablation", "attribution"),
+    *("trace", "edited", "tokens", "scores", "ranking", "ablation", "attribution", "story"),
     *("convolved", "softmaxed", "scored", "passed"),
 )
 

@@ -1,4 +1,4 @@
-"""Other trainings of a model's shape: checkpoints beside its folder or among the models, kernels in `cards/`.
+"""Other trainings of a model's shape: beside it or among the models, kernels in `cards/`; its twin.
 
 Owns where they are looked for and what makes one comparable; how kernels compare is analysis.
 """
@@ -84,6 +84,20 @@ def relative_kernels(relative: Relative, config: ModelConfig) -> Mapping[str, Te
     if problems:
         raise CheckpointError(problems, relative.name)
     return kernels
+
+
+def twin_of(name: str, others: Sequence[str]) -> str | None:
+    """The plain twin of `x-mta`, which is `x-transformer`, or the other way round; None if it is gone."""
+    ends = {"-mta": "-transformer", "-transformer": "-mta"}
+    twins = [name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)]
+    return next((twin for twin in twins if twin in others), None)
+
+
+def plain_twin(folder: Path) -> Path | None:
+    """The plain twin that lies beside a model's folder, by its name; None where there is none."""
+    own = run_folder(folder)
+    twin = twin_of(own.name, [own.name.removesuffix("-mta") + "-transformer"])
+    return own.with_name(twin) if twin and _is_checkpoint(own.with_name(twin)) else None
 
 
 def _checkpoints_in(folder: Path) -> list[Path]:

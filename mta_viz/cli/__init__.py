@@ -16,10 +16,10 @@ from mta_viz.cli.output import check_output, json_text, note, write_text
 from mta_viz.errors import MtaVizError, PromptError
 
 COMMANDS = (
-    "info", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain", "operator",
-    "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate", "attribute",
-    "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions", "paper-figures",
-    "figure", "insert", "merge", "finetune",
+    "info", "story", "kernels", "trace", "generate", "heads", "cells", "decompose", "lens", "gain",
+    "operator", "train", "evaluate", "effects", "shapley", "paths", "recurrence", "surrogates", "ablate",
+    "attribute", "compare", "direct-effect", "needle", "perplexity", "conjunction", "questions",
+    "paper-figures", "figure", "insert", "merge", "finetune",
 )  # fmt: skip
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

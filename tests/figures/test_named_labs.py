@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mta_viz.analysis.cause.choosing import AROUND
+from mta_viz.analysis.cause.story import RULE, story_of
 from mta_viz.analysis.labs.blocks import block_parts, block_sample
 from mta_viz.analysis.labs.conjunction import at_identity, conjunction, heads_table
 from mta_viz.analysis.labs.finder import find, sample_parts
@@ -13,6 +16,7 @@ from mta_viz.analysis.labs.questions import answers_table, evaluate_questions
 from mta_viz.analysis.labs.sweep import Sweep, run_sweep
 from mta_viz.analysis.labs.sweep_file import by_needles, by_setting, empty_results, results_of, sweep_text
 from mta_viz.analysis.labs.text import score_passages, text_losses
+from mta_viz.config import MTAOptions
 from mta_viz.errors import MtaVizError, PromptError
 from mta_viz.figures import figure, spec
 from mta_viz.figures.base import Source, drawn
@@ -61,6 +65,8 @@ FIGURES: dict[str, dict[str, Any]] = {
     "last-words": {"passages": ("One two three.", "alone")},
     "text-losses": {"text": "A 🙂 <b>two</b> words"},
 }
+STORY = "A fox ran. The magic number of Oslo is 88. It rained all day. The magic number of Oslo is"
+OF_A_RUN: dict[str, dict[str, Any]] = {"story": {"answer": " 88"}}
 OF_LETTERS: dict[str, dict[str, Any]] = {
     "block-finder": {"blocks": 6, "number": 2, "score": "gain.kq"},
     "block-crop": {"blocks": 6, "layer": 1, "head": 2, "place": "post", "shown": "difference"},
@@ -93,6 +99,42 @@ def test_a_figure_is_made_from_the_model_alone_and_comes_again_as_json(name, mod
     again = spec(name, json.loads(json.dumps(shown.spec.parameters())))
     assert again == shown.spec and again.file_parts()
     assert shown.figure is not None or name in ("question-answers", "last-words")
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_a_story_has_three_panels_under_its_sentence(name, model):
+    run = capture(model, STORY)
+    shown, opening = figure(name, run, numbering=1, **OF_A_RUN[name]), story_of(run, **OF_A_RUN[name])
+    assert_plotly_takes_it(shown.figure)
+    assert (
+        shown.result.story == opening
+        and spec(name, json.loads(json.dumps(shown.spec.parameters()))) == shown.spec
+    )
+    words = [note.text.replace("<br>", " ") for note in shown.figure.layout.annotations]
+    assert opening.sentence(1) in words and shown.caption.startswith(opening.sentence(1))
+    for part in ("own tap alone", "log(p / (1 - p))", "last token's row", RULE):
+        assert part in shown.caption
+    before, kernel, after = (part for part in shown.figure.data if part.type == "heatmap")
+    stages = AROUND[opening.kernel.where]
+    region = shown.result.crop.region
+    for drawn_map, stage in ((before, stages[0]), (after, stages[1])):
+        rows, columns = (slice(side.start, side.stop) for side in (region.queries, region.keys))
+        cells = run.map(opening.kernel.layer, stage, opening.kernel.head, rows, columns).numpy()
+        assert np.nan_to_num(np.array(drawn_map.z, float)) == pytest.approx(cells, abs=1e-5)
+    assert np.array(kernel.z).shape == (6, 11) and before.zmax == after.zmax
+    assert len(shown.table.rows) == 2 * len(region.queries) * len(region.keys)
+
+
+def test_a_story_without_a_kernel_or_a_choice_draws_what_there_is(model):
+    plain = HookedMTA(config(MTAOptions(), 258)).requires_grad_(False).eval()
+    plain.load_state_dict(random_weights(config(MTAOptions(), 258)))
+    plain.tokenizer = model.tokenizer
+    shown = figure("story", capture(plain, STORY))
+    assert_plotly_takes_it(shown.figure)
+    assert sum(part.type == "heatmap" for part in shown.figure.data) == 1
+    assert "own tap" not in shown.caption and shown.caption.endswith(RULE)
+    alone = figure("story", capture(model, [65]), beside=plain)
+    assert alone.figure is None and len(alone.table.rows) == 2 and "plain twin writes" in alone.caption
 
 
 def test_finders_are_those_of_the_call(model, letters):

@@ -17,6 +17,7 @@ LISTS = (
     test_named_compare.FIGURES,
     test_named_labs.FIGURES,
     test_named_labs.OF_LETTERS,
+    test_named_labs.OF_A_RUN,
     test_figures_kernels.FIGURES,
     test_figures_kernels.SHIPPED,
     test_figures_kernels.TRAINED,

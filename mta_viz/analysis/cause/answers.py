@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from mta_viz.analysis.attention.predictions import top_tokens
 from mta_viz.analysis.attention.spans import needle_spans
@@ -123,6 +125,36 @@ def _ids_after(trace: Trace, text: str) -> tuple[int, ...]:
     return ids
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How an answer stands. `log_probability` of all its tokens in nats, each after the ones before it.
+
+    `rank`: the largest of its tokens' ranks, 1 for the answer that is written when each step takes the
+    likeliest token; None where logits are not finite.
+    """
+
+    log_probability: float
+    rank: int | None
+
+    @property
+    def log_odds(self) -> float:
+        """log(p / (1 - p)), in nats."""
+        return log_odds(self.log_probability)
+
+    @property
+    def probability(self) -> float:
+        """0..1."""
+        return math.exp(self.log_probability)
+
+    def words(self) -> str:
+        """`log-odds +9.31, rank 1, probability 1.000`."""
+        return f"log-odds {self.log_odds:+.2f}, rank {self.rank}, probability {self.probability:.3f}"
+
+    def as_data(self) -> dict[str, float | int | None]:
+        """Plain values, what moves most first."""
+        return {"log_odds": self.log_odds, **vars(self), "probability": self.probability}
+
+
 class AnswerMeter:
     """How probable an answer is under a plan. The prompt, with the answer after it, runs once.
 
@@ -142,11 +174,26 @@ class AnswerMeter:
 
         `sources` and what is raised: as of `operated`.
         """
+        return float(self._of_answer(self._log_probabilities(plan, sources)).sum())
+
+    def standing(self, plan: Sequence[Intervention] = ()) -> Standing:
+        """The answer under `plan` among all tokens that could stand in its place."""
+        every = self._log_probabilities(plan, None)
+        own = self._of_answer(every)
+        rank = int((1 + (every > own).sum(-1)).max()) if bool(every.isfinite().all()) else None
+        return Standing(float(own.sum()), rank)
+
+    def _of_answer(self, every: Float[Tensor, "token vocab"]) -> Float[Tensor, "token 1"]:
+        return every.gather(-1, torch.tensor(self.answer.ids)[:, None])
+
+    def _log_probabilities(
+        self, plan: Sequence[Intervention], sources: Sources | None
+    ) -> Float[Tensor, "token vocab"]:
+        """Of every token in the place of each of the answer's, float64."""
         first = first_layer(plan, self.trace.model.config.n_layers)
         model = operated(self.trace.model, plan, len(self.trace.tokens), sources)
         resid = self.run.residuals[first][None].to(model.dtype)
-        logits = last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1)
-        return float(logits.cpu().gather(-1, torch.tensor(self.answer.ids)[:, None]).sum())
+        return last_logits(model, resid, first, len(self.answer.ids))[0].double().log_softmax(-1).cpu()
 
 
 def first_layer(plan: Sequence[Intervention], n_layers: int) -> int:

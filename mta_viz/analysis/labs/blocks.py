@@ -4,6 +4,7 @@ How well a model finds blocks: the product's own measurement, for training and t
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -22,12 +23,14 @@ from mta_viz.errors import ConfigError, PromptError
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run import tracing
 from mta_viz.run.scoring import end_logits
+from mta_viz.run.trace import Trace
 from mta_viz.tasks.blocks import VOCAB_SIZE, BlockTask
 from mta_viz.tasks.intervals import accuracy_interval
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.char import CharTokenizer
 
 CARD = "card.json"
+_SEQUENCE = re.compile(r"(?P<blocks>[a-z]+(?:\.[a-z]+)+)#(?P<query>[a-z]+)")
 LogitsOf = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch position vocab"]]
 
 
@@ -161,6 +164,43 @@ def block_parts(sample: BlockSample) -> Parts:
     others = [sample.task.block_positions(index).start for index in range(len(sample.blocks))]
     asked = Span(f"{sample.blocks[sample.target]} (target)", "A", target.start, target.stop)
     return Parts(asked, (asked,), len(sample.tokens) - 1, tuple(others))
+
+
+def block_spans(tokens: Tokens) -> tuple[Span, ...]:
+    """The block of a written sequence that holds all query letters, and the query letters.
+
+    Empty for other texts, for ids without text, and where not one block alone holds them.
+    """
+    written = _SEQUENCE.fullmatch(tokens.text or "")
+    if written is None:
+        return ()
+    query = set(written["query"])
+    holding = [block for block in re.finditer("[a-z]+", written["blocks"]) if query <= set(block[0])]
+    if len(holding) != 1:
+        return ()
+    (block,) = holding
+    target, asking = (
+        [at for at, span in enumerate(tokens.spans) if start <= span[0] < span[1] <= stop]
+        for start, stop in (block.span(), written.span("query"))
+    )
+    if not target or not asking:  # tokens that hold more than a block
+        return ()
+    return (
+        Span(f"{block[0]} (target)", "A", target[0], target[-1] + 1),
+        Span("query letters", QUESTION, asking[0], asking[-1] + 1),
+    )
+
+
+def asked_block(trace: Trace) -> str | None:
+    """What a written sequence asks for: its target's letters, those the model's card says are answered.
+
+    None for other prompts.
+    """
+    spans = block_spans(trace.tokens)
+    if not spans:
+        return None
+    letters, output = spans[0].name.partition(" ")[0], trained_task(trace.model.folder).output
+    return {"all": letters, "first": letters[:1], "last": letters[-1:]}[output]
 
 
 def block_region(sample: BlockSample) -> Region:

@@ -1,4 +1,4 @@
-"""Figures of the labs: of one sample, of many; and what files of the version before called them."""
+"""Figures of the labs: of one sample, of many, a prompt's story; what files of the version before held."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from mta_viz.analysis.labs.four_prompts import example
 from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.figures.labs import measured, samples
+from mta_viz.figures.labs import story as story
 from mta_viz.figures.labs.measured import ITSELF
 from mta_viz.model.plans import everything_to_identity
 from mta_viz.tasks.blocks import VOCAB_SIZE

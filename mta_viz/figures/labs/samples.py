@@ -33,6 +33,7 @@ from mta_viz.tokenizers.base import Tokens
 R = TypeVar("R")
 USUAL_SCORES = ("span.final", "gain.kq", "gain.kq2", "gain.final")
 MAP_PX, CROP_PX = 400, (300, 300)
+Side = Literal["before", "after", "difference"]
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,26 @@ class QuestionFinder(Questions, FinderMap):
     """Which heads find a fact of a story."""
 
 
+def crop_side(crop: StepCrop, shown: Side) -> AttentionMap:
+    """One head's map on one side of a convolution, or what it changed."""
+    return {"before": crop.before, "after": crop.after, "difference": crop.difference}[shown]
+
+
+def crop_limit(crop: StepCrop, shown: Side, first_token: bool = False) -> float:
+    """The scale's end: of the asked cells on both sides, or of their difference."""
+    before, after = crop.asked
+    return shared_limit((subtract(after, before),) if shown == "difference" else (before, after), first_token)
+
+
+def crop_picture(crop: StepCrop, shown: Side, tokens: Tokens, *, limit: float, numbering_from: int) -> Figure:
+    """Small, the asking and the asked tokens marked at the edges."""
+    look: dict[str, Any] = {"tokens": tokens, "numbering_from": numbering_from, "limit": limit}
+    look |= {"spans": (crop.region.asking, crop.region.asked), "size": CROP_PX}
+    if shown == "difference":
+        return difference_map(crop.difference, short=True, **look)
+    return attention_map(crop_side(crop, shown), look=SMALL, **look)
+
+
 @dataclass(frozen=True)
 class CropMap(OfSample[StepCrop]):
     """One head's map where the asking queries meet the asked keys, `before` or `after` a convolution.
@@ -309,7 +330,7 @@ class CropMap(OfSample[StepCrop]):
     layer: int = 0
     head: int = 0
     place: Literal["pre", "post"] = "pre"
-    shown: Literal["before", "after", "difference"] = "after"
+    shown: Side = "after"
     first_token: bool = False
 
     def result(self, source: Source) -> StepCrop:
@@ -330,22 +351,16 @@ class CropMap(OfSample[StepCrop]):
 
     def map_of(self, crop: StepCrop) -> AttentionMap:
         """The one that is shown."""
-        return {"before": crop.before, "after": crop.after, "difference": crop.difference}[self.shown]
+        return crop_side(crop, self.shown)
 
     def limit(self, crop: StepCrop) -> float:
-        """The scale's end: of the asked cells on both sides, or of their difference."""
-        before, after = crop.asked
-        sides = (subtract(after, before),) if self.shown == "difference" else (before, after)
-        return shared_limit(sides, self.first_token)
+        """The scale's end."""
+        return crop_limit(crop, self.shown, self.first_token)
 
     def draw(self, source: Source, result: StepCrop) -> Figure:
         """Small, the asking and the asked tokens marked at the edges."""
-        region = result.region
-        look: dict[str, Any] = {"tokens": self.asked(source).tokens, "numbering_from": source.numbering}
-        look |= {"spans": (region.asking, region.asked), "limit": self.limit(result), "size": CROP_PX}
-        if self.shown == "difference":
-            return difference_map(result.difference, short=True, **look)
-        return attention_map(self.map_of(result), look=SMALL, **look)
+        look: dict[str, Any] = {"numbering_from": source.numbering, "limit": self.limit(result)}
+        return crop_picture(result, self.shown, self.asked(source).tokens, **look)
 
     def table(self, source: Source, result: StepCrop) -> Table:
         """A row a cell."""

@@ -20,6 +20,7 @@ from mta_viz.checkpoint.basing import read_model
 from mta_viz.checkpoint.installed import root_path
 from mta_viz.checkpoint.locate import locate
 from mta_viz.checkpoint.reading import Found, read_checkpoint
+from mta_viz.checkpoint.relatives import twin_of
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
 from mta_viz.errors import CheckpointError
@@ -66,13 +67,6 @@ def label(found: Found, names: Sequence[str] = ()) -> str:
 def identity(found: Found, names: Sequence[str]) -> str:
     """What tells a checkpoint among those with `names`: its name, or its path where two are alike."""
     return found.name if list(names).count(found.name) == 1 else str(found.path)
-
-
-def twin_of(name: str, others: Sequence[str]) -> str | None:
-    """The plain twin of `x-mta`, which is `x-transformer`, or the other way round; None if it is gone."""
-    ends = {"-mta": "-transformer", "-transformer": "-mta"}
-    twins = [name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)]
-    return next((twin for twin in twins if twin in others), None)
 
 
 def grey_line(found: Found, run_dtype: str) -> str:

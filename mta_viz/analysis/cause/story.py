@@ -1,0 +1,365 @@
+"""The opening story of a prompt: a head and its kernel, what they do to the asked words, what that is worth.
+
+Every number is that of a call of its own: a head's scores on a span (`heads`), an answer under a plan
+(`ablate`), a kernel's name (`kernels`). Owns which kernel and which span are chosen, the rule that says when
+nothing stands out, and the sentence.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from textwrap import wrap
+from typing import Any, Literal
+
+import torch
+
+from mta_viz.analysis.attention.spans import QUESTION, Span, needle_spans, next_letter
+from mta_viz.analysis.cause.answers import Answer, AnswerMeter, Standing, answer_after
+from mta_viz.analysis.cause.choosing import (
+    AROUND,
+    answer_span,
+    kernel_of_most_gain,
+    largest,
+    measured_kernel,
+    other_places,
+)
+from mta_viz.analysis.cause.effects import Absent, without
+from mta_viz.analysis.cause.twin import TwinAnswer, twin_answer, twin_of_model, written
+from mta_viz.analysis.kernels.kernels import WHERE, KernelId, Place, layer_kernels
+from mta_viz.analysis.kernels.naming import NONE, STAGES, name_kernels
+from mta_viz.analysis.labs.blocks import asked_block, block_spans
+from mta_viz.analysis.labs.finder import Finder, Parts, find
+from mta_viz.model.plans import Plan
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.printed import Printed, Row, number
+from mta_viz.run.tracing import Progress, Prompt, Trace, capture, generate
+from mta_viz.tables import Table
+from mta_viz.tokenizers.base import Tokens
+
+LEAST_CHANGE, LEAST_SHARE = 0.1, 0.05  # nats of the answer's log-odds; of the row's weight
+LINE = 120  # characters of a printed line
+By = Literal["effects", "gain", "share", "nothing"]
+BY: Mapping[By, str] = {
+    "effects": "the kernel without whose shape the task's answer loses most, as measured beside the weights",
+    "gain": "the kernel whose convolution adds most to what the last token gives the span",
+    "share": "the head that gives the span most",
+    "nothing": "no head: the last token sees no other key",
+}
+RULE = (
+    f"Something stands out where the answer's log-odds change by at least {LEAST_CHANGE:g} nats without the "
+    f"kernel, or where a span the prompt itself asks for gains at least {LEAST_SHARE:.0%} of the row and "
+    "more than any other place of its length in the row; in a model without kernels, where the head gives "
+    "the span that much."
+)
+ASKED = (" (asked)", " (target)")  # how the names of spans end that the prompt itself asks for
+
+
+@dataclass(frozen=True)
+class SpanWeight:
+    """What a head's row of the last token gives the span at one stage.
+
+    `score`: log-odds before the softmax, the share after it, as `span.STAGE` of the head's scores. `other`:
+    the largest share of another place of the span's length in the row, 0 where there is none.
+    """
+
+    stage: Stage
+    score: float
+    other: float
+
+    @property
+    def share(self) -> float:
+        """0..1; of scores the share if the softmax came here."""
+        return float(torch.tensor(self.score).sigmoid()) if self.stage.value.unit == "score" else self.score
+
+
+@dataclass(frozen=True, repr=False)
+class Story(Printed):
+    """What one look at a prompt tells.
+
+    `spans`: the named ones of a needle prompt or of a block sequence, else the one that was found. `asked`:
+    the one all weights are about, `asking`: the queries that ask; None, as `place`, where the last token sees
+    no other key. `place` (layer, head); `kernel`: None where the model has none. `shape`: the kernel's name.
+    `by`: how the head was chosen. `weights`: before and after the kernel; of a plain model the final
+    one. `other_gain`: the most another place of the span's length gains in the row. `writes`: the
+    likeliest continuation, as long as the answer. `standing` of the answer, `without` the kernel's shape
+    (its own tap alone is left).
+    """
+
+    tokens: Tokens
+    spans: tuple[Span, ...]
+    asked: Span | None
+    asking: Span
+    place: tuple[int, int] | None
+    kernel: KernelId | None
+    shape: str
+    by: By
+    weights: tuple[SpanWeight, ...]
+    other_gain: float
+    answer: Answer
+    writes: str
+    standing: Standing
+    without: Standing | None
+    twin: TwinAnswer | Absent
+
+    @property
+    def plan(self) -> Plan:
+        """What takes the kernel's shape out."""
+        return () if self.kernel is None else (without(self.kernel, "own-tap"),)
+
+    @property
+    def gain(self) -> float:
+        """What the kernel adds to the span's share; 0 without a kernel."""
+        return self.weights[-1].share - self.weights[0].share if self.weights else 0.0
+
+    @property
+    def log_odds_change(self) -> float:
+        """What the answer's log-odds gain without the kernel, in nats; 0 without a kernel."""
+        return 0.0 if self.without is None else self.without.log_odds - self.standing.log_odds
+
+    @property
+    def stands_out(self) -> bool:
+        """By `RULE`."""
+        if not self.weights:
+            return False
+        if self.kernel is None:
+            return self.weights[-1].share >= max(LEAST_SHARE, self.weights[-1].other)
+        named = self.asked is not None and self.asked.name.endswith(ASKED)
+        gains = self.gain >= LEAST_SHARE and self.gain > self.other_gain
+        return abs(self.log_odds_change) >= LEAST_CHANGE or (named and gains)
+
+    def sentence(self, numbering_from: int = 0) -> str:
+        """The story in one sentence; layers and heads are labelled from `numbering_from`."""
+        if self.place is None or self.asked is None:
+            alone = "The last token sees no other key, so no head has a choice"
+            return f"{alone}; the answer is {self.answer_words}."
+        layer, head = (at + numbering_from for at in self.place)
+        name, asked = f"L{layer} H{head}", span_words(self.asked)
+        if self.kernel is None:
+            return self._plain_sentence(name, asked)
+        before, after = (percent(weight.share) for weight in self.weights)
+        shape = "no named shape" if self.shape == NONE else self.shape
+        kernel = f"{name}'s kernel {WHERE[self.kernel.where]} ({shape})"
+        given = f"the head gives {asked} {before} before it, {after} after"
+        moved = f"without it the answer's log-odds {_moved(self.log_odds_change)}{self._rank_words}"
+        if self.stands_out:
+            return f"{kernel}: {given}; {moved}."
+        return f"Nothing stands out here. Strongest is {kernel}: {given}; {moved}."
+
+    @property
+    def _rank_words(self) -> str:
+        if self.without is None or self.without.rank == self.standing.rank:
+            return ""
+        return f", its rank is {self.without.rank} instead of {self.standing.rank}"
+
+    def _plain_sentence(self, name: str, asked: str) -> str:
+        weight = self.weights[-1]
+        given = f"{name} gives {asked} {percent(weight.share)} of its weight, most of all heads"
+        if self.stands_out:
+            return f"{given}; this model has no key-query kernels."
+        other = f"another place of its row gets {percent(weight.other)}"
+        return f"Nothing stands out here: {given}, and {other}; this model has no key-query kernels."
+
+    @property
+    def answer_words(self) -> str:
+        """`“753” (log-odds +9.31, rank 1, probability 1.000)`."""
+        return f"“{self.answer_text}” ({self.standing.words()})"
+
+    @property
+    def answer_text(self) -> str:
+        """Without the white space it begins with."""
+        return self.answer.text.strip(" ␣") or self.answer.text
+
+    @property
+    def twin_words(self) -> str:
+        """The plain twin's answer in words; why there is none."""
+        if isinstance(self.twin, Absent):
+            return self.twin.reason
+        return self.twin.words(self.answer_text)
+
+    @property
+    def states(self) -> dict[str, Standing]:
+        """How the answer stands: in the model, without the kernel, in the twin."""
+        states = {"model": self.standing}
+        states |= {"own tap only": self.without} if self.without else {}
+        return states | ({} if isinstance(self.twin, Absent) else {self.twin.name: self.twin.standing})
+
+    def table(self) -> Table:
+        """A row for each state of the answer."""
+        columns = ("state", "log_odds", "log_probability", "rank", "probability")
+        rows = [(name, *at.as_data().values()) for name, at in self.states.items()]
+        return Table.of(columns, rows)
+
+    def _title(self) -> str:
+        return "\n".join(wrap(self.sentence(), LINE))
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """The same in short."""
+        rows: list[Row] = [
+            (name, number(at.log_odds), at.rank, f"{at.probability:.3f}") for name, at in self.states.items()
+        ]
+        return (f"answer {self.answer.text!r}", "log-odds", "rank", "probability"), rows
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, as the command prints them: log-odds and log-probabilities in nats."""
+        weights = [
+            {"stage": at.stage.value.key, "score": at.score, "share": at.share, "other": at.other}
+            for at in self.weights
+        ]
+        return {
+            "sentence": self.sentence(),
+            "stands_out": self.stands_out,
+            "rule": RULE,
+            "spans": [asdict(span) for span in self.spans],
+            "asked": self.asked and asdict(self.asked),
+            "asking": asdict(self.asking),
+            "layer": self.place and self.place[0],
+            "head": self.place and self.place[1],
+            "kernel": self.kernel and self.kernel.name(),
+            "shape": self.shape,
+            "chosen": BY[self.by],
+            "weights": weights,
+            "gain": self.gain,
+            "other_gain": self.other_gain,
+            "answer": self.answer.as_data(),
+            "writes": self.writes,
+            "with_kernel": self.standing.as_data(),
+            "without_kernel": self.without and self.without.as_data(),
+            "log_odds_change": self.log_odds_change,
+            "twin": _twin_data(self.twin),
+        }
+
+
+def _twin_data(twin: TwinAnswer | Absent) -> dict[str, Any]:
+    if isinstance(twin, Absent):
+        return {"absent": twin.reason}
+    own, standing = twin.own.as_data(), twin.standing.as_data()
+    return {"name": twin.name, "writes": twin.writes, "own": own, "of_the_answer": standing}
+
+
+def story(
+    model: HookedMTA, prompt: Prompt, *, answer: str | None = None, progress: Progress | None = None
+) -> Story:
+    """Which head and kernel matter most on a prompt, what they do to the asked words, what the answer loses.
+
+    `answer`: None is the number a needle prompt asks for, of a block sequence the letters the model was
+    trained to answer, else the likeliest next token. The plain twin is
+    looked for beside the model's folder. Raises PromptError for what the model cannot take, and for a model
+    that holds kernels only, MtaVizError for logits that are NaN.
+
+    >>> opening = mta_viz.story(model, trace.tokens)
+    >>> opening.kernel.name(), opening.stands_out
+    ('L2 H0 pre', True)
+    """
+    trace = capture(model, prompt)
+    return story_of(trace, answer=answer, twin=twin_of_model(model), progress=progress)
+
+
+def story_of(
+    trace: Trace,
+    *,
+    answer: str | None = None,
+    twin: HookedMTA | Absent | None = None,
+    progress: Progress | None = None,
+) -> Story:
+    """The same of a run; `twin` is the plain twin, where there is one."""
+    spans = needle_spans(trace.tokens) or block_spans(trace.tokens)
+    meter = AnswerMeter(trace, answer_after(trace, answer or asked_block(trace)))
+    asked = next((span for span in spans if span.name.endswith(ASKED)), None)
+    last, standing = len(trace.tokens) - 1, meter.standing()
+    measured = None if asked is None else measured_kernel(trace.model, trace.tokens)
+    if asked is None or (asked.start == 0 and asked.stop > last):
+        asked = replace(answer_span(meter), letter=next_letter(spans)) if last else None
+        spans = () if asked is None else (*spans, asked)
+    asking = next((span for span in spans if span.letter == QUESTION), None)
+    opening = Story(
+        tokens=trace.tokens,
+        spans=spans,
+        asked=asked,
+        asking=asking or Span("last token", QUESTION, last, last + 1),
+        **_nothing(),
+        answer=meter.answer,
+        writes=_written(trace, meter.answer, standing),
+        standing=standing,
+        without=None,
+        twin=twin_answer(twin, trace.tokens, meter.answer),
+    )
+    return opening if asked is None else _with_head(opening, meter, measured, progress)
+
+
+def _nothing() -> dict[str, Any]:
+    return {"place": None, "kernel": None, "shape": "", "by": "nothing", "weights": (), "other_gain": 0.0}
+
+
+def _with_head(
+    opening: Story, meter: AnswerMeter, measured: KernelId | None, progress: Progress | None
+) -> Story:
+    """The story with its head and kernel: the measured one, else that of the largest gain at the span."""
+    trace, asked = meter.trace, opening.asked
+    assert asked is not None
+    last = len(trace.tokens) - 1
+    finder = find(trace, Parts(asked, (asked,), last), progress=progress or (lambda share: None))
+    kernel = measured or kernel_of_most_gain(finder)
+    if kernel is None:
+        final = finder.share(Stage.PATTERN).nan_to_num(-1.0)
+        layer, head = divmod(int(final.argmax()), final.shape[1])
+        weights = (_weight(trace, finder, (layer, head), Stage.PATTERN),)
+        return replace(opening, place=(layer, head), by="share", weights=weights)
+    place = (kernel.layer, kernel.head)
+    rows = [other_places(trace, place, stage, asked) for stage in AROUND[place_of(kernel)]]
+    return replace(
+        opening,
+        place=place,
+        kernel=kernel,
+        shape=_shape(trace.model, kernel),
+        by="effects" if measured else "gain",
+        weights=tuple(_weight(trace, finder, place, stage) for stage in AROUND[place_of(kernel)]),
+        other_gain=largest(rows[1] - rows[0]),
+        without=meter.standing((without(kernel, "own-tap"),)),
+    )
+
+
+def place_of(kernel: KernelId) -> Place:
+    """Before or after the softmax, of a key-query kernel."""
+    return "pre" if kernel.where == "pre" else "post"
+
+
+def _weight(trace: Trace, finder: Finder, place: tuple[int, int], stage: Stage) -> SpanWeight:
+    score = float(finder.asked.values[f"span.{stage.value.key}"][place])
+    return SpanWeight(stage, score, largest(other_places(trace, place, stage, finder.parts.asked)))
+
+
+def _shape(model: HookedMTA, kernel: KernelId) -> str:
+    """The kernel's name, by the rules of the kernel table."""
+    kernels = layer_kernels(model.state_dict(), model.config, kernel.layer)
+    taps, offsets = kernels.taps(place_of(kernel)), kernels.offsets(place_of(kernel))
+    assert taps is not None and offsets is not None
+    return name_kernels(taps[kernel.head : kernel.head + 1].numpy(), offsets, STAGES)[0].shape
+
+
+def _written(trace: Trace, answer: Answer, standing: Standing) -> str:
+    """The likeliest continuation of as many tokens as the answer has: the answer itself at rank 1."""
+    same = standing.rank == 1
+    return written(trace.model, answer.ids if same else generate(trace.model, trace.tokens, len(answer.ids)))
+
+
+def span_words(span: Span) -> str:
+    """`the needle “Oslo”`, `the block “kemub”`, `“rabbit”`."""
+    name, _, kind = span.name.partition(" (")
+    kinds = {"asked)": "the needle ", "target)": "the block "}
+    return f"{kinds.get(kind, '')}“{name.strip(' ␣') or name}”"
+
+
+def percent(share: float) -> str:
+    """`12 %`, `0.3 %`, `99.6 %`: no share short of everything is 100 %, none above nothing 0 %."""
+    if share == 0 or 0.01 <= share < 0.99:
+        return f"{100 * share:.0f} %"
+    return f"{100 * share:.1g} %" if share < 0.01 else f"{min(100 * share, 99.9 if share < 1 else 100):.3g} %"
+
+
+def _moved(change: float) -> str:
+    if not math.isfinite(change):
+        return "are not finite"
+    if abs(change) < 0.005:
+        return "stay as they are"
+    return f"{'fall' if change < 0 else 'rise'} by {abs(change):.2f}"

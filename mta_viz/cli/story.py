@@ -1,0 +1,24 @@
+"""`story PATH --prompt TEXT`: which head and kernel matter most on a prompt, and what they do there."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import mta_viz
+from mta_viz.cli.flags import add_answer, add_out, add_prompt, open_prompt
+from mta_viz.cli.output import ProgressLine
+
+HELP = "a prompt's story: the head and kernel that matter most, what they do, what the answer loses without"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A prompt and its answer."""
+    add_prompt(parser)
+    add_answer(parser)
+    add_out(parser)
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """The sentence and every number in it."""
+    model, tokens = open_prompt(arguments)
+    with ProgressLine("measuring") as progress:
+        return mta_viz.story(model, tokens, answer=arguments.answer, progress=progress).as_data()

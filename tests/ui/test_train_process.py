@@ -1,11 +1,13 @@
 """Finetunings as processes, for real on a tiny model: started, stopped, gone on with, found again."""
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,15 @@ from mta_viz.training.finetune_settings import FinetuneConfig
 from mta_viz.ui.train import process
 from mta_viz.ui.train.form import SAMPLES, SIZES, STEP_PROMPTS, STEP_TEXTS, TEXT_TOKENS
 from mta_viz.ui.train.process import Settings, Training, command, find_trainings, read_training, start, stop
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on(tmp_path: Path) -> Iterator[None]:
+    """A test that fails leaves no training behind."""
+    yield
+    for training in find_trainings([tmp_path]):
+        if training.alive:
+            os.kill(training.job.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -51,6 +62,15 @@ def test_a_training_runs_as_a_process_and_is_found_by_its_folder(settings: Setti
         start(settings, out)
 
 
+@pytest.fixture
+def sigint_ignored() -> Iterator[None]:
+    """As in an app that a script started in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_ignored")
 def test_a_stopped_training_keeps_its_steps_and_goes_on(settings: Settings, tmp_path: Path) -> None:
     long, out = replace(settings, steps=100_000), tmp_path / "trained"
     start(long, out)

@@ -154,12 +154,19 @@ def _make_folder(out: Path) -> None:
         ) from error
 
 
+# As `python -m mta_viz`; an app started in the background ignores SIGINT, which its children inherit.
+_START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from mta_viz.__main__ import main; sys.exit(main())"
+)
+
+
 def _spawn(arguments: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
     """In a session of its own, so that neither Ctrl-C in the app's terminal nor its end reaches it."""
     root = str(Path(mta_viz.__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
-        [sys.executable, "-m", "mta_viz", *arguments],
+        [sys.executable, "-c", _START, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=log,

@@ -199,7 +199,7 @@ def asked_block(trace: Trace) -> str | None:
     spans = block_spans(trace.tokens)
     if not spans:
         return None
-    letters, output = spans[0].name.partition(" ")[0], trained_task(trace.model.folder).output
+    letters, output = spans[0].name.partition(" ")[0], trained_task(trace.model.path).output
     return {"all": letters, "first": letters[:1], "last": letters[-1:]}[output]
 
 

@@ -32,7 +32,7 @@ FILE = "file"
 TASKS = {"pairs": "two words asked", "needle": "one word asked", "text": "text", FILE: "prompts of a file"}
 ABOUT = {
     "pairs": "Sentences such as “The number that Ada has in Oslo is 47.” hidden in text; the question "
-    "names a person and a city, and one word alone is not enough. This is what kernels are for.",
+    "names a person and a city, and one word alone is not enough. The paper made kernels for such questions.",
     "needle": "A few sentences such as “The magic number of Oslo is 12.” hidden in text; the question names "
     "one city.",
     "text": "The corpus alone: the next token everywhere. No held-out answers, perplexity only.",
@@ -249,13 +249,15 @@ def estimate_words(estimate: Estimate, settings: Settings) -> list[str]:
     if estimate.free is not None and estimate.n_bytes > estimate.free:
         words.append(f"That is more than the {size_text(estimate.free)} that are free.")
     if settings.device == "cpu":
-        gpu = time_text(ENOUGH_STEPS * estimate.gpu_step)
-        enough = time_text(ENOUGH_STEPS * estimate.step)
-        if steps < FEW_STEPS or seconds > LONG:
+        little = steps < FEW_STEPS or seconds > LONG
+        gpu = time_text((ENOUGH_STEPS if little else steps) * estimate.gpu_step)
+        rate = f"about {gpu}, by the rate of another model on one"
+        if little:
+            enough = time_text(ENOUGH_STEPS * estimate.step)
             words.append(
-                f"Some hundreds of steps are usual: {ENOUGH_STEPS} take about {enough} here, and about {gpu} "
-                "on a large GPU (the command there, with --device cuda)."
+                f"Some hundreds of steps are usual: {ENOUGH_STEPS} take about {enough} here, on a large GPU "
+                f"{rate} (the command there, with --device cuda)."
             )
         else:
-            words.append(f"A large GPU would take about {time_text(steps * estimate.gpu_step)}.")
+            words.append(f"A large GPU would take {rate}.")
     return words

@@ -37,8 +37,7 @@ def test_a_slow_machine_and_little_memory_are_said() -> None:
     slow = replace(QUICK, step=20.0, free=5 * 10**8)
     words = " ".join(estimate_words(slow, SETTINGS))
     assert (
-        "12 steps in 4 min" in words
-        and "400 take about 2.2 hours here, on a large GPU about 20 s" in words
+        "12 steps in 4 min" in words and "400 take about 2.2 hours here, on a large GPU about 20 s" in words
     )
     assert "more than the 500.0 MB that are free" in words
     on_gpu = " ".join(estimate_words(slow, replace(SETTINGS, device="cuda:0")))

@@ -48,7 +48,7 @@ def label_bytes(piece: bytes) -> str:
 
 
 def split_characters(pieces: Sequence[str]) -> dict[int, str]:
-    """Position -> "part 2 of 3 of é", for every token whose label holds bytes of a character cut into several.
+    """Position -> "part 2 of 3 of é", for every token whose label holds bytes of a cut character.
 
     A token that ends one character and begins the next names both.
     """

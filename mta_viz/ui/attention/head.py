@@ -5,10 +5,11 @@ named as spans, which are outlined on every map.
 """
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
@@ -128,45 +129,58 @@ def draw_strip(head: Head) -> None:
     save_line(figure, f"{figure.caption} Click one to see it large.")
 
 
-def draw_map(head: Head) -> None:
-    """The map and the text, answered by the browser; with an overview beside it where the prompt is long."""
-    if not head.has_overview:
-        with st.container(key="exact"):
-            _draw_view(head)
-        return
-    left = st.container()
+def draw_map(head: Head) -> DeltaGenerator:
+    """The map and the text, answered by the browser; with an overview beside it where the prompt is long.
+
+    Gives the place for the words under it.
+    """
+    left = st.container() if head.has_overview else None
     with st.container(key="exact"):
         _draw_view(head)
-    with left:
-        outlined = (head.part.queries, head.part.keys) if head.part else None
-        spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=OVERVIEW_PX, outlined=outlined)
-        figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
-        chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
-        save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+        words = st.container()
+    if left is not None:
+        with left:
+            _draw_overview(head)
+    return words
+
+
+def _draw_overview(head: Head) -> None:
+    outlined = (head.part.queries, head.part.keys) if head.part else None
+    spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=OVERVIEW_PX, outlined=outlined)
+    figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
+    chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
+    save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+
+
+def _shown(head: Head) -> Drawn:
+    """The map the view shows: every cell of the prompt, or of the part of a long one."""
+    ranges = head.ranges if head.has_overview else {}
+    figure = Drawn(HeadMap(**head.stage, **head.looks, scale=SCALE.value, **ranges), head.source)
+    if figure.result.shown.block == 1:
+        return figure
+    whole = whole_map(head.source, *head.place.values(), head.selected.stage)
+    return Drawn(figure.spec, head.source, replace(figure.result, shown=whole))
 
 
 def _draw_view(head: Head) -> None:
-    ranges, crop = head.ranges if head.has_overview else {}, state.part(Part).crop
-    spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, **ranges)
-    result, whole = Drawn(spec, head.source).result, (*head.place.values(), head.selected.stage)
-    shown = result.shown if result.shown.block == 1 else whole_map(head.source, *whole)
+    parts, crop, page = _shown(head).result, state.part(Part).crop, head.page
     window = None if crop is None or head.has_overview else (crop.queries, crop.keys)
     marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
-    draw_view(
-        Linked(
-            VIEW, head.page.key, shown, head.tokens, result.limit, head.page.numbering, head.spans, marks, window
-        )
-    )
+    drawn = (parts.shown, head.tokens, parts.limit, page.numbering)
+    draw_view(Linked(VIEW, page.key, *drawn, spans=head.spans, marks=marks, window=window))
 
 
 def draw_map_words(head: Head) -> None:
     """What the map shows, and the buttons that save it and the text."""
     drawn_map, drawn_text = keep_figures(head)
+    words, part = _shown(head).caption, head.map_figure.part_words(head.source)
+    if part and not head.has_overview:
+        words += f" Save has the part around the chosen cell:{part.lower()}"
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
         with st.container():
-            caption(drawn_map.caption)
+            caption(words)
         save_button(drawn_map)
-        save_button(drawn_text, "Text")
+        save_button(drawn_text, "Save text")
 
 
 def keep_figures(head: Head) -> tuple[Drawn, Drawn]:

@@ -231,13 +231,16 @@ def _draw(page: Page) -> None:
             heads.draw_spans(head)
         grid = st.container(key="pair" if head.has_overview else "single")
         with grid:
-            heads.draw_map(head)
+            words = heads.draw_map(head)
     with strip:
         heads.draw_strip(head)
     with top:
         _draw_top(page, head.selected)
+    kept = on_page()
+    with words:
+        heads.draw_map_words(head)
     with grid:
-        _draw_of_cell(page, head.view, on_page())
+        _draw_of_cell(page, head.view, kept)
 
 
 def _head(page: Page) -> Head:
@@ -259,14 +262,13 @@ def _draw_of_cell(page: Page, view: Hashable, kept: tuple[NamedFigure[Any], ...]
         if head.view != view:
             st.rerun()
         begin(kept)
-        cell, why, words, below = (st.container() for _ in range(4))
+        heads.keep_figures(head)
+        cell, why, below = (st.container(key=name) for name in ("of-cell", "of-why", "of-tab"))
         with cell:
             heads.point_view(head)
             heads.draw_cell(head)
         with why:
             heads.draw_why(head)
-        with words:
-            heads.draw_map_words(head)
         with below:
             chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
             with errors_as_messages():  # here, so that the maps of a broken model are still drawn

@@ -1,4 +1,4 @@
-"""The two components on a page: `draw_view` where the map stands, `draw_pointer` where the chosen cell is drawn.
+"""The two components on a page: `draw_view` where the map stands, `draw_pointer` where the cell is drawn.
 
 Both are Streamlit components of plain JavaScript. The view's message holds no chosen cell, so that it stays
 the same, and is not sent again, while cells are chosen; the pointer's is small and sent at every choice.
@@ -46,10 +46,8 @@ class _Turns:
 
 def draw_view(linked: Linked) -> None:
     """The map and the text; made once for each run, map and spans."""
-    shown = linked.shown
-    of = (shown.layer, shown.head, shown.stage, shown.query_start, shown.key_start, shown.values.shape)
-    key = (linked.view, linked.run, *of, linked.limit, linked.numbering, linked.spans, linked.marks, linked.window)
-    _VIEW(key=f"view.{linked.view}", data=cache.remember(lambda: payload(linked), "linked", *key))
+    message = cache.remember(lambda: payload(linked), "linked", *linked.key)
+    _VIEW(key=f"view.{linked.view}", data=message)
 
 
 def draw_pointer(view: str, chosen: Choice, n_tokens: int, choose: Callable[[Choice], None]) -> None:

@@ -1,15 +1,15 @@
 """What the browser is sent of a map: one message of bytes.
 
-A number (4 bytes, little-endian) says how long the header is, JSON in UTF-8 filled up with spaces to a multiple
-of 4; then come the 256 colours of the scale, 3 bytes each, and the cells row by row: of a whole map the keys
-each query sees, of a part all its cells. Up to `EXACT_UP_TO` tokens a cell is a float32; above, a float16 of
-the value times the header's `factor`, a power of two.
+A number (4 bytes, little-endian) says how long the header is, JSON in UTF-8 filled up with spaces to a
+multiple of 4; then come the 256 colours of the scale, 3 bytes each, and the cells row by row: of a whole map
+the keys each query sees, of a part all its cells. Up to `EXACT_UP_TO` tokens a cell is a float32; above, a
+float16 of the value times the header's `factor`, a power of two.
 """
 
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from typing import Any
@@ -33,8 +33,9 @@ Range = tuple[int, int]
 class Linked:
     """An exact map with what is drawn around it.
 
-    `view` is the view's name; `run` names the prompt and model: the zoom stays while it stays. `limit` is the end of the colours;
-    `marks` are the places found by a search; `window`: the queries and keys shown at first, None: all.
+    `view` is the view's name; `run` names the prompt and model: the zoom stays while it stays. `limit` is the
+    end of the colours; `marks` are the places found by a search; `window`: the queries and keys shown at
+    first, None: all.
     """
 
     view: str
@@ -46,6 +47,14 @@ class Linked:
     spans: tuple[Span, ...] = ()
     marks: tuple[Range, ...] = ()
     window: tuple[Range, Range] | None = None
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """What the message hangs on."""
+        shown = self.shown
+        part = (shown.query_start, shown.key_start, tuple(shown.values.shape))
+        drawn = (self.limit, self.numbering, self.spans, self.marks, self.window)
+        return (self.view, self.run, shown.layer, shown.head, shown.stage, *part, *drawn)
 
 
 def payload(linked: Linked) -> bytes:
@@ -81,10 +90,11 @@ def _header(linked: Linked) -> dict[str, Any]:
     bar: Any = color_bar(shown, linked.limit)["ticktext"]
     ranges = list(_written(shown, len(linked.tokens)))
     parts = split_characters(linked.tokens.pieces)
+    head = theme.head_name(shown.layer, shown.head, linked.numbering)
     return {
         "view": linked.view,
         "run": linked.run,
-        "title": f"{theme.head_name(shown.layer, shown.head, linked.numbering)} · {stage.long} ({stage.unit})",
+        "title": f"{head} · {stage.long} ({stage.unit})",
         "stage": stage.long,
         "unit": stage.unit,
         "signed": not shown.distribution,

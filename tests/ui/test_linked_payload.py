@@ -40,7 +40,7 @@ def test_a_whole_map_is_its_triangle_with_what_is_not_finite():
     assert header["text"] == [[0, ["<b>", "␣é", "c"]]] and header["title"].startswith(
         "L1 H2 · after key-query"
     )
-    assert header["signed"] and header["bar"] == ["−2", "+2"]
+    assert header["signed"] and header["bar"] == ["◀ < −2", "+2"]
     assert colors[0, 2] > colors[0, 0] and colors[-1, 0] > colors[-1, 2]  # blue below 0, red above
 
 

@@ -16,6 +16,11 @@ RIGHTS = f"""() => [...document.querySelectorAll('{MAP} .mta-text [data-at]')]
     .map(token => token.getBoundingClientRect()).map(box => [box.top, box.left])"""
 
 
+def received(page, data):
+    """Keep a message of the server's."""
+    page.received.append(data.encode() if isinstance(data, str) else data)
+
+
 @pytest.fixture
 def linked(visit, app_address):
     """`linked(prompt)`: the Attention page at layer 1, head 0; what it received in `received`."""
@@ -23,7 +28,7 @@ def linked(visit, app_address):
     def go(prompt=PROMPT, more=""):
         page = visit("about:blank", address="")
         page.received = []
-        page.on("websocket", lambda socket: socket.on("framereceived", page.received.append))
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received(page, data)))
         page.goto(f"{app_address}/?ck=tiny-mta&l=1&h=0&s=kq&p={quote_plus(prompt)}{more}")
         wait_for_map(page, "L1 H0")
         settle(page)
@@ -67,19 +72,15 @@ def test_a_word_chooses_the_query_and_with_shift_the_key(linked):
 
 def test_a_choice_sends_the_sum_alone(linked):
     page = linked(more="&q=20&k=3")
-    view = next(data for data in map(_bytes, page.received) if b"mta-linked" in data)
+    view = next(data for data in page.received if b"mta-linked" in data)
     assert len(view) > 10_000  # else Streamlit would send it at every rerun
     before = len(page.received)
     page.mouse.click(*cell_at(page, 12, 5))
     expect(page).to_have_url(re.compile("q=12&k=5"))
     settle(page)
-    sent = [_bytes(data) for data in page.received[before:]]
+    sent = page.received[before:]
     assert not [data for data in sent if b"mta-linked" in data]
     assert sum(map(len, sent)) < 40_000
-
-
-def _bytes(data) -> bytes:
-    return data.encode() if isinstance(data, str) else data
 
 
 def test_arrows_move_the_cell_of_a_map_in_focus_and_leave_the_head(linked):

@@ -124,3 +124,9 @@ def test_a_prompt_of_some_hundred_tokens_is_whole_and_says_what_is_saved(open_ap
     fine(app)
     assert "321 tokens" in said(app) and "block" not in said(app)
     assert "Save has the part around the chosen cell: queries 193 to 320, keys 0 to 127." in said(app)
+
+
+def test_an_address_of_the_text_alone_leads_to_the_text_that_is_always_there(open_app):
+    app = open_app("tiny-mta", CATS, PAGE, {"tab": "Text", "text side": "to the key"}, query=9, key=4)
+    fine(app)
+    assert "not on offer" not in said(app) and view_of(app)["text side"] == "to the key"

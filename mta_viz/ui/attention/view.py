@@ -270,6 +270,7 @@ def _draw_of_cell(page: Page, view: Hashable, kept: tuple[NamedFigure[Any], ...]
         with why:
             heads.draw_why(head)
         with below:
+            state.retire(TAB.name, "Text")
             chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
             with errors_as_messages():  # here, so that the maps of a broken model are still drawn
                 TABS[chosen](head)  # only this tab is computed

@@ -560,7 +560,7 @@ class View {
     for (const row of ticks(top, bottom, this.size, first)) this.tick(pen, row, true);
     for (const column of ticks(left, right, this.size, before)) this.tick(pen, column, false);
     pen.textAlign = "left";
-    pen.fillText("query ↓", 2, TOP - 8);
+    pen.fillText("query ↓", 2, TOP - 24);
     pen.textAlign = "right";
     pen.fillText("key →", LEFT - GAP, TOP + this.size + 12);
   }

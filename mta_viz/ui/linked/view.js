@@ -303,7 +303,7 @@ class View {
     [this.low.textContent, this.high.textContent] = header.bar;
     const stops = Array.from({ length: 33 }, (_, at) => this.rgb(3 * Math.round((at / 32) * 255)));
     this.colors.style.background = `linear-gradient(to right, ${stops.join(",")})`;
-    this.text.setAttribute("aria-label", "Prompt. Left and right choose the query, with Shift the key.");
+    this.text.setAttribute("aria-label", "Tokens. Left and right choose the query, with Shift the key.");
     this.hint.textContent = "Click: query and key. Word: query, Shift: key. Drag or focus and scroll: zoom.";
   }
 

@@ -63,6 +63,7 @@ class View {
     this.map.onpointerleave = () => this.point(null);
     this.map.onpointerdown = (event) => this.press(event);
     this.map.onpointerup = (event) => this.release(event);
+    this.map.onpointercancel = () => { this.drag = null; };
     this.map.ondblclick = () => this.zoom(null);
     this.map.onkeydown = (event) => this.steer(event);
     this.map.addEventListener("wheel", (event) => this.wheel(event), { passive: false });

@@ -141,12 +141,14 @@ class Drawn:
     """A figure with all that goes with it. In a notebook it shows as its picture, or as its table.
 
     Each part is made when it is first asked for, and may raise MtaVizError then. `given`: the result, where
-    it was measured already, or as far as it came; then nothing of it is kept by the source.
+    it was measured already, or as far as it came; then nothing of it is kept by the source. `picture` stands
+    for the figure's own.
     """
 
     spec: NamedFigure[Any]
     source: Source
     given: Any = None
+    picture: "go.Figure | None" = None
 
     @cached_property
     def result(self) -> Any:
@@ -159,6 +161,8 @@ class Drawn:
     @cached_property
     def figure(self) -> "go.Figure | None":
         """The picture; None for a table."""
+        if self.picture is not None:
+            return self.picture
         if self.given is not None:
             return self.spec.draw(self.source, self.given)
         key = ("picture", self.spec.name, self.spec, self.source.numbering)

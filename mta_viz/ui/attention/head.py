@@ -158,7 +158,8 @@ def _shown(head: Head) -> Drawn:
     figure = Drawn(HeadMap(**head.stage, **head.looks, scale=SCALE.value, **ranges), head.source)
     if figure.result.shown.block == 1:
         return figure
-    whole = whole_map(head.source, *head.place.values(), head.selected.stage)
+    selected = head.selected
+    whole = whole_map(head.source, selected.layer, selected.head, selected.stage)
     return Drawn(figure.spec, head.source, replace(figure.result, shown=whole))
 
 
@@ -195,7 +196,7 @@ def point_view(head: Head) -> None:
         SIDE.put(choice.side)
         pickers.go_to(query=choice.query, key=choice.key)
 
-    chosen = Choice(*head.cell.values(), SIDE.declare(options=SIDES))
+    chosen = Choice(head.selected.query, head.selected.key, SIDE.declare(options=SIDES))
     draw_pointer(VIEW, chosen, len(head.tokens), choose)
 
 

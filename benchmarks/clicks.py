@@ -5,8 +5,10 @@
 Prints one line a number: seconds from starting `streamlit run app.py` to the first drawn map, and
 the median of changing layer, head and stage, each from the click to the frame in which the large
 map shows the new selection. Before every click the prompt is changed, outside the measured time, so
-that what the click asks for was never drawn before. `--beside`: the app of another checkout of this project
-in the same run, click by click in turn, with the ratio of the medians. Needs a chromium (see
+that what the click asks for was never drawn before. Then, on one prompt: from a move of the pointer over the
+map to the frame with the new words, from the press on a cell to the frame with the new sum and its picture,
+and the bytes that came after the press. `--cells`: these alone. `--beside`: the app of another checkout of
+this project in the same run, click by click in turn, with the ratio of the medians. Needs a chromium (see
 tests/browser/serving.py).
 """
 
@@ -23,9 +25,10 @@ from playwright.sync_api import Page
 
 from tests.browser.serving import APP, looking, running
 
-MAP = ".st-key-exact .js-plotly-plot"
+MAP = ".st-key-exact .mta-linked, .st-key-exact .js-plotly-plot"  # of older versions
 LOOK_MS = 700  # a visitor looks before the next click
-TITLE = """([...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
+TITLE = """(document.querySelector('.mta-linked')?.dataset.title
+    || [...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
     .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
 # Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
 CLICK = """([selector, before]) => new Promise(done => {
@@ -37,7 +40,31 @@ CLICK = """([selector, before]) => new Promise(done => {
     look();
 })""".replace("TITLE", TITLE)
 # Which run the large map is of: its place in the page is named after the run.
-SHOWN = "document.querySelector('.st-key-exact [class*=st-key-chart-map]').className"
+SHOWN = """(document.querySelector('.mta-linked')?.dataset.run
+    || document.querySelector('.st-key-exact [class*=st-key-chart-map]')?.className)"""
+WORDS = """([...document.querySelectorAll('.mta-says, .st-key-exact .hoverlayer')]
+    .map(words => words.textContent).join(''))"""
+WHY = """([...document.querySelectorAll('[class*=st-key-chart-why]')]
+    .filter(chart => chart.querySelector('.main-svg')).map(chart => chart.className).join(''))"""
+# A place in the cells of the large map, by its parts of their width and height.
+PLACE = """([across, down]) => {
+    const view = document.querySelector('.mta-linked')?.mtaView;
+    const map = view ? view.map : document.querySelector('.st-key-exact .js-plotly-plot');
+    map.scrollIntoView({block: 'center'});
+    const box = map.getBoundingClientRect();
+    if (view) return [box.left + 92 + across * view.size, box.top + 50 + down * view.size];
+    const {xaxis: x, yaxis: y} = map._fullLayout;
+    return [box.left + x._offset + across * x._length, box.top + y._offset + down * y._length];
+}"""
+# Seconds from an event, as the page gets it, to the second frame after what it changes.
+AWAIT = """event => { window.measured = new Promise(done => addEventListener(event, () => {
+    const start = performance.now(), before = WHAT;
+    const look = () => WHAT !== before
+        ? requestAnimationFrame(() => requestAnimationFrame(() => done((performance.now() - start) / 1000)))
+        : requestAnimationFrame(look);
+    look();
+}, {once: true, capture: true})); }"""
+SENT: dict[Page, list[int]] = {}  # bytes of each message that came
 RESTING = "document.querySelector('[data-testid=\"stApp\"]').dataset.testScriptState === 'notRunning'"
 
 
@@ -49,8 +76,9 @@ def main() -> None:
         for script, tab in zip(scripts, pages, strict=True):
             stack.enter_context(_opened(arguments, script, tab))
         for n_tokens in arguments.prompt_tokens:
-            for name, turns in _clicks(pages, n_tokens, arguments.clicks).items():
-                _print(f"{n_tokens} tokens, {name}", turns)
+            kinds = {} if arguments.cells else _clicks(pages, n_tokens, arguments.clicks)
+            for name, turns in (kinds | _cells(pages, n_tokens, arguments.clicks)).items():
+                _print(f"{n_tokens} tokens, {name}", turns, "kB" if "sent" in name else "s")
 
 
 @contextmanager
@@ -58,6 +86,8 @@ def _opened(arguments: argparse.Namespace, script: Path, page: Page) -> Iterator
     """The first page of an app, its first map drawn and its run at rest."""
     start = time.perf_counter()
     page.set_default_timeout(300_000)
+    received = SENT.setdefault(page, [])
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(len(data))))
     with running(arguments.models, script) as address:
         page.goto(f"{address}/?ck={arguments.checkpoint}")
         page.wait_for_function(f"() => ({TITLE}) !== ''")
@@ -67,11 +97,11 @@ def _opened(arguments: argparse.Namespace, script: Path, page: Page) -> Iterator
         yield
 
 
-def _print(name: str, turns: list[list[float]]) -> None:
+def _print(name: str, turns: list[list[float]], unit: str) -> None:
     medians = [statistics.median(seconds) for seconds in zip(*turns, strict=True)]
-    line = f"{name}: median {medians[0]:.2f} s (worst {max(turn[0] for turn in turns):.2f})"
+    line = f"{name}: median {medians[0]:.3f} {unit} (worst {max(turn[0] for turn in turns):.3f})"
     if len(medians) > 1:
-        line += f"; beside {medians[1]:.2f} s, ratio {medians[0] / medians[1]:.2f}"
+        line += f"; beside {medians[1]:.3f} {unit}, ratio {medians[0] / medians[1]:.2f}"
     print(line, flush=True)
 
 
@@ -83,6 +113,7 @@ def _arguments() -> argparse.Namespace:
         "--checkpoint", default="blocks-n5-mta", help="a char or bytes model with 2 layers or more"
     )
     parser.add_argument("--models", type=Path, help="a folder of checkpoints besides the shipped ones")
+    parser.add_argument("--cells", action="store_true", help="hover and cells alone")
     parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="another checkout, measured in turn")
     return parser.parse_args()
 
@@ -120,6 +151,44 @@ def _clicks(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list
             _run_prompt(page, n_tokens, number)
         seconds[name].append([_click(page, pairs[name][turn % 2]) for page in pages])
     return seconds
+
+
+def _cells(pages: list[Page], n_tokens: int, count: int) -> dict[str, list[list[float]]]:
+    """Seconds of `count` moves over the map and of as many cells chosen, and kB sent for each of these."""
+    for page in pages:
+        _run_prompt(page, n_tokens, 0)
+        _first(page)
+    seconds: dict[str, list[list[float]]] = {"hover": [], "cell to why": [], "sent for a cell": []}
+    for turn in range(count):
+        place = (0.20 + 0.02 * turn, 0.60 + 0.03 * turn)
+        seconds["hover"].append([_hover(page, place) for page in pages])
+        chosen = [_choose(page, place) for page in pages]
+        seconds["cell to why"].append([spent for spent, _ in chosen])
+        seconds["sent for a cell"].append([sent / 1000 for _, sent in chosen])
+    return seconds
+
+
+def _hover(page: Page, place: tuple[float, float]) -> float:
+    x, y = page.evaluate(PLACE, place)
+    page.mouse.move(x - 40, y)
+    page.wait_for_timeout(LOOK_MS)
+    page.evaluate(AWAIT.replace("WHAT", WORDS), "mousemove")
+    page.mouse.move(x, y)
+    return page.evaluate("window.measured")
+
+
+def _choose(page: Page, place: tuple[float, float]) -> tuple[float, int]:
+    """Seconds to the new sum and its picture, and the bytes that came until the page rested."""
+    page.mouse.move(*page.evaluate(PLACE, place))
+    page.wait_for_timeout(LOOK_MS)
+    page.evaluate(AWAIT.replace("WHAT", WHY), "mousedown")
+    before = len(SENT[page])
+    page.mouse.down()
+    page.mouse.up()
+    seconds = page.evaluate("window.measured")
+    page.wait_for_timeout(LOOK_MS)
+    page.wait_for_function(RESTING)
+    return seconds, sum(SENT[page][before:])
 
 
 def _first(page: Page) -> None:

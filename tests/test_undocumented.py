@@ -12,8 +12,10 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
+import streamlit
 import torch
 import transformer_lens
+from streamlit.testing.v1 import AppTest
 from torch import nn
 from torch.distributed.checkpoint import filesystem, metadata
 from transformer_lens.hook_points import HookPoint
@@ -113,6 +115,25 @@ def _light_hooks() -> None:
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
+
+
+@item("messages over 10 kB are not sent again")
+def _kept_messages() -> None:
+    assert streamlit.config.get_option("global.minCachedMessageSize") <= 10_000
+    assert streamlit.config.get_option("global.maxCachedMessageAge") >= 1
+
+
+@item("a component with a key is the same one with other data")
+def _kept_component() -> None:
+    script = (
+        "import streamlit as st\n"
+        "draw = st.components.v2.component('a', js='export default () => {}\\n')\n"
+        "draw(key='b', data=b'1' if st.button('more') else b'2')\n"
+    )
+    app = AppTest.from_string(script).run()
+    (first,) = app.get("bidi_component")
+    (second,) = app.button[0].click().run().get("bidi_component")
+    assert first.proto.id == second.proto.id and first.proto.bytes != second.proto.bytes
 
 
 @item("a figure takes a layout unchecked")

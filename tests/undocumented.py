@@ -15,6 +15,8 @@ UNDOCUMENTED = (
     ("torch", "distributed.checkpoint's names in .metadata", "mta_viz/checkpoint/lingua.py"),
     ("transformer_lens", "HookPoint registers with torch", "mta_viz/model/attention.py"),
     ("transformer_lens", "hooks need not what its packages load", "mta_viz/model/hooking.py"),
+    ("streamlit", "messages over 10 kB are not sent again", "mta_viz/ui/linked/component.py"),
+    ("streamlit", "a component with a key is the same one with other data", "mta_viz/ui/linked/view.js"),
     ("plotly", "a figure takes a layout unchecked", "mta_viz/plots/parts.py"),
 )
 

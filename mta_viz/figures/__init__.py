@@ -80,7 +80,8 @@ def figure(
         return made
     from plotly.graph_objects import Figure
 
-    return replace(made, figure=Figure(made.figure))  # which checks what a notebook changes of it
+    checked = Figure(made.figure)  # which checks what a notebook changes of it
+    return replace(made, given=made.result, picture=checked)
 
 
 def _source(given: "HookedMTA | Trace", numbering: int) -> Source:

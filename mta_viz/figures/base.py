@@ -8,6 +8,7 @@ name and its parameters. Knows neither pages nor files.
 
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from mta_viz.checkpoint.files import STEPS
@@ -143,13 +144,40 @@ class Measured(NamedFigure[R]):
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure with all that goes with it. In a notebook it shows as its picture, or as its table."""
+    """A figure with all that goes with it. In a notebook it shows as its picture, or as its table.
+
+    Each part is made when it is first asked for, and may raise MtaVizError then. `given`: the result, where
+    it was measured already, or as far as it came; then nothing of it is kept by the source. `picture` stands
+    for the figure's own.
+    """
 
     spec: NamedFigure[Any]
     source: Source
-    result: Any
-    figure: "go.Figure | None"
-    caption: str
+    given: Any = None
+    picture: "go.Figure | None" = None
+
+    @cached_property
+    def result(self) -> Any:
+        """What is shown."""
+        if self.given is not None:
+            return self.given
+        remember = self.source.remember_with_run if self.spec.holds_run else self.source.remember
+        return remember(lambda: self.spec.result(self.source), "result", self.spec.name, self.spec)
+
+    @cached_property
+    def figure(self) -> "go.Figure | None":
+        """The picture; None for a table."""
+        if self.picture is not None:
+            return self.picture
+        if self.given is not None:
+            return self.spec.draw(self.source, self.given)
+        key = ("picture", self.spec.name, self.spec, self.source.numbering)
+        return self.source.remember(lambda: self.spec.draw(self.source, self.result), *key)
+
+    @cached_property
+    def caption(self) -> str:
+        """What is shown, on which scale, in words."""
+        return self.spec.caption(self.source, self.result)
 
     @property
     def table(self) -> Table:
@@ -187,17 +215,13 @@ def named(name: str, *, kw_only: bool = False) -> Callable[[F], F]:
 
 
 def drawn(spec: NamedFigure[Any], source: Source, result: Any = None) -> Drawn:
-    """The figure, its result and picture kept as the source keeps them.
+    """The figure, its result and picture kept as the source keeps them. Raises as its parts do.
 
-    `result`: what was measured already, or as far as it came; then nothing is measured and nothing kept.
+    `result`: what was measured already, or as far as it came.
     """
-    if result is not None:
-        return Drawn(spec, source, result, spec.draw(source, result), spec.caption(source, result))
-    key = (spec.name, spec)
-    remember = source.remember_with_run if spec.holds_run else source.remember
-    result = remember(lambda: spec.result(source), "result", *key)
-    picture = source.remember(lambda: spec.draw(source, result), "picture", *key, source.numbering)
-    return Drawn(spec, source, result, picture, spec.caption(source, result))
+    figure = Drawn(spec, source, result)
+    _ = figure.result, figure.figure, figure.caption  # so that what is wrong is said here
+    return figure
 
 
 def beside(source: Source, other: Source) -> Source:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from jaxtyping import UInt8
+from plotly.colors import get_colorscale, sample_colorscale, unlabel_rgb
 
 Figure = go.Figure  # so that code above plots can name what it hands on
 
@@ -141,6 +143,12 @@ def color_bar(
         "tickfont": {"size": LABEL_PX},
         **options,
     }
+
+
+def color_table(scale: str, steps: int = 256) -> UInt8[np.ndarray, "step rgb"]:
+    """A named scale as `steps` colours from its low end to its high one, bytes."""
+    colors = sample_colorscale(get_colorscale(scale), np.linspace(0, 1, steps).tolist())
+    return np.array([unlabel_rgb(color) for color in colors]).round().astype(np.uint8)
 
 
 def frame(width: int, height: int) -> dict[str, object]:

@@ -7,7 +7,10 @@ mark without its base) is "<U+200B>"; a byte that is only part of a character is
 with a leading space reads "␣the". Cutting long labels is the drawing's business, not this file's.
 """
 
+import re
 import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 _WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
@@ -19,6 +22,8 @@ _UNSEEN = frozenset(
         *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
     ]
 )
+
+_BYTE_OR_OTHER = re.compile(r"<0x([0-9A-F]{2})>|(.)", re.DOTALL)
 
 
 @lru_cache(maxsize=1 << 17)
@@ -40,6 +45,30 @@ def label(text: str) -> str:
 def label_bytes(piece: bytes) -> str:
     """The label of a token that stands for the UTF-8 bytes `piece`, whole characters or not."""
     return label(piece.decode("utf-8", errors="surrogateescape"))
+
+
+def split_characters(pieces: Sequence[str]) -> dict[int, str]:
+    """Position -> "part 2 of 3 of é", for every token whose label holds bytes of a cut character.
+
+    A token that ends one character and begins the next names both.
+    """
+    words: dict[int, list[str]] = {}
+    content, owners = bytearray(), list[int]()
+    for position, piece in enumerate(pieces):
+        for byte, other in _BYTE_OR_OTHER.findall(piece):
+            value = int(byte, 16) if byte else 0
+            if other or value >= 0xC0:  # a character begins: what came before it is through
+                content, owners = bytearray(), []
+            if other:
+                continue
+            content.append(value)
+            owners += [position] * (position not in owners)
+            with suppress(UnicodeDecodeError):  # until it is complete
+                character = label(content.decode())
+                for part, owner in enumerate(owners if len(owners) > 1 else (), start=1):
+                    words.setdefault(owner, []).append(f"part {part} of {len(owners)} of {character}")
+                content, owners = bytearray(), []
+    return {position: " and ".join(names) for position, names in words.items()}
 
 
 def reserved(number: int) -> str:

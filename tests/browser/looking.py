@@ -3,9 +3,13 @@
 import re
 
 PROMPT = "The cat sat on the mat."
-MAP = ".st-key-exact .js-plotly-plot"
-TITLE = """() => [...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
-    .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || ''"""
+MAP = ".st-key-exact .mta-linked"
+TITLE = f"() => document.querySelector('{MAP}')?.dataset.title || ''"
+WINDOW = f"""() => {{
+    const view = document.querySelector('{MAP}').mtaView, [first, before] = view.header.start;
+    const [top, bottom, left, right] = view.box();
+    return [first + top, first + bottom, before + left, before + right];
+}}"""  # first query shown and the one after the last, then the keys
 
 
 def settle(page):
@@ -20,6 +24,21 @@ def settle(page):
 def wait_for_map(page, words):
     """Until the large map's title holds the words."""
     page.wait_for_function(f"words => ({TITLE})().includes(words)", arg=words)
+
+
+def cell_at(page, query, key):
+    """Where the middle of a cell of the large map is on the screen."""
+    where = f"""([query, key]) => {{
+        const root = document.querySelector('{MAP}');
+        root.querySelector('.mta-map').scrollIntoView({{block: 'center'}});
+        return root.mtaView.at(query, key);
+    }}"""
+    return page.evaluate(where, [query, key])
+
+
+def token(page, position):
+    """A token of the prompt as the view writes it."""
+    return page.locator(f"{MAP} .mta-text [data-at='{position}']")
 
 
 def run_prompt(page, text):

@@ -6,14 +6,10 @@ import pytest
 from playwright.sync_api import expect
 
 from mta_viz.run.tracing import load, run_hooks
-from tests.browser.looking import MAP, PROMPT, at, click, run_prompt, settle, wait_for_map
+from tests.browser.looking import MAP, PROMPT, WINDOW, at, cell_at, click, run_prompt, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
-RANGES = """() => {
-    const layout = document.querySelector('.st-key-exact .js-plotly-plot')._fullLayout;
-    return [layout.xaxis.range, layout.yaxis.range];
-}"""
 ODD = "<b>$x$ :red[hi] \\ عربي 😀"
 
 # What lies outside its chart, is wider than the window, is cut off, or covers a neighbour.
@@ -48,12 +44,11 @@ PROBLEMS = """() => {
 
 def hover(page, query, key):
     """The text shown over one cell of the large map."""
-    x, y = at(page, ".st-key-exact", key, query)
-    page.mouse.move(x - 3, y - 3)
-    page.mouse.move(x, y)
-    label = page.locator(f"{MAP} .hoverlayer .hovertext").first
-    label.wait_for()
-    return label.text_content()
+    page.mouse.move(*cell_at(page, query, key))
+    words = page.locator(f"{MAP} .mta-says")
+    expect(words).to_contain_text(f"query {query} ")
+    expect(words).to_contain_text(f"key {key} ")
+    return words.text_content()
 
 
 def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit, models_folder):
@@ -68,9 +63,9 @@ def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit
     hook = "blocks.1.attn.hook_scores_kq"
     expected = float(run_hooks(model, PROMPT, [hook])[hook][1, 20, 7])
     text = hover(page, 20, 7)
-    shown = re.search(r"after key-query conv: ([+−-][\d.e+-]+)", text)
+    shown = re.search(r"after key-query conv: ([+-][\d.e+-]+) \(score\)", text)
     assert shown, text
-    assert float(shown.group(1).replace("−", "-")) == pytest.approx(expected, rel=6e-4)
+    assert float(shown.group(1)) == float(f"{expected:.4g}")
 
     page.locator(".st-key-step-layer-Down button").click()
     wait_for_map(page, "L2 H1")
@@ -91,7 +86,7 @@ def test_a_click_selects_query_and_key(visit):
     wait_for_map(page, "L1 H0")
     run_prompt(page, PROMPT)
     settle(page)
-    click(page, *at(page, ".st-key-exact", 5, 12))
+    page.mouse.click(*cell_at(page, 12, 5))
     expect(page).to_have_url(re.compile("q=12.*k=5"))
     expect(page.get_by_text('query 12 "').first).to_be_visible()
 
@@ -112,17 +107,15 @@ def test_a_click_on_the_strip_opens_that_stage(visit):
 def test_a_box_on_the_overview_chooses_the_exact_part(visit):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0")
-    run_prompt(page, "abcdefgh" * 40)
+    run_prompt(page, "abcdefgh" * 130)
     settle(page)
-    before = page.evaluate(RANGES)
-    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 41, 200))
+    before = page.evaluate(WINDOW)
+    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 120, 600))
     page.mouse.down()
-    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 90, 250), steps=8)
+    page.mouse.move(*at(page, "[class*='st-key-chart-overview']", 270, 750), steps=8)
     page.mouse.up()
-    page.wait_for_function(f"before => ({RANGES})()[0][0] !== before", arg=before[0][0])
-    (left, right), (bottom, top) = page.evaluate(RANGES)
-    assert (left, right) == (pytest.approx(41, abs=3), pytest.approx(90, abs=3))
-    assert (top, bottom) == (pytest.approx(200, abs=3), pytest.approx(250, abs=3))
+    page.wait_for_function(f"before => ({WINDOW})()[0] !== before", arg=before[0])
+    assert page.evaluate(WINDOW) == pytest.approx([600, 750, 120, 270], abs=9)
 
 
 def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
@@ -138,7 +131,7 @@ def test_stop_ends_a_long_run_and_run_starts_it_again(visit):
     box.fill(PROMPT)
     box.press("Control+Enter")
     wait_for_map(page, "L1 H0")
-    assert len(page.evaluate(RANGES)) == 2
+    assert page.evaluate(WINDOW) == [0, 24, 0, 24]
 
 
 def test_letters_typed_in_the_prompt_are_no_shortcuts(visit):

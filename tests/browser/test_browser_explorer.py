@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import PROMPT, at, click, click_target, settle, wait_for_map
+from tests.browser.looking import MAP, PROMPT, at, click, click_target, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
@@ -32,13 +32,6 @@ def test_a_click_on_a_bar_selects_its_token(explorer):
     x, y = at(explorer, "[class*='st-key-chart-row-']", 7, 0)
     click(explorer, x, y)
     expect(explorer).to_have_url(re.compile("k=7"))
-
-
-def test_a_click_on_a_letter_makes_its_token_the_query(explorer):
-    open_tab(explorer, "Text", "chart-text")
-    click_target(explorer, "[class*='st-key-chart-text']", [9])
-    expect(explorer).to_have_url(re.compile("q=9"))
-    expect(explorer.get_by_text('query 9 "').first).to_be_visible()
 
 
 def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, visit):
@@ -111,7 +104,7 @@ KEYS = (
 
 
 def test_keys_step_and_stop_at_the_ends(explorer):
-    explorer.locator(".st-key-exact").click(position={"x": 5, "y": 5})
+    explorer.locator(f"{MAP} .mta-title").click()
     for key, now in KEYS:
         explorer.keyboard.press(key)
         expect(explorer).to_have_url(re.compile(now))
@@ -168,5 +161,5 @@ def test_a_named_span_is_chosen_and_outlined(explorer):
     explorer.get_by_label("Find text").press("Enter")
     explorer.get_by_role("button", name="Name it").click()
     expect(explorer.get_by_role("radio", name="A mat")).to_be_checked()
-    letter = explorer.locator(".st-key-exact .infolayer .annotation-text", has_text=re.compile("^A$"))
+    letter = explorer.locator(f"{MAP} .mta-text b", has_text=re.compile("^A$"))
     expect(letter).to_have_count(1)

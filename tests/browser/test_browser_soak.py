@@ -6,7 +6,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import MAP, settle, wait_for_map
+from tests.browser.looking import MAP, WINDOW, settle, wait_for_map
 from tests.browser.serving import ROOT, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -15,7 +15,6 @@ MAX_BYTES = 2_000_000  # of one view: a figure or a table is one message
 TABS = {
     "Difference": "[class*='st-key-chart-difference']",
     "Row and column": "[class*='st-key-chart-row-']",
-    "Text": "[class*='st-key-chart-text']",
     "Heads": "[class*='st-key-chart-head-tiles']",
     "Cells": "[class*='st-key-cells-']",
     "Next token": "[class*='st-key-chart-next']",
@@ -23,12 +22,6 @@ TABS = {
 SIZES = """() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.calcdata)
     .map(all => all.map(one => one[0].trace).filter(one => one.type === 'heatmap' && one.z)
         .map(one => [one.z.length, one.z[0].length]))"""
-
-
-RANGES = """() => {
-    const layout = document.querySelector('.st-key-exact .js-plotly-plot')._fullLayout;
-    return [layout.xaxis.range, layout.yaxis.range.toReversed()];
-}"""
 
 
 @pytest.fixture
@@ -76,7 +69,8 @@ def test_4096_tokens(visit, shipped):
     assert max(received[begun:]) <= MAX_BYTES
     shapes = [shape for chart in page.evaluate(SIZES) for shape in chart]
     assert max(max(shape) for shape in shapes) <= 512, shapes
-    assert max(right - left for left, right in page.evaluate(RANGES)) <= 256
+    top, bottom, left, right = page.evaluate(WINDOW)
+    assert max(bottom - top, right - left) <= 256
     for name, place in TABS.items():
         begun, started = len(received), time.monotonic()
         page.get_by_role("radio", name=name, exact=True).click()

@@ -96,14 +96,19 @@ def test_outside_and_future_cells_are_hatched_apart_and_counted() -> None:
     assert "Hatched, read as 0: 3 future" in future_only and "| 0: future |" in future_only
 
 
-def test_every_cell_says_its_tokens_and_its_product() -> None:
-    for tile in targets(convolution_window(window_at(1, 1), TOKENS)):
-        said = {(x, y): text for x, y, text in zip(tile.x, tile.y, tile.hovertext, strict=True)}
-        assert said[-1, -1] == 'query 0 "&lt;s&gt;"<br>key 0 "&lt;s&gt;"<br>tap +0.5 × +3 = +1.5'
-        assert said[0, 0].startswith('query 1 "&#36;a"<br>key 1 "&#36;a"<br>tap +2 × +3')
-        assert "masked: key 2 is after query 1, read as 0" in said[1, 0]
-    first = targets(convolution_window(window_at(0, 0), TOKENS))[0]
-    assert "outside the prompt" in first.hovertext[0]
+def test_every_cell_says_its_product_and_in_the_middle_its_tokens() -> None:
+    kernel, values, products = targets(convolution_window(window_at(1, 1), TOKENS))
+    said = {(x, y): text for x, y, text in zip(values.x, values.y, values.hovertext, strict=True)}
+    assert said[-1, -1] == 'query 0 "&lt;s&gt;"<br>key 0 "&lt;s&gt;"<br>tap +0.5 × +3 = +1.5'
+    assert said[0, 0].startswith('query 1 "&#36;a"<br>key 1 "&#36;a"<br>tap +2 × +3')
+    assert "masked: key 2 is after query 1, read as 0" in said[1, 0]
+    for tile in (kernel, products):
+        assert (
+            "tap %{customdata[0]:+.3g} × %{customdata[1]:+.4g} = %{customdata[2]:+.4g}" in tile.hovertemplate
+        )
+        assert tile.customdata[0].tolist() == [0.5, 3, 1.5] and tile.hovertext is None
+    outside = targets(convolution_window(window_at(0, 0), TOKENS))[1]
+    assert "outside the prompt" in outside.hovertext[0]
 
 
 def test_softmax_sources_are_drawn_from_zero() -> None:

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from mta_viz.tokenizers.labels import label, label_bytes
+from mta_viz.tokenizers.labels import label, label_bytes, split_characters
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,13 @@ def test_no_character_has_a_blank_label() -> None:
         shown = label(chr(code))
         assert shown.strip()
         assert unicodedata.category(shown[0])[0] not in "CMZ"
+
+
+def test_parts_of_a_character_say_which_and_of_what():
+    pieces = ["a", "x<0xC3>", "<0xA9><0xE2>", "<0x80>", "<0xAE>", "<0xF0>", "b", "<0x80>", "<0x0A>"]
+    assert split_characters(pieces) == {
+        1: "part 1 of 2 of é",
+        2: "part 2 of 2 of é and part 1 of 3 of <U+202E>",
+        3: "part 2 of 3 of <U+202E>",
+        4: "part 3 of 3 of <U+202E>",
+    }

@@ -10,7 +10,7 @@ CATS = "The cat sat on the mat, and the cat sat."
 def test_the_page_draws_strip_map_sum_and_predictions(open_app):
     app = open_app("tiny-mta", "Hello, hello")  # through the navigation; the others by the page's own address
     fine(app)
-    assert len(charts(app)) == 4
+    assert len(charts(app)) == 3 and len(app.get("bidi_component")) == 2  # map and text, their pointer
     assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
     assert "Opened at this head: largest change by the key-query conv" in said(app)
@@ -19,12 +19,11 @@ def test_the_page_draws_strip_map_sum_and_predictions(open_app):
 def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
     app = open_app("tiny-mta", CATS, PAGE, layer=1, head=2, stage="kq", query=9, key=4)
     words = {
-        "Next token": (4, 'Next token after 9 "'),
-        "Difference": (7, "Score after minus before the key-query conv, same head. Brown: lowered"),
-        "Row and column": (5, "Click a bar to select that query."),
-        "Text": (4, "Each token has the colour of its score at this stage, from the query"),
-        "Heads": (6, "Every head of all layers at after key-query conv"),
-        "Cells": (3, "The 50 cells of largest |value| at after key-query conv"),
+        "Next token": (3, 'Next token after 9 "'),
+        "Difference": (6, "Score after minus before the key-query conv, same head. Brown: lowered"),
+        "Row and column": (4, "Click a bar to select that query."),
+        "Heads": (5, "Every head of all layers at after key-query conv"),
+        "Cells": (2, "The 50 cells of largest |value| at after key-query conv"),
     }
     assert [*words] == [*TABS]
     for tab, (n_charts, caption) in words.items():
@@ -37,7 +36,7 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
 def test_the_lens_and_the_gate_come_when_they_are_asked_for(open_app):
     app = open_app("tiny-mta", CATS, PAGE, {"lens": "true", "gate": "true"})
     fine(app)
-    assert len(charts(app)) == 7
+    assert len(charts(app)) == 6
     assert "Logit lens: the residual stream" in said(app) and "Gate: what part of a head" in said(app)
     app = open_app("tiny-plain", CATS, PAGE, {"gate": "true"})
     fine(app)
@@ -61,7 +60,7 @@ def test_what_is_outside_the_prompt_is_corrected_and_labels_count_as_asked(open_
         "tiny-mta", "Hi", PAGE, {"numbering": "1"}, layer=99, head=2, query=999, key=999, stage="?"
     )
     fine(app)
-    assert len(charts(app)) == 4
+    assert len(charts(app)) == 3
     selection = session_of(app).selection
     assert f"L{selection.layer + 1} · H3" in said(app) and selection.head == 2
 
@@ -73,18 +72,18 @@ def test_one_token_says_there_is_nothing_to_see(open_app):
 
 
 def test_a_long_prompt_has_an_overview_a_part_and_a_search(open_app):
-    prompt = "the magic number of Oslo is 88. " * 20  # 640 bytes
+    prompt = "Oslo üüüüüüüüüü " * 60  # 26 bytes each
     app = open_app("tiny-mta", prompt, PAGE, {"crop": "0,64,0,64"}, layer=1, head=0)
     fine(app)
-    assert len(charts(app)) == 5 and "Queries 0 to 63, keys 0 to 63." in said(app)
+    assert len(charts(app)) == 4 and "Queries 0 to 63, keys 0 to 63." in said(app)
     app.text_input(key="widget.search").set_value("OSLO").run()
     fine(app)
-    assert "20 places" in [box.label for box in app.selectbox]
+    assert "60 places" in [box.label for box in app.selectbox]
     app.button(key="show.query").click().run()
     fine(app)
-    last = 1 + prompt.rindex("Oslo") + len("slo")  # BOS comes first; the last token sees the whole name
+    last = 1 + 59 * 26 + len("slo")  # BOS comes first; the last token sees the whole name
     assert view_of(app)["q"] == str(last) and "crop" not in view_of(app)
-    assert f"Queries {641 - 128} to 640" in said(app)  # the exact part follows the selected cell
+    assert f"Queries {1561 - 128} to 1560" in said(app)  # the exact part follows the selected cell
 
 
 def test_a_named_span_is_what_scores_are_about_until_it_is_removed(open_app):
@@ -110,9 +109,24 @@ def test_scoring_a_long_prompt_is_asked_for(open_app):
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
     app = open_app("tiny-nan", "Hello", PAGE, layer=1, head=0, stage="kq")
-    assert not app.exception and len(charts(app)) == 3  # strip, map and window; there is no next token
+    assert not app.exception and len(charts(app)) == 2  # strip and window; there is no next token
     words = said(app)
     assert "logits after position" in words and "21 cells are NaN or inf, marked x" in words
     assert "Self-check NaN" in words and "✓" not in words
     assert "! NaN 1," in words and "! largest |tap|: NaN" in words
     assert "! gates below 0.05: NaN" in words and "! row sums of the final weights: NaN to NaN" in words
+
+
+def test_a_prompt_of_some_hundred_tokens_is_whole_and_says_what_is_saved(open_app):
+    app = open_app(
+        "tiny-mta", "the magic number of Oslo is 88. " * 10, PAGE, layer=1, head=0, query=300, key=8
+    )
+    fine(app)
+    assert "321 tokens" in said(app) and "block" not in said(app)
+    assert "Save has the part around the chosen cell: queries 193 to 320, keys 0 to 127." in said(app)
+
+
+def test_an_address_of_the_text_alone_leads_to_the_text_that_is_always_there(open_app):
+    app = open_app("tiny-mta", CATS, PAGE, {"tab": "Text", "text side": "to the key"}, query=9, key=4)
+    fine(app)
+    assert "not on offer" not in said(app) and view_of(app)["text side"] == "to the key"

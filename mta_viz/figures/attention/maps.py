@@ -67,6 +67,12 @@ def maps_of(source: Source, layer: int, head: int) -> Mapping[Stage, analysis.At
     )
 
 
+def whole_map(source: Source, layer: int, head: int, stage: Stage) -> analysis.AttentionMap:
+    """Every cell of a map, of a prompt of any length."""
+    of = (layer, stage, head)
+    return source.remember(lambda: analysis.exact_map(source.trace, *of), "whole", *of)
+
+
 def unit_limit(maps: Mapping[Stage, analysis.AttentionMap], unit: Unit, first_token: bool) -> float:
     """One colour limit for a head's stages of a unit."""
     return analysis.shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)

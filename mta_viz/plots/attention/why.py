@@ -24,6 +24,10 @@ from mta_viz.tokenizers.base import Tokens
 _LEFT, _RIGHT, _TOP, _BOTTOM, _GAP, _CAPTION = 46, 8, 40, 40, 24, 18
 _MIN_CELL_PX, _MAX_CELL_PX = 12.0, 34.0
 _LABEL_PX, _LABEL_CHAR_PX = 9, 5.2
+_NUMBERS = (
+    "query offset %{y}, key offset %{x}<br>"
+    "tap %{customdata[0]:+.3g} × %{customdata[1]:+.4g} = %{customdata[2]:+.4g}"
+)
 _WORDS = {"outside": "outside", "future": "0: future"}
 
 
@@ -100,7 +104,7 @@ class _Figure:
             self._add_hatched(name, mask, on)
         rows, columns = np.nonzero(~np.isfinite(values))
         x, y = np.asarray(self.offsets.key)[columns], np.asarray(self.offsets.query)[rows]
-        self.parts.traces += [*cells.crosses(x, y, 8.0, **on), self._targets(on)]
+        self.parts.traces += [*cells.crosses(x, y, 8.0, **on), self._targets(on, words=index == 1)]
         refs: dict[str, Any] = {"xref": on["xaxis"], "yref": on["yaxis"]}
         self.parts.add_box((0, 0), color=theme.INK, width=2, **refs)
         corner = {"x": left, "y": 1, "xanchor": "left", "yanchor": "bottom"}
@@ -133,13 +137,16 @@ class _Figure:
         font = {"font": {"size": _LABEL_PX, "color": theme.INK}, "bgcolor": theme.MASKED_FILL}
         self.parts.annotations.append({"text": _WORDS[name], **where, **refs, **font})
 
-    def _targets(self, on: dict[str, str]) -> go.Scatter:
+    def _targets(self, on: dict[str, str], *, words: bool) -> go.Scatter:
+        """With the tokens in words on one tile: they are most of what the figure sends; else with offsets."""
         terms = sorted(self.convolved.terms, key=lambda term: (term.query, term.key))
         x, y = np.meshgrid(*(np.array(part, np.int16) for part in (self.offsets.key, self.offsets.query)))
-        hovers = [_hover(term, self.tokens) for term in terms]
-        return cells.targets(x.ravel(), y.ravel(), self.cell_px, "%{hovertext}").update(
-            hovertext=hovers, **on
-        )
+        place = (x.ravel(), y.ravel(), self.cell_px)
+        if words:
+            hovers = [_hover(term, self.tokens) for term in terms]
+            return cells.targets(*place, "%{hovertext}").update(hovertext=hovers, **on)
+        numbers = [(term.weight, term.source, term.product) for term in terms]
+        return cells.targets(*place, _NUMBERS, np.array(numbers, np.float32)).update(on)
 
 
 def _widest_run(mask: Bool[np.ndarray, "c_q c_k"]) -> tuple[int, int, int]:

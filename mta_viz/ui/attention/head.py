@@ -1,39 +1,42 @@
-"""One head as the Attention page shows it: its strip, its large map, the selected cell and its sum.
+"""One head as the Attention page shows it: its strip, its large map and text, the selected cell and its sum.
 
-Beyond 256 tokens the map is an overview with an exact part beside it. Tokens found by text are gone to, and
+Beyond 1,024 tokens the map is an overview with an exact part beside it. Tokens found by text are gone to, and
 named as spans, which are outlined on every map.
 """
 
-import time
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip
-from mta_viz.figures.attention.tokens import Why, residual, sentence, value_text
-from mta_viz.figures.base import Source
+from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip, whole_map
+from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
+from mta_viz.figures.base import Drawn, Source
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table
+from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer, draw_view
+from mta_viz.ui.linked.payload import Linked
 from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
-from mta_viz.ui.shell.show import draw, save_line, source_of
+from mta_viz.ui.shell.show import draw, keep, save_button, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, plain
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
-MAP_PX, PAIR_PX = 600, 460  # overview and exact part side by side
-MAP_FIRST_SECONDS = 0.15
+OVERVIEW_PX = 460
+VIEW, VIEW_UP_TO = "map", 1024  # its name; tokens: longer prompts have an overview and an exact part
+SIDE = Setting[Side]("text side", SIDES[0])
 NO_SPAN = "none"
 SPAN = Setting("span", NO_SPAN)
 SEARCH, PATTERN = Setting("search", ""), Setting("search pattern", False)
@@ -84,10 +87,29 @@ class Head:
         n_tokens = len(self.tokens)
         if n_tokens <= WHOLE_UP_TO:
             return None
-        chosen = state.part(Part).crop
-        if chosen is None or max(chosen.queries[1], chosen.keys[1]) > n_tokens:
-            return pickers.around(self.selected.query, self.selected.key, n_tokens)
-        return chosen
+        return state.part(Part).at(self.selected.query, self.selected.key, n_tokens)
+
+    @property
+    def has_overview(self) -> bool:
+        """Whether not even the view holds the whole map."""
+        return len(self.tokens) > VIEW_UP_TO
+
+    @property
+    def view(self) -> Hashable:
+        """What the view shows: when it is another one, it is sent anew."""
+        return (*self.stage.values(), self.part if self.has_overview else None)
+
+    @property
+    def map_figure(self) -> HeadMap:
+        """The view's map as a figure, for files: the whole, or the part of a long prompt."""
+        return HeadMap(**self.stage, **self.cell, **self.ranges, **self.looks, scale=SCALE.value)
+
+    @property
+    def text_figure(self) -> AttentionText:
+        """The view's text as a figure, for files."""
+        side = SIDE.declare(options=SIDES)
+        position = self.cell["query" if side == SIDES[0] else "key"]
+        return AttentionText(**self.stage, **self.looks, position=position, side=side)
 
     @property
     def ranges(self) -> dict[str, Any]:
@@ -107,38 +129,75 @@ def draw_strip(head: Head) -> None:
     save_line(figure, f"{figure.caption} Click one to see it large.")
 
 
-def draw_map(head: Head) -> None:
-    """All cells of a prompt short enough for it; else an overview and the exact part, which is sent first."""
-    if head.part is None:
-        with st.container(key="exact"):
-            _draw_exact(head, MAP_PX)
-        return
-    left = st.container()
+def draw_map(head: Head) -> DeltaGenerator:
+    """The map and the text, answered by the browser; with an overview beside it where the prompt is long.
+
+    Gives the place for the words under it.
+    """
+    left = st.container() if head.has_overview else None
     with st.container(key="exact"):
-        _draw_exact(head, PAIR_PX)
-    with left:
-        outlined = (head.part.queries, head.part.keys)
-        spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=PAIR_PX, outlined=outlined)
-        figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
-        chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
-        save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
+        _draw_view(head)
+        words = st.container()
+    if left is not None:
+        with left:
+            _draw_overview(head)
+    return words
 
 
-def _draw_exact(head: Head, size: int) -> None:
-    spec = HeadMap(**head.stage, **head.cell, **head.ranges, **head.looks, scale=SCALE.value, size=size)
-    figure = draw(head.source, spec)
-    widget = head.widget("map", *head.ranges.values())
-    chart(figure.figure, widget, pickers.on_cell, alt=figure.caption)
-    sent, shown = state.part(_Sent), head.widget("", *head.stage.values(), head.part)
-    if sent.map != shown:
-        sent.map = shown
-        time.sleep(MAP_FIRST_SECONDS)  # else the browser takes in the rest before it draws the new map
-    save_line(figure)
+def _draw_overview(head: Head) -> None:
+    outlined = (head.part.queries, head.part.keys) if head.part else None
+    spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=OVERVIEW_PX, outlined=outlined)
+    figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
+    chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
+    save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
 
 
-@dataclass
-class _Sent:
-    map: str = ""  # the browser was sent last
+def _shown(head: Head) -> Drawn:
+    """The map the view shows: every cell of the prompt, or of the part of a long one."""
+    ranges = head.ranges if head.has_overview else {}
+    figure = Drawn(HeadMap(**head.stage, **head.looks, scale=SCALE.value, **ranges), head.source)
+    if figure.result.shown.block == 1:
+        return figure
+    selected = head.selected
+    whole = whole_map(head.source, selected.layer, selected.head, selected.stage)
+    return Drawn(figure.spec, head.source, replace(figure.result, shown=whole))
+
+
+def _draw_view(head: Head) -> None:
+    parts, crop, page = _shown(head).result, state.part(Part).crop, head.page
+    window = None if crop is None or head.has_overview else (crop.queries, crop.keys)
+    marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
+    drawn = (parts.shown, head.tokens, parts.limit, page.numbering)
+    draw_view(Linked(VIEW, page.key, *drawn, spans=head.spans, marks=marks, window=window))
+
+
+def draw_map_words(head: Head) -> None:
+    """What the map shows, and the buttons that save it and the text."""
+    drawn_map, drawn_text = keep_figures(head)
+    words, part = _shown(head).caption, head.map_figure.part_words(head.source)
+    if part and not head.has_overview:
+        words += f" Save has the part around the chosen cell:{part.lower()}"
+    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+        with st.container():
+            caption(words)
+        save_button(drawn_map)
+        save_button(drawn_text, "Save text")
+
+
+def keep_figures(head: Head) -> tuple[Drawn, Drawn]:
+    """The view's map and text as figures that can be saved."""
+    return keep(head.source, head.map_figure), keep(head.source, head.text_figure)
+
+
+def point_view(head: Head) -> None:
+    """Has the view show the chosen cell, and takes another one that is chosen there."""
+
+    def choose(choice: Choice) -> None:
+        SIDE.put(choice.side)
+        pickers.go_to(query=choice.query, key=choice.key)
+
+    chosen = Choice(head.selected.query, head.selected.key, SIDE.declare(options=SIDES))
+    draw_pointer(VIEW, chosen, len(head.tokens), choose)
 
 
 def draw_cell(head: Head) -> None:
@@ -248,15 +307,9 @@ def draw_spans(head: Head) -> None:
 
 def _draw_search(head: Head) -> None:
     text = st.text_input("Find text", placeholder="a word of the prompt", width=240, **SEARCH.widget())
-    pattern = st.toggle("regex", **PATTERN.widget())
+    st.toggle("regex", **PATTERN.widget())
 
-    def search() -> tuple[tuple[range, ...], str]:  # the error is kept too: a slow pattern is tried once
-        try:
-            return find(head.tokens, text, pattern=pattern), ""
-        except PromptError as error:
-            return (), str(error)
-
-    hits, problem = cache.remember(search, "hits", head.page.key, text, pattern)
+    hits, problem = hits_of(head)
     if problem:
         caption(problem)
         return
@@ -269,8 +322,8 @@ def _draw_search(head: Head) -> None:
     }
     count = "1 place" if len(hits) == 1 else f"{len(hits)} places"
     start, stop = menu(count, places, HIT, default=[*places][-1], width=200)
-    st.button("Show as key", key="show.key", on_click=_show, args=(head.selected.query, start))
-    st.button("Show as query", key="show.query", on_click=_show, args=(stop - 1, None))
+    st.button("Show as key", key="show.key", on_click=_show, kwargs={"key": start})
+    st.button("Show as query", key="show.query", on_click=_show, kwargs={"query": stop - 1, "key": None})
     st.button("Name it", key="span.add", on_click=_add, args=(head.page.key, head.spans, start, stop, text))
 
 
@@ -280,8 +333,21 @@ def span_name(span: Span) -> str:
     return f"{span.letter} {span.name}{place}"
 
 
-def _show(query: int, key: int | None) -> None:
-    state.select(query=query, key=key)
+def hits_of(head: Head) -> tuple[tuple[range, ...], str]:
+    """The places of the text that is searched, and what is wrong with the search."""
+    text, pattern = SEARCH.value, PATTERN.value
+
+    def search() -> tuple[tuple[range, ...], str]:  # the error is kept too: a slow pattern is tried once
+        try:
+            return find(head.tokens, text, pattern=pattern), ""
+        except PromptError as error:
+            return (), str(error)
+
+    return cache.remember(search, "hits", head.page.key, text, pattern)
+
+
+def _show(**cell: int | None) -> None:
+    state.select(**cell)
     state.part(Part).crop = None  # the exact part follows the cell
 
 

@@ -1,6 +1,6 @@
 """What the Attention page draws, in which order: pickers, strip, map, the selected cell, and the open tab.
 
-The tabs are here: predictions, differences, row and column, text, cells, and all heads at a glance.
+The tabs are here: predictions, differences, row and column, cells, and all heads at a glance.
 """
 
 import math
@@ -16,24 +16,23 @@ from mta_viz.analysis.attention.heads import HeadScores, Score, ranking
 from mta_viz.figures.attention import heads as figures
 from mta_viz.figures.attention.heads import HeadScatter, HeadTiles, ScoreMap
 from mta_viz.figures.attention.maps import RowStatistics, StepChange, changed_stages
-from mta_viz.figures.attention.tokens import AttentionText, Column, Gate, Lens, NextToken, Row, Side, TopCells
-from mta_viz.figures.base import Source
+from mta_viz.figures.attention.tokens import Column, Gate, Lens, NextToken, Row, TopCells
+from mta_viz.figures.base import NamedFigure, Source
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention.head import SCALE, SCALES, Head, chosen_span
 from mta_viz.ui.fields import bar, menu, pick_place, row_table
 from mta_viz.ui.shell import pickers, state, work
-from mta_viz.ui.shell.address import draw_address
+from mta_viz.ui.shell.address import draw_address, fill_link
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.pickers import Selected
-from mta_viz.ui.shell.show import begin, draw, save_line, show
+from mta_viz.ui.shell.show import begin, draw, on_page, save_line, show
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label
 
 ORDERS = {"value": "by |value|", "change": "by |change|", "contribution": "by |value| x value norm"}
-SIDES: tuple[Side, ...] = ("from the query", "to the key")
-BY, SIDE = Setting("cells by", "value"), Setting[Side]("text side", SIDES[0])
+BY = Setting("cells by", "value")
 LENS, GATE = Setting("lens", False), Setting("gate", False)
 WIDTH = 460  # of a difference, of each side of the predictions, and of what is drawn of all heads
 ASK_FROM = 1024  # tokens: one pass over all layers takes long enough to be asked for
@@ -90,21 +89,6 @@ def _draw_rows(head: Head) -> None:
         widget, chosen = head.widget(kind.name, at), pickers.on_position(field, **{own: at})
         chart(figure.figure, widget, chosen, alt="Bars over the tokens, one row a stage")
         save_line(figure, f"{figure.caption} Click a bar to select that {field}.")
-
-
-def _draw_text(head: Head) -> None:
-    side = bar("Attention", SIDES, SIDE, label_visibility="collapsed")
-    field = "query" if side == SIDES[0] else "key"
-    position = head.cell[field]
-    figure = draw(head.source, AttentionText(**head.stage, **head.looks, position=position, side=side))
-    widget = head.widget("text", side, head.stage["stage"], position)
-    chart(figure.figure, widget, pickers.on_token(field), alt="The prompt coloured by attention")
-    unit = head.selected.stage.value.unit
-    save_line(
-        figure,
-        f"{figure.caption} Point at a token to read its {unit}; click it to make it the {field}: the colours "
-        "of all tokens take a new row from the model: they change at a click, not while the pointer moves.",
-    )
 
 
 def _draw_next_token(head: Head) -> None:
@@ -216,7 +200,6 @@ TABS = {
     "Next token": _draw_next_token,
     "Difference": _draw_difference,
     "Row and column": _draw_rows,
-    "Text": _draw_text,
     "Heads": _draw_heads,
     "Cells": _draw_cells,
 }
@@ -240,37 +223,64 @@ def draw_attention(page: Page) -> None:
 
 def _draw(page: Page) -> None:
     """Top to bottom in places made first; the map a visitor waits for is filled in, and sent, first."""
-    selected = pickers.resolve(state.selection(), page.trace)
-    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    head = Head(page, selected, heads.spans_of(page))
+    head = _head(page)
     top = st.container()
     with st.container(key="stale" if page.stale else "fresh"):
         strip, search = st.container(), st.container()
-        with st.container(key="single" if head.part is None else "pair"):
-            heads.draw_map(head)
-            cell, why = st.container(), st.container()
-        below = st.container()
-    with top:
-        _draw_top(page, selected)
-    with cell:
-        heads.draw_cell(head)
+        with search:
+            heads.draw_spans(head)
+        grid = st.container(key="pair" if head.has_overview else "single")
+        with grid:
+            words = heads.draw_map(head)
     with strip:
         heads.draw_strip(head)
-    with search:
-        heads.draw_spans(head)
-    with why:
-        heads.draw_why(head)
-    with below:
-        chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
-        with errors_as_messages():  # here, so that the maps of a broken model are still drawn
-            TABS[chosen](head)  # only this tab is computed
+    with top:
+        _draw_top(page, head.selected)
+    kept = on_page()
+    with words:
+        heads.draw_map_words(head)
+    with grid:
+        _draw_of_cell(page, head.view, kept)
+
+
+def _head(page: Page) -> Head:
+    """What is selected now, of which everything exists."""
+    selected = pickers.resolve(state.selection(), page.trace)
+    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
+    return Head(page, selected, heads.spans_of(page))
+
+
+@st.fragment
+def _draw_of_cell(page: Page, view: Hashable, kept: tuple[NamedFigure[Any], ...]) -> None:
+    """What hangs on the chosen cell: a choice of another one runs this alone.
+
+    `view`: what the map shows; where another head, stage or part is chosen here, the page is drawn anew.
+    `kept`: the figures that stand outside.
+    """
+    with errors_as_messages():
+        head = _head(page)
+        if head.view != view:
+            st.rerun()
+        begin(kept)
+        heads.keep_figures(head)
+        cell, why, below = (st.container(key=name) for name in ("of-cell", "of-why", "of-tab"))
+        with cell:
+            heads.point_view(head)
+            heads.draw_cell(head)
+        with why:
+            heads.draw_why(head)
+        with below:
+            state.retire(TAB.name, "Text")
+            chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
+            with errors_as_messages():  # here, so that the maps of a broken model are still drawn
+                TABS[chosen](head)  # only this tab is computed
+    fill_link()
+    state.mirror()
 
 
 def _draw_top(page: Page, selected: Selected) -> None:
-    pieces, (query, key) = page.trace.tokens.pieces, (selected.query, selected.key)
     place = (layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering))
-    cell = (f'query {query} "{pieces[query]}"', f'key {key} "{pieces[key]}"')
-    draw_address(" · ".join([str(state.selection().checkpoint), *place, selected.stage.value.long, *cell]))
+    draw_address(" · ".join([str(state.selection().checkpoint), *place, selected.stage.value.long]))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pick_place(page, selected)
         words = "Colour limits of the large map: its own, or those all stages of the strip share."

@@ -54,12 +54,16 @@ def draw_address(text: str) -> None:
             st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
 
 
+def begin() -> None:
+    """Before a page is drawn anew: the places of the page before are no more."""
+    state.session().parts.pop(Slots, None)
+
+
 def fill_link() -> None:
-    """The link again, once the whole page is drawn: only then are all of its settings known."""
+    """The link again, once the page or a part of it is drawn: only then are all of its settings known."""
     slots = state.part(Slots)
     if slots.words is not None:
         _fill(slots)
-        slots.words = slots.line = None
 
 
 def _fill(slots: Slots) -> None:

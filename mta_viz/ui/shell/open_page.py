@@ -35,20 +35,19 @@ def open_page(
     changed, request, page = state.enter(title), None, None
     with errors_as_messages():
         with _first_paint():
+            from mta_viz.ui.shell import address, preparing, show, sidebar, work
             from mta_viz.ui.shell import plan as plans
-            from mta_viz.ui.shell import preparing, show, sidebar, work
         if changed:
             work.stop_all("page")
         show.begin()
+        address.begin()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)
     shown = page if has_body else None
     with errors_as_messages():
         if page is not None and not has_body:
-            from mta_viz.ui.shell.address import draw_address
-
-            draw_address(f"{state.selection().checkpoint} · no run")
+            address.draw_address(f"{state.selection().checkpoint} · no run")
             st.info(plain(page.empty))
         elif page is not None and plan != "own":
             shown = plans.apply_plan(page, follows=plan == "shown")

@@ -43,9 +43,19 @@ class Crop:
 
 @dataclass
 class Part:
-    """The part of a long prompt that is shown exactly; None: around the selection."""
+    """The part of a long prompt that is shown exactly; None: around the selection. `last`: what was shown."""
 
     crop: Crop | None = None
+    last: Crop | None = None
+
+    def at(self, query: int, key: int, n_tokens: int) -> Crop:
+        """The chosen part; else the last one while the cell is inside, and one around the cell where not."""
+        if self.crop is not None and max(self.crop.queries[1], self.crop.keys[1]) <= n_tokens:
+            return self.crop
+        last = self.last
+        if last is None or max(last.queries[1], last.keys[1]) > n_tokens or not last.holds(query, key):
+            self.last = last = around(query, key, n_tokens)
+        return last
 
 
 @dataclass
@@ -221,17 +231,6 @@ def on_position(field: str, **other: int) -> Callable[[str], None]:
     def chosen(widget: str) -> None:
         if point := _point(widget):
             go_to(**{field: round(point["x"])}, **other)
-
-    return chosen
-
-
-def on_token(field: str) -> Callable[[str], None]:
-    """A click on a letter of the prompt: its token is the new `field`, "query" or "key"."""
-
-    def chosen(widget: str) -> None:
-        position = _customdata(widget)[0]
-        if isinstance(position, int | float):
-            go_to(**{field: round(position)})
 
     return chosen
 

@@ -3,7 +3,7 @@
 What a page shows is kept by its parameters, so that all of it can be saved at once.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,9 +90,22 @@ def measured_beside(
     return measured(Measurement(name, key, label, do, words, by_itself=by_itself))
 
 
-def begin() -> None:
-    """Before a page's figures are drawn anew."""
-    state.part(OnPage).clear()
+def begin(kept: Collection[NamedFigure[Any]] = ()) -> None:
+    """Before a page's figures are drawn anew, or those of a part of it: `kept` stay."""
+    shown = state.part(OnPage)
+    for spec in [spec for spec in shown if spec not in kept]:
+        del shown[spec]
+
+
+def on_page() -> tuple[NamedFigure[Any], ...]:
+    """What the page shows so far."""
+    return tuple(state.part(OnPage))
+
+
+def keep(source: Source, spec: NamedFigure[Any]) -> Drawn:
+    """Counts as shown what the page shows in another way: its parts are made when it is saved."""
+    figure = state.part(OnPage)[spec] = Drawn(spec, source)
+    return figure
 
 
 def draw(source: Source, spec: NamedFigure[Any], result: Any = None) -> Drawn:
@@ -132,12 +145,12 @@ def save_line(figure: Drawn, words: str | None = None) -> None:
         save_button(figure)
 
 
-def save_button(figure: Drawn) -> None:
+def save_button(figure: Drawn, label: str = "Save") -> None:
     """Opens the window in which a figure or a table is saved. Each file is made only when it is asked for."""
     alike = [spec for spec in state.part(OnPage) if spec.name == figure.spec.name]
     number = alike.index(figure.spec)
     key = f"save.{figure.spec.name}" + (f".{number}" if number else "")
-    if st.button("Save", icon=":material/download:", key=key):
+    if st.button(label, icon=":material/download:", key=key):
         (_export_table if figure.figure is None else _export_figure)(figure)
 
 

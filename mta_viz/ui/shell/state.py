@@ -280,6 +280,13 @@ def read_settings(known: Collection[str]) -> None:
     link.settings = {name: text for name, text in st.query_params.items() if name not in names}
 
 
+def retire(name: str, text: str) -> None:
+    """Take what an older address says of a setting as done: the page shows it anyway now."""
+    settings = session().link.settings
+    if settings.get(name) == text:
+        del settings[name]
+
+
 def left_out() -> tuple[str, ...]:
     """What of the address's settings could not be restored: not on this page, or not possible here."""
     link = session().link

@@ -235,6 +235,17 @@ def on_position(field: str, **other: int) -> Callable[[str], None]:
     return chosen
 
 
+def on_token(field: str) -> Callable[[str], None]:
+    """A click on a letter of the prompt: its token is the new `field`, "query" or "key"."""
+
+    def chosen(widget: str) -> None:
+        position = _customdata(widget)[0]
+        if isinstance(position, int | float):
+            go_to(**{field: round(position)})
+
+    return chosen
+
+
 def on_offset(query: int, key: int, stage: Stage) -> Callable[[str], None]:
     """A click on a tap over the cell (query, key): its source, one stage earlier, is selected."""
 

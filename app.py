@@ -8,13 +8,13 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.ui.shell.open_page import ICON, PAGES
+from mta_viz.ui.shell.open_page import ICON, OLDER, PAGES
 
 FIRST = next(iter(PAGES))
 
 
 def first_by_name() -> None:
-    """`/attention` leads to `/`: Streamlit has no address for the page that `/` shows, but links name it."""
+    """`/workspace` leads to `/`: Streamlit has no address for the page that `/` shows, but links name it."""
     st.switch_page(FIRST, query_params=dict(st.query_params))
 
 
@@ -22,6 +22,7 @@ pages = [
     st.Page(path, title=title, icon=icon, url_path="first" if path == FIRST else None)  # leaves its name free
     for path, (title, icon) in PAGES.items()
 ]
+pages += [st.Page(f"pages/{name.lower()}.py") for name in OLDER]
 pages.append(st.Page(first_by_name, url_path=Path(FIRST).stem))
 
 # The browser tab's own icon, set first: a page's icon would be fetched for it from a host of fonts.

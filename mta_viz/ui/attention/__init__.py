@@ -1,1 +1,1 @@
-"""The Attention page."""
+"""One head of a run, and views of it."""

@@ -1,34 +1,32 @@
-"""One head as the Attention page shows it: its strip, its large map and text, the selected cell and its sum.
+"""One head of a run: the selected cell and its sum, and what is found and named in the prompt.
 
 Beyond 1,024 tokens the map is an overview with an exact part beside it. Tokens found by text are gone to, and
 named as spans, which are outlined on every map.
 """
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from mta_viz.analysis.attention.decomposition import Convolved, Decomposition, Mixed, Term, chain
 from mta_viz.analysis.attention.spans import Span, find, needle_spans, next_letter
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.errors import PromptError
-from mta_viz.figures.attention.maps import HeadMap, Scale, StageStrip, whole_map
+from mta_viz.figures.attention.maps import HeadMap, Scale
 from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
-from mta_viz.figures.base import Drawn, Source
+from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table
-from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer, draw_view
-from mta_viz.ui.linked.payload import Linked
+from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
 from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
-from mta_viz.ui.shell.show import draw, keep, save_button, save_line, source_of
+from mta_viz.ui.shell.show import draw, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, plain
 
@@ -121,72 +119,13 @@ class Head:
         return ".".join(map(str, (name, self.page.key, *parts)))
 
 
-def draw_strip(head: Head) -> None:
-    """All stages; a click selects one."""
-    spec = StageStrip(**head.stage, first_token=head.page.first_token)
-    figure = draw(head.source, spec)
-    chart(figure.figure, "strip", pickers.on_stage, alt=figure.caption, stretch=True)
-    save_line(figure, f"{figure.caption} Click one to see it large.")
-
-
-def draw_map(head: Head) -> DeltaGenerator:
-    """The map and the text, answered by the browser; with an overview beside it where the prompt is long.
-
-    Gives the place for the words under it.
-    """
-    left = st.container() if head.has_overview else None
-    with st.container(key="exact"):
-        _draw_view(head)
-        words = st.container()
-    if left is not None:
-        with left:
-            _draw_overview(head)
-    return words
-
-
-def _draw_overview(head: Head) -> None:
+def draw_overview(head: Head) -> None:
+    """The whole of a long prompt in blocks; a box chooses the part that is shown exactly."""
     outlined = (head.part.queries, head.part.keys) if head.part else None
     spec = HeadMap(**head.stage, **head.looks, scale=SCALE.value, size=OVERVIEW_PX, outlined=outlined)
     figure, chosen = draw(head.source, spec), pickers.on_overview(len(head.tokens))
     chart(figure.figure, head.widget("overview"), chosen, modes=("points", "box"), alt=figure.caption)
     save_line(figure, f"Draw a box to see that part exactly. {figure.caption}")
-
-
-def _shown(head: Head) -> Drawn:
-    """The map the view shows: every cell of the prompt, or of the part of a long one."""
-    ranges = head.ranges if head.has_overview else {}
-    figure = Drawn(HeadMap(**head.stage, **head.looks, scale=SCALE.value, **ranges), head.source)
-    if figure.result.shown.block == 1:
-        return figure
-    selected = head.selected
-    whole = whole_map(head.source, selected.layer, selected.head, selected.stage)
-    return Drawn(figure.spec, head.source, replace(figure.result, shown=whole))
-
-
-def _draw_view(head: Head) -> None:
-    parts, crop, page = _shown(head).result, state.part(Part).crop, head.page
-    window = None if crop is None or head.has_overview else (crop.queries, crop.keys)
-    marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
-    drawn = (parts.shown, head.tokens, parts.limit, page.numbering)
-    draw_view(Linked(VIEW, page.key, *drawn, spans=head.spans, marks=marks, window=window))
-
-
-def draw_map_words(head: Head) -> None:
-    """What the map shows, and the buttons that save it and the text."""
-    drawn_map, drawn_text = keep_figures(head)
-    words, part = _shown(head).caption, head.map_figure.part_words(head.source)
-    if part and not head.has_overview:
-        words += f" Save has the part around the chosen cell:{part.lower()}"
-    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
-        with st.container():
-            caption(words)
-        save_button(drawn_map)
-        save_button(drawn_text, "Save text")
-
-
-def keep_figures(head: Head) -> tuple[Drawn, Drawn]:
-    """The view's map and text as figures that can be saved."""
-    return keep(head.source, head.map_figure), keep(head.source, head.text_figure)
 
 
 def point_view(head: Head) -> None:

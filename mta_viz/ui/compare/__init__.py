@@ -1,1 +1,1 @@
-"""The Compare page: two models, prompts or training steps side by side."""
+"""Two models, prompts or training steps side by side."""

@@ -142,8 +142,7 @@ def _edits(page: Page) -> Side | None:
     plan = plans.current_plan(page.model.config)
     if not plan:
         how = f"or compare with the kernels at identity: “{TWO_MODELS}”, B “{IDENTITY}”."
-        st.info(plain(f"Nothing is edited. Make a plan on the Surgery page, {how}"))
-        st.page_link("pages/surgery.py", label="Open Surgery", icon=":material/healing:")
+        st.info(plain(f"Nothing is edited. Edit, in the inspector, {how}"))
         return None
     caption("B is edited: " + ", ".join(part.text(page.numbering) for part in plan) + ".")
     return Side(plan=plan)

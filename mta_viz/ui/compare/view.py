@@ -1,7 +1,6 @@
 """What the Compare page draws: the pickers of A and B, answers, maps, needle shares, kernels."""
 
 import math
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +17,10 @@ from mta_viz.figures.beside import MAP_PX, ComparedMaps, Head
 from mta_viz.plots.theme import probability_text, score_text
 from mta_viz.ui.attention.head import span_name, spans_of
 from mta_viz.ui.compare.sides import EDITS, MODE, Compared, Side, compared, pick_side
-from mta_viz.ui.fields import bar, menu, pick_place, row_table
+from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.shell import plan, state
-from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Selected, on_cell, on_head, pair_of, resolve
+from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Selected, on_cell, on_head, pair_of
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_name, plain, side_by_side
@@ -33,7 +31,7 @@ PAIR_BY, SPAN = Setting("pair by", AUTOMATIC), Setting[str | None]("compared spa
 AS_SURE = 0.05  # nats of difference below which neither is called surer
 ABSENT = (
     "No needle and no named span: nothing to measure shares of. Choose the example “Four needles”, or name a "
-    "part of the prompt on the Attention page (Find text, then Name it)."
+    "part of the prompt (Find, name)."
 )
 DISTANCES = (
     "Distance of each of A's kernels from its partner's in B: the square root of the summed squared "
@@ -49,23 +47,17 @@ Which = Literal["a", "b", "difference"]
 SIDES: dict[Which, str] = {"a": "A", "b": "B", "difference": "A-B"}
 
 
-def draw_compare(page: Page) -> None:
-    """The page's body. What cannot be compared is said in its place; the pickers stay."""
-    chosen, address = state.selection().layer is not None, st.container()
-    if page.stale:
-        st.warning("Prompt changed. What is shown is of the previous run; press Run.")
+def draw_compare(page: Page, selected: Selected) -> None:
+    """What differs, and both sides. What cannot be compared is said in its place; the pickers stay."""
     both = _compared(page)
-    view, needle = state.selection(), None if chosen or both is None else both.result.needle
-    if needle is not None and np.isfinite(needle.a).any():  # opened at A's head that gives the needle most
-        layer, head = map(int, np.unravel_index(int(np.nanargmax(needle.a)), needle.a.shape))
-        view = replace(view, layer=layer, head=head)
-    selected = resolve(view, page.trace)
-    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    with address:
-        name = head_name(selected.layer, selected.head, page.numbering)
-        draw_address(f"{state.selection().checkpoint} · {name} · {selected.stage.value.long} · A beside B")
     if both is not None:
-        _draw_rows(page, selected, both)
+        _draw_answers(both)
+        st.markdown("**This head in A and in B**")
+        _draw_maps(page, selected, both)
+        st.markdown("**What every head gives the needle**")
+        _draw_needle(selected, both)
+        st.markdown("**Kernels**")
+        _draw_kernels(page, selected, both)
 
 
 def _compared(page: Page) -> Compared | None:
@@ -103,18 +95,6 @@ def _pick_span(page: Page) -> Span | None:
         return next(iter(spans.values()), None)
     asked = next((name for name in spans if name.endswith("(asked)")), next(iter(spans)))
     return spans[menu("Share of", [*spans], SPAN, default=asked, width=220)]
-
-
-def _draw_rows(page: Page, selected: Selected, both: Compared) -> None:
-    _draw_answers(both)
-    st.subheader("One head in A and in B", divider="gray")
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        pick_place(page, selected)
-    _draw_maps(page, selected, both)
-    st.subheader("What every head gives the needle", divider="gray")
-    _draw_needle(selected, both)
-    st.subheader("Kernels", divider="gray")
-    _draw_kernels(page, selected, both)
 
 
 def _draw_answers(both: Compared) -> None:

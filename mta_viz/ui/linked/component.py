@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import streamlit as st
 
-from mta_viz.ui.linked.payload import Linked, payload
+from mta_viz.ui.linked.payload import Linked, Shown, payload
 from mta_viz.ui.shell import cache, state
 
 Side = Literal["from the query", "to the key"]
@@ -44,7 +44,7 @@ class _Turns:
     last: int = 0
 
 
-def draw_view(linked: Linked) -> None:
+def draw_view(linked: Shown) -> None:
     """The map and the text; made once for each run, map and spans."""
     message = cache.remember(lambda: payload(linked), "linked", *linked.key)
     _VIEW(key=f"view.{linked.view}", data=message)
@@ -71,3 +71,14 @@ def draw_pointer(view: str, chosen: Choice, n_tokens: int, choose: Callable[[Cho
 def _whole(value: object) -> int:
     """What the browser sent as a number, which may be anything; the largest where it is none."""
     return value if isinstance(value, int) and 0 <= value <= state.LARGEST else state.LARGEST
+
+
+def draw_text(linked: Linked) -> None:
+    """The text."""
+
+
+def draw_maps(linked: Linked) -> None:
+    """The maps."""
+    last = linked.panels[-1]
+    window = (linked.crops or {}).get(linked.crop)
+    draw_view(Shown(linked.view, linked.run, last.shown, linked.tokens, last.limit, linked.numbering, linked.spans, linked.marks, window))

@@ -30,7 +30,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Linked:
+class Shown:
     """An exact map with what is drawn around it.
 
     `view` is the view's name; `run` names the prompt and model: the zoom stays while it stays. `limit` is the
@@ -57,7 +57,7 @@ class Linked:
         return (self.view, self.run, shown.layer, shown.head, shown.stage, *part, *drawn)
 
 
-def payload(linked: Linked) -> bytes:
+def payload(linked: Shown) -> bytes:
     """The message for view.js."""
     shown, whole = linked.shown, _is_triangle(linked.shown)
     values = shown.values.numpy().astype(np.float32)
@@ -85,7 +85,7 @@ def _factor(cells: np.ndarray) -> float:
     return float(2.0 ** np.clip(15 - np.ceil(np.log2(most)), -100, 100)) if most > 0 else 1.0
 
 
-def _header(linked: Linked) -> dict[str, Any]:
+def _header(linked: Shown) -> dict[str, Any]:
     shown, stage = linked.shown, linked.shown.stage.value
     bar: Any = color_bar(shown, linked.limit)["ticktext"]
     ranges = list(_written(shown, len(linked.tokens)))
@@ -124,3 +124,39 @@ def _written(shown: AttentionMap, n_tokens: int) -> Iterable[Range]:
     )  # fmt: skip
     first, second = sorted(sides)
     return [(first[0], max(first[1], second[1]))] if second[0] <= first[1] else [first, second]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map."""
+
+    heading: str
+    shown: AttentionMap
+    limit: float
+
+
+@dataclass(frozen=True)
+class KernelPanel:
+    """A kernel."""
+
+    taps: Any
+    first_query: int
+    first_key: int
+    limit: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Linked:
+    """Panels."""
+
+    view: str
+    run: str
+    panels: tuple[Panel, ...]
+    kernel: KernelPanel | None
+    tokens: Tokens
+    numbering: int = 0
+    spans: tuple[Span, ...] = ()
+    marks: tuple[Range, ...] = ()
+    crops: Any = None
+    crop: str = ""

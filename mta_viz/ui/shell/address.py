@@ -1,7 +1,7 @@
 """The line under the header of every page: where you are, its link, everything in one file, the help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -13,7 +13,7 @@ from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
 from mta_viz.ui.shell.link import MAX_CHARACTERS, Box, PromptLink
-from mta_viz.ui.shell.page import ASSETS, PAGES
+from mta_viz.ui.shell.page import ASSETS, OLDER, PAGES, WORKSPACE, of_older
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
 from mta_viz.ui.shell.show import OnPage, digest_of, pick_colours, pick_format, pick_size
@@ -184,7 +184,7 @@ def _draw_open() -> None:
     if upload is None:
         return
     try:
-        session = read_session(upload.getvalue())
+        session = _brought_up(read_session(upload.getvalue()))
         script = next((path for path, (title, _) in PAGES.items() if title == session.page), None)
         if script is None:
             raise MtaVizError(f"The session is of a page {session.page!r}, which this version does not have.")
@@ -192,6 +192,13 @@ def _draw_open() -> None:
         st.error(plain(str(error)))
     else:
         open_session(session, script)
+
+
+def _brought_up(session: Session) -> Session:
+    """A session of a page of before as one of the workspace."""
+    if session.page not in OLDER:
+        return session
+    return replace(session, page=PAGES[WORKSPACE][0], view=session.view | of_older(session.page, session.view))
 
 
 def open_session(session: Session, script: str) -> None:

@@ -1,4 +1,4 @@
-"""How every page begins: `with open_page("Attention") as page: ...`.
+"""How every page begins: `with open_page("Workspace") as page: ...`.
 
 Opens the layout, draws the shared sidebar, has the model and the run made ready, and turns errors into
 messages; a page opened by its own address may run without app.py. Imports nothing heavy: the first visitor
@@ -15,7 +15,7 @@ import streamlit as st
 
 from mta_viz.plots.parts import nothing_yet
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, Page, errors_as_messages
+from mta_viz.ui.shell.page import ASSETS, ICON, PAGES, WORKSPACE, Page, errors_as_messages, of_older
 from mta_viz.ui.shell.widgets import plain
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_page(
-    title: str, *, needs_run: bool = False, plan: Literal["shown", "named", "own"] = "named"
+    title: str, *, needs_run: bool = False, plan: Literal["named", "own"] = "named"
 ) -> Iterator[Page]:
     """Draw the frame around a page's body; the body does not run when there is nothing to draw.
 
-    `needs_run`: nor without a run of the prompt. `plan`: an active plan of interventions changes what is
-    `shown`, is only `named` over the page, or is the page's `own` business.
+    `needs_run`: nor without a run of the prompt. `plan`: an active plan of interventions is `named` over the
+    page, or is the page's `own` business.
     """
     _draw_frame(title)
     changed, request, page = state.enter(title), None, None
@@ -50,7 +50,7 @@ def open_page(
             address.draw_address(f"{state.selection().checkpoint} · no run")
             st.info(plain(page.empty))
         elif page is not None and plan != "own":
-            shown = plans.apply_plan(page, follows=plan == "shown")
+            plans.say_plan(page)
     if shown is not None:
         with errors_as_messages():
             yield shown
@@ -91,3 +91,9 @@ def _close(request: "Request | None", page: Page | None) -> None:
             preparing.finish(request, page)
         elif request is not None:
             sidebar.draw_settings(request, ["cpu"])
+
+
+def lead_on(older: str) -> None:
+    """From the address of a page of before to the workspace, with all it says, and the view it names."""
+    said = dict(st.query_params)
+    st.switch_page(WORKSPACE, query_params=said | of_older(older, said))

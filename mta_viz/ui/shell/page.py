@@ -1,7 +1,7 @@
 """The site's pages, what each may draw from, and how errors become messages. Imports nothing heavy."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from mta_viz.errors import MtaVizError
+from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 
 if TYPE_CHECKING:
@@ -18,13 +19,25 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).parents[3] / "assets"
 ICON = ASSETS / "icon.svg"
 PAGES = {
-    "pages/attention.py": ("Attention", ":material/grid_on:"),
+    "pages/workspace.py": ("Workspace", ":material/grid_on:"),
     "pages/kernels.py": ("Kernels", ":material/apps:"),
-    "pages/surgery.py": ("Surgery", ":material/healing:"),
-    "pages/compare.py": ("Compare", ":material/compare:"),
     "pages/labs.py": ("Labs", ":material/science:"),
     "pages/train.py": ("Train", ":material/model_training:"),
 }
+WORKSPACE = next(iter(PAGES))
+OLDER = ("Attention", "Surgery", "Compare")  # pages that the workspace took the place of
+# The view and the tab of the inspector there, which other pages lead to.
+VIEW, INSPECTOR = Setting("tab", "Next token"), Setting("inspector", "Why")
+RESTS, BESIDE, TAPS, EDIT = "Rests on", "Beside", "Taps", "Edit"
+
+
+def of_older(page: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    """What a link to a page of before asks of the workspace besides its parameters."""
+    if page == "Compare":
+        return {VIEW.name: BESIDE}
+    if page == "Surgery" and parameters.get("surgery tab", "One kernel") == "One kernel":
+        return {VIEW.name: TAPS, INSPECTOR.name: EDIT}
+    return {VIEW.name: RESTS} if page == "Surgery" else {}
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from mta_viz.model.plans import MAX_CHARACTERS, Listed, Plan, active, from_addre
 from mta_viz.run.tracing import Trace
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import stores
-from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.page import INSPECTOR, WORKSPACE, Page
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
 
 NAME = "e"
-EDITED, ORIGINAL = RUNS = ("edited model", "original model")
+EDITED, ORIGINAL, DIFFERENCE = "edited model", "original model", "difference"  # in the address
+SHOWN = {ORIGINAL: "original", EDITED: "edited", DIFFERENCE: "difference"}
 NAMED = 2  # interventions named in the strip
 PLAN_SHOWN = Setting("plan shown", EDITED)
 ANSWER = Setting("answer", "")
@@ -101,28 +102,17 @@ def splice(index: int, *items: Listed) -> None:
     change((*now[:index], *items, *now[index + 1 :]))
 
 
-def apply_plan(page: Page, *, follows: bool) -> Page:
-    """The page of the edited run where it `follows` the plan and the visitor wants it; says which it is."""
+def say_plan(page: Page) -> None:
+    """Over a page that shows the original model: that a plan is active, and a way to be rid of it."""
     plan = current_plan(page.model.config)
     if not plan:
-        return page
-    can_show = follows and page.trace is not None
-    with st.container(horizontal=True, vertical_alignment="center", key="plan-strip"):
-        place = st.container()
-        shown = ORIGINAL
-        if can_show:
-            look = PLAN_SHOWN.widget(RUNS) | {"label_visibility": "collapsed"}
-            shown = st.segmented_control("Show", RUNS, required=True, **look)
-        st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=change, args=((),))
+        return
     words = ", ".join(part.text(page.numbering) for part in plan[:NAMED])
-    if len(plan) > NAMED:
-        words += f" and {len(plan) - NAMED} more"
-    if shown == ORIGINAL:
-        where = "" if can_show else " The Surgery and Attention pages show the edited one."
-        place.warning(plain(f"A plan is active ({words}), this shows the original model.{where}"))
-        return page
-    place.warning(plain(f"Showing an edited model: {words}"))
-    return edited_page(page, plan)
+    words += f" and {len(plan) - NAMED} more" if len(plan) > NAMED else ""
+    with st.container(horizontal=True, vertical_alignment="center", key="plan-strip"):
+        shown = "this shows the original model. The Workspace shows the edited one."
+        st.warning(plain(f"A plan is active ({words}), {shown}"))
+        st.button("Undo all", key="strip.clear", icon=":material/undo:", on_click=change, args=((),))
 
 
 def key_of(*what: object) -> str:
@@ -148,7 +138,7 @@ def edited_run(page: Page, plan: Plan) -> Trace:
 
 
 def draw_answer(**look: Any) -> None:
-    """The field for the answer that Surgery and Compare look at."""
+    """The field for the answer that is looked at."""
     look |= ANSWER.widget() | {"placeholder": "empty: the number asked for, or the likeliest token"}
     help = "What should follow the prompt. Type a space first where a word would have one."
     st.text_input("Answer", help=help, **look)
@@ -190,4 +180,5 @@ def draw_test_button(kernel: KernelId, key: str) -> None:
     if st.button(f"Test: set this {what} to identity", icon=":material/science:", key=key):
         add(without(kernel))
         state.select(layer=kernel.layer, head=kernel.head, place=kernel.where)
-        st.switch_page("pages/surgery.py")
+        INSPECTOR.put("Effect")
+        st.switch_page(WORKSPACE)

@@ -1,1 +1,1 @@
-"""The Surgery page: a plan of interventions, and what it does to the run on the other pages."""
+"""A plan of interventions, what it does to an answer, and what an answer rests on."""

@@ -71,13 +71,13 @@ def draw_board(page: Page, plan: Plan) -> None:
 
 
 def _draw_numbers(board: Board) -> None:
-    original, edited, change = st.columns(3)
-    original.metric("Original: p(answer)", probability_text(math.exp(board.before)))
-    edited.metric("Edited: p(answer)", probability_text(math.exp(board.after)))
     odds = board.log_odds_change
     value = f"{score_text(odds)} nats" if math.isfinite(odds) else "beyond float32"
     words = f"Log-odds: log(p / (1 - p)). Log-probability: {score_text(board.change)} nats."
-    change.metric("Change of log-odds", value, help=words)
+    with st.container(horizontal=True):
+        st.metric("Change of log-odds", value, help=words)
+        st.metric("Original: p(answer)", probability_text(math.exp(board.before)))
+        st.metric("Edited: p(answer)", probability_text(math.exp(board.after)))
 
 
 def draw_probabilities(rows: Sequence[tuple[object, ...]], names: tuple[str, str, str]) -> None:

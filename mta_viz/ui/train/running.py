@@ -25,7 +25,7 @@ from mta_viz.printed import printable
 from mta_viz.ui.kernels.gallery import MARKS
 from mta_viz.ui.kernels.inserting import open_adapter
 from mta_viz.ui.shell import cache, state
-from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.page import BESIDE, VIEW, WORKSPACE, Page, errors_as_messages
 from mta_viz.ui.shell.show import show
 from mta_viz.ui.shell.sidebar import use_prompt
 from mta_viz.ui.shell.widgets import caption, head_name, plain
@@ -204,12 +204,14 @@ def _draw_next(page: Page, training: Training, source: Source) -> None:
         help = "Model with kernels and base side by side, on the prompt at the left."
         if st.button("Its effect on your prompt", key="train.compare", icon=":material/compare:", help=help):
             open_adapter(training.folder, **chosen)
-            st.switch_page("pages/compare.py")
+            VIEW.put(BESIDE)
+            st.switch_page(WORKSPACE)
         help = "The same, on a question of the task whose words no training step used."
         if prompt and st.button("On a prompt of the task", key="train.task", help=help):
             use_prompt(prompt)
             open_adapter(training.folder, **chosen)
-            st.switch_page("pages/compare.py")
+            VIEW.put(BESIDE)
+            st.switch_page(WORKSPACE)
 
 
 def prompt_of(page: Page, training: Training) -> str:

@@ -1,11 +1,8 @@
-"""What the Attention page draws, in which order: pickers, strip, map, the selected cell, and the open tab.
-
-The tabs are here: predictions, differences, row and column, cells, and all heads at a glance.
-"""
+"""Views of the chosen head: predictions, differences, row and column, cells, and all heads at a glance."""
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,19 +12,15 @@ from mta_viz.analysis.attention.cells import TopCell, stage_before
 from mta_viz.analysis.attention.heads import HeadScores, Score, ranking
 from mta_viz.figures.attention import heads as figures
 from mta_viz.figures.attention.heads import HeadScatter, HeadTiles, ScoreMap
-from mta_viz.figures.attention.maps import RowStatistics, StepChange, changed_stages
+from mta_viz.figures.attention.maps import RowStatistics, StageStrip, StepChange, changed_stages
 from mta_viz.figures.attention.tokens import Column, Gate, Lens, NextToken, Row, TopCells
-from mta_viz.figures.base import NamedFigure, Source
+from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.ui.attention import head as heads
-from mta_viz.ui.attention.head import SCALE, SCALES, Head, chosen_span
-from mta_viz.ui.fields import bar, menu, pick_place, row_table
+from mta_viz.ui.attention.head import Head, chosen_span
+from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.shell import pickers, state, work
-from mta_viz.ui.shell.address import draw_address, fill_link
-from mta_viz.ui.shell.page import Page, errors_as_messages
-from mta_viz.ui.shell.pickers import Selected
-from mta_viz.ui.shell.show import begin, draw, on_page, save_line, show
+from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label
 
@@ -45,7 +38,8 @@ AXES = {
 GRID, OWN = Setting("tiles of", ALL), Setting("tiles own", True)
 
 
-def _draw_cells(head: Head) -> None:
+def draw_cells(head: Head) -> None:
+    """The cells that stand out; a row chooses its cell."""
     stage = head.selected.stage
     before = stage_before(head.page.trace, head.selected.layer, stage)
     there = {"value": True, "change": before is not None, "contribution": stage is Stage.PATTERN}
@@ -66,8 +60,13 @@ def _cell_row(head: Head, cell: TopCell) -> dict[str, object]:
     return {"query": f"{cell.query} {pieces[cell.query]}", "key": f"{cell.key} {pieces[cell.key]}", **shown}
 
 
-def _draw_difference(head: Head) -> None:
+def draw_difference(head: Head) -> None:
+    """All stages side by side, and what each step changed."""
     source = head.source
+    spec = StageStrip(**head.stage, first_token=head.page.first_token)
+    strip = draw(source, spec)
+    chart(strip.figure, "strip", pickers.on_stage, alt=strip.caption, stretch=True)
+    save_line(strip, f"{strip.caption} Click one to see it large.")
     stages = changed_stages(source, *head.place.values())
     if not stages:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
@@ -83,7 +82,8 @@ def _draw_difference(head: Head) -> None:
     save_line(figure)
 
 
-def _draw_rows(head: Head) -> None:
+def draw_rows(head: Head) -> None:
+    """The query's row and the key's column."""
     for kind, field, own in ((Row, "key", "query"), (Column, "query", "key")):
         figure, at = draw(head.source, kind(**head.place, **head.cell, **head.looks)), head.cell[own]
         widget, chosen = head.widget(kind.name, at), pickers.on_position(field, **{own: at})
@@ -91,7 +91,8 @@ def _draw_rows(head: Head) -> None:
         save_line(figure, f"{figure.caption} Click a bar to select that {field}.")
 
 
-def _draw_next_token(head: Head) -> None:
+def draw_next_token(head: Head) -> None:
+    """The next token, with the logit lens and the gate where they are asked for."""
     source, query = head.source, head.selected.query
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=WIDTH):
@@ -109,7 +110,8 @@ def _draw_next_token(head: Head) -> None:
                 caption("This model has no gate: every head's output passes as it is.")
 
 
-def _draw_heads(head: Head) -> None:
+def draw_heads(head: Head) -> None:
+    """All heads by what they do on this prompt."""
     if not _wanted(head):
         return
     about: dict[str, Any] = {"query": head.selected.query, "span": chosen_span(head)}
@@ -194,103 +196,3 @@ def _draw_tiles(head: Head) -> None:
     if _measured(head, "Pooling all maps", figures.tiles_key(stage, of), make) is not None:
         selected, first = (layer, head.selected.head), head.page.first_token
         _show(head, HeadTiles(stage.value.key, of, own, first, selected), "{} Click one to open it.")
-
-
-TABS = {
-    "Next token": _draw_next_token,
-    "Difference": _draw_difference,
-    "Row and column": _draw_rows,
-    "Heads": _draw_heads,
-    "Cells": _draw_cells,
-}
-TAB = Setting("tab", next(iter(TABS)))
-
-
-@dataclass
-class _Opened:
-    at: tuple[str, int, int] | None = None
-    why: str = ""  # the page opened at a head that nobody chose
-
-
-@st.fragment
-def draw_attention(page: Page) -> None:
-    """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
-    begin()
-    with errors_as_messages():
-        _draw(page)
-    state.mirror()
-
-
-def _draw(page: Page) -> None:
-    """Top to bottom in places made first; the map a visitor waits for is filled in, and sent, first."""
-    head = _head(page)
-    top = st.container()
-    with st.container(key="stale" if page.stale else "fresh"):
-        strip, search = st.container(), st.container()
-        with search:
-            heads.draw_spans(head)
-        grid = st.container(key="pair" if head.has_overview else "single")
-        with grid:
-            words = heads.draw_map(head)
-    with strip:
-        heads.draw_strip(head)
-    with top:
-        _draw_top(page, head.selected)
-    kept = on_page()
-    with words:
-        heads.draw_map_words(head)
-    with grid:
-        _draw_of_cell(page, head.view, kept)
-
-
-def _head(page: Page) -> Head:
-    """What is selected now, of which everything exists."""
-    selected = pickers.resolve(state.selection(), page.trace)
-    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
-    return Head(page, selected, heads.spans_of(page))
-
-
-@st.fragment
-def _draw_of_cell(page: Page, view: Hashable, kept: tuple[NamedFigure[Any], ...]) -> None:
-    """What hangs on the chosen cell: a choice of another one runs this alone.
-
-    `view`: what the map shows; where another head, stage or part is chosen here, the page is drawn anew.
-    `kept`: the figures that stand outside.
-    """
-    with errors_as_messages():
-        head = _head(page)
-        if head.view != view:
-            st.rerun()
-        begin(kept)
-        heads.keep_figures(head)
-        cell, why, below = (st.container(key=name) for name in ("of-cell", "of-why", "of-tab"))
-        with cell:
-            heads.point_view(head)
-            heads.draw_cell(head)
-        with why:
-            heads.draw_why(head)
-        with below:
-            state.retire(TAB.name, "Text")
-            chosen = bar("Look at", [*TABS], TAB, label_visibility="collapsed")
-            with errors_as_messages():  # here, so that the maps of a broken model are still drawn
-                TABS[chosen](head)  # only this tab is computed
-    fill_link()
-    state.mirror()
-
-
-def _draw_top(page: Page, selected: Selected) -> None:
-    place = (layer_label(selected.layer, page.numbering), head_label(selected.head, page.numbering))
-    draw_address(" · ".join([str(state.selection().checkpoint), *place, selected.stage.value.long]))
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        pick_place(page, selected)
-        words = "Colour limits of the large map: its own, or those all stages of the strip share."
-        menu("Scale", SCALES, SCALE, width=110, help=words)
-    opened, here = state.part(_Opened), (page.key, selected.layer, selected.head)
-    if selected.why:
-        opened.at, opened.why = here, selected.why
-    if opened.at == here:
-        caption(f"Opened at this head: {opened.why}.")
-    if page.stale:
-        st.warning("Prompt changed. These maps are of the previous run.")
-    if len(page.trace.tokens) == 1:
-        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")

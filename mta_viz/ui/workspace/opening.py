@@ -1,0 +1,129 @@
+"""Where a prompt opens, and its story: the head that matters there, measured beside the page.
+
+Owns when a head is chosen for a visitor: on a prompt and model for which neither they nor a link chose one.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mta_viz.analysis.attention.spans import needle_spans
+from mta_viz.analysis.cause.choosing import measured_kernel
+from mta_viz.analysis.cause.effects import Absent
+from mta_viz.analysis.cause.story import ASKED, BY, Story, story_of
+from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
+from mta_viz.analysis.labs.blocks import block_spans
+from mta_viz.checkpoint.relatives import plain_twin
+from mta_viz.errors import MtaVizError
+from mta_viz.figures.attention.heads import scores_key, scores_of
+from mta_viz.model.stages import Stage
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.run.tracing import estimate_seconds
+from mta_viz.ui.shell import models, state
+from mta_viz.ui.shell.cache import remember, stores
+from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import resolve
+from mta_viz.ui.shell.plan import ANSWER
+from mta_viz.ui.shell.show import source_of
+from mta_viz.ui.shell.work import Work, time_text
+
+RUNS, BY_ITSELF = 6, 20.0  # runs of the prompt that a story takes about; seconds it may take unasked
+Place = tuple[int, int, str]  # layer, head and stage
+
+
+@dataclass
+class Opened:
+    """What was chosen for a visitor, on which run, and why; another choice than this is their own."""
+
+    run: str = ""
+    place: Place | None = None
+    why: str = ""
+
+
+def _measurement(page: Page) -> Measurement:
+    seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
+    key = ("story", page.key, ANSWER.value)
+    words, label = f"Head, kernel and answer: about {time_text(seconds)}", "Find what matters here"
+    return Measurement("story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF)
+
+
+def draw_story(page: Page) -> Story | None:
+    """The story of the page's prompt; before it is there how far it is, or its button."""
+    return measured(_measurement(page))
+
+
+def known_story(page: Page) -> Story | None:
+    """The same if it is there already."""
+    kept = state.part(Results).of(_measurement(page))
+    return None if kept is None else kept.result
+
+
+def _measure(page: Page, work: Work, keep: Keep) -> Story:
+    """With the scores of all heads, by which they are listed, after it."""
+    work.begin("Reading the plain twin")
+    twin = _twin(page, work)
+    work.begin("Looking for what matters here")
+    story = story_of(page.trace, answer=ANSWER.value or None, twin=twin, progress=work.report)
+    work.begin("Scoring all heads")
+    source, span = replace(source_of(page), progress=work.report), story.asked
+    source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
+    return story
+
+
+def _twin(page: Page, work: Work) -> HookedMTA | Absent:
+    """The base of an adapter, else the plain twin beside the model; why there is none."""
+    source, config = page.model.source, page.model.config
+    if not any(config.kernels(layer).any for layer in range(config.n_layers)):
+        return Absent("This model is plain itself.")
+    place = None if source is None else source.base or plain_twin(source.path)
+    if place is None:
+        return Absent("No plain twin lies beside this model.")
+    try:
+        return models.model_of(models.beside(page.model_key, str(Path(place))), stores(), work)
+    except MtaVizError as error:
+        return Absent(f"The plain twin cannot be read: {error}")
+
+
+def choose_head(page: Page) -> None:
+    """Selects a head where nobody chose one: the story's, before it is there the best guess."""
+    opened, now, story = state.part(Opened), state.selection(), known_story(page)
+    if opened.place is not None and (now.layer, now.head, now.stage) == opened.place:
+        if opened.run == page.key and story is None:
+            return
+        now = state.select(layer=None, head=None, stage=None)
+    if now.layer is not None:
+        return
+    opened.run, (opened.place, opened.why) = page.key, _best(page, story)
+    layer, head, stage = opened.place
+    state.select(layer=layer, head=head, stage=stage)
+
+
+def why_here(page: Page) -> str:
+    """Why the page shows the head that it chose; empty at one that a visitor chose."""
+    opened, now = state.part(Opened), state.selection()
+    here = opened.run == page.key and (now.layer, now.head, now.stage) == opened.place
+    return f"Opened at this head: {opened.why}." if here and opened.why else ""
+
+
+def _best(page: Page, story: Story | None) -> tuple[Place, str]:
+    if story is not None and story.place is not None:
+        return _place(story.kernel, story.place), BY[story.by]
+    kernel = remember(lambda: (_measured(page),), "measured kernel", page.key)[0] if story is None else None
+    if kernel is not None:
+        return _place(kernel, (kernel.layer, kernel.head)), BY["effects"]
+    first = resolve(replace(state.selection(), layer=None, head=None, stage=None), page.trace)
+    return (first.layer, first.head, first.stage.value.key), first.why
+
+
+def _place(kernel: KernelId | None, place: tuple[int, int]) -> Place:
+    stage: Any = Stage.PATTERN if kernel is None else MADE_BY[kernel.where]
+    return (*place, stage.value.key)
+
+
+def _measured(page: Page) -> KernelId | None:
+    """The kernel that costs most at the task, on a prompt of that task."""
+    spans = needle_spans(page.trace.tokens) or block_spans(page.trace.tokens)
+    asks = any(span.name.endswith(ASKED) for span in spans)
+    return measured_kernel(page.model, page.trace.tokens) if asks else None

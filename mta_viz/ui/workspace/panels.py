@@ -1,0 +1,210 @@
+"""The prompt's text and the panels: a map before and after a kernel, or the original beside the edited one.
+
+Owns which maps stand beside one another, on which scale, and the named crops; drawing is `linked`'s.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.analysis.attention.maps import AttentionMap, shared_limit
+from mta_viz.analysis.attention.spans import QUESTION, Span
+from mta_viz.analysis.cause.story import Story, place_of
+from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
+from mta_viz.analysis.kernels.naming import STAGES, name_kernels
+from mta_viz.analysis.labs.finder import NEIGHBOURS, region
+from mta_viz.figures.attention.maps import HeadMap, whole_map
+from mta_viz.figures.base import Drawn
+from mta_viz.figures.beside import EditedMaps
+from mta_viz.model.plans import Plan
+from mta_viz.model.stages import Stage, layer_stages
+from mta_viz.plots.kernels.mosaic import tap_limit
+from mta_viz.plots.theme import limit_text
+from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of
+from mta_viz.ui.fields import menu
+from mta_viz.ui.linked.component import draw_maps, draw_text
+from mta_viz.ui.linked.payload import KernelPanel, Linked, Panel, Range
+from mta_viz.ui.shell import pickers, state
+from mta_viz.ui.shell.page import Page
+from mta_viz.ui.shell.pickers import Part
+from mta_viz.ui.shell.plan import DIFFERENCE, ORIGINAL
+from mta_viz.ui.shell.show import keep, save_button, source_of
+from mta_viz.ui.shell.state import Setting
+from mta_viz.ui.shell.widgets import plain
+
+ONE_EARLIER = "one earlier"
+BEFORE = Setting("before", ONE_EARLIER)
+WHOLE_BELOW = 129  # tokens: longer prompts without a span of interest open at a window
+Crops = Mapping[str, tuple[Range, Range]]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What is looked at: a head of the run that is `shown`, the page of the original run, the plan, the story.
+
+    The head's page is that of the edited run unless the original is shown.
+    """
+
+    original: Page
+    head: Head
+    plan: Plan = ()
+    shown: str = ORIGINAL
+    story: Story | None = None
+
+    @property
+    def kernel(self) -> KernelId | None:
+        """The kernel that makes the chosen stage, else the first that the layer has."""
+        selected, kernels = self.head.selected, self.original.model.config.kernels(self.head.selected.layer)
+        there = [where for where in KEY_QUERY if getattr(kernels, where)]
+        made = [where for where in there if MADE_BY[where] is selected.stage]
+        return next((KernelId(selected.layer, selected.head, where) for where in (*made, *there)), None)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those of the two panels, in the order they are computed; one where nothing comes before."""
+        selected = self.head.selected
+        there = layer_stages(self.original.model.config.kernels(selected.layer))
+        earlier = there[: there.index(selected.stage)]
+        chosen = next((stage for stage in there if stage.value.key == BEFORE.value), None)
+        before = earlier[-1:] if chosen is None or chosen is selected.stage else (chosen,)
+        return (*before, selected.stage)
+
+
+def linked_of(desk: Desk) -> Linked:
+    """The panels, the kernel between them, and the crops that are one click apart."""
+    head, crops = desk.head, crops_of(desk)
+    marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
+    panels = _compared(desk) if desk.shown == DIFFERENCE else _around(desk)
+    usual = "whole" if len(head.tokens) < WHOLE_BELOW else "window"
+    look: dict[str, Any] = {"numbering": head.page.numbering, "spans": head.spans, "marks": marks}
+    kernel = None if desk.shown == DIFFERENCE else _kernel(desk)
+    return Linked(
+        VIEW, head.page.key, panels, kernel, head.tokens, crops=crops, crop=next(iter(crops), usual), **look
+    )
+
+
+def crops_of(desk: Desk) -> Crops:
+    """The linked part first, then question x asked words; none of a long prompt, which has one part."""
+    head, crops = desk.head, dict[str, tuple[Range, Range]]()
+    part = state.part(Part).crop
+    if head.has_overview:
+        return crops
+    if part is not None:
+        crops["chosen part"] = (part.queries, part.keys)
+    asking = next((span for span in head.spans if span.letter == QUESTION), None)
+    span = chosen_span(head) or next((span for span in head.spans if span.name.endswith("(asked)")), None)
+    if desk.story is not None and desk.story.asked is not None:
+        asking, span = asking or desk.story.asking, span or desk.story.asked
+    if asking is not None and span is not None and span.letter != QUESTION:
+        shown = region(asking, span, len(head.tokens), above=NEIGHBOURS, beside=NEIGHBOURS)
+        sides = ((side.start, side.stop) for side in (shown.queries, shown.keys))
+        crops[f"{_crop_name(asking)} x {_crop_name(span)}"] = (next(sides), next(sides))
+    return crops
+
+
+def _crop_name(span: Span) -> str:
+    if span.letter == QUESTION:
+        return "question" if len(span.positions) > 1 else "last token"
+    return "needle" if span.name.endswith("(asked)") else span.letter
+
+
+def _cells(head: Head, stage: Stage) -> tuple[AttentionMap, float]:
+    """Every cell of a stage, of a long prompt those of its part, and the end of its colours."""
+    ranges = head.ranges if head.has_overview else {}
+    spec = HeadMap(**head.place, stage=stage.value.key, **head.looks, scale=SCALE.value, **ranges)
+    result = Drawn(spec, head.source).result
+    shown = result.shown
+    if shown.block > 1:
+        shown = whole_map(head.source, head.selected.layer, head.selected.head, stage)
+    return shown, result.limit
+
+
+def _around(desk: Desk) -> tuple[Panel, ...]:
+    """One scale for stages of a unit."""
+    cells = {stage: _cells(desk.head, stage) for stage in desk.stages}
+    limits: dict[str, float] = {}
+    for stage, (_, limit) in cells.items():
+        limits[stage.value.unit] = max(limit, limits.get(stage.value.unit, 0.0))
+    names = ("before", "after")[-len(cells) :] if len(cells) > 1 else ("map",)
+    return tuple(
+        Panel(name, shown, limits[stage.value.unit])
+        for name, (stage, (shown, _)) in zip(names, cells.items(), strict=True)
+    )
+
+
+def _compared(desk: Desk) -> tuple[Panel, ...]:
+    """The original and the edited run on one scale, and their difference on its own."""
+    stage = desk.head.selected.stage
+    own, limit = _cells(replace(desk.head, page=desk.original), stage)
+    edited, second = _cells(desk.head, stage)
+    change = replace(edited, values=edited.values - own.values, distribution=False)
+    limit, changed = max(limit, second), shared_limit([change], desk.original.first_token)
+    return (
+        Panel("original", own, limit),
+        Panel("edited", edited, limit),
+        Panel("difference", change, changed),
+    )
+
+
+def _kernel(desk: Desk) -> KernelPanel | None:
+    """The kernel between two maps, where it makes the second of the first; as the plan leaves it."""
+    head, kernel, stages = desk.head, desk.kernel, desk.stages
+    if kernel is None or MADE_BY[kernel.where] is not stages[-1] or BEFORE.value != ONE_EARLIER:
+        return None
+    taps, offsets, shape = head.source.remember(lambda: _taps(head.page, kernel), "kernel panel", kernel)
+    limit = tap_limit(taps[None].numpy(), offsets.own)
+    size = " x ".join(map(str, taps.shape))
+    return KernelPanel(taps, offsets.query[0], offsets.key[0], limit, f"{size} kernel, {shape}")
+
+
+def _taps(page: Page, kernel: KernelId) -> tuple[Any, Any, str]:
+    kernels, place = layer_kernels(page.model.state_dict(), page.model.config, kernel.layer), place_of(kernel)
+    taps, offsets = kernels.taps(place), kernels.offsets(place)
+    assert taps is not None and offsets is not None
+    own = taps[kernel.head]
+    return own, offsets, name_kernels(own[None].numpy(), offsets, STAGES)[0].shape
+
+
+def draw_stages(desk: Desk) -> None:
+    """Which stage the second panel shows, and which the first; how its colours end."""
+    config, selected = desk.original.model.config, desk.head.selected
+    pickers.pick_stage(config, selected.layer, selected.stage)
+    if desk.shown != DIFFERENCE:
+        there = layer_stages(config.kernels(selected.layer))
+        names = {stage.value.key: stage.value.short for stage in there if stage is not selected.stage}
+        menu("Before", {ONE_EARLIER: ONE_EARLIER} | names, BEFORE, width=110)
+    words = "Colours end: at this map's own limit, or at the one all stages of its unit share."
+    menu("Scale", SCALES, SCALE, width=110, help=words)
+
+
+def draw_words(desk: Desk, linked: Linked) -> None:
+    """What the panels show in a line, more behind its sign; the buttons that save map and text."""
+    last = linked.panels[-1]
+    figure = keep_figures(desk)
+    low = "0" if last.shown.distribution else f"−{limit_text(last.limit)}"
+    words = f"Rows: query, columns: key. Colours {low} to {limit_text(last.limit)}; hatched: masked."
+    if last.shown.n_bad:
+        words += f" {last.shown.n_bad:,} cells are NaN or inf, marked x."
+    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+        with st.container():
+            st.caption(plain(words), help=plain(Drawn(figure[0].spec, figure[0].source).caption))
+        save_button(figure[0], "Map")
+        save_button(figure[1], "Text")
+
+
+def keep_figures(desk: Desk) -> tuple[Drawn, Drawn]:
+    """What the panels and the text show, as figures that can be saved."""
+    head = desk.head
+    if desk.shown == DIFFERENCE:
+        both = source_of(replace(desk.original, key=head.page.key), beside=head.source)
+        for side in ("original", "edited", "difference"):
+            keep(both, EditedMaps(*head.stage.values(), side, *head.cell.values(), **_spans(head)))
+    return keep(head.source, head.map_figure), keep(head.source, head.text_figure)
+
+
+def _spans(head: Head) -> dict[str, Any]:
+    return {"spans": head.spans, "first_token": head.page.first_token}
+
+

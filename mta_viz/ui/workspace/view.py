@@ -1,0 +1,131 @@
+"""What the workspace draws, in which order, and which parts of it run alone.
+
+The first picture is the panels; text, answer and inspector follow. The chosen cell's parts run alone.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import streamlit as st
+
+from mta_viz.figures.base import NamedFigure
+from mta_viz.ui.attention import head as heads
+from mta_viz.ui.attention.head import Head
+from mta_viz.ui.shell import pickers, state
+from mta_viz.ui.shell import plan as plans
+from mta_viz.ui.shell.address import draw_address, fill_link
+from mta_viz.ui.shell.page import Page, errors_as_messages
+from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
+from mta_viz.ui.shell.show import begin, on_page
+from mta_viz.ui.shell.widgets import head_name
+from mta_viz.ui.workspace.answer import draw_answer, draw_plan_strip
+from mta_viz.ui.workspace.heads import draw_heads
+from mta_viz.ui.workspace.inspector import draw_inspector
+from mta_viz.ui.workspace.opening import choose_head, draw_story, known_story
+from mta_viz.ui.workspace.panels import (
+    Desk,
+    draw_maps,
+    draw_stages,
+    draw_text,
+    draw_words,
+    keep_figures,
+    linked_of,
+)
+from mta_viz.ui.workspace.views import draw_views
+
+
+@st.fragment
+def draw_workspace(page: Page) -> None:
+    """The page's body. Its own widgets run it alone: the sidebar does not change with the selection."""
+    begin()
+    with errors_as_messages():
+        _draw(page)
+    state.mirror()
+
+
+def _draw(page: Page) -> None:
+    """Top to bottom in places made first; the maps a visitor waits for are filled in, and sent, first."""
+    with errors_as_messages():
+        choose_head(page)
+    top, desk = st.container(), _desk(page)
+    linked = linked_of(desk)
+    with st.container(key="stale" if page.stale else "fresh"):
+        draw_text(linked)
+        with st.container(key="desk"):
+            left = st.container(key="of-heads")
+            with st.container(key="exact"):
+                _draw_panels(desk, linked)
+            with top:
+                _draw_top(desk)
+            with left:
+                draw_heads(desk)
+            kept = on_page()
+            _draw_of_cell(page, _outside(desk), kept)
+
+
+def _desk(page: Page) -> Desk:
+    """What is looked at, of which everything exists."""
+    selected = pickers.resolve(state.selection(), page.trace)
+    state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
+    plan, story = plans.current_plan(page.model.config), known_story(page)
+    shown = PLAN_SHOWN.declare(EDITED, [*SHOWN]) if plan else ORIGINAL
+    run = page if shown == ORIGINAL else plans.edited_page(page, plan)
+    spans = heads.spans_of(page)
+    if not spans and story is not None and story.asked is not None:
+        spans = (story.asked, story.asking) if story.asking in story.spans else (story.asked,)
+    return Desk(page, Head(run, selected, spans), plan, shown, story)
+
+
+def _outside(desk: Desk) -> Hashable:
+    """What is drawn outside the parts of a cell: when it is another one, the page is drawn anew."""
+    return desk.head.view, plans.plan_items(), desk.shown, plans.ANSWER.value
+
+
+def _draw_top(desk: Desk) -> None:
+    page, selected = desk.original, desk.head.selected
+    name = head_name(selected.layer, selected.head, page.numbering)
+    draw_address(f"{state.selection().checkpoint} · {name} · {selected.stage.value.long}")
+    if page.stale:
+        st.warning("Prompt changed. These maps are of the previous run.")
+    if len(page.trace.tokens) == 1:
+        st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
+    with errors_as_messages():
+        if desk.plan:
+            draw_plan_strip(desk)
+        draw_answer(desk)
+        if desk.story is None:
+            draw_story(page)
+
+
+def _draw_panels(desk: Desk, linked: Any) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="stages"):
+        draw_stages(desk)
+        with st.popover("Find, name", icon=":material/search:"):
+            heads.draw_spans(desk.head)
+    if desk.head.has_overview:
+        heads.draw_overview(desk.head)
+    draw_maps(linked)
+    draw_words(desk, linked)
+
+
+@st.fragment
+def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], ...]) -> None:
+    """What hangs on the chosen cell: a choice of another one runs this alone.
+
+    `outside`: what is drawn besides; where that changes here, the page is drawn anew. `kept`: its figures.
+    """
+    with errors_as_messages():
+        desk = _desk(page)
+        if _outside(desk) != outside:
+            st.rerun()
+        begin(kept)
+        keep_figures(desk)
+        side, below = (st.container(key=name) for name in ("inspector", "views"))
+        with side:
+            heads.point_view(desk.head)
+            with errors_as_messages():
+                draw_inspector(desk)
+        with below:
+            draw_views(desk)
+    fill_link()
+    state.mirror()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from mta_viz.ui.shell.open_page import ICON, OLDER, PAGES
+from mta_viz.ui.shell.page import ICON, OLDER, PAGES
 
 FIRST = next(iter(PAGES))
 

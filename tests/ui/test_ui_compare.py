@@ -1,4 +1,4 @@
-"""The Compare page by its address: what differs, who stands beside whom, what is refused."""
+"""The view of another run beside the page's, by its address: what differs, who stands beside whom, what is refused."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from mta_viz.ui.shell.link import Box
 from tests.tiny_models import config, random_weights
 from tests.ui.driver import fine, part_of, said, session_of, view_of
 
-COMPARE = "pages/compare.py"
+COMPARE = "pages/workspace.py"
 FACTS = "The magic number of Oslo is 88. Rain. The magic number of Rome is 17."
 NEEDLES = f"{FACTS} The magic number of Oslo is"
 IDENTITY = "same model, kernels at identity"
@@ -38,7 +38,7 @@ def page(open_app, models_folder, apart, monkeypatch):
     monkeypatch.setenv("MTA_VIZ_MODELS", f"{models_folder}{os.pathsep}{apart}")
 
     def start(prompt=NEEDLES, settings=None, checkpoint="tiny-mta", **view):
-        app = open_app(checkpoint, prompt, COMPARE, settings, **view)
+        app = open_app(checkpoint, prompt, COMPARE, {"tab": "Beside"} | (settings or {}), **view)
         assert not app.exception and "The page failed" not in said(app), said(app)
         return app
 
@@ -100,7 +100,7 @@ def test_two_prompts_begin_as_a_minimal_pair_and_a_link_brings_them_back(page):
 
 def test_with_and_without_edits(page):
     app = page("Hello, hello", {"mode": "with / without edits"}, layer=1, head=2, stage="kq")
-    assert "Nothing is edited. Make a plan on the Surgery page" in said(app)
+    assert "Nothing is edited. Edit, in the inspector" in said(app)
     plan = {"mode": "with / without edits", "e": "i.1.2.pre"}
     app = page("Hello, hello", plan, layer=1, head=2, stage="kq")
     words = said(app)

@@ -31,7 +31,7 @@ def test_kernels_through_the_navigation_keeps_prompt_and_layer(open_app):
     app.switch_page("pages/kernels.py").run()
     fine(app)
     assert app.text_area[0].value == "Hello" and session_of(app).selection.layer == 3
-    app.switch_page("pages/attention.py").run()
+    app.switch_page("pages/workspace.py").run()
     fine(app)
     view = session_of(app).selection
     assert (view.layer, view.head) == (3, 2) and app.text_area[0].value == "Hello"

@@ -1,4 +1,4 @@
-"""The Surgery page by its address: the plan and its list, taps, sweeps, patches, what an answer rests on."""
+"""Edits and what an answer rests on, in the workspace by its address: the plan and its list, taps, sweeps, patches, what an answer rests on."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from tests.ui.driver import fine, part_of, run_until, view_of
 from tests.ui.driver import said as messages
 
 PROMPT = "Hello, hello"
-SURGERY, ATTENTION, KERNELS = (f"pages/{name}.py" for name in ("surgery", "attention", "kernels"))
+WORKSPACE, KERNELS = "pages/workspace.py", "pages/kernels.py"
 PLAN = (Listed(KernelToIdentity(1, 2, "pre")), Listed(ScaleTowardsIdentity(1, 0, "post", 0.5), on=False))
 
 
@@ -56,6 +56,18 @@ def metric(app: AppTest, label: str) -> str:
     return next(number.value for number in app.metric if number.label == label)
 
 
+def inspect(app: AppTest, tab: str) -> AppTest:
+    """The inspector at another tab."""
+    return app.segmented_control(key="widget.inspector").set_value(tab).run()
+
+
+def odds(app: AppTest) -> str:
+    """What the plan does to the answer's log-odds, by the inspector; it stays at Edit."""
+    value = metric(inspect(app, "Effect"), "Change of log-odds")
+    inspect(app, "Edit")
+    return value
+
+
 def has(app: AppTest, key: str) -> bool:
     return any(button.key == key for button in app.button)
 
@@ -64,8 +76,9 @@ def has(app: AppTest, key: str) -> bool:
 def surgery(open_app):
     """`surgery(PLAN, {"surgery tab": "Sweep"})`: the page on a short prompt with a plan."""
 
-    def start(plan=(), settings=None, *, page=SURGERY, checkpoint="tiny-mta", prompt=PROMPT, stage="kq"):
-        settings = (settings or {}) | ({"e": to_address(plan)} if plan else {})
+    def start(plan=(), settings=None, *, page=WORKSPACE, checkpoint="tiny-mta", prompt=PROMPT, stage="kq"):
+        view = {"inspector": "Edit", "tab": "Rests on" if "surgery tab" in (settings or {}) else "Taps"}
+        settings = view | (settings or {}) | ({"e": to_address(plan)} if plan else {})
         app = open_app(checkpoint, prompt, page, settings, layer=1, head=2, stage=stage)
         assert not app.exception, app.exception[0].message
         assert "The page failed" not in said(app)
@@ -79,11 +92,11 @@ def test_a_plan_is_started_listed_switched_weakened_and_undone(surgery):
     words = said(app)
     assert "Empty plan: output identical to the original ✓" in words
     assert "Nothing is edited. Add an intervention, or start from the strongest kernel: L1 H2 pre." in words
-    assert "No cell of this map changed." in words and metric(app, "Change of log-odds") == "+0 nats"
+    assert "No cell of this map changed." in words and odds(app) == "+0 nats"
     app.button(key="plan.start").click().run()
     assert listed(app) == (Listed(KernelToIdentity(1, 2, "pre")),) and view_of(app)["e"] == "i.1.2.pre"
     assert "Empty plan" not in said(app) and "No cell of this map changed." not in said(app)
-    assert metric(app, "Change of log-odds") != "+0 nats"
+    assert odds(app) != "+0 nats"
     app = surgery(PLAN)
     assert listed(app) == PLAN and view_of(app)["e"] == to_address(PLAN)
     assert "L1 H2 pre -> identity" in said(app) and "L1 H0 post -> 50% towards identity" in said(app)
@@ -120,7 +133,7 @@ def test_actions_are_added_and_taps_mirrored_rounded_and_reset(surgery, models_f
     assert isinstance(mirrored.intervention, ReplaceKernel)
     assert np.array_equal(np.float32(mirrored.intervention.taps), learned[:, ::-1])
     app.button(key="taps.mirror").click().run()
-    assert metric(app, "Change of log-odds") == "+0 nats"  # twice mirrored is as learned
+    assert odds(app) == "+0 nats"  # twice mirrored is as learned
     app.button(key="taps.round").click().run()
     assert len(listed(app)) == 1
     app.button(key="taps.reset").click().run()
@@ -132,7 +145,7 @@ def test_what_cannot_be_done_is_said_in_its_place(surgery):
     assert "The link's plan was left out. The plan in the address cannot be used" in words
     app = surgery((Listed(KernelToIdentity(0, 0, "pre")), PLAN[0]))
     assert "Not done: layer 0 has no pre kernel; layers with one: 1, 3." in said(app)
-    assert metric(app, "Change of log-odds") != "+0 nats"
+    assert odds(app) != "+0 nats"
     app = surgery((Listed(PatchHead(1, 2, "z", "abc")),))
     assert "has 4 tokens, this one 13" in said(app)
     assert "L1 H2 z -> as in “abc”" in said(app)  # and can be taken out
@@ -228,9 +241,15 @@ def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
     until(app, lambda: not has(app, "start.patched") and "output patched alone" in said(app))
     app.button(key="patch.add").click().run()
     assert to_address(listed(app)).startswith("p.1.2.z.t")
-    assert metric(app, "Change of log-odds") != "+0 nats"
+    assert odds(app) != "+0 nats"
     ids = open_app(
-        "no-tokenizer", (256, 72, 105), SURGERY, {"surgery tab": "Patch"}, layer=1, head=2, stage="kq"
+        "no-tokenizer",
+        (256, 72, 105),
+        WORKSPACE,
+        {"tab": "Rests on", "surgery tab": "Patch"},
+        layer=1,
+        head=2,
+        stage="kq",
     )
     assert "Empty plan: output identical" in said(ids)
     ids.text_area(key="widget.other prompt").set_value("256, 72, 106").run()

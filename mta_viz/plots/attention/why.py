@@ -22,7 +22,7 @@ from mta_viz.plots.parts import Parts, lying_bars
 from mta_viz.tokenizers.base import Tokens
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _GAP, _CAPTION = 46, 8, 40, 40, 24, 18
-_MIN_CELL_PX, _MAX_CELL_PX = 12.0, 34.0
+_MIN_CELL_PX, _MAX_CELL_PX, _ROOMY = 12.0, 34.0, 100.0
 _LABEL_PX, _LABEL_CHAR_PX = 9, 5.2
 _NUMBERS = (
     "query offset %{y}, key offset %{x}<br>"
@@ -80,6 +80,8 @@ class _Figure:
         tap = tap_limit(kernel[None], self.offsets.own)
         mass = self.convolved.stage_before is Stage.SOFTMAX
         name = "softmax here" if mass else "raw scores here"
+        if self.tile_px < _ROOMY:
+            name = "softmax" if mass else "scores"
         shown, scale = (f"0..{source:g}", theme.MASS_SCALE) if mass else (f"±{source:g}", theme.SIGNED_SCALE)
         return [
             (f"<b>kernel</b><br>±{tap:g}", kernel, tap, theme.SIGNED_SCALE),

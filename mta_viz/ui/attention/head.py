@@ -18,7 +18,8 @@ from mta_viz.figures.attention.maps import HeadMap, Scale
 from mta_viz.figures.attention.tokens import AttentionText, Why, residual, sentence, value_text
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage, is_distribution
-from mta_viz.plots.theme import score_text, weight_text
+from mta_viz.plots.attention.why import convolution_window, mixing_bars
+from mta_viz.plots.theme import Figure, score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer
@@ -26,13 +27,13 @@ from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
 from mta_viz.ui.shell.plan import draw_test_button
-from mta_viz.ui.shell.show import draw, save_line, source_of
+from mta_viz.ui.shell.show import draw, keep, save_line, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart, head_label, lines, plain
 
 SCALES: tuple[Scale, ...] = ("this map", "all stages")
 SCALE = Setting[Scale]("scale", SCALES[0])
-OVERVIEW_PX = 460
+OVERVIEW_PX, WHY_PX = 460, 300
 VIEW, VIEW_UP_TO = "map", 1024  # its name; tokens: longer prompts have an overview and an exact part
 SIDE = Setting[Side]("text side", SIDES[0])
 NO_SPAN = "none"
@@ -166,20 +167,27 @@ def draw_why(head: Head) -> None:
     if head.selected.key > head.selected.query:
         return
     spec, source = Why(**head.stage, **head.cell), head.source
-    figure = draw(source, spec)
+    figure = keep(source, spec)  # saved as wide as elsewhere
     why: Decomposition = figure.result
     st.markdown(f"**Why is it {plain(value_text(why, why.value))}?** {plain(sentence(source, why))}")
     name = head.widget("why", *head.stage.values(), *head.cell.values())
-    if figure.figure is not None:
+    if isinstance(why, Convolved | Mixed):
         earlier = pickers.on_offset(why.query, why.key, why.stage_before or Stage.RAW)
         then = earlier if isinstance(why, Convolved) else None
-        chart(figure.figure, name, then, alt="The sum that makes this value")
+        picture = source.remember(lambda: _picture(head, why), "why", spec, source.numbering)
+        chart(picture, name, then, alt="The sum that makes this value")
         save_line(figure, residual(why))
     if why.terms:
         _draw_terms(head, why, name)
     if isinstance(why, Convolved | Mixed):
         where = next(where for where, stage in MADE_BY.items() if stage is why.stage)
         draw_test_button(KernelId(why.layer, why.head, where), "why.test")
+
+
+def _picture(head: Head, why: Convolved | Mixed) -> Figure:
+    if isinstance(why, Convolved):
+        return convolution_window(why, head.tokens, width=WHY_PX)
+    return mixing_bars(why, numbering_from=head.page.numbering, width=WHY_PX)
 
 
 def _draw_terms(head: Head, why: Decomposition, name: str) -> None:
@@ -204,7 +212,7 @@ def _row(head: Head, why: Decomposition, term: Term) -> dict[str, object]:
     if isinstance(why, Mixed):
         place = {"source head": head_label(term.head, head.page.numbering)}
     numbers = {"weight": term.weight, "value": term.source, "product": term.product}
-    return place | {name: float(f"{value:.5g}") for name, value in numbers.items()}
+    return place | {name: float(f"{value:.3g}") for name, value in numbers.items()}
 
 
 def spans_of(page: Page) -> tuple[Span, ...]:

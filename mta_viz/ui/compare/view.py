@@ -1,4 +1,4 @@
-"""What the Compare page draws: the pickers of A and B, answers, maps, needle shares, kernels."""
+"""What stands beside one another: the pickers of A and B, answers, maps, needle shares, kernels."""
 
 import math
 from typing import Any, Literal

@@ -81,4 +81,16 @@ def draw_maps(linked: Linked) -> None:
     """The maps."""
     last = linked.panels[-1]
     window = (linked.crops or {}).get(linked.crop)
-    draw_view(Shown(linked.view, linked.run, last.shown, linked.tokens, last.limit, linked.numbering, linked.spans, linked.marks, window))
+    draw_view(
+        Shown(
+            linked.view,
+            linked.run,
+            last.shown,
+            linked.tokens,
+            last.limit,
+            linked.numbering,
+            linked.spans,
+            linked.marks,
+            window,
+        )
+    )

@@ -198,7 +198,9 @@ def _brought_up(session: Session) -> Session:
     """A session of a page of before as one of the workspace."""
     if session.page not in OLDER:
         return session
-    return replace(session, page=PAGES[WORKSPACE][0], view=session.view | of_older(session.page, session.view))
+    return replace(
+        session, page=PAGES[WORKSPACE][0], view=session.view | of_older(session.page, session.view)
+    )
 
 
 def open_session(session: Session, script: str) -> None:

@@ -33,6 +33,7 @@ DEVICE = Setting("device", "cpu", private=True)
 DTYPE = Setting("dtype", DTYPES[0])
 NUMBERING = Setting("numbering", 0)
 FIRST_TOKEN = Setting("first_token", False)
+FIRST = "needle-mta"  # of those shipped, which stand behind a visitor's own
 RUN = "run"  # the name of the work that loads the model and runs the prompt
 ONLY_KERNELS = (
     "This file holds kernels only. Look at them on the Kernels page; for attention maps open the whole model."
@@ -148,6 +149,7 @@ def _pick(found: tuple[Found, ...]) -> Found:
     if wanted is not None and wanted not in by_id:
         st.warning(plain(f"The link names the model {wanted}, which is not in the folders given."))
     usable = [name for name, model in by_id.items() if model.problem is None]
+    usable.sort(key=lambda name: name != FIRST and by_id[name].path.parent == models.ASSETS)
     key = state.borrow("checkpoint", wanted if wanted in by_id else next(iter([*usable, *by_id])))
 
     def choose() -> None:  # another model's heads and positions are others, so the page picks again

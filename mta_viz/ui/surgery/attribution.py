@@ -60,7 +60,7 @@ def draw_attribution(page: Page, selected: Selected) -> None:
     asked = pick_question(page)
     spec = _pick_method(page, asked)
     if spec.groups == ():
-        st.info("No named span lies before this token. Choose single tokens, or name a span on Attention.")
+        st.info("No named span lies before this token. Choose single tokens, or name a span (Find, name).")
     elif _has_path(page, spec):
         result = _measured(page, spec)
         if result is not None:
@@ -122,7 +122,7 @@ def _pick_groups(page: Page, last: int) -> tuple[tuple[int, ...], ...] | None:
     kinds = [SPANS, TOKENS] if spans else [TOKENS]
     words = (
         f"Single tokens: all of them, or the {MOST_TOKENS} of largest integrated gradients. Spans are named "
-        "on the Attention page."
+        "under “Find, name”."
     )
     chosen = bar("Replaced are", kinds, GROUPS, default=kinds[0], help=words)
     return None if chosen == TOKENS else figures.groups_of(spans, last)

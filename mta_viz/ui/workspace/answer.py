@@ -6,7 +6,7 @@ import streamlit as st
 
 from mta_viz.analysis.cause.answers import Standing
 from mta_viz.analysis.cause.effects import Absent, without
-from mta_viz.analysis.cause.story import RULE, Story
+from mta_viz.analysis.cause.story import RULE
 from mta_viz.figures.cause.attribution import meter_of
 from mta_viz.model.plans import Plan
 from mta_viz.plots.theme import probability_text, score_text
@@ -42,7 +42,9 @@ def draw_answer(desk: Desk) -> None:
     with st.container(key="answer", horizontal=True, gap="medium"):
         for part in parts:
             st.markdown(part, width="content")
-    about_kernel = kernel == story.kernel and (desk.head.selected.layer, desk.head.selected.head) == story.place
+    about_kernel = (
+        kernel == story.kernel and (desk.head.selected.layer, desk.head.selected.head) == story.place
+    )
     if about_kernel or story.place is None:
         st.caption(plain(story.sentence(page.numbering)), help=plain(f"{why_here(page)} {RULE}"))
 
@@ -56,7 +58,14 @@ def draw_plan_strip(desk: Desk) -> None:
         bar("Show", SHOWN, PLAN_SHOWN, label_visibility="collapsed")
         st.markdown(f"**Plan:** {plain(words)} · {_effect(page, plan)}", width="content")
         st.button("", icon=":material/undo:", key="plan.back", help="Undo", on_click=plans.undo)
-        st.button("", icon=":material/close:", key="strip.clear", help="Remove all", on_click=plans.change, args=((),))
+        st.button(
+            "",
+            icon=":material/close:",
+            key="strip.clear",
+            help="Remove all",
+            on_click=plans.change,
+            args=((),),
+        )
 
 
 def _effect(page: Page, plan: Plan) -> str:

@@ -19,8 +19,8 @@ from mta_viz.ui.kernels.card import broken, kernel_name, looks
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
-from mta_viz.ui.shell.show import weights_key
 from mta_viz.ui.shell.page import EDIT, INSPECTOR
+from mta_viz.ui.shell.show import weights_key
 from mta_viz.ui.shell.widgets import chart, head_name, plain
 from mta_viz.ui.surgery.answer import draw_board
 from mta_viz.ui.surgery.plan_list import draw_plan
@@ -52,7 +52,9 @@ def _draw_kernel(desk: Desk) -> None:
     st.markdown(f"**{plain(kernel_name(kernel, page.numbering))}**")
     st.markdown(plain(broken(card.row, card.taps) or looks(card.row, None, card.offsets)))
     draw = partial(kernel_picture, card.taps, card.offsets, width=WIDTH)
-    chart(remember(draw, "inspected", weights_key(page), kernel), f"inspected.{kernel.name()}", alt="The taps")
+    chart(
+        remember(draw, "inspected", weights_key(page), kernel), f"inspected.{kernel.name()}", alt="The taps"
+    )
     st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     if st.button("Open its card", icon=":material/apps:", key="inspector.card"):
         parts.select_kernel(kernel)
@@ -69,7 +71,11 @@ def _draw_edit(desk: Desk) -> None:
     off = AblateHead(selected.layer, selected.head)
     key = state.borrow(f"switch.off.{selected.layer}.{selected.head}", _is_listed(off))
     name = head_name(selected.layer, selected.head, page.numbering)
-    st.toggle(plain(f"{name} off"), key=key, on_change=lambda: _put((off,), off if state.widget_value(key) else None))
+    st.toggle(
+        plain(f"{name} off"),
+        key=key,
+        on_change=lambda: _put((off,), off if state.widget_value(key) else None),
+    )
     draw_plan(page, selected)
 
 

@@ -24,7 +24,6 @@ from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.plots.theme import limit_text
 from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of
 from mta_viz.ui.fields import menu
-from mta_viz.ui.linked.component import draw_maps, draw_text
 from mta_viz.ui.linked.payload import KernelPanel, Linked, Panel, Range
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
@@ -200,11 +199,5 @@ def keep_figures(desk: Desk) -> tuple[Drawn, Drawn]:
     if desk.shown == DIFFERENCE:
         both = source_of(replace(desk.original, key=head.page.key), beside=head.source)
         for side in ("original", "edited", "difference"):
-            keep(both, EditedMaps(*head.stage.values(), side, *head.cell.values(), **_spans(head)))
+            keep(both, EditedMaps(*head.stage.values(), side, *head.cell.values(), **head.looks))
     return keep(head.source, head.map_figure), keep(head.source, head.text_figure)
-
-
-def _spans(head: Head) -> dict[str, Any]:
-    return {"spans": head.spans, "first_token": head.page.first_token}
-
-

@@ -11,6 +11,8 @@ import streamlit as st
 from mta_viz.figures.base import NamedFigure
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention.head import Head
+from mta_viz.ui.linked.component import draw_maps, draw_text
+from mta_viz.ui.linked.payload import Linked
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell.address import draw_address, fill_link
@@ -22,15 +24,7 @@ from mta_viz.ui.workspace.answer import draw_answer, draw_plan_strip
 from mta_viz.ui.workspace.heads import draw_heads
 from mta_viz.ui.workspace.inspector import draw_inspector
 from mta_viz.ui.workspace.opening import choose_head, draw_story, known_story
-from mta_viz.ui.workspace.panels import (
-    Desk,
-    draw_maps,
-    draw_stages,
-    draw_text,
-    draw_words,
-    keep_figures,
-    linked_of,
-)
+from mta_viz.ui.workspace.panels import Desk, draw_stages, draw_words, keep_figures, linked_of
 from mta_viz.ui.workspace.views import draw_views
 
 
@@ -97,7 +91,7 @@ def _draw_top(desk: Desk) -> None:
             draw_story(page)
 
 
-def _draw_panels(desk: Desk, linked: Any) -> None:
+def _draw_panels(desk: Desk, linked: Linked) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="stages"):
         draw_stages(desk)
         with st.popover("Find, name", icon=":material/search:"):

@@ -1,9 +1,9 @@
-"""The Attention page: opened by its address, driven by its widgets, read by what it shows."""
+"""The workspace: opened by its address, driven by its widgets, read by what it shows."""
 
-from mta_viz.ui.attention.view import TABS
+from mta_viz.ui.workspace.views import OF_HEAD
 from tests.ui.driver import charts, fine, said, session_of, view_of
 
-PAGE = "pages/attention.py"
+PAGE = "pages/workspace.py"
 CATS = "The cat sat on the mat, and the cat sat."
 
 
@@ -25,7 +25,7 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
         "Heads": (5, "Every head of all layers at after key-query conv"),
         "Cells": (2, "The 50 cells of largest |value| at after key-query conv"),
     }
-    assert [*words] == [*TABS]
+    assert [*words] == [*OF_HEAD]
     for tab, (n_charts, caption) in words.items():
         app.button_group(key="widget.tab").set_value(tab).run()
         fine(app)

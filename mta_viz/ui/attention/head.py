@@ -22,8 +22,8 @@ from mta_viz.model.stages import Stage, is_distribution
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.ui.fields import bar, menu, row_table
-from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_pointer, draw_view
-from mta_viz.ui.linked.payload import Linked
+from mta_viz.ui.linked.component import SIDES, Choice, Side, draw_maps, draw_pointer, draw_text
+from mta_viz.ui.linked.payload import WHOLE, Linked, Panel
 from mta_viz.ui.shell import cache, link, pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import WHOLE_UP_TO, Crop, NamedSpans, Part, Selected
@@ -165,10 +165,20 @@ def _shown(head: Head) -> Drawn:
 
 def _draw_view(head: Head) -> None:
     parts, crop, page = _shown(head).result, state.part(Part).crop, head.page
-    window = None if crop is None or head.has_overview else (crop.queries, crop.keys)
-    marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
-    drawn = (parts.shown, head.tokens, parts.limit, page.numbering)
-    draw_view(Linked(VIEW, page.key, *drawn, spans=head.spans, marks=marks, window=window))
+    crops = {} if crop is None or head.has_overview else {"part": (crop.queries, crop.keys)}
+    linked = Linked(
+        VIEW,
+        page.key,
+        (Panel("", parts.shown, parts.limit),),
+        head.tokens,
+        page.numbering,
+        head.spans,
+        marks=tuple((hit.start, hit.stop) for hit in hits_of(head)[0]),
+        crops=crops,
+        crop=next(iter(crops), WHOLE),
+    )
+    draw_text(linked)
+    draw_maps(linked)
 
 
 def draw_map_words(head: Head) -> None:

@@ -25,9 +25,9 @@ from playwright.sync_api import Page
 
 from tests.browser.serving import APP, looking, running
 
-MAP = ".st-key-exact .mta-linked, .st-key-exact .js-plotly-plot"  # of older versions
+MAP = ".mta-maps, .st-key-exact .js-plotly-plot"  # of older versions
 LOOK_MS = 700  # a visitor looks before the next click
-TITLE = """(document.querySelector('.mta-linked')?.dataset.title
+TITLE = """(document.querySelector('.mta-maps')?.dataset.title
     || [...document.querySelectorAll('.st-key-exact .js-plotly-plot .infolayer text')]
     .map(text => text.textContent).find(text => /^L[0-9]+ H[0-9]+/.test(text)) || '')"""
 # Clicks in the page itself and waits for two frames after the change: no round trip of the driver counts.
@@ -40,7 +40,7 @@ CLICK = """([selector, before]) => new Promise(done => {
     look();
 })""".replace("TITLE", TITLE)
 # Which run the large map is of: its place in the page is named after the run.
-SHOWN = """(document.querySelector('.mta-linked')?.dataset.run
+SHOWN = """(document.querySelector('.mta-maps')?.dataset.run
     || document.querySelector('.st-key-exact [class*=st-key-chart-map]')?.className)"""
 WORDS = """([...document.querySelectorAll('.mta-says, .st-key-exact .hoverlayer')]
     .map(words => words.textContent).join(''))"""
@@ -48,11 +48,14 @@ WHY = """([...document.querySelectorAll('[class*=st-key-chart-why]')]
     .filter(chart => chart.querySelector('.main-svg')).map(chart => chart.className).join(''))"""
 # A place in the cells of the large map, by its parts of their width and height.
 PLACE = """([across, down]) => {
-    const view = document.querySelector('.mta-linked')?.mtaView;
+    const view = document.querySelector('.mta-maps')?.mtaView;
     const map = view ? view.map : document.querySelector('.st-key-exact .js-plotly-plot');
     map.scrollIntoView({block: 'center'});
     const box = map.getBoundingClientRect();
-    if (view) return [box.left + 92 + across * view.size, box.top + 50 + down * view.size];
+    if (view) {
+        const {x, y, wide, high} = view.plots.at(-1);
+        return [box.left + x + across * wide, box.top + y + down * high];
+    }
     const {xaxis: x, yaxis: y} = map._fullLayout;
     return [box.left + x._offset + across * x._length, box.top + y._offset + down * y._length];
 }"""

@@ -3,11 +3,11 @@
 import re
 
 PROMPT = "The cat sat on the mat."
-MAP = ".st-key-exact .mta-linked"
+MAP, TEXT = ".st-key-exact .mta-maps", ".st-key-exact .mta-words"
 TITLE = f"() => document.querySelector('{MAP}')?.dataset.title || ''"
 WINDOW = f"""() => {{
-    const view = document.querySelector('{MAP}').mtaView, [first, before] = view.header.start;
-    const [top, bottom, left, right] = view.box();
+    const store = document.querySelector('{MAP}').mtaView.store, [first, before] = store.header.start;
+    const [top, bottom, left, right] = store.state.box;
     return [first + top, first + bottom, before + left, before + right];
 }}"""  # first query shown and the one after the last, then the keys
 
@@ -26,19 +26,19 @@ def wait_for_map(page, words):
     page.wait_for_function(f"words => ({TITLE})().includes(words)", arg=words)
 
 
-def cell_at(page, query, key):
-    """Where the middle of a cell of the large map is on the screen."""
-    where = f"""([query, key]) => {{
+def cell_at(page, query, key, panel=0):
+    """Where the middle of a cell of the large map, or of one of several, is on the screen."""
+    where = f"""([query, key, panel]) => {{
         const root = document.querySelector('{MAP}');
         root.querySelector('.mta-map').scrollIntoView({{block: 'center'}});
-        return root.mtaView.at(query, key);
+        return root.mtaView.at(query, key, panel);
     }}"""
-    return page.evaluate(where, [query, key])
+    return page.evaluate(where, [query, key, panel])
 
 
 def token(page, position):
     """A token of the prompt as the view writes it."""
-    return page.locator(f"{MAP} .mta-text [data-at='{position}']")
+    return page.locator(f"{TEXT} [data-at='{position}']")
 
 
 def run_prompt(page, text):

@@ -6,7 +6,18 @@ import pytest
 from playwright.sync_api import expect
 
 from mta_viz.run.tracing import load, run_hooks
-from tests.browser.looking import MAP, PROMPT, WINDOW, at, cell_at, click, run_prompt, settle, wait_for_map
+from tests.browser.looking import (
+    MAP,
+    PROMPT,
+    TEXT,
+    WINDOW,
+    at,
+    cell_at,
+    click,
+    run_prompt,
+    settle,
+    wait_for_map,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -45,7 +56,7 @@ PROBLEMS = """() => {
 def hover(page, query, key):
     """The text shown over one cell of the large map."""
     page.mouse.move(*cell_at(page, query, key))
-    words = page.locator(f"{MAP} .mta-says")
+    words = page.locator(f"{TEXT} .mta-says")
     expect(words).to_contain_text(f"query {query} ")
     expect(words).to_contain_text(f"key {key} ")
     return words.text_content()

@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import MAP, PROMPT, at, click, click_target, settle, wait_for_map
+from tests.browser.looking import PROMPT, TEXT, at, click, click_target, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
@@ -104,7 +104,7 @@ KEYS = (
 
 
 def test_keys_step_and_stop_at_the_ends(explorer):
-    explorer.locator(f"{MAP} .mta-title").click()
+    explorer.locator(f"{TEXT} .mta-title").click()
     for key, now in KEYS:
         explorer.keyboard.press(key)
         expect(explorer).to_have_url(re.compile(now))
@@ -161,5 +161,5 @@ def test_a_named_span_is_chosen_and_outlined(explorer):
     explorer.get_by_label("Find text").press("Enter")
     explorer.get_by_role("button", name="Name it").click()
     expect(explorer.get_by_role("radio", name="A mat")).to_be_checked()
-    letter = explorer.locator(f"{MAP} .mta-text b", has_text=re.compile("^A$"))
+    letter = explorer.locator(f"{TEXT} .mta-text b", has_text=re.compile("^A$"))
     expect(letter).to_have_count(1)

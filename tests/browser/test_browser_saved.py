@@ -18,7 +18,7 @@ VALUES = """chart => JSON.stringify(
     document.querySelector(chart).data.find(one => one.type === 'heatmap' && one.z.dtype === 'f4').z)"""
 
 CELLS = f"""() => {{
-    const {{ values, header }} = document.querySelector('{MAP}').mtaView;
+    const {{ panels: [{{ values }}], header }} = document.querySelector('{MAP}').mtaView.store;
     return [...values].filter((_, at) => at % header.shape[1] <= Math.floor(at / header.shape[1]));
 }}"""  # those of the large map, without the masked ones
 

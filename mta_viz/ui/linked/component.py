@@ -1,17 +1,18 @@
-"""The two components on a page: `draw_view` where the map stands, `draw_pointer` where the cell is drawn.
+"""The components on a page: `draw_text` and `draw_maps` where each stands, `draw_pointer` where the cell is.
 
-Both are Streamlit components of plain JavaScript. The view's message holds no chosen cell, so that it stays
-the same, and is not sent again, while cells are chosen; the pointer's is small and sent at every choice.
+All are Streamlit components of plain JavaScript. The text brings the message, which holds no chosen cell, so
+that it stays the same, and is not sent again, while cells are chosen; the maps take it from the text; the
+pointer's is small and sent at every choice.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import streamlit as st
 
-from mta_viz.ui.linked.payload import Linked, Shown, payload
+from mta_viz.ui.linked.payload import Linked, payload
 from mta_viz.ui.shell import cache, state
 
 Side = Literal["from the query", "to the key"]
@@ -22,9 +23,16 @@ def _text(name: str) -> str:
     return (Path(__file__).parent / name).read_text("utf-8")
 
 
-_VIEW = st.components.v2.component(
-    "mta_viz.view", html=_text("view.html"), css=_text("view.css"), js=_text("view.js"), isolate_styles=False
-)
+def _view(name: str) -> Any:
+    look: dict[str, Any] = {
+        "html": _text(f"{name}.html"),
+        "css": _text("linked.css"),
+        "isolate_styles": False,
+    }
+    return st.components.v2.component(f"mta_viz.{name}", js=_text("shared.js") + _text(f"{name}.js"), **look)
+
+
+_TEXT, _MAPS = _view("text"), _view("maps")
 _POINTER = st.components.v2.component("mta_viz.pointer", js=_text("pointer.js"), isolate_styles=False)
 
 
@@ -44,10 +52,15 @@ class _Turns:
     last: int = 0
 
 
-def draw_view(linked: Shown) -> None:
-    """The map and the text; made once for each run, map and spans."""
+def draw_text(linked: Linked) -> None:
+    """The prompt as text, and all that its maps need; made once for each run, maps and spans."""
     message = cache.remember(lambda: payload(linked), "linked", *linked.key)
-    _VIEW(key=f"view.{linked.view}", data=message)
+    _TEXT(key=f"text.{linked.view}", data=message)
+
+
+def draw_maps(linked: Linked) -> None:
+    """The maps of a text that stands on the page too."""
+    _MAPS(key=f"maps.{linked.view}", data={"view": linked.view})
 
 
 def draw_pointer(view: str, chosen: Choice, n_tokens: int, choose: Callable[[Choice], None]) -> None:
@@ -71,26 +84,3 @@ def draw_pointer(view: str, chosen: Choice, n_tokens: int, choose: Callable[[Cho
 def _whole(value: object) -> int:
     """What the browser sent as a number, which may be anything; the largest where it is none."""
     return value if isinstance(value, int) and 0 <= value <= state.LARGEST else state.LARGEST
-
-
-def draw_text(linked: Linked) -> None:
-    """The text."""
-
-
-def draw_maps(linked: Linked) -> None:
-    """The maps."""
-    last = linked.panels[-1]
-    window = (linked.crops or {}).get(linked.crop)
-    draw_view(
-        Shown(
-            linked.view,
-            linked.run,
-            last.shown,
-            linked.tokens,
-            last.limit,
-            linked.numbering,
-            linked.spans,
-            linked.marks,
-            window,
-        )
-    )

@@ -14,18 +14,18 @@ from mta_viz.figures.cause import TASKS
 from mta_viz.model.plans import Edit
 from mta_viz.plots.theme import score_text
 from mta_viz.ui.attention.head import chosen_span
-from mta_viz.ui.fields import menu, row_table
+from mta_viz.ui.fields import menu
 from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.cache import stores
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name
+from mta_viz.ui.shell.widgets import caption, head_name, plain
 from mta_viz.ui.workspace.panels import Desk
 
-EDITS: dict[Edit, str] = {"own-tap": "at its own tap only", "identity": "at identity"}
+EDITS: dict[Edit, str] = {"own-tap": "without its shape", "identity": "at identity"}
 RANKED_BY = Setting("ranked by", "")
-MOST = 200  # rows
+MOST, HEIGHT = 40, 400  # rows, and pixels of the list
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,19 @@ def draw_heads(desk: Desk) -> None:
     if not rankings:
         caption("Heads are ranked here once they are scored.")
         return
-    name = menu("Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)))
-    rows = rankings[name][:MOST]
-    shown = [_row(row, page.numbering) for row in rows]
-    row_table(desk.head.widget("ranked", name), shown, rows, _open, height=38 + 35 * min(len(rows), 8))
+    look = {"label_visibility": "collapsed", "help": "What the heads are ranked by."}
+    name = menu("Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)), **look)
+    with st.container(height=HEIGHT, border=False, key="ranked"):
+        for index, row in enumerate(rankings[name][:MOST]):
+            here = (row.layer, row.head) == (selected.layer, selected.head)
+            kind = "secondary" if here and row.kernel in (None, desk.kernel) else "tertiary"
+            look = {"type": kind, "width": "stretch", "on_click": _open, "args": (row,)}
+            st.button(_words(row, page.numbering), key=f"ranked.{index}", **look)
 
 
-def _row(row: Ranked, numbering: int) -> dict[str, object]:
+def _words(row: Ranked, numbering: int) -> str:
     where = "" if row.kernel is None or row.kernel.where == "pre" else f" {SHORT[row.kernel.where]}"
-    return {"head": head_name(row.layer, row.head, numbering) + where, "value": score_text(row.value)}
+    return plain(f"{head_name(row.layer, row.head, numbering)}{where}  {score_text(row.value)}")
 
 
 def _open(row: Ranked) -> None:
@@ -74,7 +78,7 @@ def _by_effect(page: Page) -> tuple[str, Sequence[Ranked]]:
                 for kernel, effect in effects.of_each().items()
                 if kernel.where in KEY_QUERY
             ]
-            name = f"nats lost {words}: {TASKS[effects.task]}, n = {effects.samples:,}"
+            name = f"nats {words}, {TASKS[effects.task]}, n = {effects.samples:,}"
             return name, rows
     return "", ()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.analysis.attention.changes import DifferenceMap
 from mta_viz.analysis.attention.maps import AttentionMap, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.cause.story import Story, place_of
@@ -24,7 +25,7 @@ from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.plots.theme import limit_text
 from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of
 from mta_viz.ui.fields import menu
-from mta_viz.ui.linked.payload import KernelPanel, Linked, Panel, Range
+from mta_viz.ui.linked.payload import WHOLE, KernelPanel, Linked, Panel, Range
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
@@ -41,7 +42,7 @@ Crops = Mapping[str, tuple[Range, Range]]
 
 @dataclass(frozen=True)
 class Desk:
-    """What is looked at: a head of the run that is `shown`, the page of the original run, the plan, the story.
+    """What is looked at: a head of the run that is `shown`, the original run's page, the plan, the story.
 
     The head's page is that of the edited run unless the original is shown.
     """
@@ -76,11 +77,18 @@ def linked_of(desk: Desk) -> Linked:
     head, crops = desk.head, crops_of(desk)
     marks = tuple((hit.start, hit.stop) for hit in hits_of(head)[0])
     panels = _compared(desk) if desk.shown == DIFFERENCE else _around(desk)
-    usual = "whole" if len(head.tokens) < WHOLE_BELOW else "window"
-    look: dict[str, Any] = {"numbering": head.page.numbering, "spans": head.spans, "marks": marks}
-    kernel = None if desk.shown == DIFFERENCE else _kernel(desk)
+    usual = WHOLE if len(head.tokens) < WHOLE_BELOW else "window"
     return Linked(
-        VIEW, head.page.key, panels, kernel, head.tokens, crops=crops, crop=next(iter(crops), usual), **look
+        VIEW,
+        head.page.key,
+        panels,
+        head.tokens,
+        head.page.numbering,
+        head.spans,
+        marks=marks,
+        kernel=None if desk.shown == DIFFERENCE else _kernel(desk),
+        crops=crops,
+        crop=next(iter(crops), usual),
     )
 
 
@@ -138,7 +146,8 @@ def _compared(desk: Desk) -> tuple[Panel, ...]:
     stage = desk.head.selected.stage
     own, limit = _cells(replace(desk.head, page=desk.original), stage)
     edited, second = _cells(desk.head, stage)
-    change = replace(edited, values=edited.values - own.values, distribution=False)
+    cells = (edited.layer, edited.head, stage, edited.values - own.values)
+    change = DifferenceMap(*cells, edited.query_start, edited.key_start, before=stage)
     limit, changed = max(limit, second), shared_limit([change], desk.original.first_token)
     return (
         Panel("original", own, limit),
@@ -167,15 +176,15 @@ def _taps(page: Page, kernel: KernelId) -> tuple[Any, Any, str]:
 
 
 def draw_stages(desk: Desk) -> None:
-    """Which stage the second panel shows, and which the first; how its colours end."""
+    """Which stage the second panel shows; behind a sign the first one's, and how colours end."""
     config, selected = desk.original.model.config, desk.head.selected
     pickers.pick_stage(config, selected.layer, selected.stage)
-    if desk.shown != DIFFERENCE:
-        there = layer_stages(config.kernels(selected.layer))
-        names = {stage.value.key: stage.value.short for stage in there if stage is not selected.stage}
-        menu("Before", {ONE_EARLIER: ONE_EARLIER} | names, BEFORE, width=110)
-    words = "Colours end: at this map's own limit, or at the one all stages of its unit share."
-    menu("Scale", SCALES, SCALE, width=110, help=words)
+    there = layer_stages(config.kernels(selected.layer))
+    names = {stage.value.key: stage.value.short for stage in there if stage is not selected.stage}
+    with st.popover("", icon=":material/tune:", help="The first map, and where colours end"):
+        menu("First map", {ONE_EARLIER: "one step earlier"} | names, BEFORE)
+        words = "Colours end: at this map's own limit, or at the one all stages of its unit share."
+        menu("Scale", SCALES, SCALE, help=words)
 
 
 def draw_words(desk: Desk, linked: Linked) -> None:

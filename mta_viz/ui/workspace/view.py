@@ -88,13 +88,14 @@ def _draw_top(desk: Desk) -> None:
             draw_plan_strip(desk)
         draw_answer(desk)
         if desk.story is None:
-            draw_story(page)
+            with st.container(key="story"):
+                draw_story(page)
 
 
 def _draw_panels(desk: Desk, linked: Linked) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="stages"):
         draw_stages(desk)
-        with st.popover("Find, name", icon=":material/search:"):
+        with st.popover("Find, name"):
             heads.draw_spans(desk.head)
     if desk.head.has_overview:
         heads.draw_overview(desk.head)

@@ -1,4 +1,4 @@
-"""The view of another run beside the page's, by its address: what differs, who stands beside whom, what is refused."""
+"""Another run beside the page's, by its address: what differs, who stands beside whom, what is refused."""
 
 import os
 import re

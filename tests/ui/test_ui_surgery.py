@@ -1,4 +1,4 @@
-"""Edits and what an answer rests on, in the workspace by its address: the plan and its list, taps, sweeps, patches, what an answer rests on."""
+"""Edits in the workspace by its address: the plan, taps, sweeps, patches, what an answer rests on."""
 
 import time
 from collections.abc import Callable

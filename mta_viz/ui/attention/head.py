@@ -143,7 +143,7 @@ def point_view(head: Head) -> None:
 def draw_cell(head: Head) -> None:
     """The selected query and key, and the cell's value at every stage of this head."""
     (query, key), pieces = head.cell.values(), head.tokens.pieces
-    with st.container(gap="xsmall"):
+    with st.container(gap="xsmall", key="cell"):
         pickers.pick_position("query", query, len(pieces), ("n", "m"))
         pickers.pick_position("key", key, len(pieces), ("j", "k"))
     st.text(f'query {query} "{pieces[query]}"\nkey {key} "{pieces[key]}"')

@@ -1,4 +1,4 @@
-"""The line over the text: how the answer stands, without the shown kernel, in the twin, and under the plan."""
+"""The line over the text: how the answer stands, without the shown kernel, in the twin, under the plan."""
 
 import math
 
@@ -34,11 +34,15 @@ def draw_answer(desk: Desk) -> None:
         alone = story.without if kernel == story.kernel else _standing(page, (without(kernel, "own-tap"),))
         if alone is not None:
             moved = _moved(alone.log_odds - own.log_odds)
-            parts.append(f"**without {kernel.name(page.numbering)}’s shape** {moved}{_words(alone)}")
+            parts.append(
+                f"**without {kernel.name(page.numbering)}’s shape** {moved}{_words(alone, short=True)}"
+            )
     if not isinstance(story.twin, Absent):
         twin = story.twin
         writes = plain(twin.writes.strip())
-        parts.append(f"**{plain(twin.name)}** writes “{writes}”, gives it {_words(twin.standing)}")
+        parts.append(
+            f"**{plain(twin.name)}** writes “{writes}”, gives it {_words(twin.standing, short=True)}"
+        )
     with st.container(key="answer", horizontal=True, gap="medium"):
         for part in parts:
             st.markdown(part, width="content")
@@ -83,10 +87,12 @@ def _standing(page: Page, plan: Plan) -> Standing | None:
     return source.remember(lambda: meter_of(source, answer).standing(plan), "standing", answer, plan)
 
 
-def _words(at: Standing) -> str:
+def _words(at: Standing, *, short: bool = False) -> str:
     """Log-odds and rank first: they move where a probability near 1 does not."""
     rank = "" if at.rank is None else f" · rank {at.rank:,}"
-    return plain(f"log-odds {at.log_odds:+.2f}{rank} · p {probability_text(at.probability)}")
+    return plain(
+        f"{'' if short else 'log-odds '}{at.log_odds:+.2f}{rank} · p {probability_text(at.probability)}"
+    )
 
 
 def _moved(change: float) -> str:

@@ -5,7 +5,6 @@ Owns when a head is chosen for a visitor: on a prompt and model for which neithe
 
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from mta_viz.analysis.attention.spans import needle_spans
@@ -21,7 +20,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.ui.shell import models, state
-from mta_viz.ui.shell.cache import remember, stores
+from mta_viz.ui.shell.cache import ModelKey, remember, stores
 from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import resolve
@@ -46,7 +45,9 @@ def _measurement(page: Page) -> Measurement:
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
     key = ("story", page.key, ANSWER.value)
     words, label = f"Head, kernel and answer: about {time_text(seconds)}", "Find what matters here"
-    return Measurement("story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF)
+    return Measurement(
+        "story", key, label, partial(_measure, page, _twin_key(page)), words, by_itself=seconds <= BY_ITSELF
+    )
 
 
 def draw_story(page: Page) -> Story | None:
@@ -60,10 +61,10 @@ def known_story(page: Page) -> Story | None:
     return None if kept is None else kept.result
 
 
-def _measure(page: Page, work: Work, keep: Keep) -> Story:
+def _measure(page: Page, twin_key: ModelKey | Absent, work: Work, keep: Keep) -> Story:
     """With the scores of all heads, by which they are listed, after it."""
     work.begin("Reading the plain twin")
-    twin = _twin(page, work)
+    twin = twin_key if isinstance(twin_key, Absent) else _read(twin_key, work)
     work.begin("Looking for what matters here")
     story = story_of(page.trace, answer=ANSWER.value or None, twin=twin, progress=work.report)
     work.begin("Scoring all heads")
@@ -72,7 +73,7 @@ def _measure(page: Page, work: Work, keep: Keep) -> Story:
     return story
 
 
-def _twin(page: Page, work: Work) -> HookedMTA | Absent:
+def _twin_key(page: Page) -> ModelKey | Absent:
     """The base of an adapter, else the plain twin beside the model; why there is none."""
     source, config = page.model.source, page.model.config
     if not any(config.kernels(layer).any for layer in range(config.n_layers)):
@@ -80,8 +81,12 @@ def _twin(page: Page, work: Work) -> HookedMTA | Absent:
     place = None if source is None else source.base or plain_twin(source.path)
     if place is None:
         return Absent("No plain twin lies beside this model.")
+    return models.beside(page.model_key, str(place))
+
+
+def _read(twin: ModelKey, work: Work) -> HookedMTA | Absent:
     try:
-        return models.model_of(models.beside(page.model_key, str(Path(place))), stores(), work)
+        return models.model_of(twin, stores(), work)
     except MtaVizError as error:
         return Absent(f"The plain twin cannot be read: {error}")
 

@@ -41,13 +41,13 @@ def _draw(page: Page) -> None:
     """Top to bottom in places made first; the maps a visitor waits for are filled in, and sent, first."""
     with errors_as_messages():
         choose_head(page)
-    top, desk = st.container(), _desk(page)
+    top, desk = st.container(gap="xsmall"), _desk(page)
     linked = linked_of(desk)
-    with st.container(key="stale" if page.stale else "fresh"):
+    with st.container(key="stale" if page.stale else "fresh", gap=None):
         draw_text(linked)
         with st.container(key="desk"):
-            left = st.container(key="of-heads")
-            with st.container(key="exact"):
+            left = st.container(key="of-heads", gap="xsmall")
+            with st.container(key="exact", gap="xsmall"):
                 _draw_panels(desk, linked)
             with top:
                 _draw_top(desk)
@@ -115,7 +115,7 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
             st.rerun()
         begin(kept)
         keep_figures(desk)
-        side, below = (st.container(key=name) for name in ("inspector", "views"))
+        side, below = (st.container(key=name, gap="small") for name in ("inspector", "views"))
         with side:
             heads.point_view(desk.head)
             with errors_as_messages():

@@ -40,6 +40,8 @@ STREAMLIT = (
     Item("st-key-", "style.css and browser tests: an element is found by its widget's or container's key"),
     Item("stPopoverButton", "style.css: a menu's arrow, which is exchanged as it opens, takes no clicks"),
     Item("stButtonGroup", "style.css: segmented controls are as high as the lists beside them"),
+    Item("stNumberInputStepUp", "style.css: no room for a second way to step in the inspector"),
+    Item("stNumberInputStepDown", "style.css: no room for a second way to step in the inspector"),
     Item("stText", "style.css: numbers in columns"),
     Item("stMarkdownColoredBackground", "style.css: marked parts of a prompt are outlined"),
     Item("stTable", "style.css: definitions use the room a table has"),

@@ -1,29 +1,33 @@
 """The workspace: opened by its address, driven by its widgets, read by what it shows."""
 
+import pytest
+
+from mta_viz.ui.shell.show import OnPage
 from mta_viz.ui.workspace.views import OF_HEAD
-from tests.ui.driver import charts, fine, said, session_of, view_of
+from tests.ui.driver import charts, fine, part_of, run_until, said, session_of, view_of
 
 PAGE = "pages/workspace.py"
 CATS = "The cat sat on the mat, and the cat sat."
 
 
-def test_the_page_draws_strip_map_sum_and_predictions(open_app):
+def test_the_page_draws_text_panels_sum_and_predictions(open_app):
     app = open_app("tiny-mta", "Hello, hello")  # through the navigation; the others by the page's own address
     fine(app)
-    assert len(charts(app)) == 3 and len(app.get("bidi_component")) == 2  # map and text, their pointer
+    assert len(charts(app)) == 2 and len(app.get("bidi_component")) == 3  # text, maps, their pointer
     assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
-    assert "Opened at this head: largest change by the key-query conv" in said(app)
+    words = said(run_until(app, "the head gives"))
+    assert "Answer “" in words and "’s shape" in words  # with the kernel and without
 
 
 def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
     app = open_app("tiny-mta", CATS, PAGE, layer=1, head=2, stage="kq", query=9, key=4)
     words = {
-        "Next token": (3, 'Next token after 9 "'),
+        "Next token": (2, 'Next token after 9 "'),
         "Difference": (6, "Score after minus before the key-query conv, same head. Brown: lowered"),
-        "Row and column": (4, "Click a bar to select that query."),
-        "Heads": (5, "Every head of all layers at after key-query conv"),
-        "Cells": (2, "The 50 cells of largest |value| at after key-query conv"),
+        "Row and column": (3, "Click a bar to select that query."),
+        "Heads": (4, "Every head of all layers at after key-query conv"),
+        "Cells": (1, "The 50 cells of largest |value| at after key-query conv"),
     }
     assert [*words] == [*OF_HEAD]
     for tab, (n_charts, caption) in words.items():
@@ -36,7 +40,7 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
 def test_the_lens_and_the_gate_come_when_they_are_asked_for(open_app):
     app = open_app("tiny-mta", CATS, PAGE, {"lens": "true", "gate": "true"})
     fine(app)
-    assert len(charts(app)) == 6
+    assert len(charts(app)) == 5
     assert "Logit lens: the residual stream" in said(app) and "Gate: what part of a head" in said(app)
     app = open_app("tiny-plain", CATS, PAGE, {"gate": "true"})
     fine(app)
@@ -60,7 +64,7 @@ def test_what_is_outside_the_prompt_is_corrected_and_labels_count_as_asked(open_
         "tiny-mta", "Hi", PAGE, {"numbering": "1"}, layer=99, head=2, query=999, key=999, stage="?"
     )
     fine(app)
-    assert len(charts(app)) == 3
+    assert len(charts(app)) == 2
     selection = session_of(app).selection
     assert f"L{selection.layer + 1} · H3" in said(app) and selection.head == 2
 
@@ -75,7 +79,7 @@ def test_a_long_prompt_has_an_overview_a_part_and_a_search(open_app):
     prompt = "Oslo üüüüüüüüüü " * 60  # 26 bytes each
     app = open_app("tiny-mta", prompt, PAGE, {"crop": "0,64,0,64"}, layer=1, head=0)
     fine(app)
-    assert len(charts(app)) == 4 and "Queries 0 to 63, keys 0 to 63." in said(app)
+    assert len(charts(app)) == 3 and "Queries 0 to 63, keys 0 to 63." in said(app)
     app.text_input(key="widget.search").set_value("OSLO").run()
     fine(app)
     assert "60 places" in [box.label for box in app.selectbox]
@@ -109,7 +113,7 @@ def test_scoring_a_long_prompt_is_asked_for(open_app):
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):
     app = open_app("tiny-nan", "Hello", PAGE, layer=1, head=0, stage="kq")
-    assert not app.exception and len(charts(app)) == 2  # strip and window; there is no next token
+    assert not app.exception and len(charts(app)) == 1  # the window; there is no next token
     words = said(app)
     assert "logits after position" in words and "21 cells are NaN or inf, marked x" in words
     assert "Self-check NaN" in words and "✓" not in words
@@ -130,3 +134,55 @@ def test_an_address_of_the_text_alone_leads_to_the_text_that_is_always_there(ope
     app = open_app("tiny-mta", CATS, PAGE, {"tab": "Text", "text side": "to the key"}, query=9, key=4)
     fine(app)
     assert "not on offer" not in said(app) and view_of(app)["text side"] == "to the key"
+
+
+NEEDLES = "The magic number of Oslo is 88. Rain. The magic number of Rome is 17. The magic number of Oslo is"
+
+
+def test_a_head_is_chosen_anew_for_another_prompt_unless_a_visitor_chose_one(open_app):
+    app = run_until(open_app("tiny-mta", NEEDLES, PAGE), "the needle “Oslo”")
+    first = view_of(app)
+    assert "l" in first and first["s"] in ("kq", "kq2")
+    app.text_area(key="widget.prompt").set_value(CATS).run()
+    app.button(key="run").click().run()
+    run_until(app, "the head gives")
+    fine(app)
+    assert "Oslo" not in said(app).split("Examples")[0] and "l" in view_of(app)
+    chosen = open_app("tiny-mta", NEEDLES, PAGE, layer=0, head=3)
+    run_until(chosen, "Answer “")
+    chosen.text_area(key="widget.prompt").set_value(CATS).run()
+    chosen.button(key="run").click().run()
+    assert (view_of(chosen)["l"], view_of(chosen)["h"]) == ("0", "3")
+
+
+def test_a_switch_edits_the_kernel_and_the_strip_says_what_the_answer_loses(open_app):
+    app = open_app("tiny-mta", NEEDLES, PAGE, {"inspector": "Edit"}, layer=1, head=2, stage="kq")
+    run_until(app, "Answer “")
+    app.button_group(key="widget.switch.L1 H2 pre").set_value("identity").run()
+    fine(app)
+    words = said(app)
+    assert "Plan: L1 H2 pre -> identity" in words.replace("*", "") and "nats → log-odds" in words.replace(
+        "*", ""
+    )
+    assert view_of(app)["e"] == "i.1.2.pre"
+    app.button_group(key="widget.plan shown").set_value("difference").run()
+    fine(app)
+    shown = {figure.spec.side for figure in part_of(app, OnPage).values() if figure.spec.name == "edited-map"}
+    assert shown == {"original", "edited", "difference"}
+    app.button_group(key="widget.switch.L1 H2 pre").set_value("learned").run()
+    assert "e" not in view_of(app) and "Plan: " not in said(app).replace("*", "")
+
+
+@pytest.mark.parametrize(
+    ("older", "asked", "shown"),
+    [
+        ("attention", {"tab": "Cells"}, {"tab": "Cells"}),
+        ("surgery", {"surgery tab": "Sweep"}, {"tab": "Rests on", "surgery tab": "Sweep"}),
+        ("surgery", {}, {"tab": "Taps", "inspector": "Edit"}),
+        ("compare", {"mode": "two prompts"}, {"tab": "Beside", "mode": "two prompts"}),
+    ],
+)
+def test_links_to_pages_of_before_lead_to_their_view(open_app, older, asked, shown):
+    app = open_app("tiny-mta", CATS, f"pages/{older}.py", asked, layer=1, head=2, stage="kq")
+    assert not app.exception and "could not be restored" not in said(app)
+    assert (shown | {"l": "1", "h": "2", "s": "kq"}).items() <= view_of(app).items()

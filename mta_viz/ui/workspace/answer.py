@@ -30,7 +30,7 @@ def draw_answer(desk: Desk) -> None:
         return
     kernel, own = desk.kernel, story.standing
     parts = [f"**Answer “{plain(story.answer_text)}”** {_words(own)}"]
-    if kernel is not None:
+    if kernel is not None and not desk.plan:
         alone = story.without if kernel == story.kernel else _standing(page, (without(kernel, "own-tap"),))
         if alone is not None:
             moved = _moved(alone.log_odds - own.log_odds)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -10,7 +11,6 @@ from mta_viz.analysis.attention.heads import HeadScores, ranking
 from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, SHORT, KernelId
 from mta_viz.figures.attention.heads import informative, scores_key
-from mta_viz.figures.cause import TASKS
 from mta_viz.model.plans import Edit
 from mta_viz.plots.theme import score_text
 from mta_viz.ui.attention.head import chosen_span
@@ -23,9 +23,10 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, head_name, plain
 from mta_viz.ui.workspace.panels import Desk
 
-EDITS: dict[Edit, str] = {"own-tap": "without its shape", "identity": "at identity"}
-RANKED_BY = Setting("ranked by", "")
-MOST, HEIGHT = 40, 400  # rows, and pixels of the list
+EDITS: dict[Edit, str] = {"own-tap": "without its shape", "identity": "at the identity"}
+AT_TASK, HERE = "at its task", "on this prompt"
+RANKED_BY = Setting("ranked by", AT_TASK)
+MOST, HEIGHT = 40, 270  # rows, and pixels of the list
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,21 @@ def draw_heads(desk: Desk) -> None:
     with st.container(key="place"):
         pickers.pick_layer(page.model.config, selected.layer, page.numbering)
         pickers.pick_head(page.model.config, selected.head, page.numbering)
-    rankings = {name: rows for name, rows in (_by_effect(page), _by_score(desk)) if rows}
+    measured = {AT_TASK: _by_effect(page), HERE: _by_score(desk)}
+    rankings = {name: ranking for name, ranking in measured.items() if ranking[1]}
     if not rankings:
         caption("Heads are ranked here once they are scored.")
         return
-    look = {"label_visibility": "collapsed", "help": "What the heads are ranked by."}
-    name = menu("Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)), **look)
+    name = menu(
+        "Ranked by", [*rankings], RANKED_BY, default=next(iter(rankings)), label_visibility="collapsed"
+    )
+    words, rows = rankings[name]
+    caption(words)
     with st.container(height=HEIGHT, border=False, key="ranked"):
-        for index, row in enumerate(rankings[name][:MOST]):
+        for index, row in enumerate(rows[:MOST]):
             here = (row.layer, row.head) == (selected.layer, selected.head)
-            kind = "secondary" if here and row.kernel in (None, desk.kernel) else "tertiary"
-            look = {"type": kind, "width": "stretch", "on_click": _open, "args": (row,)}
+            look: dict[str, Any] = {"width": "stretch", "on_click": _open, "args": (row,)}
+            look["type"] = "secondary" if here and row.kernel in (None, desk.kernel) else "tertiary"
             st.button(_words(row, page.numbering), key=f"ranked.{index}", **look)
 
 
@@ -78,7 +83,7 @@ def _by_effect(page: Page) -> tuple[str, Sequence[Ranked]]:
                 for kernel, effect in effects.of_each().items()
                 if kernel.where in KEY_QUERY
             ]
-            name = f"nats {words}, {TASKS[effects.task]}, n = {effects.samples:,}"
+            name = f"Answer’s nats {words}, n = {effects.samples:,}"
             return name, rows
     return "", ()
 
@@ -94,4 +99,4 @@ def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
     words = next(score.name for score in scores.scores if score.key == key)
     ranked = [at for at in ranking(scores, key) if not math.isnan(at.value)]
     about = "" if span is None else f": {span.name}"
-    return f"{words}{about}", [Ranked(at.layer, at.head, at.value) for at in ranked]
+    return f"{words[0].upper()}{words[1:]}{about}", [Ranked(at.layer, at.head, at.value) for at in ranked]

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.changes import DifferenceMap
-from mta_viz.analysis.attention.maps import AttentionMap, shared_limit
+from mta_viz.analysis.attention.maps import AttentionMap, round_up, shared_limit
 from mta_viz.analysis.attention.spans import QUESTION, Span
 from mta_viz.analysis.cause.story import Story, place_of
 from mta_viz.analysis.kernels.kernels import KEY_QUERY, MADE_BY, KernelId, layer_kernels
@@ -36,6 +36,7 @@ from mta_viz.ui.shell.widgets import plain
 
 ONE_EARLIER = "one earlier"
 BEFORE = Setting("before", ONE_EARLIER)
+LEAST = 0.2  # of the largest tap: the scale of a kernel that is its own tap alone
 WHOLE_BELOW = 129  # tokens: longer prompts without a span of interest open at a window
 Crops = Mapping[str, tuple[Range, Range]]
 
@@ -129,10 +130,12 @@ def _cells(head: Head, stage: Stage) -> tuple[AttentionMap, float]:
 
 
 def _around(desk: Desk) -> tuple[Panel, ...]:
-    """One scale for stages of a unit."""
-    cells = {stage: _cells(desk.head, stage) for stage in desk.stages}
-    limits: dict[str, float] = {}
+    """One scale for stages of a unit, and for both runs."""
+    head, limits = desk.head, dict[str, float]()
+    cells = {stage: _cells(head, stage) for stage in desk.stages}
     for stage, (_, limit) in cells.items():
+        if head.page is not desk.original:  # what is edited is seen on the original's scale
+            limit = max(limit, _cells(replace(head, page=desk.original), stage)[1])
         limits[stage.value.unit] = max(limit, limits.get(stage.value.unit, 0.0))
     names = ("before", "after")[-len(cells) :] if len(cells) > 1 else ("map",)
     return tuple(
@@ -162,7 +165,7 @@ def _kernel(desk: Desk) -> KernelPanel | None:
     if kernel is None or MADE_BY[kernel.where] is not stages[-1] or BEFORE.value != ONE_EARLIER:
         return None
     taps, offsets, shape = head.source.remember(lambda: _taps(head.page, kernel), "kernel panel", kernel)
-    limit = tap_limit(taps[None].numpy(), offsets.own)
+    limit = max(tap_limit(taps[None].numpy(), offsets.own), round_up(LEAST * float(taps.abs().max())))
     size = " x ".join(map(str, taps.shape))
     return KernelPanel(taps, offsets.query[0], offsets.key[0], limit, f"{size} kernel, {shape}")
 
@@ -193,6 +196,8 @@ def draw_words(desk: Desk, linked: Linked) -> None:
     figure = keep_figures(desk)
     low = "0" if last.shown.distribution else f"−{limit_text(last.limit)}"
     words = f"Rows: query, columns: key. Colours {low} to {limit_text(last.limit)}; hatched: masked."
+    if part := "" if desk.head.has_overview else desk.head.map_figure.part_words(desk.head.source):
+        words += f" Save has the part around the chosen cell:{part.lower()}"
     if last.shown.n_bad:
         words += f" {last.shown.n_bad:,} cells are NaN or inf, marked x."
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):

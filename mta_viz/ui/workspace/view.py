@@ -117,9 +117,9 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
         keep_figures(desk)
         side, below = (st.container(key=name, gap="small") for name in ("inspector", "views"))
         with side:
-            heads.point_view(desk.head)
             with errors_as_messages():
                 draw_inspector(desk)
+            heads.point_view(desk.head)
         with below:
             draw_views(desk)
     fill_link()

@@ -46,10 +46,8 @@ def draw_answer(desk: Desk) -> None:
     with st.container(key="answer", horizontal=True, gap="medium"):
         for part in parts:
             st.markdown(part, width="content")
-    about_kernel = (
-        kernel == story.kernel and (desk.head.selected.layer, desk.head.selected.head) == story.place
-    )
-    if about_kernel or story.place is None:
+    here = (desk.head.selected.layer, desk.head.selected.head) == story.place and kernel == story.kernel
+    if not desk.plan and (here or story.place is None):
         st.caption(plain(story.sentence(page.numbering)), help=plain(f"{why_here(page)} {RULE}"))
 
 

@@ -133,10 +133,9 @@ def _around(desk: Desk) -> tuple[Panel, ...]:
     """One scale for stages of a unit, and for both runs."""
     head, limits = desk.head, dict[str, float]()
     cells = {stage: _cells(head, stage) for stage in desk.stages}
-    for stage, (_, limit) in cells.items():
-        if head.page is not desk.original:  # what is edited is seen on the original's scale
-            limit = max(limit, _cells(replace(head, page=desk.original), stage)[1])
-        limits[stage.value.unit] = max(limit, limits.get(stage.value.unit, 0.0))
+    for stage, (_, own) in cells.items():  # what is edited is seen on the original's scale
+        original = own if head.page is desk.original else _cells(replace(head, page=desk.original), stage)[1]
+        limits[stage.value.unit] = max(own, original, limits.get(stage.value.unit, 0.0))
     names = ("before", "after")[-len(cells) :] if len(cells) > 1 else ("map",)
     return tuple(
         Panel(name, shown, limits[stage.value.unit])

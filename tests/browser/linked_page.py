@@ -21,7 +21,9 @@ from mta_viz.ui.linked.component import SIDES, Choice, draw_maps, draw_pointer, 
 from mta_viz.ui.linked.payload import WHOLE, KernelPanel, Linked, Panel
 
 st.set_page_config(layout="wide")
-asked = {"ck": "tiny-mta", "l": "1", "h": "0", "p": "The cat sat on the mat.", "parts": "2"} | dict(st.query_params)
+asked = {"ck": "tiny-mta", "l": "1", "h": "0", "p": "The cat sat on the mat.", "parts": "2"} | dict(
+    st.query_params
+)
 run = f"{asked['ck']} {asked['p']}"
 
 
@@ -49,9 +51,7 @@ crops = {}
 if needle is not None:
     crops = {"question x needle": ((question.start, question.stop), (needle.start, needle.stop))}
 marks = ((4, 7),) if asked["parts"] == "3" else ()
-linked = Linked(
-    "test", run, panels, trace.tokens, 0, spans, marks, kernel, crops, next(iter(crops), WHOLE)
-)
+linked = Linked("test", run, panels, trace.tokens, 0, spans, marks, kernel, crops, next(iter(crops), WHOLE))
 
 
 def choose(choice):

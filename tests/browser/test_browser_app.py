@@ -6,7 +6,18 @@ import pytest
 from playwright.sync_api import expect
 
 from mta_viz.run.tracing import load, run_hooks
-from tests.browser.looking import MAP, PROMPT, TEXT, WINDOW, at, cell_at, click, run_prompt, settle, wait_for_map
+from tests.browser.looking import (
+    MAP,
+    PROMPT,
+    TEXT,
+    WINDOW,
+    at,
+    cell_at,
+    click,
+    run_prompt,
+    settle,
+    wait_for_map,
+)
 
 pytestmark = pytest.mark.browser
 

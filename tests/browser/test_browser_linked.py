@@ -120,7 +120,7 @@ def test_a_word_chooses_the_query_and_with_shift_the_key(linked):
     expect(token(page, 5)).to_have_class(re.compile("mta-masked"))  # query 5 never sees key 6
     colored = token(page, 8).evaluate("token => token.style.background")
     page.get_by_role("button", name="difference").click()
-    expect(page.locator(f"{TEXT} .mta-title")).to_contain_text("difference")
+    expect(page.locator(f"{TEXT} .mta-title")).to_contain_text("kq minus raw")
     assert token(page, 8).evaluate("token => token.style.background") != colored
     settle(page)
     fresh = linked(more="&q=9&k=6&side=to+the+key")

@@ -89,7 +89,9 @@ def test_maps_beside_one_another_have_their_own_colours_limits_and_masks():
     before, after = shown([[1.0, 9], [2.0, 3.0]], stage=Stage.RAW), shown([[0.5, 9], [2.5, 3.0]])
     change = subtract(replace(after, stage=Stage.RAW), before)
     compared = ComparedMap(**vars(change), other=(1, 2), unlike=(1,))
-    panels = tuple(starmap(Panel, [("original", before, 5.0), ("edited", after, 5.0), ("difference", compared, 1.0)]))
+    panels = tuple(
+        starmap(Panel, [("original", before, 5.0), ("edited", after, 5.0), ("difference", compared, 1.0)])
+    )
     message = replace(linked([[1.0]], ["a", "b"]), panels=panels)
     header, (first, second, third), cells, (_, _, masked) = decoded(payload(message))
     assert [panel["heading"] for panel in header["panels"]] == ["original", "edited", "difference"]
@@ -104,7 +106,10 @@ def test_a_kernel_is_sent_with_its_offsets_and_what_is_beyond_its_limit():
     taps = torch.tensor([[0.5, -0.25, float("nan")], [0.0, 1.0, 0.125]])
     kernel = KernelPanel(taps, -1, -1, 0.5, "L1 H2 pre")
     sent = decoded(payload(linked([[1.0]], kernel=kernel)))[0]["kernel"]
-    assert sent["taps"] == [[0.5, -0.25, None], [0.0, 1.0, 0.125]] and (sent["query"], sent["key"]) == (-1, -1)
+    assert sent["taps"] == [[0.5, -0.25, None], [0.0, 1.0, 0.125]] and (sent["query"], sent["key"]) == (
+        -1,
+        -1,
+    )
     assert sent["bar"] == ["−0.5", "> +0.5 ▶"]
 
 

@@ -24,7 +24,11 @@ def _text(name: str) -> str:
 
 
 def _view(name: str) -> Any:
-    look: dict[str, Any] = {"html": _text(f"{name}.html"), "css": _text("linked.css"), "isolate_styles": False}
+    look: dict[str, Any] = {
+        "html": _text(f"{name}.html"),
+        "css": _text("linked.css"),
+        "isolate_styles": False,
+    }
     return st.components.v2.component(f"mta_viz.{name}", js=_text("shared.js") + _text(f"{name}.js"), **look)
 
 

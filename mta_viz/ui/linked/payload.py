@@ -2,9 +2,9 @@
 
 A number (4 bytes, little-endian) says how long the header is, JSON in UTF-8. Then come the colour scales, 256
 colours of 3 bytes each; then each map's cells row by row: of whole maps the keys each query sees, of a part
-all its cells; behind them, where cells besides the future are masked, a bit a cell that says which. Every piece
-is filled up to a multiple of 4 bytes, the header with spaces. Up to `EXACT_UP_TO` tokens a cell is a float32;
-above, a float16 of the value times its map's `factor`, a power of two.
+all its cells; behind them, where cells besides the future are masked, a bit a cell that says which. Each
+piece is filled up to a multiple of 4 bytes, the header with spaces. Up to `EXACT_UP_TO` tokens a cell is a
+float32; above, a float16 of the value times its map's `factor`, a power of two.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """A page of the linked text and maps alone, as its address says: `?ck=tiny-mta&l=1&h=0&p=PROMPT&parts=3`.
 
-The maps before and after a layer's kernel, the kernel between them; with three, their difference and no kernel.
+The maps before and after a layer's kernel, which stands between; with three, the difference in its place.
 """
 
 import os

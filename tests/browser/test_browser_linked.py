@@ -22,9 +22,11 @@ PLACES = f"""() => [...document.querySelectorAll('{TEXT} [data-at]')]
 DRAWN = f"""([x, y]) => {{
     const canvas = document.querySelector('{MAP} .mta-over'), box = canvas.getBoundingClientRect();
     const dots = canvas.width / box.width, pen = canvas.getContext('2d');
-    const {{ data }} = pen.getImageData((x - box.left - 4) * dots, (y - box.top - 4) * dots, 8 * dots, 8 * dots);
+    const [left, top] = [x - box.left - 4, y - box.top - 4].map(side => side * dots);
+    const {{ data }} = pen.getImageData(left, top, 8 * dots, 8 * dots);
     const seen = [];
-    for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 250) seen.push([...data.slice(at, at + 3)].join());
+    for (let at = 0; at < data.length; at += 4)
+        if (data[at + 3] > 250) seen.push([...data.slice(at, at + 3)].join());
     return seen;
 }}"""
 KERNEL_WINDOW = "179,71,0"
@@ -40,7 +42,7 @@ def address(models_folder):
 
 @pytest.fixture
 def linked(visit, address):
-    """`linked(prompt)`: layer 1, head 0, before and after its kernel; the messages that came in `received`."""
+    """`linked(prompt)`: layer 1, head 0, before and after its kernel; what came is in `received`."""
 
     def go(prompt=PROMPT, more=""):
         page = visit("about:blank", address="")
@@ -120,7 +122,7 @@ def test_a_word_chooses_the_query_and_with_shift_the_key(linked):
     expect(token(page, 5)).to_have_class(re.compile("mta-masked"))  # query 5 never sees key 6
     colored = token(page, 8).evaluate("token => token.style.background")
     page.get_by_role("button", name="difference").click()
-    expect(page.locator(f"{TEXT} .mta-title")).to_contain_text("difference")
+    expect(page.locator(f"{TEXT} .mta-title")).to_contain_text("kq minus raw")
     assert token(page, 8).evaluate("token => token.style.background") != colored
     settle(page)
     fresh = linked(more="&q=9&k=6&side=to+the+key")

@@ -24,12 +24,9 @@ def _text(name: str) -> str:
 
 
 def _view(name: str) -> Any:
-    look: dict[str, Any] = {
-        "html": _text(f"{name}.html"),
-        "css": _text("linked.css"),
-        "isolate_styles": False,
-    }
-    return st.components.v2.component(f"mta_viz.{name}", js=_text("shared.js") + _text(f"{name}.js"), **look)
+    look = {"html": _text(f"{name}.html"), "css": _text("linked.css")}
+    js = _text("shared.js") + _text(f"{name}.js")
+    return st.components.v2.component(f"mta_viz.{name}", **look, js=js, isolate_styles=False)
 
 
 _TEXT, _MAPS = _view("text"), _view("maps")

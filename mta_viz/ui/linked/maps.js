@@ -158,8 +158,8 @@ class Maps {
       legend(node, panel);
       return node;
     };
-    this.titles = panels.map((panel) => head(panel.heading, `${panel.stage} (${panel.unit})`, panel));
-    this.kernel = kernel && head("kernel", kernel.title, { ...kernel, signed: true });
+    this.titles = panels.map((panel) => head(panel.heading, `${panel.heading && "· "}${panel.stage} (${panel.unit})`, panel));
+    this.kernel = kernel && head("kernel", `· ${kernel.title}`, { ...kernel, signed: true });
     this.heads.replaceChildren(...this.titles, ...(kernel ? [this.kernel] : []));
     this.crops.replaceChildren(...[...Object.keys(header.crops), "window", "whole"].map((name) => {
       const button = document.createElement("button");
@@ -453,7 +453,11 @@ class Maps {
     pen.textAlign = "left";
     pen.fillText("query ↓", x - TAPS_LEFT + 2, y - 12);
     pen.fillText("◂ earlier", x, y + high + 23);
-    pen.fillText("□ own tap", x, y + high + 51);
+    pen.fillText("own tap", x + 14, y + high + 52);
+    pen.strokeStyle = ink;
+    pen.lineWidth = 2;
+    pen.strokeRect(x + 1, y + high + 47, 9, 9);
+    pen.lineWidth = 1;
     pen.textAlign = "right";
     pen.fillText("later ▸", x + wide, y + high + (wide < 110 ? 37 : 23));
     if (wide >= 110) pen.fillText("key", x + wide, y + high + 37);

@@ -1,10 +1,10 @@
 """What the browser is sent of up to three maps: one message of bytes.
 
 A number (4 bytes, little-endian) says how long the header is, JSON in UTF-8. Then come the colour scales, 256
-colours of 3 bytes each; each map's cells row by row: of whole maps the keys each query sees, of a part all its
-cells; and behind each map's cells, where cells besides the future are masked, a bit a cell that says which.
-Every piece is filled up to a multiple of 4 bytes, the header with spaces. Up to `EXACT_UP_TO` tokens a cell is
-a float32; above, a float16 of the value times its map's `factor`, a power of two.
+colours of 3 bytes each; then each map's cells row by row: of whole maps the keys each query sees, of a part
+all its cells; behind them, where cells besides the future are masked, a bit a cell that says which. Each
+piece is filled up to a multiple of 4 bytes, the header with spaces. Up to `EXACT_UP_TO` tokens a cell is a
+float32; above, a float16 of the value times its map's `factor`, a power of two.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class KernelPanel:
-    """The kernel between the first two maps: its taps, the offsets of the first row and column, their limit."""
+    """The kernel between the first two maps: its taps, the offsets of the first row and column, its limit."""
 
     taps: Float[Tensor, "c_q c_k"]
     first_query: int
@@ -68,8 +68,8 @@ class Linked:
     """One to three exact maps of the same rows and columns, with what is drawn around them.
 
     `view` is the view's name; `run` names the prompt, the models and what is edited: the crop stays while it
-    stays. `marks` are the places found by a search; `crops` can be chosen by their names, `crop` is the one at
-    first.
+    stays. `marks` are the places found by a search. `crops` can be chosen by their names; `crop` is the one
+    shown at first.
     """
 
     view: str

@@ -148,7 +148,7 @@ class Text {
     const panel = store.panels[store.state.colored];
     for (const button of this.sides) button.setAttribute("aria-pressed", button.dataset.side === side);
     [...this.panels.children].forEach((button, at) => button.setAttribute("aria-pressed", at === store.state.colored));
-    this.title.textContent = `${store.header.head} · ${panel.heading && `${panel.heading}: `}${panel.stage} (${panel.unit})`;
+    this.title.textContent = `${store.header.head} · ${panel.stage} (${panel.unit})`;
     legend(this.bar, panel);
     for (const [at, token] of this.spans) {
       const value = from ? store.value(panel, query, at) : store.value(panel, at, key), there = Number.isFinite(value);
@@ -157,7 +157,7 @@ class Text {
       token.style.color = there && luminance(...panel.colors.subarray(3 * step, 3 * step + 3)) < 0.18 ? "#FFFFFF" : "";
       token.classList.toggle("mta-masked", value === null);
       token.classList.toggle("mta-bad", typeof value === "number" && !there);
-      token.classList.toggle("mta-negative", value < -UNDERLINED_FROM * panel.limit);
+      token.classList.toggle("mta-negative", panel.unit === "weight" && value < -UNDERLINED_FROM * panel.limit);
       token.classList.toggle("mta-query", at === query);
       token.classList.toggle("mta-key", at === key);
     }

@@ -87,15 +87,12 @@ def surgery(open_app):
     return start
 
 
-def test_a_plan_is_started_listed_switched_weakened_and_undone(surgery):
-    app = surgery()
-    words = said(app)
-    assert "Empty plan: output identical to the original ✓" in words
-    assert "Nothing is edited. Add an intervention, or start from the strongest kernel: L1 H2 pre." in words
-    assert "No cell of this map changed." in words and odds(app) == "+0 nats"
-    app.button(key="plan.start").click().run()
+def test_a_plan_is_listed_switched_weakened_and_undone(surgery):
+    app = inspect(surgery(), "Effect")
+    assert "Empty plan: output identical to the original ✓" in said(app)
+    assert odds(app) == "+0 nats"
+    app.segmented_control(key="widget.switch.L1 H2 pre").set_value("identity").run()
     assert listed(app) == (Listed(KernelToIdentity(1, 2, "pre")),) and view_of(app)["e"] == "i.1.2.pre"
-    assert "Empty plan" not in said(app) and "No cell of this map changed." not in said(app)
     assert odds(app) != "+0 nats"
     app = surgery(PLAN)
     assert listed(app) == PLAN and view_of(app)["e"] == to_address(PLAN)
@@ -105,7 +102,7 @@ def test_a_plan_is_started_listed_switched_weakened_and_undone(surgery):
     assert listed(app) == (PLAN[0], weaker)
     next(toggle for toggle in app.toggle if toggle.key.startswith("plan.list.0")).set_value(False).run()
     assert listed(app) == (Listed(PLAN[0].intervention, on=False), weaker)
-    assert "Empty plan" in said(app)  # nothing acts
+    assert "Plan:" not in said(app) and odds(app) == "+0 nats"  # nothing acts
     app.button(key="plan.x.0").click().run()
     app.button(key="plan.undo").click().run()
     app.button(key="plan.undo").click().run()
@@ -149,31 +146,30 @@ def test_what_cannot_be_done_is_said_in_its_place(surgery):
     app = surgery((Listed(PatchHead(1, 2, "z", "abc")),))
     assert "has 4 tokens, this one 13" in said(app)
     assert "L1 H2 z -> as in “abc”" in said(app)  # and can be taken out
-    for tab in ("One kernel", "Attribution", "Responsibility"):
-        broken = surgery(settings={"surgery tab": tab}, checkpoint="tiny-nan")
+    for settings in ({}, {"surgery tab": "Attribution"}, {"surgery tab": "Responsibility"}):
+        broken = surgery(settings=settings, checkpoint="tiny-nan")
         assert "the logits after position 12 hold NaN or inf" in said(broken)
-        assert has(broken, "taps.mirror") == (tab == "One kernel")
+        assert has(broken, "taps.mirror") == (not settings)
     plain = surgery(checkpoint="tiny-plain", stage="final")
-    assert "This model has no kernels: add a head to switch off." in said(plain)
     assert "This layer has no key-query kernel." in said(plain)
     plain.button(key="plan.add").click().run()
     assert listed(plain) == (Listed(AblateHead(1, 2)),)
+    plain.segmented_control(key="widget.tab").set_value("Rests on").run()
     plain.segmented_control(key="widget.surgery tab").set_value("Minimal set").run()
     assert "This model has no key-query kernels, so no answer of it needs one." in said(plain)
 
 
-def test_other_pages_say_what_they_show_and_lead_here(surgery):
-    app = surgery(PLAN, page=ATTENTION)
-    assert "Showing an edited model: L1 H2 pre -> identity" in said(app)
+def test_other_pages_say_what_they_show(surgery):
+    app = surgery(PLAN, {"inspector": "Why"})
     assert any("1 of 2 active" in part.label for part in app.expander)
     app.segmented_control(key="widget.plan shown").set_value("original model").run()
-    assert "A plan is active (L1 H2 pre -> identity), this shows the original model." in said(app)
+    assert {figure.source.model.plan for figure in part_of(app, OnPage).values()} == {()}
     app.button(key="strip.clear").click().run()
-    assert "A plan is active" not in said(app) and listed(app) == ()
+    assert "Plan:" not in said(app) and listed(app) == ()
     assert app.button(key="why.test").label == "Test: set this kernel to identity"
     app.button(key="why.test").click().run()
     assert listed(app) == (Listed(KernelToIdentity(1, 2, "pre")),)
-    assert "The Surgery and Attention pages show the edited one." in said(surgery(PLAN, page=KERNELS))
+    assert "The Workspace shows the edited one." in said(surgery(PLAN, page=KERNELS))
 
 
 def test_the_sweep_and_the_greedy_set_are_measured_beside_the_page(surgery):
@@ -185,11 +181,9 @@ def test_the_sweep_and_the_greedy_set_are_measured_beside_the_page(surgery):
     app.button(key="sweep.add").click().run()
     shown = part_of(app, OnPage)  # the maps are of the plan, the sweep is of the original model
     plans = {figure.spec.name: figure.source.model.plan for figure in shown.values()}
-    beside = {figure.spec.name: figure.source.beside for figure in shown.values()}
-    assert plans == {"edited-map": (), "sweep": ()} and beside["sweep"] is None
-    assert beside["edited-map"].model.plan == (listed(app)[0].intervention,)
+    assert plans["sweep"] == () and plans["attention-map"] == (listed(app)[0].intervention,)
     tab = app.segmented_control(key="widget.surgery tab")
-    assert tab.options[2] == "Greedy set"
+    assert tab.options[5] == "Greedy set"
     tab.set_value("Minimal set").run()
     assert view_of(app)["surgery tab"] == "Minimal set"  # as links have it
     assert "probability falls to a tenth" in said(app) and "There may be smaller sets" in said(app)
@@ -251,11 +245,10 @@ def test_patching_asks_for_as_many_tokens_and_then_patches(surgery, open_app):
         head=2,
         stage="kq",
     )
-    assert "Empty plan: output identical" in said(ids)
     ids.text_area(key="widget.other prompt").set_value("256, 72, 106").run()
     ids.button(key="patch.add").click().run()
     assert to_address(listed(ids)) == "p.1.2.z.i256-72-106"
-    ids.text_input(key="widget.answer").set_value("x").run()
+    inspect(ids, "Effect").text_input(key="widget.answer").set_value("x").run()
     assert "an answer in words needs the model's tokenizer" in said(ids)
 
 

@@ -66,7 +66,7 @@ def test_what_is_outside_the_prompt_is_corrected_and_labels_count_as_asked(open_
     fine(app)
     assert len(charts(app)) == 2
     selection = session_of(app).selection
-    assert f"L{selection.layer + 1} · H3" in said(app) and selection.head == 2
+    assert f"L{selection.layer + 1} H3" in said(app) and selection.head == 2
 
 
 def test_one_token_says_there_is_nothing_to_see(open_app):

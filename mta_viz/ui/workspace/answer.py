@@ -31,7 +31,10 @@ def draw_answer(desk: Desk) -> None:
     kernel, own = desk.kernel, story.standing
     parts = [f"**Answer “{plain(story.answer_text)}”** {_words(own)}"]
     if kernel is not None and not desk.plan:
-        alone = story.without if kernel == story.kernel else _standing(page, (without(kernel, "own-tap"),))
+        quick = estimate_seconds(page.model, len(page.trace.tokens)) < QUICK
+        alone = story.without if kernel == story.kernel else None
+        if alone is None and quick:
+            alone = _standing(page, (without(kernel, "own-tap"),))
         if alone is not None:
             moved = _moved(alone.log_odds - own.log_odds)
             parts.append(
@@ -72,15 +75,11 @@ def draw_plan_strip(desk: Desk) -> None:
 
 def _effect(page: Page, plan: Plan) -> str:
     before, after = _standing(page, ()), _standing(page, plan)
-    if before is None or after is None:
-        return "its effect on the answer stands under Effect"
     return f"answer {_moved(after.log_odds - before.log_odds)}{_words(after)}"
 
 
-def _standing(page: Page, plan: Plan) -> Standing | None:
-    """How the answer stands under a plan; None where that takes long and nobody asked."""
-    if estimate_seconds(page.model, len(page.trace.tokens)) > QUICK and page.trace.model is page.model:
-        return None
+def _standing(page: Page, plan: Plan) -> Standing:
+    """How the answer stands under a plan; measured once."""
     source, answer = source_of(page), ANSWER.value or None
     return source.remember(lambda: meter_of(source, answer).standing(plan), "standing", answer, plan)
 

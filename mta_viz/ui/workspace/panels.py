@@ -195,8 +195,9 @@ def draw_words(desk: Desk, linked: Linked) -> None:
     figure = keep_figures(desk)
     low = "0" if last.shown.distribution else f"−{limit_text(last.limit)}"
     words = f"Rows: query, columns: key. Colours {low} to {limit_text(last.limit)}; hatched: masked."
-    if part := "" if desk.head.has_overview else desk.head.map_figure.part_words(desk.head.source):
-        words += f" Save has the part around the chosen cell:{part.lower()}"
+    if part := desk.head.map_figure.part_words(desk.head.source):
+        saved = f" Save has the part around the chosen cell:{part.lower()}"
+        words += part if desk.head.has_overview else saved
     if last.shown.n_bad:
         words += f" {last.shown.n_bad:,} cells are NaN or inf, marked x."
     with st.container(horizontal=True, wrap=False, vertical_alignment="top"):

@@ -3,7 +3,7 @@
 import re
 
 PROMPT = "The cat sat on the mat."
-MAP, TEXT = ".st-key-exact .mta-maps", ".st-key-exact .mta-words"
+MAP, TEXT = ".st-key-exact .mta-maps", ".mta-words"
 TITLE = f"() => document.querySelector('{MAP}')?.dataset.title || ''"
 WINDOW = f"""() => {{
     const store = document.querySelector('{MAP}').mtaView.store, [first, before] = store.header.start;

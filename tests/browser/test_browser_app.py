@@ -55,7 +55,7 @@ PROBLEMS = """() => {
 
 def hover(page, query, key):
     """The text shown over one cell of the large map."""
-    page.mouse.move(*cell_at(page, query, key))
+    page.mouse.move(*cell_at(page, query, key, 1))
     words = page.locator(f"{TEXT} .mta-says")
     expect(words).to_contain_text(f"query {query} ")
     expect(words).to_contain_text(f"key {key} ")
@@ -74,7 +74,7 @@ def test_a_visitor_types_a_prompt_changes_the_view_reads_a_value_and_saves(visit
     hook = "blocks.1.attn.hook_scores_kq"
     expected = float(run_hooks(model, PROMPT, [hook])[hook][1, 20, 7])
     text = hover(page, 20, 7)
-    shown = re.search(r"after key-query conv: ([+-][\d.e+-]+) \(score\)", text)
+    shown = re.search(r"after: ([+-][\d.e+-]+) \(score\)", text)
     assert shown, text
     assert float(shown.group(1)) == float(f"{expected:.4g}")
 
@@ -97,7 +97,7 @@ def test_a_click_selects_query_and_key(visit):
     wait_for_map(page, "L1 H0")
     run_prompt(page, PROMPT)
     settle(page)
-    page.mouse.click(*cell_at(page, 12, 5))
+    page.mouse.click(*cell_at(page, 12, 5, 1))
     expect(page).to_have_url(re.compile("q=12.*k=5"))
     expect(page.get_by_text('query 12 "').first).to_be_visible()
 
@@ -106,6 +106,7 @@ def test_a_click_on_the_strip_opens_that_stage(visit):
     page = visit("/?ck=tiny-mta&l=1&h=0&s=kq")
     wait_for_map(page, "L1 H0 · after key-query conv")
     run_prompt(page, PROMPT)
+    page.get_by_role("radio", name="What changed", exact=True).click()
     settle(page)
     for axis, stage, words in (("4", "sm", "softmax"), ("", "raw", "raw scores")):
         x, y = at(page, ".st-key-chart-strip", 11, 11, axis)
@@ -163,15 +164,16 @@ def test_what_was_chosen_survives_a_change_of_page(visit):
     page.get_by_role("link", name="Kernels").click()
     page.get_by_text("tiny-mta · L3 H2 pre").wait_for()
     assert page.get_by_label("Prompt", exact=True).input_value() == PROMPT
-    page.get_by_role("link", name="Attention").click()
+    page.get_by_role("link", name="Workspace").click()
     wait_for_map(page, "L3 H2 · final weights")
     assert page.get_by_label("Prompt", exact=True).input_value() == PROMPT
 
 
-def test_the_first_page_is_found_by_its_name_too(visit):
+@pytest.mark.parametrize("name", ["workspace", "attention"])
+def test_the_first_page_is_found_by_its_name_and_the_one_before(visit, name):
     page = visit("/?ck=tiny-mta&l=3&h=2")
     wait_for_map(page, "L3 H2")
-    named = visit("/attention?ck=tiny-mta&l=1&h=2&s=final")
+    named = visit(f"/{name}?ck=tiny-mta&l=1&h=2&s=final")
     wait_for_map(named, "L1 H2 · final weights")
     settle(named)
     assert named.get_by_role("dialog").count() == 0
@@ -201,19 +203,35 @@ def test_nothing_is_fetched_from_another_host(visit, app_address):
 
 
 def test_labels_and_controls_of_a_row_are_in_line(visit):
-    for path, controls in (("/?ck=tiny-mta&l=1&h=0&s=kq", 4), ("/kernels?ck=tiny-mta&l=1", 2)):
-        page = visit(path)
-        page.get_by_role("button", name="?", exact=True).wait_for()
-        settle(page)
-        if "kernels" in path:
-            page.get_by_role("radio", name="One layer", exact=True).click()
-            page.locator(".st-key-step-layer-Up").wait_for()
-            settle(page)
-        arrow = page.locator(".st-key-step-layer-Up")
-        row = page.locator(".stMain [data-testid=stHorizontalBlock]", has=arrow)
-        labels = row.first.locator("[data-testid=stWidgetLabel]").all()
-        tops = [label.bounding_box()["y"] for label in labels]
-        assert len(tops) == controls and max(tops) - min(tops) < 1
+    page = visit("/kernels?ck=tiny-mta&l=1")
+    page.get_by_role("button", name="?", exact=True).wait_for()
+    settle(page)
+    page.get_by_role("radio", name="One layer", exact=True).click()
+    page.locator(".st-key-step-layer-Up").wait_for()
+    settle(page)
+    row = page.locator(".stMain [data-testid=stHorizontalBlock]", has=page.locator(".st-key-step-layer-Up"))
+    tops = [label.bounding_box()["y"] for label in row.first.locator("[data-testid=stWidgetLabel]").all()]
+    assert len(tops) == 2 and max(tops) - min(tops) < 1
+
+
+SEEN = {
+    "text": TEXT,
+    "panels": MAP,
+    "inspector": ".st-key-inspector",
+    "views": ".st-key-tab, .st-key-widget-tab",
+}
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_text_panels_and_inspector_are_seen_without_scrolling(visit, width):
+    page = visit("/?ck=needle-mta", width)
+    wait_for_map(page, "L5 H7")
+    page.get_by_text("L5 H7's kernel before the softmax (diagonal)").wait_for()
+    settle(page)
+    boxes = {name: page.locator(place).first.bounding_box() for name, place in SEEN.items()}
+    assert all(box["y"] + min(box["height"], 400) < 820 for box in boxes.values()), boxes
+    assert page.evaluate("document.querySelector('.stMain').scrollHeight") < 1800
+    assert page.evaluate(WINDOW)[0] > 200  # the question x the needle, not the whole
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

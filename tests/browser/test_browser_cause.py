@@ -1,4 +1,4 @@
-"""Surgery and Compare in a real chromium: a kernel and the answer are changed, two models compared."""
+"""Edits and comparisons in a real chromium: a kernel and the answer are changed, two models compared."""
 
 import re
 from urllib.parse import quote_plus
@@ -6,12 +6,12 @@ from urllib.parse import quote_plus
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.looking import PROMPT, at, click, click_target, settle
+from tests.browser.looking import PROMPT, at, click, click_target, settle, wait_for_map
 
 pytestmark = pytest.mark.browser
 
 ASKED = f"p={quote_plus(PROMPT)}"
-EDITED, COMPARED = ".st-key-beside-edited", ".st-key-beside-compared"
+COMPARED = ".st-key-beside-compared"
 DATA = "() => JSON.stringify([...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data))"
 # Of the three maps beside each other: their cells, and the titles over them.
 CELLS = """place => [...document.querySelectorAll(place + ' .js-plotly-plot')]
@@ -31,10 +31,9 @@ def wait_for_maps(page, place, words):
     return page.evaluate(CELLS, place)
 
 
-def read_probability(page):
-    """p(answer) as edited."""
-    metric = page.get_by_test_id("stMetric").filter(has_text="Edited: p(answer)")
-    return metric.get_by_test_id("stMetricValue").inner_text()
+def strip(page):
+    """What the plan's strip says."""
+    return page.locator(".st-key-plan-strip").inner_text()
 
 
 def follow(visit, page):
@@ -53,12 +52,10 @@ def follow(visit, page):
 def test_a_kernel_is_tested_from_where_it_is_shown(visit, path, kernel):
     page = visit(path)
     page.get_by_role("button", name="Test: set this kernel to identity").click()
-    original, edited, difference = wait_for_maps(page, EDITED, kernel)
-    expect(page).to_have_url(re.compile(r"/surgery\?.*e="))
-    words = re.compile(f"{kernel} pre .+ identity")
-    expect(page.locator(".stMain [data-testid=stCheckbox]", has_text=words)).to_be_visible()
-    assert original != edited
-    assert re.search("[1-9]", difference)
+    expect(page).to_have_url(re.compile(r"/[?].*inspector=Effect.*e=|/[?].*e=.*inspector=Effect"))
+    expect(page.locator(".st-key-plan-strip")).to_contain_text(f"{kernel} pre")
+    expect(page.locator(".st-key-plan-strip")).to_contain_text("log-odds")
+    wait_for_map(page, kernel)
 
 
 def edit_tap(page, row, column, value):
@@ -77,21 +74,23 @@ def edit_tap(page, row, column, value):
 
 def test_a_tap_is_edited_undone_and_in_the_link(visit):
     page = visit(f"/surgery?ck=tiny-mta&l=1&h=2&s=kq&{ASKED}")
-    before = wait_for_maps(page, EDITED, "L1 H2")
-    learned = read_probability(page)
+    wait_for_map(page, "L1 H2")
+    settle(page)
     edit_tap(page, 5, 4, "9")
     expect(page).to_have_url(re.compile("e="))
-    after = wait_for_maps(page, EDITED, "L1 H2")
-    assert before[0] == before[1] == after[0] != after[1]
-    assert read_probability(page) != learned
+    settle(page)
+    words = strip(page)
+    assert "L1 H2 pre" in words and "nats" in words
+    page.get_by_role("radio", name="difference", exact=True).click()
+    page.get_by_text("difference", exact=True).first.wait_for()
+    settle(page)
     other = follow(visit, page)
-    assert wait_for_maps(other, EDITED, "L1 H2") == after
-    assert other.evaluate(DATA) == page.evaluate(DATA)
-    assert read_probability(other) == read_probability(page)
-    page.locator(".st-key-plan-undo button").first.click()
-    expect(page.get_by_text("Nothing is edited.")).to_be_visible()
-    assert wait_for_maps(page, EDITED, "L1 H2") == before
-    assert read_probability(page) == learned
+    wait_for_map(other, "L1 H2")
+    settle(other)
+    assert strip(other) == words and other.evaluate(DATA) == page.evaluate(DATA)
+    page.locator(".st-key-plan-back button").click()
+    expect(page.locator(".st-key-plan-strip")).to_have_count(0)
+    assert "e=" not in page.url.replace("e=kq", "")
 
 
 def test_two_models_are_compared_head_by_head(visit):

@@ -35,7 +35,7 @@ def test_a_click_on_a_bar_selects_its_token(explorer):
 
 
 def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, visit):
-    open_tab(explorer, "Heads", "chart-head-tiles")
+    open_tab(explorer, "Which heads", "chart-head-tiles")
     click_target(explorer, "[class*='st-key-chart-head-tiles']", [2, 3])
     wait_for_map(explorer, "L2 H3")
     expect(explorer).to_have_url(re.compile("l=2.*h=3"))
@@ -44,14 +44,14 @@ def test_a_click_on_a_tile_opens_that_head_and_a_link_brings_it_back(explorer, v
 
 
 def test_a_click_on_a_point_of_the_scatter_opens_that_head(explorer):
-    open_tab(explorer, "Heads", "chart-heads-scatter")
+    open_tab(explorer, "Which heads", "chart-heads-scatter")
     click_target(explorer, "[class*='st-key-chart-heads-scatter']", [3, 1])
     wait_for_map(explorer, "L3 H1")
     expect(explorer).to_have_url(re.compile("l=3.*h=1"))
 
 
 def test_a_click_on_a_cell_of_the_score_map_opens_that_head(explorer):
-    open_tab(explorer, "Heads", "chart-head-scores")
+    open_tab(explorer, "Which heads", "chart-head-scores")
     click_target(explorer, "[class*='st-key-chart-head-scores']", [2, 2])
     wait_for_map(explorer, "L2 H2")
     expect(explorer).to_have_url(re.compile("l=2.*h=2"))
@@ -66,7 +66,7 @@ def choose_row(page, table, row):
 
 
 def test_a_row_of_the_ranking_opens_its_head(explorer):
-    open_tab(explorer, "Heads", "ranking")
+    open_tab(explorer, "Which heads", "ranking")
     table = explorer.locator("[class*='st-key-ranking'] canvas").first
     row = table.locator("[role=row]").nth(4)
     expect(row).to_contain_text(re.compile(r"L\d"))  # the text under the canvas comes after its picture
@@ -125,6 +125,7 @@ def test_keys_step_and_stop_at_the_ends(explorer):
 @pytest.mark.parametrize("box", ["Prompt", "Find text"])
 def test_letters_typed_in_a_box_do_not_step(explorer, box):
     before = explorer.url
+    explorer.get_by_role("button", name="Find, name").click()
     explorer.get_by_label(box).click()
     explorer.keyboard.type("qwnmjk", delay=30)
     settle(explorer)
@@ -157,6 +158,7 @@ def test_a_tap_of_the_window_leads_to_its_source(explorer):
 
 
 def test_a_named_span_is_chosen_and_outlined(explorer):
+    explorer.get_by_role("button", name="Find, name").click()
     explorer.get_by_label("Find text").fill("mat")
     explorer.get_by_label("Find text").press("Enter")
     explorer.get_by_role("button", name="Name it").click()

@@ -13,11 +13,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 MAX_BYTES = 2_000_000  # of one view: a figure or a table is one message
 TABS = {
-    "Difference": "[class*='st-key-chart-difference']",
+    "What changed": "[class*='st-key-chart-difference']",
     "Row and column": "[class*='st-key-chart-row-']",
-    "Heads": "[class*='st-key-chart-head-tiles']",
+    "Which heads": "[class*='st-key-chart-head-tiles']",
     "Cells": "[class*='st-key-cells-']",
-    "Next token": "[class*='st-key-chart-next']",
+    "What it predicts": "[class*='st-key-chart-next']",
 }
 SIZES = """() => [...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.calcdata)
     .map(all => all.map(one => one[0].trace).filter(one => one.type === 'heatmap' && one.z)
@@ -74,7 +74,7 @@ def test_4096_tokens(visit, shipped):
     for name, place in TABS.items():
         begun, started = len(received), time.monotonic()
         page.get_by_role("radio", name=name, exact=True).click()
-        if name == "Heads":
+        if name == "Which heads":
             page.get_by_role("button", name="Score all heads").click()
         page.locator(place).first.wait_for()
         settle(page)

@@ -45,7 +45,8 @@ Crops = Mapping[str, tuple[Range, Range]]
 class Desk:
     """What is looked at: a head of the run that is `shown`, the original run's page, the plan, the story.
 
-    The head's page is that of the edited run unless the original is shown.
+    The head's page is that of the edited run unless the original is shown. `problem`: why the plan cannot be
+    done, which then is empty.
     """
 
     original: Page
@@ -53,6 +54,7 @@ class Desk:
     plan: Plan = ()
     shown: str = ORIGINAL
     story: Story | None = None
+    problem: str = ""
 
     @property
     def kernel(self) -> KernelId | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from mta_viz.errors import MtaVizError
 from mta_viz.figures.base import NamedFigure
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.attention.head import Head
@@ -19,7 +20,7 @@ from mta_viz.ui.shell.address import draw_address, fill_link
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
 from mta_viz.ui.shell.show import begin, on_page
-from mta_viz.ui.shell.widgets import head_name
+from mta_viz.ui.shell.widgets import head_name, plain
 from mta_viz.ui.workspace.answer import draw_answer, draw_plan_strip
 from mta_viz.ui.workspace.heads import draw_heads
 from mta_viz.ui.workspace.inspector import draw_inspector
@@ -63,11 +64,14 @@ def _desk(page: Page) -> Desk:
     state.select(layer=selected.layer, head=selected.head, stage=selected.stage.value.key)
     plan, story = plans.current_plan(page.model.config), known_story(page)
     shown = PLAN_SHOWN.declare(EDITED, [*SHOWN]) if plan else ORIGINAL
-    run = page if shown == ORIGINAL else plans.edited_page(page, plan)
+    try:
+        run, problem = page if shown == ORIGINAL else plans.edited_page(page, plan), ""
+    except MtaVizError as error:  # the plan stays there to be mended
+        run, problem, plan, shown = page, str(error), (), ORIGINAL
     spans = heads.spans_of(page)
     if not spans and story is not None and story.asked is not None:
         spans = (story.asked, story.asking) if story.asking in story.spans else (story.asked,)
-    return Desk(page, Head(run, selected, spans), plan, shown, story)
+    return Desk(page, Head(run, selected, spans), plan, shown, story, problem)
 
 
 def _outside(desk: Desk) -> Hashable:
@@ -83,6 +87,8 @@ def _draw_top(desk: Desk) -> None:
         st.warning("Prompt changed. These maps are of the previous run.")
     if len(page.trace.tokens) == 1:
         st.info("A one-token prompt attends only to itself: nothing to see. Add text.")
+    if desk.problem:
+        st.error(plain(desk.problem))
     with errors_as_messages():
         if desk.plan:
             draw_plan_strip(desk)

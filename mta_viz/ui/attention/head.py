@@ -123,7 +123,7 @@ class Head:
 
 def draw_strip(head: Head) -> None:
     """All stages; a click selects one."""
-    spec = StageStrip(**head.stage, first_token=head.page.first_token)
+    spec = StageStrip(**head.stage, first_token=head.page.first_token, scale=SCALE.value)
     figure = draw(head.source, spec)
     chart(figure.figure, "strip", pickers.on_stage, alt=figure.caption, stretch=True)
     save_line(figure, f"{figure.caption} Click one to see it large.")

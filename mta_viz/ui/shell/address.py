@@ -12,7 +12,7 @@ from mta_viz.exporting.pictures import Format
 from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
-from mta_viz.ui.shell.link import MAX_CHARACTERS, Box, PromptLink
+from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink
 from mta_viz.ui.shell.page import ASSETS, PAGES
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
@@ -78,7 +78,7 @@ def _what_is_in_it() -> str:
     held = state.session().link.prompt
     if not state.part(Box).run:
         return f"{words}; there is no prompt yet."
-    if not held:
+    if held.get("kept") == NOT_KEPT:
         return f"{words}, but not the prompt, which is too long and cannot be kept here: send it along."
     if "kept" in held:
         return (

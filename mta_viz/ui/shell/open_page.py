@@ -9,6 +9,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
@@ -20,6 +21,10 @@ from mta_viz.ui.shell.widgets import plain
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.sidebar import Request
+
+_FRAME = st.components.v2.component(
+    "mta_viz.frame", js=(Path(__file__).parent / "frame.js").read_text("utf-8"), isolate_styles=False
+)
 
 
 @contextmanager
@@ -63,6 +68,8 @@ def _draw_frame(title: str) -> None:
     st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
     with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
+        with st.container(key="frame"):
+            _FRAME(key="frame.script")
         for path, (name, icon) in PAGES.items():
             st.page_link(path, label=name, icon=icon)
 
@@ -84,7 +91,7 @@ def _first_paint() -> Iterator[None]:
 def _close(request: "Request | None", page: Page | None) -> None:
     from mta_viz.ui.shell import address, preparing, sidebar
 
-    state.mirror()
+    state.leave()
     with errors_as_messages():
         if request is not None and page is not None:
             address.fill_link()

@@ -10,16 +10,6 @@ def entries(page):
     return page.evaluate("history.length")
 
 
-def chosen(page, label):
-    """What a list shows."""
-    return page.locator(".st-key-widget-" + label).inner_text()
-
-
-def parameters(page):
-    """Those of the address."""
-    return dict(page.evaluate("[...new URLSearchParams(location.search)]"))
-
-
 def wait_for(page, **wanted):
     """Until the address holds them."""
     page.wait_for_function(
@@ -32,7 +22,8 @@ def wait_for(page, **wanted):
 
 def test_back_and_forward_restore_each_view(visit):
     page = visit("/?ck=tiny-mta&p=Hello&l=0&h=0", empty=True)
-    wait_for(page, s="kq")
+    page.wait_for_function("location.search.includes('s=')")
+    settle(page)
     before = entries(page)
     page.keyboard.press("ArrowRight")
     wait_for(page, h="1")
@@ -55,7 +46,8 @@ def test_back_and_forward_restore_each_view(visit):
 
 def test_back_returns_to_the_page_before_with_its_view(visit):
     page = visit("/?ck=tiny-mta&p=Hello&l=1&h=1", empty=True)
-    wait_for(page, s="kq")
+    page.wait_for_function("location.search.includes('s=')")
+    settle(page)
     before = entries(page)
     page.get_by_test_id("stSidebar").get_by_text("Kernels", exact=True).click()
     page.wait_for_url("**/kernels?**")

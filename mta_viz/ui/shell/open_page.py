@@ -45,7 +45,6 @@ def open_page(
         if changed:
             work.stop_all("page")
         show.begin()
-        address.begin()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)
@@ -89,12 +88,11 @@ def _first_paint() -> Iterator[None]:
 
 
 def _close(request: "Request | None", page: Page | None) -> None:
-    from mta_viz.ui.shell import address, preparing, sidebar
+    from mta_viz.ui.shell import preparing, sidebar
 
     state.leave()
     with errors_as_messages():
         if request is not None and page is not None:
-            address.fill_link()
             preparing.finish(request, page)
         elif request is not None:
             sidebar.draw_settings(request, ["cpu"])

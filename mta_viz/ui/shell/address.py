@@ -33,7 +33,8 @@ def draw_address(text: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
             st.text(text)
-        _draw_link()
+        with st.container(width="content"):
+            _draw_link()
         help = "Save all figures of this page in one file, or the whole session; open a saved session."
         if st.button("Everything", icon=":material/folder_zip:", key="everything", help=help):
             _everything()

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import UInt8
-from plotly.colors import get_colorscale, sample_colorscale, unlabel_rgb
+from plotly.colors import get_colorscale, make_colorscale, sample_colorscale, unlabel_rgb
 
 Figure = go.Figure  # so that code above plots can name what it hands on
+Scale = str | tuple[str, ...]  # of colours: plotly's name for it, or its colours from the low end to the high
 
+# One meaning a hue, everywhere: blue is below 0 and red above it; what cannot be below 0 is purple.
 SIGNED_SCALE = "RdBu_r"
-MASS_SCALE = "dense"
+MASS_SCALE: Scale = ("#FFFFFF", "#F0E1F2", "#D9B3DE", "#BC7FC4", "#97489F", "#6B1B74", "#3A0041")
 NO_TEMPLATE = {"data": {"scatter": [{"type": "scatter"}]}}  # what plotly makes of "none"
 DIFFERENCE_SCALE = "BrBG"  # another hue family: nobody reads a difference as a value
 POSITIVE_COLOR, NEGATIVE_COLOR = "#B2182B", "#2166AC"  # as the arms of the signed scale
@@ -145,9 +147,10 @@ def color_bar(
     }
 
 
-def color_table(scale: str, steps: int = 256) -> UInt8[np.ndarray, "step rgb"]:
-    """A named scale as `steps` colours from its low end to its high one, bytes."""
-    colors = sample_colorscale(get_colorscale(scale), np.linspace(0, 1, steps).tolist())
+def color_table(scale: Scale, steps: int = 256) -> UInt8[np.ndarray, "step rgb"]:
+    """A scale as `steps` colours from its low end to its high one, bytes."""
+    pairs = get_colorscale(scale) if isinstance(scale, str) else make_colorscale(scale)
+    colors = sample_colorscale(pairs, np.linspace(0, 1, steps).tolist())
     return np.array([unlabel_rgb(color) for color in colors]).round().astype(np.uint8)
 
 

@@ -217,10 +217,11 @@ def test_the_richest_hovers_stay_under_two_megabytes() -> None:
 def strip(**limits: float) -> go.Figure:
     stages = [Stage.RAW, Stage.KQ, Stage.SOFTMAX, Stage.PATTERN]
     maps = {stage: random_map(4, stage, distribution=stage is Stage.SOFTMAX) for stage in stages}
-    return stage_strip(maps, {"score": 5.0, "weight": 0.5} | limits, Stage.KQ)
+    ends = {"score": 5.0, "weight": 0.5} | limits
+    return stage_strip(maps, {stage: ends[stage.value.unit] for stage in maps}, Stage.KQ)
 
 
-def test_the_strip_shares_a_scale_within_each_unit() -> None:
+def test_the_strip_draws_each_stage_to_its_limit() -> None:
     maps = [trace for trace in strip().data if isinstance(trace, go.Heatmap)]
     assert [(one.zmin, one.zmax) for one in maps] == [(-5, 5), (-5, 5), (0, 0.5), (-0.5, 0.5)]
 
@@ -240,5 +241,5 @@ def test_each_thumbnail_is_one_click_target_that_names_its_stage() -> None:
 
 def test_big_maps_are_pooled_for_the_strip() -> None:
     maps = {stage: random_map(300, stage) for stage in Stage}
-    figure = stage_strip(maps, {"score": 1.0, "weight": 1.0}, Stage.RAW)
+    figure = stage_strip(maps, dict.fromkeys(maps, 1.0), Stage.RAW)
     assert max(heat(figure).z.shape) <= 128

@@ -33,7 +33,8 @@ def test_figures_of_a_golden_checkpoint(golden: Path, name: str) -> None:
             unit: shared_limit([one for stage, one in maps.items() if stage.value.unit == unit])
             for unit in ("score", "weight")
         }
-        assert json.loads(stage_strip(maps, limits, next(iter(maps))).to_json())
+        ends = {stage: limits[stage.value.unit] for stage in maps}
+        assert json.loads(stage_strip(maps, ends, next(iter(maps))).to_json())
         assert len(stages_table(maps, trace.tokens).rows) == len(maps) * LENGTH**2
         for stage, one in maps.items():
             figure = attention_map(one, trace.tokens, limit=limits[stage.value.unit])

@@ -19,7 +19,7 @@ from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.heads import head_tiles, score_map, value_text
 from mta_viz.plots.attention.predictions import depth_names, lens_lines, lens_tokens
 from mta_viz.plots.attention.stages import MAX_BARS, section_bars, section_limits
-from mta_viz.plots.spans import COLORS
+from mta_viz.plots.spans import OTHERS
 from mta_viz.tokenizers.base import Tokens
 
 
@@ -249,6 +249,6 @@ def test_spans_are_outlined_over_the_bars_with_their_letters() -> None:
     spans = (Span("first", "A", 0, 2), Span("gone", "B", 5, 7))
     figure = section_bars(BOTH, tokens(3), limits={"score": 10.0, "weight": 1.0}, spans=spans)
     frames = [shape for shape in figure.layout.shapes if shape.type == "rect" and shape.line.width == 1]
-    assert [(frame.x0, frame.x1, frame.line.color) for frame in frames] == [(-0.5, 1.5, COLORS[0])]
+    assert [(frame.x0, frame.x1, frame.line.color) for frame in frames] == [(-0.5, 1.5, OTHERS[0].line)]
     letters = [one for one in figure.layout.annotations if one.text in ("A", "B")]
     assert [(letter.text, letter.x) for letter in letters] == [("A", 0.5)]

@@ -13,7 +13,7 @@ from mta_viz.analysis.attention.spans import Span
 from mta_viz.model.stages import Stage
 from mta_viz.plots import cells, theme
 from mta_viz.plots.attention.text import CHAR_PX, FONT, Glyph, lay_out, token_text
-from mta_viz.plots.spans import COLORS
+from mta_viz.plots.spans import OTHERS
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import label
 
@@ -202,6 +202,6 @@ def test_a_long_prompt_is_a_few_traces_under_two_megabytes() -> None:
 def test_spans_are_outlined_line_by_line_with_one_letter() -> None:
     pieces = ["abcdefgh", "ijklmnop", "qrstuvwx"]  # two tokens fill the first line of 20 columns
     figure = drawn(pieces, [0.1, 0.2, 0.3], spans=(Span("x", "A", 1, 3),))
-    boxes = [shape for shape in figure.layout.shapes if shape.line.color == COLORS[0]]
+    boxes = [shape for shape in figure.layout.shapes if shape.line.color == OTHERS[0].line]
     assert [(box.x0, box.x1, box.y0) for box in boxes] == [(7.5, 15.5, -0.5), (-0.5, 7.5, 0.5)]
     assert [(one.x, one.y) for one in figure.layout.annotations if one.text == "A"] == [(7.5, -0.5)]

@@ -2,6 +2,7 @@
 
 from streamlit.testing.v1 import AppTest
 
+from mta_viz.ui.shell import state
 from mta_viz.ui.shell.state import Selection, selection_from_url, url_from_selection
 
 
@@ -51,3 +52,52 @@ def test_a_value_that_is_not_on_offer_falls_back_and_is_said():
     app.query_params["size"] = "7"
     assert app.run().selectbox[0].value == 1
     assert app.session_state["session"].link.refused == ["size: 7 is not on offer here"]
+
+
+def _page_that_stops():
+    import streamlit as st
+
+    from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.state import Setting
+
+    state.enter("A page")
+    if st.checkbox("stop"):
+        st.stop()
+    st.selectbox("size", [1, 2], **Setting("size", 1).widget([1, 2]))
+
+
+def test_a_widget_that_the_browser_forgot_is_told_its_value_anew():
+    app = AppTest.from_function(_page_that_stops).run()
+    app.selectbox[0].set_value(2).run()
+    assert not app.run().selectbox[0].proto.set_value  # which would erase half-typed text
+    app.checkbox[0].check().run()
+    box = app.checkbox[0].uncheck().run().selectbox[0]
+    assert box.proto.set_value and box.value == 2
+
+
+def _page_in_history():
+    import streamlit as st
+
+    from mta_viz.ui.shell import state
+    from mta_viz.ui.shell.state import Setting
+
+    state.enter("A page")
+    state.read_settings(())
+    st.selectbox("size", [1, 2, 3], **Setting("size", 1).widget([1, 2, 3]))
+    st.text(f"{state.selection().layer}")
+    state.leave()
+
+
+def test_back_restores_selection_and_settings_also_what_the_address_leaves_out(monkeypatch):
+    app = AppTest.from_function(_page_in_history)
+    app.query_params["size"], app.query_params["l"] = "2", "1"
+    app.run()
+    app.selectbox[0].set_value(3).run()
+    monkeypatch.setattr(state, "went_back", lambda: True)
+    app.query_params.clear()
+    app.query_params["l"] = "4"
+    app.run()
+    assert app.selectbox[0].value == 1 and app.text[0].value == "4"
+    monkeypatch.undo()
+    app.selectbox[0].set_value(2).run()
+    assert app.selectbox[0].value == 2 and "".join(app.query_params["size"]) == "2"

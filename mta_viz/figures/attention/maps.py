@@ -11,7 +11,7 @@ from mta_viz.analysis.attention.changes import Change, DifferenceMap, HeadStatis
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.errors import PromptError
 from mta_viz.figures.base import NamedFigure, Source, named
-from mta_viz.model.stages import Stage, Unit, layer_stages
+from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.attention.maps import attention_map, difference_caption, difference_map
 from mta_viz.plots.attention.stages import stage_strip
 from mta_viz.plots.theme import Figure, head_name
@@ -73,9 +73,13 @@ def whole_map(source: Source, layer: int, head: int, stage: Stage) -> analysis.A
     return source.remember(lambda: analysis.exact_map(source.trace, *of), "whole", *of)
 
 
-def unit_limit(maps: Mapping[Stage, analysis.AttentionMap], unit: Unit, first_token: bool) -> float:
-    """One colour limit for a head's stages of a unit."""
-    return analysis.shared_limit([maps[stage] for stage in maps if stage.value.unit == unit], first_token)
+def limit_of(
+    maps: Mapping[Stage, analysis.AttentionMap], stage: Stage, scale: Scale, first_token: bool
+) -> float:
+    """The end of a map's colours, small and large: by itself, or of all stages of the head in its unit."""
+    unit = stage.value.unit
+    of = [stage] if scale == "this map" else [other for other in maps if other.value.unit == unit]
+    return analysis.shared_limit([maps[stage] for stage in of], first_token)
 
 
 @dataclass(frozen=True)
@@ -168,8 +172,7 @@ class HeadMap(OfMap):
             maps = {stage: analysis.head_map(source.trace, self.layer, stage, self.head, WHOLE_UP_TO)}
         earlier = [other for other in maps if other.value.unit == stage.value.unit]
         earlier = earlier[: earlier.index(stage)]
-        limited = maps if self.scale == "all stages" else {stage: maps[stage]}
-        limit = unit_limit(limited, stage.value.unit, self.first_token)
+        limit = limit_of(maps, stage, self.scale, self.first_token)
         before = self._cells(source, maps, earlier[-1]) if earlier else None
         return MapParts(self._cells(source, maps, stage), limit, before)
 
@@ -228,21 +231,24 @@ def _warnings(shown: analysis.AttentionMap) -> list[str]:
 
 @named("stage-strip")
 class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
-    """All stages of a head as small maps in the order they are computed; `stage` is framed."""
+    """All stages of a head as small maps in the order they are computed; `stage` is framed.
+
+    `scale`: the limits of each map or of all stages of its unit.
+    """
 
     stage: str
     first_token: bool = False
+    scale: Scale = "all stages"
 
     def result(self, source: Source) -> Mapping[Stage, analysis.AttentionMap]:
         """The whole maps."""
         stage_of(source, self.layer, self.stage)
         return maps_of(source, *self.place)
 
-    def _limits(self, source: Source, maps: Mapping[Stage, analysis.AttentionMap]) -> dict[Unit, float]:
-        units: tuple[Unit, ...] = ("score", "weight")
+    def _limits(self, source: Source, maps: Mapping[Stage, analysis.AttentionMap]) -> dict[Stage, float]:
         return source.remember(
-            lambda: {unit: unit_limit(maps, unit, self.first_token) for unit in units},
-            *("unit limits", *self.place, self.first_token),
+            lambda: {stage: limit_of(maps, stage, self.scale, self.first_token) for stage in maps},
+            *("stage limits", *self.place, self.scale, self.first_token),
         )
 
     def draw(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> Figure:
@@ -256,9 +262,11 @@ class StageStrip(OfHead[Mapping[Stage, analysis.AttentionMap]]):
 
     def caption(self, source: Source, result: Mapping[Stage, analysis.AttentionMap]) -> str:
         """The limits."""
-        score, weight = self._limits(source, result).values()
-        head = head_name(*self.place, source.numbering)
-        return f"All stages of {head}. Scores share the limits ±{score:g}, weights share ±{weight:g}."
+        head, limits = head_name(*self.place, source.numbering), self._limits(source, result)
+        if self.scale == "this map":
+            return f"All stages of {head}, each on its own colour limits, which stand over it."
+        ends = {of.value.unit: f"{of.value.unit}s share the limits ±{limit:g}" for of, limit in limits.items()}
+        return f"All stages of {head}. {', '.join(ends.values()).capitalize()}."
 
 
 def changed_stages(source: Source, layer: int, head: int) -> dict[Stage, DifferenceMap]:

@@ -1,7 +1,7 @@
 """All stages of one head side by side: its maps as a strip, and a row's or a column's bars above one another.
 
-In the strip score stages share one limit and weight stages another, both printed; a stage the layer does not
-compute keeps a narrow hatched slot that says so.
+In the strip each stage's limit is printed; a stage the layer does not compute keeps a narrow hatched slot
+that says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ _STRIP_TOP, _GAP, _ABSENT_WIDTH = 36, 0.012, 0.4
 
 def stage_strip(
     maps: Mapping[Stage, AttentionMap],
-    limits: Mapping[Unit, float],
+    limits: Mapping[Stage, float],
     selected: Stage,
     *,
     size: tuple[int, int] = (940, 170),
 ) -> go.Figure:
-    """Small multiples of a head's stages; `limits` has one colour limit for each unit present.
+    """Small multiples of a head's stages; `limits` has the end of the colours of each.
 
     Every thumbnail is one click target: the event's customdata is the stage's key (`kq`, ...).
     Thumbnails are pooled to at most 128 cells a side.
@@ -45,7 +45,7 @@ def stage_strip(
         suffix, heading = "" if index == 1 else str(index), f"<b>{theme.escape(stage.value.short)}</b>"
         on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         if stage in maps:
-            attention, limit = maps[stage], limits[stage.value.unit]
+            attention, limit = maps[stage], limits[stage]
             x, y = _add_thumbnail(parts, attention, limit, on)
             ends = f"0..{limit:g}" if attention.distribution else f"±{limit:g}"
             heading += f"<br>{ends} · {_number(attention)}"

@@ -12,7 +12,6 @@ from itertools import groupby
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Bool, Float
-from plotly.colors import get_colorscale, sample_colorscale, unlabel_rgb
 
 from mta_viz.analysis.attention.cells import CrossSection
 from mta_viz.analysis.attention.spans import Span
@@ -79,7 +78,7 @@ _UNDERLINED_FROM = 0.02  # of the limit: below it the colour of a negative weigh
 class Coloring:
     """Colours of values: `scale` from -`limit` (from 0 where not `signed`) to `limit`."""
 
-    scale: str
+    scale: theme.Scale
     limit: float
     signed: bool = True
 
@@ -243,13 +242,12 @@ def _inks(values: Float[np.ndarray, " glyph"], coloring: Coloring) -> list[str]:
 
 
 @lru_cache
-def _dark_steps(scale: str) -> tuple[bool, ...]:
+def _dark_steps(scale: theme.Scale) -> tuple[bool, ...]:
     """Whether white text is easier to read, at 0, 1, ..., 100 per cent of a scale.
 
     By relative luminance (WCAG); at 0.18 black and white text have equal contrast.
     """
-    colors = sample_colorscale(get_colorscale(scale), [step / 100 for step in range(101)])
-    rgb = np.array([unlabel_rgb(color) for color in colors]) / 255
+    rgb = theme.color_table(scale, 101) / 255
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return tuple((linear @ (0.2126, 0.7152, 0.0722) < 0.18).tolist())
 

@@ -71,7 +71,7 @@ class _Figure:
         self.parts.layout["dragmode"] = False
         return self.parts.figure()
 
-    def _tiles(self) -> list[tuple[str, np.ndarray, float, str]]:
+    def _tiles(self) -> list[tuple[str, np.ndarray, float, theme.Scale]]:
         """Heading, values, limit and colour scale of the three pictures."""
         kernel, sources, products = (
             part.numpy() for part in (self.window.kernel, self.window.sources, self.window.products)
@@ -89,7 +89,7 @@ class _Figure:
             (f"<b>products</b><br>±{product:g}", products, product, theme.SIGNED_SCALE),
         ]
 
-    def _add_tile(self, index: int, heading: str, values: np.ndarray, limit: float, scale: str) -> None:
+    def _add_tile(self, index: int, heading: str, values: np.ndarray, limit: float, scale: theme.Scale) -> None:
         """All but the kernel, the first, are hatched where they are read as 0."""
         suffix = str(index + 1) if index else ""
         on = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}

@@ -17,7 +17,7 @@ from mta_viz.figures.attention.tokens import Column, Gate, Lens, NextToken, Row,
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
 from mta_viz.plots.attention.heads import value_text
-from mta_viz.ui.attention.head import Head, chosen_span
+from mta_viz.ui.attention.head import SCALE, Head, chosen_span
 from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.shell import pickers, state, work
 from mta_viz.ui.shell.show import draw, save_line, show
@@ -63,7 +63,7 @@ def _cell_row(head: Head, cell: TopCell) -> dict[str, object]:
 def draw_difference(head: Head) -> None:
     """All stages side by side, and what each step changed."""
     source = head.source
-    spec = StageStrip(**head.stage, first_token=head.page.first_token)
+    spec = StageStrip(**head.stage, first_token=head.page.first_token, scale=SCALE.value)
     strip = draw(source, spec)
     chart(strip.figure, "strip", pickers.on_stage, alt=strip.caption, stretch=True)
     save_line(strip, f"{strip.caption} Click one to see it large.")

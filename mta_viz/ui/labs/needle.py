@@ -1,6 +1,5 @@
 """The needle lab: one sample with its answer and the heads that found it, repeated, then a sweep."""
 
-import itertools
 import math
 from functools import partial
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.heads import SCORES
-from mta_viz.analysis.attention.spans import QUESTION
 from mta_viz.analysis.labs import needle as needles
 from mta_viz.analysis.labs.finder import prompt_spans, sample_parts
 from mta_viz.analysis.labs.needle import FinderMeans, NeedleRun
@@ -28,6 +26,7 @@ from mta_viz.figures.labs.samples import (
     WrittenFinder,
 )
 from mta_viz.plots.attention.heads import value_text
+from mta_viz.plots.spans import ASKED, colors_of
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.named_tasks import written_task
 from mta_viz.run.tracing import estimate_seconds
@@ -58,7 +57,6 @@ DEPTH = Setting[str | int]("needle depth", 50)
 TEMPLATE = Setting("needle template", next(iter(TEMPLATES)))
 NEEDLE, QUESTION_TEXT = Setting("needle needle", PAPER_NEEDLE), Setting("needle question", "")
 SHOWN, WHOLE, REPEAT = Setting("needle shown", False), Setting("needle whole", False), Setting("gains n", 20)
-OTHERS = ("orange", "violet", "red", "gray")  # colours of needles that are not asked for
 FIGURES: dict[type[OfTask], tuple[type[FinderMap], type[CropMap]]] = {
     Needles: (NeedleFinder, NeedleCrop),
     Pairs: (PairsFinder, PairsCrop),
@@ -195,11 +193,7 @@ def _draw_sample(page: Page, form: OfTask) -> None:
 def _draw_prompt(run: NeedleRun) -> None:
     sample = run.sample
     spans = prompt_spans(sample)
-    marks = []
-    for other, span in zip(itertools.cycle(OTHERS), spans, strict=False):
-        asked = span.letter != QUESTION and span.name.endswith("(asked)")
-        color = "blue" if span.letter == QUESTION else "green" if asked else other
-        marks.append((span, color, asked))
+    marks = [(span, color.name, color is ASKED) for span, color in zip(spans, colors_of(spans), strict=True)]
     marks.sort(key=lambda mark: mark[0].start)
     parts.draw_marked(sample.tokens, marks, WHOLE)
     named = ", ".join(f"{span.letter} {span.name} at token {span.start}" for span in spans)

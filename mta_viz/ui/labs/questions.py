@@ -11,6 +11,7 @@ from mta_viz.analysis.labs.finder import prompt_spans
 from mta_viz.analysis.labs.questions import QuestionRun, QuestionScore
 from mta_viz.figures.labs.measured import QuestionAnswers
 from mta_viz.figures.labs.samples import QuestionFinder, Questions
+from mta_viz.plots.spans import ASKED, colors_of
 from mta_viz.plots.theme import probability_text
 from mta_viz.run.tracing import estimate_seconds
 from mta_viz.tasks.intervals import widest_half
@@ -32,7 +33,6 @@ RUNS = 4.5  # a sample takes as long as so many runs of its prompt: capture, fin
 TASK, DISTRACTION = Setting("question task", next(iter(TASKS))), Setting("question distraction", 512)
 SEED, MANY = Setting("question seed", 0), Setting("question n", 20)
 SHOWN, WHOLE = Setting("question shown", False), Setting("question whole", False)
-COLORS = {"support": "green", "distractor": "orange", "question": "blue"}
 
 
 def draw_questions(page: Page) -> None:
@@ -87,14 +87,13 @@ def _draw_sample(page: Page, form: Questions, task: QuestionTask, n_tokens: int)
 
 
 def _draw_prompt(sample: QuestionSample, task: QuestionTask) -> None:
-    marks, supports = [], []
-    for span, part in zip(prompt_spans(sample), (*sample.facts, sample.question), strict=True):
-        marks.append((span, COLORS[part.role], part.role == "support"))
-        supports += [span.letter] if part.role == "support" else []
+    spans = prompt_spans(sample)
+    marks = [(span, color.name, color is ASKED) for span, color in zip(spans, colors_of(spans), strict=True)]
+    supports = [span.letter for span, _, support in marks if support]
     parts.draw_marked(sample.tokens, marks, WHOLE)
     caption(
         f"{len(sample.tokens):,} tokens, {task.distraction:,} of them distraction. Green outline, bold: what "
-        f"supports the answer, {' and '.join(supports)}. Orange: other facts. Blue, {QUESTION}: the question."
+        f"supports the answer, {' and '.join(supports)}. Orange, violet: other facts. Blue, {QUESTION}: the question."
     )
 
 

@@ -13,7 +13,6 @@ import math
 import struct
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from mta_viz.analysis.attention.maps import AttentionMap
 from mta_viz.analysis.attention.spans import Span
 from mta_viz.plots import theme
 from mta_viz.plots.cells import color_bar, largest
-from mta_viz.plots.spans import COLORS
+from mta_viz.plots.spans import colors_of
 from mta_viz.tokenizers.base import Tokens
 from mta_viz.tokenizers.labels import split_characters
 
@@ -195,8 +194,8 @@ def _header(linked: Linked) -> dict[str, Any]:
         "text": [[start, linked.tokens.pieces[start:stop]] for start, stop in ranges],
         "parts": {at: parts[at] for start, stop in ranges for at in range(start, stop) if at in parts},
         "spans": [
-            asdict(span) | {"color": color}
-            for span, color in zip(linked.spans, cycle(COLORS), strict=False)
+            asdict(span) | {"color": color.line}
+            for span, color in zip(linked.spans, colors_of(linked.spans), strict=True)
         ],
         "marks": linked.marks,
         "colors": {"masked": theme.MASKED_LINE, "ground": theme.MASKED_FILL, "bad": theme.BAD_COLOR},

@@ -1,8 +1,7 @@
 """The line under the header of every page: where you are, its link, everything in one file, the help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import streamlit as st
@@ -12,7 +11,7 @@ from mta_viz.exporting.pictures import Format
 from mta_viz.exporting.saved import Choices, Form, file_name, saved, together
 from mta_viz.exporting.session import Carried, Session, fitting, read_session, session_bytes
 from mta_viz.ui.shell import cache, kept_prompts, state, widgets, work
-from mta_viz.ui.shell.link import MAX_CHARACTERS, Box, PromptLink
+from mta_viz.ui.shell.link import MAX_CHARACTERS, NOT_KEPT, Box, PromptLink
 from mta_viz.ui.shell.page import ASSETS, OLDER, PAGES, WORKSPACE, of_older
 from mta_viz.ui.shell.preparing import PageRun
 from mta_viz.ui.shell.saved_runs import Opened
@@ -30,23 +29,13 @@ EXPLAINED = {
 }
 
 
-@dataclass
-class Slots:
-    """The two places in the link's window that are filled when the page is drawn."""
-
-    words: Any = None
-    line: Any = None
-
-
 def draw_address(text: str) -> None:
     """One line: the place in words, a copyable link, everything, help."""
     with st.container(horizontal=True, vertical_alignment="center", key="address"):
         with st.container():
             st.text(text)
-        with st.popover("Link", icon=":material/link:"):
-            slots = state.part(Slots)
-            slots.words, slots.line = st.empty(), st.empty()
-            _fill(slots)  # a rerun of a part of the page ends here
+        with st.container(width="content"):
+            _draw_link()
         help = "Save all figures of this page in one file, or the whole session; open a saved session."
         if st.button("Everything", icon=":material/folder_zip:", key="everything", help=help):
             _everything()
@@ -54,21 +43,12 @@ def draw_address(text: str) -> None:
             st.markdown((ASSETS / "help.md").read_text(encoding="utf-8"))
 
 
-def begin() -> None:
-    """Before a page is drawn anew: the places of the page before are no more."""
-    state.session().parts.pop(Slots, None)
-
-
-def fill_link() -> None:
-    """The link again, once the page or a part of it is drawn: only then are all of its settings known."""
-    slots = state.part(Slots)
-    if slots.words is not None:
-        _fill(slots)
-
-
-def _fill(slots: Slots) -> None:
-    slots.words.caption(_what_is_in_it())
-    slots.line.code(with_parameters(st.context.url or "", state.parameters()), language=None)
+@st.fragment
+def _draw_link() -> None:
+    """Opening it draws it anew: only then are all settings of the page known."""
+    with st.popover("Link", icon=":material/link:", key="link", on_change="rerun"):
+        st.caption(_what_is_in_it())
+        st.code(with_parameters(st.context.url or "", state.parameters()), language=None)
 
 
 def _what_is_in_it() -> str:
@@ -78,7 +58,7 @@ def _what_is_in_it() -> str:
     held = state.session().link.prompt
     if not state.part(Box).run:
         return f"{words}; there is no prompt yet."
-    if not held:
+    if held.get("kept") == NOT_KEPT:
         return f"{words}, but not the prompt, which is too long and cannot be kept here: send it along."
     if "kept" in held:
         return (

@@ -20,13 +20,14 @@ from mta_viz.tokenizers.base import Tokenizer
 from mta_viz.tokenizers.pasted import ids_from_text
 from mta_viz.ui.shell import kept_prompts, state
 from mta_viz.ui.shell.page import ASSETS
-from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, Part
+from mta_viz.ui.shell.pickers import CROP_SIZE, Crop, NamedSpans, Part
 from mta_viz.ui.shell.plan import NAME as PLAN
 
 NAMES = ("crop", "spans")
 PROMPTS = ("ex", "p", "ids", "kept")
 MAX_CHARACTERS = 1000  # of a prompt, of a crop, of spans
 MAX_NAME = 200  # characters of a span's name
+NOT_KEPT = "none"  # stands for a prompt that is too long and could not be kept: the link says so
 QUICK = 1e11  # multiply-adds a slow computer does in 10 s; a link does not start more by itself
 Prompt = str | tuple[int, ...]
 
@@ -127,7 +128,7 @@ def parameters(prompt: Prompt | None) -> dict[str, str]:
     link = state.part(PromptLink)
     if link.long_prompt != prompt:  # once, not at every rerun
         link.long_prompt, link.kept_as = prompt, kept_prompts.keep(json.dumps(prompt))
-    return {} if link.kept_as is None else {"kept": link.kept_as}
+    return {"kept": link.kept_as or NOT_KEPT}
 
 
 def read(parameters: Mapping[str, str]) -> tuple[Prompt | None, str]:
@@ -156,7 +157,8 @@ def _kept(name: str) -> tuple[Prompt | None, str]:
     if (kept := kept_prompts.find(name)) is None:
         return None, (
             "The link's prompt is too long to be in it and is kept on the machine the link was made on, not "
-            "here, or no longer. Ask for the prompt and paste it into the box."
+            "here, or no longer. What is shown is another prompt, with the link's settings. Ask for the prompt "
+            "and paste it into the box."
         )
     prompt = json.loads(kept)
     return prompt if isinstance(prompt, str) else tuple(prompt), ""
@@ -181,12 +183,16 @@ class PromptLink:
 
 @dataclass
 class Box:
-    """What the prompt's box holds (`text` is None before the first example), and what was asked to be run."""
+    """What the prompt's box holds (`text` is None before the first example), and what was asked to be run.
+
+    `last`: by a model's path, the last prompt it was asked to run that it can take.
+    """
 
     text: str | None = None
     ids: str = ""
     kind: Literal["text", "ids"] = "text"
     run: Prompt | None = None
+    last: dict[str, Prompt] = field(default_factory=dict)
 
     def ask(self, prompt: Prompt) -> None:
         """Put a prompt into its box and have it run, however long it is."""
@@ -198,7 +204,14 @@ class Box:
 
 
 def restore() -> None:
-    """Put the address's prompt into its box, once a session, before the box is drawn; keep its settings."""
+    """Put the address's prompt into its box, once a session, before the box is drawn; keep its settings.
+
+    Again after Back and Forward, where the prompt was run before and is shown without being asked.
+    """
+    again = state.session().restoring
+    if again:
+        for kind in (PromptLink, NamedSpans):
+            state.session().parts.pop(kind, None)
     link, box = state.part(PromptLink), state.part(Box)
     if link.read:
         return
@@ -210,7 +223,10 @@ def restore() -> None:
     if link.prompt is not None:
         run = box.run
         box.ask(link.prompt)
-        box.run = run  # it is run by `take`
+        box.run = link.prompt if again else run  # else it is run by `take`
+    elif link.problem:  # the cell and the part are of a prompt that is not here
+        state.select(query=None, key=None)
+        link.places, state.part(Part).crop = {}, None
 
 
 def problem(prompt: Prompt) -> str:

@@ -1,6 +1,6 @@
 """The app's models: where they are looked for, their words in the sidebar, and how they are loaded and run.
 
-They are looked for in `assets/`, `--models DIR` after `--`, and `MTA_VIZ_MODELS`. Work beside the page loads
+They are looked for in `--models DIR` after `--`, `MTA_VIZ_MODELS`, and `assets/`. Work beside the page loads
 and runs them; results go to the stores of `cache`.
 """
 
@@ -23,7 +23,7 @@ from mta_viz.checkpoint.reading import Found, read_checkpoint
 from mta_viz.checkpoint.relatives import twin_of
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.config import ModelConfig
-from mta_viz.errors import CheckpointError
+from mta_viz.errors import CheckpointError, MtaVizError
 from mta_viz.model.transformer import HookedMTA, build_model
 from mta_viz.printed import size_text
 from mta_viz.run import tracing
@@ -47,12 +47,12 @@ VARIANTS = {
 
 
 def roots() -> tuple[Path, ...]:
-    """The folders to search, shipped models first, each once; MTA_VIZ_MODELS is a list like PATH."""
+    """The folders to search, the visitor's own first, each once; MTA_VIZ_MODELS is a list like PATH."""
     words, listed = sys.argv[1:], os.environ.get("MTA_VIZ_MODELS", "")
     given = [word.removeprefix("--models=") for word in words if word.startswith("--models=")]
     given += [value for name, value in pairwise(words) if name == "--models"]
     given += [part for part in listed.split(os.pathsep) if part]
-    return tuple(dict.fromkeys([ASSETS, *map(root_path, given)]))
+    return tuple(dict.fromkeys([*map(root_path, given), ASSETS]))
 
 
 def label(found: Found, names: Sequence[str] = ()) -> str:
@@ -165,6 +165,19 @@ def can_run(model: Found) -> bool:
     if model.summary.format == "adapter":
         return base_of(str(model.path)).path is not None
     return model.summary.format not in ("kernels", "params")
+
+
+def takes(model: Found, text: str) -> bool:
+    """Whether it can run a text: it has weights, a tokenizer, and tokens for all of it."""
+    summary = model.summary
+    if summary is None or summary.tokenizer_name is None or summary.base or not can_run(model):
+        return False
+    path, given = str(model.path), state.part(TokenizerFiles).get(str(model.path))
+    name = (summary.tokenizer_name, summary.tokenizer_path)
+    try:
+        return bool(len(cache.tokenizer(*name, path, given, cache.changed(model.path)).encode(text)))
+    except MtaVizError:
+        return False
 
 
 def trace_of(key: RunKey, stores: Stores, work: Work) -> Trace:

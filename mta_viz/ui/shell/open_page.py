@@ -9,7 +9,8 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
@@ -20,6 +21,11 @@ from mta_viz.ui.shell.widgets import plain
 
 if TYPE_CHECKING:
     from mta_viz.ui.shell.sidebar import Request
+
+SIDEBAR_PX = 252
+_FRAME = st.components.v2.component(
+    "mta_viz.frame", js=(Path(__file__).parent / "frame.js").read_text("utf-8"), isolate_styles=False
+)
 
 
 @contextmanager
@@ -40,7 +46,6 @@ def open_page(
         if changed:
             work.stop_all("page")
         show.begin()
-        address.begin()
         request = sidebar.draw_sidebar()
         page = preparing.ready(request)
     has_body = page is not None and not (needs_run and page.trace is None)
@@ -60,9 +65,12 @@ def open_page(
 
 
 def _draw_frame(title: str) -> None:
-    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, layout="wide")
+    look: dict[str, Any] = {"layout": "wide", "initial_sidebar_state": SIDEBAR_PX}
+    st.set_page_config(page_title=f"{title} · mta_viz", page_icon=ICON, **look)
     st.html(f"<style>{(ASSETS / 'style.css').read_text(encoding='utf-8')}</style>")
     with st.sidebar:  # Streamlit's own links name files where a page was opened by its address
+        with st.container(key="frame"):
+            _FRAME(key="frame.script")
         for path, (name, icon) in PAGES.items():
             st.page_link(path, label=name, icon=icon)
 
@@ -82,12 +90,11 @@ def _first_paint() -> Iterator[None]:
 
 
 def _close(request: "Request | None", page: Page | None) -> None:
-    from mta_viz.ui.shell import address, preparing, sidebar
+    from mta_viz.ui.shell import preparing, sidebar
 
-    state.mirror()
+    state.leave()
     with errors_as_messages():
         if request is not None and page is not None:
-            address.fill_link()
             preparing.finish(request, page)
         elif request is not None:
             sidebar.draw_settings(request, ["cpu"])

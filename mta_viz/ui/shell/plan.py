@@ -146,10 +146,10 @@ def draw_answer(**look: Any) -> None:
 
 def draw_interventions(numbering: int) -> None:
     """The sidebar's part: every intervention with its switch; and the plan's way from and to the link."""
-    plans, linked = state.part(Plans), st.query_params.get(NAME)
-    if linked and not plans.read:
+    plans, linked, again = state.part(Plans), st.query_params.get(NAME), state.session().restoring
+    if again or (linked and not plans.read):
         try:
-            _keep(from_address(linked))
+            (change if again else _keep)(from_address(linked) if linked else ())
         except ConfigError as error:
             plans.problem = f"The link's plan was left out. {error}"
     plans.read = True

@@ -34,6 +34,7 @@ DTYPE = Setting("dtype", DTYPES[0])
 NUMBERING = Setting("numbering", 0)
 FIRST_TOKEN = Setting("first_token", False)
 FIRST = "needle-mta"  # of those shipped, which stand behind a visitor's own
+LIST = "examples"  # the key of the list of examples, which holds whether it is open
 RUN = "run"  # the name of the work that loads the model and runs the prompt
 ONLY_KERNELS = (
     "This file holds kernels only. Look at them on the Kernels page; for attention maps open the whole model."
@@ -151,16 +152,18 @@ def _pick(found: tuple[Found, ...]) -> Found:
     usable = [name for name, model in by_id.items() if model.problem is None]
     usable.sort(key=lambda name: name != FIRST and by_id[name].path.parent == models.ASSETS)
     key = state.borrow("checkpoint", wanted if wanted in by_id else next(iter([*usable, *by_id])))
-
-    def choose() -> None:  # another model's heads and positions are others, so the page picks again
-        state.session().selection = state.Selection(checkpoint=state.widget_value(key))
-        state.part(Part).crop = None
-
     words = {name: models.label(model, names) for name, model in by_id.items()}
-    chosen = st.selectbox("Checkpoint", list(by_id), format_func=words.__getitem__, key=key, on_change=choose)
+    look: dict[str, Any] = {"on_change": lambda: _begin_at(state.widget_value(key))}
+    chosen = st.selectbox("Checkpoint", list(by_id), format_func=words.__getitem__, key=key, **look)
     if chosen != state.selection().checkpoint:
         state.select(checkpoint=chosen)
     return by_id[chosen]
+
+
+def _begin_at(checkpoint: str | None) -> None:
+    """Another model's heads and positions are others, and so are those that matter on another example."""
+    state.session().selection = state.Selection(checkpoint=checkpoint)
+    state.part(Part).crop = None
 
 
 def _model_key(found: Found) -> ModelKey:
@@ -207,11 +210,19 @@ def _draw_text(request: Request, tokenizer: Tokenizer) -> None:
     if box.text != text:  # first visit, or a model for which the example means nothing
         box.ask(text)
     text = _draw_box("text", "prompt", "Prompt", nothing)
-    with st.popover("Examples", icon=":material/lightbulb:", width="stretch"):
+    look: dict[str, Any] = {"key": LIST, "on_change": "rerun", "width": "stretch"}
+    with st.popover("Examples", icon=":material/lightbulb:", **look):
         for example in fitting(tokenizer):
             name, key = plain(example.name), f"example.{example.name}"
-            st.button(name, key=key, width="stretch", on_click=use_prompt, args=(example.text,))
+            st.button(name, key=key, width="stretch", on_click=_use_example, args=(example.text,))
     _want(request, text, nothing, str, tokenizer.encode)
+
+
+def _use_example(text: str) -> None:
+    """Run it, at the head and stage that the page picks, and close the list."""
+    _begin_at(state.selection().checkpoint)
+    use_prompt(text)
+    state.set_widget(LIST, False)
 
 
 def _draw_box(kind: Literal["text", "ids"], name: str, label: str, placeholder: str) -> str:
@@ -231,32 +242,59 @@ def _want(
     problem = link.problem(_boxed_prompt())
     if problem:
         st.warning(plain(problem))
-    if not text:
-        request.empty = nothing
-        return
     prompt = None
     try:
-        prompt = read(text)
-        request.n_tokens = len(encode(prompt))
+        if text:
+            prompt = read(text)
+            request.n_tokens = len(encode(prompt))
+        request.empty = "" if text else nothing
     except MtaVizError as error:
         request.empty = "This prompt cannot be run. What is wrong with it stands under it, at the left."
         st.error(plain(str(error)))
-    if prompt is not None:
-        _want_run(request, prompt)
+        _offer_model(request, prompt)
+    _want_run(request, prompt, encode)
 
 
-def _want_run(request: Request, prompt: Prompt) -> None:
-    """The run to show is the last one asked for; the text in the box may be newer."""
-    if link.take(prompt, multiply_adds(request.summary.config, request.n_tokens)):
-        state.part(Box).run = prompt
-    asked = state.part(Box).run
-    if asked == prompt and request.empty:  # it was refused, and running it would only say so again
+def _offer_model(request: Request, prompt: Prompt | None) -> None:
+    """A button for the first model in the list that can take a text this one cannot."""
+    found = cache.discovery(tuple(map(str, models.roots()))).found
+    names = [model.name for model in found]
+    able = (model for model in found if isinstance(prompt, str) and models.takes(model, prompt))
+    for model in able:
+        name = models.identity(model, names)
+
+        def go(name: str = name) -> None:
+            _begin_at(name)
+            request_run()
+
+        words = plain(f"Run it in {model.name}")
+        st.button(words, key="offer", icon=":material/swap_horiz:", width="stretch", on_click=go)
         return
-    if request.model is not None and isinstance(asked, type(prompt)) and asked:
-        request.run = RunKey(request.model, asked)
-        request.stale = asked != prompt
+
+
+def _want_run(request: Request, prompt: Prompt | None, encode: Callable[[Any], Tokens]) -> None:
+    """The run to show is the last one asked for that can be run; the text in the box may be newer."""
+    box = state.part(Box)
+    if prompt and link.take(prompt, multiply_adds(request.summary.config, request.n_tokens)):
+        box.run = prompt
+    if request.model is None:
+        return
+    asked, last = box.run, box.last.get(request.model.path)
+    if isinstance(asked, str) == (box.kind == "text") and _can_take(asked, encode):
+        last = asked
+    if last:
+        box.last[request.model.path] = last
+        request.run = RunKey(request.model, last)
+        request.stale = last != prompt
     elif not request.empty:
         request.empty = "Press Run to see this prompt."
+
+
+def _can_take(prompt: Prompt | None, encode: Callable[[Any], Tokens]) -> bool:
+    try:
+        return bool(prompt and len(encode(prompt)))
+    except MtaVizError:
+        return False
 
 
 def use_prompt(prompt: Prompt) -> None:

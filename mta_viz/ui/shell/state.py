@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from mta_viz.ui.shell import kept_prompts
 
@@ -106,13 +107,19 @@ class Link:
 
 @dataclass
 class Session:
-    """One visitor's. `values` are the settings' by name, `drawn` the defaults of those the page has drawn."""
+    """One visitor's. `values` are the settings' by name, `drawn` the defaults of those the page has drawn.
+
+    `borrowed` and `before` name the widgets of this run of the page and of the one before; `restoring`: this
+    run was asked for by the browser's Back or Forward, and the address says what is shown.
+    """
 
     selection: Selection = field(default_factory=Selection)
     page: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     drawn: dict[str, Any] = field(default_factory=dict)
-    drawn_on: dict[str, str] = field(default_factory=dict)
+    borrowed: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    restoring: bool = False
     link: Link = field(default_factory=Link)
     parts: dict[type, Any] = field(default_factory=dict)
 
@@ -205,6 +212,8 @@ class Setting(Generic[T]):
         usual, current = self.default if default is None else default, session()
         if self.private:
             return current.values.get(self.name, usual)
+        if current.restoring and self.name not in current.drawn:  # what an address leaves out is as usual
+            current.values.pop(self.name, None)
         current.drawn[self.name] = usual
         text = current.link.settings.pop(self.name, None)
         if text is not None:
@@ -243,12 +252,13 @@ def set_widget(key: str, value: Any) -> None:
 def borrow(name: str, value: Any) -> str:
     """The key of the widget `name`, which shows `value` at its next drawing.
 
-    On another page it is another widget without a value, though the old one's is still there under its key.
-    On the same page, setting an equal value would erase half-typed text.
+    A browser forgets a widget that a run did not draw, though its value is still there under its key: it is
+    told anew. Setting an equal value at every run would erase half-typed text.
     """
     key, current = f"widget.{name}", session()
-    if st.session_state.get(key) != value or current.drawn_on.get(name) != current.page:
-        st.session_state[key], current.drawn_on[name] = value, current.page
+    if st.session_state.get(key) != value or name not in current.borrowed | current.before:
+        st.session_state[key] = value
+    current.borrowed.add(name)
     return key
 
 
@@ -301,8 +311,27 @@ def mirror() -> None:
 
 
 def enter(page: str) -> bool:
-    """Say which page is drawn, before any setting; whether it is another one than before."""
+    """Say which page is drawn, before any setting; whether it is another one than before.
+
+    After Back or Forward the selection is the address's, and so are the settings as they are declared.
+    """
     current = session()
     changed = current.page not in ("", page)
+    current.before, current.borrowed = set() if changed else current.borrowed, set()
     current.page, current.drawn = page, {}
+    current.restoring = went_back()
+    if current.restoring:
+        current.selection, current.link = selection_from_url(dict(st.query_params)), Link()
     return changed
+
+
+def went_back() -> bool:
+    """Whether this run was asked for by the browser's Back or Forward."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
+def leave() -> None:
+    """Say that the page is drawn: the address follows from now on."""
+    mirror()
+    session().restoring = False

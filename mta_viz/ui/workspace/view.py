@@ -16,7 +16,7 @@ from mta_viz.ui.linked.component import draw_maps, draw_text
 from mta_viz.ui.linked.payload import Linked
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell import plan as plans
-from mta_viz.ui.shell.address import draw_address, fill_link
+from mta_viz.ui.shell.address import draw_address
 from mta_viz.ui.shell.page import Page, errors_as_messages
 from mta_viz.ui.shell.plan import EDITED, ORIGINAL, PLAN_SHOWN, SHOWN
 from mta_viz.ui.shell.show import begin, on_page
@@ -128,5 +128,4 @@ def _draw_of_cell(page: Page, outside: Hashable, kept: tuple[NamedFigure[Any], .
             heads.point_view(desk.head)
         with below:
             draw_views(desk)
-    fill_link()
     state.mirror()

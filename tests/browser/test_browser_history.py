@@ -1,0 +1,58 @@
+"""The browser's Back and Forward: one entry for each deliberate act, and each brings its view back."""
+
+from playwright.sync_api import expect
+
+from tests.browser.looking import run_prompt, settle
+
+
+def entries(page):
+    """How many addresses the browser keeps."""
+    return page.evaluate("history.length")
+
+
+def wait_for(page, **wanted):
+    """Until the address holds them."""
+    page.wait_for_function(
+        "wanted => Object.entries(wanted).every(([name, value]) =>"
+        " new URLSearchParams(location.search).get(name) === value)",
+        arg=wanted,
+    )
+    settle(page)
+
+
+def test_back_and_forward_restore_each_view(visit):
+    page = visit("/?ck=tiny-mta&p=Hello&l=0&h=0", empty=True)
+    page.wait_for_function("location.search.includes('s=')")
+    settle(page)
+    before = entries(page)
+    page.keyboard.press("ArrowRight")
+    wait_for(page, h="1")
+    page.keyboard.press("n")  # another cell: no entry of its own
+    wait_for(page, q="4")
+    page.keyboard.press("ArrowDown")
+    wait_for(page, l="1", h="1")
+    run_prompt(page, "Other words")
+    wait_for(page, p="Other words")
+    assert entries(page) == before + 3
+    for wanted in ({"p": "Hello", "l": "1", "h": "1"}, {"l": "0", "h": "1"}, {"l": "0", "h": "0"}):
+        page.go_back()
+        wait_for(page, **wanted)
+        expect(page.get_by_label("Prompt", exact=True)).to_have_value("Hello")
+        assert f"L{wanted['l']}" in page.locator(".st-key-address").inner_text()
+    page.go_forward()
+    wait_for(page, h="1")
+    assert entries(page) == before + 3
+
+
+def test_back_returns_to_the_page_before_with_its_view(visit):
+    page = visit("/?ck=tiny-mta&p=Hello&l=1&h=1", empty=True)
+    page.wait_for_function("location.search.includes('s=')")
+    settle(page)
+    before = entries(page)
+    page.get_by_test_id("stSidebar").get_by_text("Kernels", exact=True).click()
+    page.wait_for_url("**/kernels?**")
+    settle(page)
+    assert entries(page) == before + 1
+    page.go_back()
+    wait_for(page, l="1", h="1", p="Hello")
+    assert "/kernels" not in page.url

@@ -9,7 +9,7 @@ from mta_viz.ui.shell import pickers
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import picked
+from mta_viz.ui.shell.widgets import picked, plain
 
 T = TypeVar("T")
 
@@ -40,6 +40,11 @@ def number(
     """A whole number, least and largest included."""
     look |= setting.widget(default=default, within=within)
     return int(st.number_input(label, min_value=within[0], max_value=within[1], **look))
+
+
+def explain(line: str, more: str) -> None:
+    """A grey line, and behind its sign the rest of what it means."""
+    st.caption(plain(line), help=plain(more))
 
 
 def row_table(

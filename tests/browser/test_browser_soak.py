@@ -15,7 +15,7 @@ MAX_BYTES = 2_000_000  # of one view: a figure or a table is one message
 TABS = {
     "What changed": "[class*='st-key-chart-difference']",
     "Row and column": "[class*='st-key-chart-row-']",
-    "Which heads": "[class*='st-key-chart-head-tiles']",
+    "Which heads": "[class*='st-key-chart-head-scores']",
     "Cells": "[class*='st-key-cells-']",
     "What it predicts": "[class*='st-key-chart-next']",
 }

@@ -66,7 +66,8 @@ def remade(figure: Drawn, folder: Path, capsys) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("script", "settings", "names"),
     [
-        ("app.py", {"tab": "Heads"}, ("attention-map", "stage-strip", "why", "head-tiles")),
+        ("app.py", {"tab": "Difference"}, ("attention-map", "stage-strip", "why")),
+        ("app.py", {"tab": "Heads", "heads as": "maps"}, ("head-tiles",)),
         ("app.py", {"tab": "Cells"}, ("top-cells",)),
         ("pages/kernels.py", {}, ("kernel-gallery",)),
     ],

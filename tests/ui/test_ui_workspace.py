@@ -24,9 +24,9 @@ def test_every_tab_has_its_figures_and_says_what_they_are(open_app):
     app = open_app("tiny-mta", CATS, PAGE, layer=1, head=2, stage="kq", query=9, key=4)
     words = {
         "Next token": (2, 'Next token after 9 "'),
-        "Difference": (6, "Score after minus before the key-query conv, same head. Brown: lowered"),
+        "Difference": (3, "Score after minus before the key-query conv, same head. Brown: lowered"),
         "Row and column": (3, "Click a bar to select that query."),
-        "Heads": (4, "Every head of all layers at after key-query conv"),
+        "Heads": (3, "A point is a head."),
         "Cells": (1, "The 50 cells of largest |value| at after key-query conv"),
     }
     assert [*words] == [*OF_HEAD]

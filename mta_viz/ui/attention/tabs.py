@@ -1,7 +1,6 @@
 """Views of the chosen head: predictions, differences, row and column, cells, and all heads at a glance."""
 
-import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,26 +8,27 @@ from typing import Any
 import streamlit as st
 
 from mta_viz.analysis.attention.cells import TopCell, stage_before
-from mta_viz.analysis.attention.heads import HeadScores, Score, ranking
+from mta_viz.analysis.attention.heads import HeadScores
 from mta_viz.figures.attention import heads as figures
 from mta_viz.figures.attention.heads import HeadScatter, HeadTiles, ScoreMap
 from mta_viz.figures.attention.maps import RowStatistics, StageStrip, StepChange, changed_stages
 from mta_viz.figures.attention.tokens import Column, Gate, Lens, NextToken, Row, TopCells
 from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
-from mta_viz.plots.attention.heads import value_text
 from mta_viz.ui.attention.head import SCALE, Head, chosen_span
 from mta_viz.ui.fields import bar, menu, row_table
 from mta_viz.ui.shell import pickers, state, work
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, chart, head_label, layer_label
+from mta_viz.ui.shell.widgets import caption, chart
 
 ORDERS = {"value": "by |value|", "change": "by |change|", "contribution": "by |value| x value norm"}
 BY = Setting("cells by", "value")
 LENS, GATE = Setting("lens", False), Setting("gate", False)
 WIDTH = 460  # of a difference, of each side of the predictions, and of what is drawn of all heads
 ASK_FROM = 1024  # tokens: one pass over all layers takes long enough to be asked for
+AS = _, MAPS = ("scores", "maps")
+HEADS_AS, STEP = Setting("heads as", AS[0]), Setting("changed step", "")
 ALL, _ = GRIDS = ("all layers", "this layer")
 AXES = {
     "Score": (Setting("score", ""), "Of the map, the table and the colour of the points."),
@@ -70,16 +70,23 @@ def draw_difference(head: Head) -> None:
     stages = changed_stages(source, *head.place.values())
     if not stages:
         caption("This layer has neither a key-query kernel nor head mixing: no step changes its map.")
-    with st.container(horizontal=True):
-        for stage in stages:
-            place, widget = head.place | {"stage": stage.value.key}, head.widget
-            spec = StepChange(**place, **head.cell, **head.ranges, **head.looks, size=WIDTH)
-            with st.container(width=WIDTH):
-                show(source, spec, pickers.on_cell, widget=widget("difference", place["stage"], head.part))
-    caption("The softmax changes the unit from score to weight, so there is no difference across it.")
-    figure = draw(source, RowStatistics(**head.place))
-    st.dataframe(figure.result.summary().frame(), hide_index=True)
-    save_line(figure)
+    with st.container(horizontal=True, gap="medium"):
+        with st.container(width=WIDTH):
+            if stages:
+                _draw_step(head, [*stages])
+        with st.container(width=WIDTH):
+            figure = draw(source, RowStatistics(**head.place))
+            st.dataframe(figure.result.summary().frame(), hide_index=True)
+            save_line(figure)
+
+
+def _draw_step(head: Head, stages: Sequence[Stage]) -> None:
+    """What one step changed; the softmax changes the unit, so that across it there is no difference."""
+    names = {stage.value.key: stage.value.short for stage in stages}
+    usual = head.selected.stage if head.selected.stage in stages else stages[0]
+    stage = bar("Changed by the step to", names, STEP, default=usual.value.key)
+    spec = StepChange(**head.place | {"stage": stage}, **head.cell, **head.ranges, **head.looks, size=WIDTH)
+    show(head.source, spec, pickers.on_cell, widget=head.widget("difference", stage, head.part))
 
 
 def draw_rows(head: Head) -> None:
@@ -114,12 +121,14 @@ def draw_heads(head: Head) -> None:
     """All heads by what they do on this prompt."""
     if not _wanted(head):
         return
+    if bar("Heads as", AS, HEADS_AS, label_visibility="collapsed") == MAPS:
+        _draw_tiles(head)
+        return
     about: dict[str, Any] = {"query": head.selected.query, "span": chosen_span(head)}
     key = figures.scores_key(head.source, **about)
     scores = _measured(head, "Scoring all heads", key, partial(figures.scores_of, **about))
     if scores is not None:
         _draw_scores(head, scores, about | {"selected": tuple(head.place.values())})
-    _draw_tiles(head)
 
 
 def _wanted(head: Head) -> bool:
@@ -145,7 +154,8 @@ def _measured(head: Head, words: str, key: tuple[Hashable, ...], make: Callable[
 
 def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
     names = {score.key: f"{score.name} ({score.unit})" for score in scores.scores}
-    usual = {"Score": next(iter(scores.values)), "Across": "distance", "Up": figures.informative(scores)}
+    best = figures.informative(scores)
+    usual = {"Score": best, "Across": "distance", "Up": best}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         score, across, up = (
             menu(label, names, setting, default=usual[label], width=290, help=words)
@@ -158,11 +168,8 @@ def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
             _show(head, ScoreMap(**about, score=score), words)
         with st.container(width=WIDTH):
             _show(head, HeadScatter(**about, **axes), "{} Point at one for its numbers, click to open it.")
-        with st.container(width=WIDTH):
-            _draw_table(head, scores, next(each for each in scores.scores if each.key == score))
-        with st.container(width=WIDTH):
-            for key in dict.fromkeys(axes.values()):
-                caption(figures.definition(scores, key))
+    for key in dict.fromkeys(axes.values()):
+        caption(figures.definition(scores, key))
 
 
 def _show(head: Head, spec: ScoreMap | HeadScatter | HeadTiles, words: str) -> None:
@@ -170,20 +177,6 @@ def _show(head: Head, spec: ScoreMap | HeadScatter | HeadTiles, words: str) -> N
     figure, widget = draw(head.source, spec), head.widget(spec.name, *spec.file_parts(), spec.selected)
     chart(figure.figure, widget, pickers.on_head, alt=figure.caption)
     save_line(figure, words.format(figure.caption))
-
-
-def _draw_table(head: Head, scores: HeadScores, score: Score) -> None:
-    ranked = [place for place in ranking(scores, score.key) if not math.isnan(place.value)]
-    key, numbering = head.widget("ranking", score.key, scores.query, scores.span), head.page.numbering
-    rows = [
-        {
-            "layer": layer_label(place.layer, numbering),
-            "head": head_label(place.head, numbering),
-            score.name: value_text(score, place.value),
-        }
-        for place in ranked
-    ]
-    row_table(key, rows, ranked, lambda at: state.select(layer=at.layer, head=at.head), height=360)
 
 
 def _draw_tiles(head: Head) -> None:

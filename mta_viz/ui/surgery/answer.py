@@ -25,7 +25,7 @@ from mta_viz.model.stages import Stage
 from mta_viz.plots.theme import cut, probability_text, score_text
 from mta_viz.run.tracing import tokenize
 from mta_viz.tokenizers.pasted import ids_from_text
-from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.fields import bar, explain, menu, number
 from mta_viz.ui.kernels.parts import effects_command, effects_of
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
@@ -280,10 +280,10 @@ class _OtherOf:
 
 def draw_patch(page: Page, selected: Selected) -> None:
     """The other prompt, the stage, Add; then the map of every head patched in turn."""
-    caption(
-        "Activation patching: the chosen head gets what it holds when the original model runs another "
-        "prompt, position by position. Change one word (another asked city, another number) and see "
-        "which heads' outputs move the answer."
+    explain(
+        "Activation patching: the chosen head gets what it holds when the model runs another prompt.",
+        "Position by position. Change one word (another asked city, another number) and see "
+        "which heads' outputs move the answer.",
     )
     other = _other_prompt(page)
     if other is None:

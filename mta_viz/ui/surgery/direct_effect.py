@@ -12,7 +12,7 @@ from mta_viz.figures.cause import attribution as figures
 from mta_viz.figures.cause.attribution import CELL_KINDS, MAP_PX, CellsRemoved
 from mta_viz.plots.theme import score_text
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.ui.fields import bar
+from mta_viz.ui.fields import bar, explain
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
@@ -35,11 +35,11 @@ EFFECTS = {
 
 def draw_direct_effect(page: Page, selected: Selected) -> None:
     """The question, every layer's heads, the chosen head's cells above its own maps, and cells removed."""
-    caption(
-        "After the softmax all is linear: convolution, head mixing, weighting the values. So what attention "
-        "adds directly to a logit splits exactly into one number for each softmax cell, without gradients. "
+    explain(
+        "What each softmax cell adds directly to the answer's logit, exactly, without gradients.",
+        "After the softmax all is linear: convolution, head mixing, weighting the values. "
         "Held fixed, as the run left them: group norm, gate, and the final norm's scale. What later layers "
-        "make of it is not in it: the whole effect of the largest cells stands beside it below."
+        "make of it is not in it: the whole effect of the largest cells stands beside it below.",
     )
     asked, source = pick_question(page), source_of(page)
     place, which = (selected.layer, selected.head), {"token": _pick_token_of(page, asked), **asked.question()}

@@ -8,14 +8,14 @@ from mta_viz.analysis.cause.paths import Edge, KernelPaths
 from mta_viz.analysis.kernels.kernels import MIXING, SHORT, Where
 from mta_viz.figures.cause.worth import GRAPH_PX, KernelPathsGraph
 from mta_viz.model.plans import PLACES
-from mta_viz.ui.fields import bar, menu
+from mta_viz.ui.fields import bar, explain, menu
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, pair_of
 from mta_viz.ui.shell.plan import ANSWER, key_of
 from mta_viz.ui.shell.show import measured_beside, show, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import caption, head_name, layer_list, plain
+from mta_viz.ui.shell.widgets import head_name, layer_list, plain
 from mta_viz.ui.shell.work import time_text
 from mta_viz.ui.surgery.worth import EDIT_NAMES, TAKEN_OUT
 
@@ -32,11 +32,11 @@ def draw_paths(page: Page, selected: Selected) -> None:
     if not places:
         st.info(plain(_no_kernel(page)))
         return
-    caption(
+    explain(
+        "Which later heads read what the kernel's head writes, and what the answer loses along each edge.",
         "What a kernel does reaches the answer through what later layers read. One reader at a time (the "
         "queries, keys, values or raw scores of a head, an MLP, the logits) gets what the kernel's head "
-        "writes without the kernel; everything else stays as in the run. The original model: the plan above "
-        "plays no part here."
+        "writes without the kernel; everything else stays as in the run. The plan plays no part here.",
     )
     spec = _pick(selected, places, page.numbering)
     cost = spec.cost(source_of(page))

@@ -20,7 +20,7 @@ from mta_viz.figures.cause.worth import (
 from mta_viz.model.plans import Edit
 from mta_viz.plots.theme import score_text, weight_text
 from mta_viz.tasks.blocks import VOCAB_SIZE
-from mta_viz.ui.fields import bar, menu, number
+from mta_viz.ui.fields import bar, explain, menu, number
 from mta_viz.ui.kernels.parts import effects_command, worth_of
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Selected, on_head
@@ -48,11 +48,12 @@ def draw_worth(page: Page, selected: Selected) -> None:
     if not kernel_ids(page.model, "own-tap"):
         st.info("This model has no kernels: there is no effect to share out.")
         return
-    caption(
-        "What is lost without a kernel, and gained with it alone. Necessary: what the right answer loses "
+    explain(
+        "What is lost without a kernel, and gained with it alone, of the original model.",
+        "Necessary: what the right answer loses "
         "when it alone is taken out. Sufficient: what it gains when it alone is kept and all others are "
         "out. Kernels that stand in for each other are not necessary, those that need each other not "
-        "sufficient; the Shapley value sees both. The plan above plays no part here."
+        "sufficient; the Shapley value sees both. The plan plays no part here.",
     )
     there = worth_of(page)
     chosen = bar(

@@ -14,6 +14,7 @@ from mta_viz.figures.attention.heads import informative, scores_key
 from mta_viz.model.plans import Edit
 from mta_viz.plots.theme import score_text
 from mta_viz.ui.attention.head import chosen_span
+from mta_viz.ui.attention.tabs import AXES
 from mta_viz.ui.fields import menu
 from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import pickers, state
@@ -95,7 +96,9 @@ def _by_score(desk: Desk) -> tuple[str, Sequence[Ranked]]:
     scores: HeadScores | None = stores().drawn.get((desk.head.page.key, *scores_key(source, None, span)))
     if scores is None:
         return "", ()
-    key = informative(scores)
+    key = AXES["Score"][0].value or informative(scores)  # as the view of all heads shows them
+    if key not in scores.values:
+        key = informative(scores)
     words = next(score.name for score in scores.scores if score.key == key)
     ranked = [at for at in ranking(scores, key) if not math.isnan(at.value)]
     about = "" if span is None else f": {span.name}"

@@ -5,9 +5,6 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from mta_viz.ui.shell import pickers
-from mta_viz.ui.shell.page import Page
-from mta_viz.ui.shell.pickers import Selected
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import picked, plain
 
@@ -62,11 +59,3 @@ def row_table(
             choose(items[at])
 
     st.dataframe(rows, hide_index=True, key=key, on_select=take, selection_mode="single-row", **look)
-
-
-def pick_place(page: Page, selected: Selected) -> None:
-    """Layer, head and stage."""
-    config = page.model.config
-    pickers.pick_layer(config, selected.layer, page.numbering)
-    pickers.pick_head(config, selected.head, page.numbering)
-    pickers.pick_stage(config, selected.layer, selected.stage)

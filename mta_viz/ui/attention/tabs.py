@@ -17,7 +17,8 @@ from mta_viz.figures.base import Source
 from mta_viz.model.stages import Stage
 from mta_viz.ui.attention.head import SCALE, Head, chosen_span
 from mta_viz.ui.fields import bar, menu, row_table
-from mta_viz.ui.shell import pickers, state, work
+from mta_viz.ui.shell import pickers, work
+from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.show import draw, save_line, show
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import caption, chart
@@ -119,37 +120,25 @@ def draw_next_token(head: Head) -> None:
 
 def draw_heads(head: Head) -> None:
     """All heads by what they do on this prompt."""
-    if not _wanted(head):
-        return
     if bar("Heads as", AS, HEADS_AS, label_visibility="collapsed") == MAPS:
         _draw_tiles(head)
         return
     about: dict[str, Any] = {"query": head.selected.query, "span": chosen_span(head)}
     key = figures.scores_key(head.source, **about)
-    scores = _measured(head, "Scoring all heads", key, partial(figures.scores_of, **about))
+    scores = _measured(head, "Score all heads", key, partial(figures.scores_of, **about))
     if scores is not None:
         _draw_scores(head, scores, about | {"selected": tuple(head.place.values())})
 
 
-def _wanted(head: Head) -> bool:
-    """Whether to work: always for short prompts, after a button for long ones, once for each pass."""
-    asked = state.part(state.Wanted)
-    key = (head.page.key, chosen_span(head), head.selected.query, head.selected.stage)
-    if len(head.tokens) <= ASK_FROM or key in asked.keys:
-        return True
-    caption(f"Scoring all heads passes over every layer of {len(head.tokens):,} tokens once.")
-    st.button("Score all heads", on_click=lambda: asked.keys.add(key))
-    return False
-
-
 def _measured(head: Head, words: str, key: tuple[Hashable, ...], make: Callable[[Source], Any]) -> Any | None:
-    """What a pass over all layers gives, kept under the key its figures look under. None after Stop."""
+    """What a pass over all layers gives, kept under its figures' key; asked for on long prompts."""
 
-    def do(beside: work.Work) -> Any:
-        beside.begin(words)
+    def do(beside: work.Work, keep: Keep) -> Any:
         return make(replace(head.source, progress=beside.report))
 
-    return work.finished(words, (head.page.key, *key), do)
+    long = f"One pass over every layer of {len(head.tokens):,} tokens."
+    asked = len(head.tokens) > ASK_FROM
+    return measured(Measurement(words, (head.page.key, *key), words, do, long, by_itself=not asked))
 
 
 def _draw_scores(head: Head, scores: HeadScores, about: dict[str, Any]) -> None:
@@ -186,6 +175,6 @@ def _draw_tiles(head: Head) -> None:
         own = st.toggle("Own colour scale for each head", **OWN.widget())
     of = None if grid == ALL else layer
     make = partial(figures.tiles_of, stage=stage, layer=of)
-    if _measured(head, "Pooling all maps", figures.tiles_key(stage, of), make) is not None:
+    if _measured(head, "Pool all maps", figures.tiles_key(stage, of), make) is not None:
         selected, first = (layer, head.selected.head), head.page.first_token
         _show(head, HeadTiles(stage.value.key, of, own, first, selected), "{} Click one to open it.")

@@ -9,18 +9,15 @@ from typing import Any
 
 from mta_viz.analysis.attention.spans import needle_spans
 from mta_viz.analysis.cause.choosing import measured_kernel
-from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.story import ASKED, BY, Story, story_of
+from mta_viz.analysis.cause.twin import twin_of_model
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
 from mta_viz.analysis.labs.blocks import block_spans
-from mta_viz.checkpoint.relatives import plain_twin
-from mta_viz.errors import MtaVizError
 from mta_viz.figures.attention.heads import scores_key, scores_of
 from mta_viz.model.stages import Stage
-from mta_viz.model.transformer import HookedMTA
 from mta_viz.run.tracing import estimate_seconds
-from mta_viz.ui.shell import models, state
-from mta_viz.ui.shell.cache import ModelKey, remember, stores
+from mta_viz.ui.shell import state
+from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import resolve
@@ -46,7 +43,7 @@ def _measurement(page: Page) -> Measurement:
     key = ("story", page.key, ANSWER.value)
     words, label = f"Head, kernel and answer: about {time_text(seconds)}", "Find what matters here"
     return Measurement(
-        "story", key, label, partial(_measure, page, _twin_key(page)), words, by_itself=seconds <= BY_ITSELF
+        "story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF
     )
 
 
@@ -61,34 +58,16 @@ def known_story(page: Page) -> Story | None:
     return None if kept is None else kept.result
 
 
-def _measure(page: Page, twin_key: ModelKey | Absent, work: Work, keep: Keep) -> Story:
+def _measure(page: Page, work: Work, keep: Keep) -> Story:
     """With the scores of all heads, by which they are listed, after it."""
     work.begin("Reading the plain twin")
-    twin = twin_key if isinstance(twin_key, Absent) else _read(twin_key, work)
+    twin = twin_of_model(page.model)
     work.begin("Looking for what matters here")
     story = story_of(page.trace, answer=ANSWER.value or None, twin=twin, progress=work.report)
     work.begin("Scoring all heads")
     source, span = replace(source_of(page), progress=work.report), story.asked
     source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
     return story
-
-
-def _twin_key(page: Page) -> ModelKey | Absent:
-    """The base of an adapter, else the plain twin beside the model; why there is none."""
-    source, config = page.model.source, page.model.config
-    if not any(config.kernels(layer).any for layer in range(config.n_layers)):
-        return Absent("This model is plain itself.")
-    place = None if source is None else source.base or plain_twin(source.path)
-    if place is None:
-        return Absent("No plain twin lies beside this model.")
-    return models.beside(page.model_key, str(place))
-
-
-def _read(twin: ModelKey, work: Work) -> HookedMTA | Absent:
-    try:
-        return models.model_of(twin, stores(), work)
-    except MtaVizError as error:
-        return Absent(f"The plain twin cannot be read: {error}")
 
 
 def choose_head(page: Page) -> None:

@@ -13,7 +13,7 @@ CATS = "The cat sat on the mat, and the cat sat."
 def test_the_page_draws_text_panels_sum_and_predictions(open_app):
     app = open_app("tiny-mta", "Hello, hello")  # through the navigation; the others by the page's own address
     fine(app)
-    assert len(charts(app)) == 2 and len(app.get("bidi_component")) == 3  # text, maps, their pointer
+    assert len(charts(app)) == 2 and len(app.get("bidi_component")) == 4  # text, maps, their pointer, the frame
     assert "Rows: query, columns: key" in said(app) and "Self-check" in said(app)
     assert len(app.button_group[0].options) == 6  # all six stages in a layer with both kernels
     words = said(run_until(app, "the head gives"))
@@ -108,7 +108,7 @@ def test_scoring_a_long_prompt_is_asked_for(open_app):
     assert "Score all heads" in [button.label for button in app.button]
     next(button for button in app.button if button.label == "Score all heads").click().run()
     fine(app)
-    assert len(app.get("plotly_chart")) == asked + 3
+    assert len(app.get("plotly_chart")) == asked + 2
 
 
 def test_a_model_with_nan_is_drawn_and_never_gets_a_tick(open_app):

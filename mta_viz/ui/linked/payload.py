@@ -93,7 +93,7 @@ class Linked:
 
 def payload(linked: Linked) -> bytes:
     """The message for shared.js."""
-    scales = sorted({_scale(panel.shown) for panel in linked.panels} | {theme.SIGNED_SCALE})
+    scales = list(dict.fromkeys([theme.SIGNED_SCALE, *(_scale(panel.shown) for panel in linked.panels)]))
     pieces, panels = [theme.color_table(scale).tobytes() for scale in scales], []
     for panel in linked.panels:
         facts, body = _cells(panel.shown)
@@ -111,7 +111,7 @@ def _filled(piece: bytes, filling: bytes = b"\0") -> bytes:
     return piece + filling * (-len(piece) % 4)
 
 
-def _scale(shown: AttentionMap) -> str:
+def _scale(shown: AttentionMap) -> theme.Scale:
     if isinstance(shown, DifferenceMap):
         return theme.DIFFERENCE_SCALE
     return theme.MASS_SCALE if shown.distribution else theme.SIGNED_SCALE

@@ -19,6 +19,7 @@ from mta_viz.analysis.labs.finder import NEIGHBOURS, region
 from mta_viz.figures.attention.maps import HeadMap, whole_map
 from mta_viz.figures.base import Drawn
 from mta_viz.figures.beside import EditedMaps
+from mta_viz.figures.labs.story import StoryFigure
 from mta_viz.model.plans import Plan
 from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
@@ -29,7 +30,7 @@ from mta_viz.ui.linked.payload import WHOLE, KernelPanel, Linked, Panel, Range
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.pickers import Part
-from mta_viz.ui.shell.plan import DIFFERENCE, ORIGINAL
+from mta_viz.ui.shell.plan import ANSWER, DIFFERENCE, ORIGINAL
 from mta_viz.ui.shell.show import keep, save_button, source_of
 from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import plain
@@ -207,6 +208,8 @@ def draw_words(desk: Desk, linked: Linked) -> None:
             st.caption(plain(words), help=plain(Drawn(figure[0].spec, figure[0].source).caption))
         save_button(figure[0], "Map")
         save_button(figure[1], "Text")
+        if desk.story is not None:
+            save_button(keep(source_of(desk.original), StoryFigure(ANSWER.value or None)), "Story")
 
 
 def keep_figures(desk: Desk) -> tuple[Drawn, Drawn]:

@@ -127,7 +127,8 @@ def test_a_prompt_of_some_hundred_tokens_is_whole_and_says_what_is_saved(open_ap
     )
     fine(app)
     assert "321 tokens" in said(app) and "block" not in said(app)
-    assert "Save has the part around the chosen cell: queries 193 to 320, keys 0 to 127." in said(app)
+    more = " ".join(line.help or "" for line in app.caption).replace("\\", "")
+    assert "Map saves the part around the chosen cell: queries 193 to 320, keys 0 to 127." in more
 
 
 def test_an_address_of_the_text_alone_leads_to_the_text_that_is_always_there(open_app):

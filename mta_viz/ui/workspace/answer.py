@@ -49,8 +49,7 @@ def draw_answer(desk: Desk) -> None:
     with st.container(key="answer", horizontal=True, gap="medium"):
         for part in parts:
             st.markdown(part, width="content")
-    here = (desk.head.selected.layer, desk.head.selected.head) == story.place and kernel == story.kernel
-    if not desk.plan and (here or story.place is None):
+    if not desk.plan:
         st.caption(plain(story.sentence(page.numbering)), help=plain(f"{why_here(page)} {RULE}"))
 
 

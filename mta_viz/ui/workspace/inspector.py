@@ -1,7 +1,6 @@
 """The inspector at the right: why the cell has its value, the kernel, what can be changed, what that does."""
 
 from collections.abc import Callable
-from functools import partial
 
 import streamlit as st
 
@@ -11,22 +10,18 @@ from mta_viz.figures.kernels.card import card_kernel
 from mta_viz.figures.kernels.gallery import measured_effects
 from mta_viz.model.interventions import AblateHead, Intervention
 from mta_viz.model.plans import OF_KERNEL, OF_MIXING, Listed
-from mta_viz.plots.kernels.card import kernel_picture
 from mta_viz.ui.attention import head as heads
 from mta_viz.ui.fields import bar
 from mta_viz.ui.kernels import parts
 from mta_viz.ui.kernels.card import broken, kernel_name, looks
 from mta_viz.ui.shell import plan as plans
 from mta_viz.ui.shell import state
-from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.page import EDIT, INSPECTOR
-from mta_viz.ui.shell.show import weights_key
-from mta_viz.ui.shell.widgets import chart, head_name, plain
+from mta_viz.ui.shell.widgets import head_name, plain
 from mta_viz.ui.surgery.answer import draw_board
 from mta_viz.ui.surgery.plan_list import draw_plan
 from mta_viz.ui.workspace.panels import Desk
 
-WIDTH = 300
 LEARNED = "learned"
 EDITS: dict[str, str] = {LEARNED: "learned", "own-tap": "own tap", "identity": "identity", "zero": "zero"}
 
@@ -51,10 +46,6 @@ def _draw_kernel(desk: Desk) -> None:
     card = card_kernel(source, kernel)
     st.markdown(f"**{plain(kernel_name(kernel, page.numbering))}**")
     st.markdown(plain(broken(card.row, card.taps) or looks(card.row, None, card.offsets)))
-    draw = partial(kernel_picture, card.taps, card.offsets, width=WIDTH)
-    chart(
-        remember(draw, "inspected", weights_key(page), kernel), f"inspected.{kernel.name()}", alt="The taps"
-    )
     st.markdown(plain(parts.matters_sentence(measured_effects(source), kernel)))
     if st.button("Open its card", icon=":material/apps:", key="inspector.card"):
         parts.select_kernel(kernel)

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from mta_viz.analysis.attention.spans import needle_spans
-from mta_viz.analysis.cause.choosing import measured_kernel
+from mta_viz.analysis.cause.choosing import EDITS, measured_kernel
+from mta_viz.analysis.cause.effects import Absent
 from mta_viz.analysis.cause.story import ASKED, BY, Story, story_of
 from mta_viz.analysis.cause.twin import twin_of_model
 from mta_viz.analysis.kernels.kernels import MADE_BY, KernelId
@@ -16,6 +17,7 @@ from mta_viz.analysis.labs.blocks import block_spans
 from mta_viz.figures.attention.heads import scores_key, scores_of
 from mta_viz.model.stages import Stage
 from mta_viz.run.tracing import estimate_seconds
+from mta_viz.ui.kernels.parts import effects_of
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.cache import remember
 from mta_viz.ui.shell.measuring import Keep, Measurement, Results, measured
@@ -41,9 +43,10 @@ class Opened:
 def _measurement(page: Page) -> Measurement:
     seconds = RUNS * estimate_seconds(page.model, len(page.trace.tokens))
     key = ("story", page.key, ANSWER.value)
+    scored = all(isinstance(effects_of(page, edit), Absent) for edit in EDITS)  # else they rank the heads
     words, label = f"Head, kernel and answer: about {time_text(seconds)}", "Find what matters here"
     return Measurement(
-        "story", key, label, partial(_measure, page), words, by_itself=seconds <= BY_ITSELF
+        "story", key, label, partial(_measure, page, scored), words, by_itself=seconds <= BY_ITSELF
     )
 
 
@@ -58,15 +61,16 @@ def known_story(page: Page) -> Story | None:
     return None if kept is None else kept.result
 
 
-def _measure(page: Page, work: Work, keep: Keep) -> Story:
-    """With the scores of all heads, by which they are listed, after it."""
+def _measure(page: Page, scored: bool, work: Work, keep: Keep) -> Story:
+    """With the scores of all heads where they are listed by them."""
     work.begin("Reading the plain twin")
     twin = twin_of_model(page.model)
     work.begin("Looking for what matters here")
     story = story_of(page.trace, answer=ANSWER.value or None, twin=twin, progress=work.report)
-    work.begin("Scoring all heads")
-    source, span = replace(source_of(page), progress=work.report), story.asked
-    source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
+    if scored:
+        work.begin("Scoring all heads")
+        source, span = replace(source_of(page), progress=work.report), story.asked
+        source.remember(partial(scores_of, source, None, span), *scores_key(source, None, span))
     return story
 
 

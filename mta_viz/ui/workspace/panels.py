@@ -25,7 +25,7 @@ from mta_viz.model.stages import Stage, layer_stages
 from mta_viz.plots.kernels.mosaic import tap_limit
 from mta_viz.plots.theme import limit_text
 from mta_viz.ui.attention.head import SCALE, SCALES, VIEW, Head, chosen_span, hits_of
-from mta_viz.ui.fields import menu
+from mta_viz.ui.fields import explain, menu
 from mta_viz.ui.linked.payload import WHOLE, KernelPanel, Linked, Panel, Range
 from mta_viz.ui.shell import pickers, state
 from mta_viz.ui.shell.page import Page
@@ -33,7 +33,6 @@ from mta_viz.ui.shell.pickers import Part
 from mta_viz.ui.shell.plan import ANSWER, DIFFERENCE, ORIGINAL
 from mta_viz.ui.shell.show import keep, save_button, source_of
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import plain
 
 ONE_EARLIER = "one earlier"
 BEFORE = Setting("before", ONE_EARLIER)
@@ -198,14 +197,14 @@ def draw_words(desk: Desk, linked: Linked) -> None:
     figure = keep_figures(desk)
     low = "0" if last.shown.distribution else f"−{limit_text(last.limit)}"
     words = f"Rows: query, columns: key. Colours {low} to {limit_text(last.limit)}; hatched: masked."
-    if part := desk.head.map_figure.part_words(desk.head.source):
-        saved = f" Save has the part around the chosen cell:{part.lower()}"
-        words += part if desk.head.has_overview else saved
     if last.shown.n_bad:
         words += f" {last.shown.n_bad:,} cells are NaN or inf, marked x."
-    with st.container(horizontal=True, wrap=False, vertical_alignment="top"):
+    part, more = desk.head.map_figure.part_words(desk.head.source), figure[0].caption
+    if part and not desk.head.has_overview:
+        more += f" Map saves the part around the chosen cell:{part.lower()}"
+    with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
         with st.container():
-            st.caption(plain(words), help=plain(Drawn(figure[0].spec, figure[0].source).caption))
+            explain(f"{words}{part if desk.head.has_overview else ''}", more)
         save_button(figure[0], "Map")
         save_button(figure[1], "Text")
         if desk.story is not None:

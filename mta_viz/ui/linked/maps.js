@@ -1,11 +1,13 @@
 // Up to three maps of the same rows and columns side by side, a kernel between the first two: on two canvases,
 // cells below, pointer and crosshair above.
 
-const LEFT = 92, BOTTOM = 78, GAP = 9, TICK = 12; // pixels: of the labels, between them and the cells, a label
-const TOP = 42, DEEP = 24, SIDE = 44, BETWEEN = 18; // over the cells, their row's bars; their column's bars; maps
-const NARROWEST = 140, WIDEST = 640, BIGGEST = 44, LOWEST = 150; // of a map; a cell; a map of few rows
-const TAP = [8, 20], TAPS_LEFT = 34; // a tap's side; the labels of a kernel's rows
-const FONT = '10px "DejaVu Sans Mono", Menlo, Consolas, monospace';
+const BOTTOM = 78, GAP = 9; // pixels: of the labels below, between them and the cells
+const TOP = 42, DEEP = 24, SIDE = 44; // over the cells, their row's bars; their column's bars
+const NARROWEST = 100, WIDEST = 640, BIGGEST = 44, LOWEST = 170; // of a map; a cell; a map of few rows
+// Labels left of the cells, their height and letters; between maps; left of a kernel, its taps.
+const WIDE = { left: 92, label: 12, font: 10, letters: 10, between: 18, taps: 34, tap: [8, 20] };
+const NARROW = { left: 70, label: 9, font: 9, letters: 7, between: 10, taps: 24, tap: [6, 8] };
+const NARROW_BELOW = 640, FONT = 'px "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const DRAG = 4, CROSS = 6; // pixels of a drag, of a cell with a cross
 
 export default function ({ data, parentElement }) {
@@ -149,7 +151,7 @@ class Maps {
     const { header, panels } = this.store, { kernel } = header;
     this.pictures = panels.map(() => null);
     Object.assign(this.root.dataset, { title: header.title, run: header.run });
-    this.hint.textContent = "Click: query and key. Drag: zoom. Double click: whole.";
+    this.hint.textContent = "Click: query and key. Drag: zoom.";
     const head = (title, words, panel) => {
       const node = this.empty.cloneNode(true);
       node.hidden = false;
@@ -211,6 +213,7 @@ class Maps {
     this.laid = laid;
     this.dots = window.devicePixelRatio || 1;
     this.arrange(width, ...store.state.frame);
+    this.font = this.room.font + FONT;
     const down = Math.max(...[...this.plots, this.taps].filter(Boolean).map(({ y, high }) => y + high)) + BOTTOM;
     this.map.style.height = `${down}px`;
     for (const canvas of [this.cells, this.over]) {
@@ -223,30 +226,31 @@ class Maps {
 
   arrange(width, rows, columns) {
     const { panels, header: { kernel } } = this.store, count = panels.length;
-    const across = kernel?.taps[0].length, tap = kernel && within(Math.floor((0.22 * width - TAPS_LEFT) / across), ...TAP);
-    const beside = kernel ? TAPS_LEFT + tap * across + BETWEEN : 0;
-    const share = (width - LEFT - 8 - beside - BETWEEN * (count - 1)) / count, stacked = count > 1 && share < NARROWEST;
-    const slot = stacked ? width - LEFT - 8 : share, side = slot >= 260 ? SIDE : 0;
+    const room = (this.room = width < NARROW_BELOW ? NARROW : WIDE), across = kernel?.taps[0].length;
+    const tap = kernel && within(Math.floor((0.22 * width - room.taps) / across), ...room.tap);
+    const beside = kernel ? room.taps + tap * across + room.between : 0;
+    const share = (width - room.left - 8 - beside - room.between * (count - 1)) / count, stacked = count > 1 && share < NARROWEST;
+    const slot = stacked ? width - room.left - 8 : share, side = slot >= 260 ? SIDE : 0;
     const most = within(slot - side, 80, WIDEST), size = sized(rows, columns, most);
     const head = Math.max(size.wide, Math.min(most, 150)), words = head < 300 && count > 1 ? 82 : count > 1 ? 50 : 34;
-    let x = LEFT, y = words + TOP;
+    let x = room.left, y = words + TOP;
     const place = (area, step) => {
       const placed = { ...area, x, y, words, head: Math.max(head, 0) };
       if (stacked) y += words + TOP + area.high + BOTTOM;
-      else x += step + BETWEEN;
+      else x += step + room.between;
       return placed;
     };
     this.plots = panels.flatMap((panel, index) => {
       const plot = place({ panel, index, side, first: stacked || !index, ...size }, head + side);
       if (index || !kernel) return [plot];
       const shape = { tap, rows: kernel.taps.length, columns: across, wide: tap * across, high: tap * kernel.taps.length };
-      x += TAPS_LEFT * !stacked;
+      x += room.taps * !stacked;
       this.taps = place(shape, shape.wide);
       return [plot];
     });
     if (!kernel) this.taps = null;
     this.titles.forEach((node, at) => this.stand(node, this.plots[at]));
-    if (this.kernel) this.stand(this.kernel, { ...this.taps, x: this.taps.x - TAPS_LEFT + 2, head: this.taps.wide + TAPS_LEFT + BETWEEN - 6 });
+    if (this.kernel) this.stand(this.kernel, { ...this.taps, x: this.taps.x - room.taps + 2, head: this.taps.wide + room.taps + room.between - 6 });
   }
 
   stand(node, { x, y, head, words }) {
@@ -274,7 +278,7 @@ class Maps {
     const pen = canvas.getContext("2d");
     pen.setTransform(this.dots, 0, 0, this.dots, 0, 0);
     pen.clearRect(0, 0, canvas.width, canvas.height);
-    pen.font = FONT;
+    pen.font = this.font;
     pen.textBaseline = "middle";
     return pen;
   }
@@ -375,8 +379,8 @@ class Maps {
   label(pen, plot, ink) {
     const { store } = this, [top, bottom, left, right] = store.state.box, [first, before] = store.header.start;
     pen.fillStyle = ink;
-    if (plot.first) for (const row of ticks(top, bottom, plot.high, first)) this.tick(pen, plot, row, true);
-    for (const column of ticks(left, right, plot.wide, before)) this.tick(pen, plot, column, false);
+    if (plot.first) for (const row of ticks(top, bottom, plot.high, first, this.room.label)) this.tick(pen, plot, row, true);
+    for (const column of ticks(left, right, plot.wide, before, this.room.label)) this.tick(pen, plot, column, false);
     if (!plot.first) return;
     pen.textAlign = "left";
     pen.fillText("query ↓", 2, plot.y - 12);
@@ -385,19 +389,19 @@ class Maps {
   }
 
   tick(pen, plot, place, down, ground) {
-    const { store } = this, at = place + store.header.start[down ? 0 : 1], text = `${at} ${isolated(cut(store.words.get(at) ?? ""))}`;
+    const { store } = this, at = place + store.header.start[down ? 0 : 1], text = `${at} ${isolated(cut(store.words.get(at) ?? "", this.room.letters))}`;
     pen.save();
     if (down) pen.translate(plot.x - GAP - 2, this.y(plot, place + 0.5));
     else pen.translate(this.x(plot, place + 0.5), plot.y + plot.high + GAP + 2);
     if (!down) pen.rotate(-Math.PI / 2);
     if (ground) {
-      const ink = pen.fillStyle, width = down ? LEFT - GAP : BOTTOM - GAP;
+      const ink = pen.fillStyle, width = down ? this.room.left - GAP : BOTTOM - GAP;
       pen.fillStyle = ground;
-      pen.fillRect(-width, -6, width + 1, 12);
+      pen.fillRect(-width, -8, width + 1, 16);
       pen.fillStyle = ink;
     }
     pen.textAlign = "right";
-    pen.fillText(text, 0, 0, down ? LEFT - GAP - 4 : BOTTOM - GAP - 4);
+    pen.fillText(text, 0, 0, down ? this.room.left - GAP - 4 : BOTTOM - GAP - 4);
     pen.restore();
   }
 
@@ -412,9 +416,9 @@ class Maps {
       if (right <= left) continue;
       pen.fillRect(left, end + 2, right - left, GAP - 3);
       pen.textAlign = "center";
-      pen.font = "bold " + FONT;
+      pen.font = "bold " + this.font;
       pen.fillText(letter, (left + right) / 2, plot.y - 8);
-      pen.font = FONT;
+      pen.font = this.font;
     }
   }
 
@@ -451,7 +455,7 @@ class Maps {
     pen.textAlign = "center";
     for (const column of ends(key, taps[0].length)) pen.fillText(sign(column), x + (column - key + 0.5) * tap, y + high + 9);
     pen.textAlign = "left";
-    pen.fillText("query ↓", x - TAPS_LEFT + 2, y - 12);
+    pen.fillText("query ↓", x - this.room.taps + 2, y - 12);
     pen.fillText("◂ earlier", x, y + high + 23);
     pen.fillText("own tap", x + 14, y + high + 52);
     pen.strokeStyle = ink;
@@ -472,11 +476,11 @@ class Maps {
     for (const plot of this.plots) {
       this.profiles(pen, plot, cell, style.color);
       this.inside(pen, plot, () => this.point(pen, plot));
-      pen.font = "bold " + FONT;
+      pen.font = "bold " + this.font;
       pen.fillStyle = style.color;
       if (plot.first && row >= top && row < bottom) this.tick(pen, plot, row, true, ground);
       if (column >= left && column < right) this.tick(pen, plot, column, false, ground);
-      pen.font = FONT;
+      pen.font = this.font;
     }
     if (this.taps && this.tap) {
       const { x, y, tap } = this.taps;
@@ -579,13 +583,13 @@ class Maps {
 
 function sized(rows, columns, most) { // as large as there is room; square where that leaves some height
   const cell = Math.min(most / columns, BIGGEST), wide = Math.round(cell * columns);
-  const high = Math.max(rows * cell, Math.min(rows * 16, LOWEST));
+  const high = Math.max(rows * cell, Math.min(rows * 13, LOWEST));
   return { wide, high: Math.round(Math.min(high, Math.max(most, 320))) };
 }
 
-function ticks(low, high, size, offset) { // places to label: at least 12 pixels apart, at round positions
+function ticks(low, high, size, offset, label) { // places to label: so many pixels apart, at round positions
   const per = size / (high - low), steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
-  const step = steps.find((each) => each * per >= TICK) ?? 2000, places = [];
+  const step = steps.find((each) => each * per >= label) ?? 2000, places = [];
   for (let at = Math.ceil((Math.ceil(low) + offset) / step) * step; at - offset + 0.5 < high; at += step) places.push(at - offset);
   return places;
 }
@@ -595,9 +599,9 @@ function away(offset, one, many) {
   return count && `${count} ${count > 1 ? many : one} ${offset < 0 ? "earlier" : "later"}`;
 }
 
-function cut(piece) {
+function cut(piece, most) {
   const letters = [...piece];
-  return letters.length > 10 ? letters.slice(0, 9).join("") + "…" : piece;
+  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : piece;
 }
 
 function ringed(pen, ...box) { // seen on every colour

@@ -80,7 +80,7 @@ class Text {
     const { store } = this, { header, panels } = store;
     Object.assign(this.root.dataset, { title: header.title, run: header.run });
     this.text.setAttribute("aria-label", "Tokens. Left and right choose the query, with Shift the key.");
-    this.hint.textContent = "Click a word: query. Shift and click: key.";
+    this.hint.textContent = "Click: query. Shift and click: key.";
     this.panels.hidden = panels.length < 2;
     this.panels.replaceChildren(...panels.map((panel, at) => {
       const button = document.createElement("button");

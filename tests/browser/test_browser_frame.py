@@ -1,4 +1,4 @@
-"""What frame.js does: each deliberate act has its place in the browser's history, and a window keeps the focus."""
+"""What frame.js does: deliberate acts have places in the browser's history, a window keeps the focus."""
 
 from playwright.sync_api import expect
 

@@ -1,4 +1,4 @@
-"""The browser's Back and Forward: one entry for each deliberate act, and each brings its view back."""
+"""What frame.js does: deliberate acts have places in the browser's history, a window keeps the focus."""
 
 from playwright.sync_api import expect
 
@@ -56,3 +56,17 @@ def test_back_returns_to_the_page_before_with_its_view(visit):
     page.go_back()
     wait_for(page, l="1", h="1", p="Hello")
     assert "/kernels" not in page.url
+
+
+def test_a_window_keeps_the_focus_and_its_keys_after_a_download(visit):
+    page = visit("/?ck=tiny-mta&p=Hello")
+    settle(page)
+    page.locator(".stMain [class*=st-key-save] button").first.click()
+    window = page.get_by_role("dialog")
+    window.get_by_text("PDF", exact=True).click()
+    button = window.get_by_role("button", name="Save PDF")
+    with page.expect_download():
+        button.click()
+    expect(button).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(window).to_have_count(0)

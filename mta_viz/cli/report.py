@@ -1,0 +1,71 @@
+"""`report PATH [--prompt TEXT] [--task TASK] --out FILE`: all that is known of a model, in one file."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from mta_viz.cli.flags import add_answer, add_file, add_model, add_task, encode, open_model, positive
+from mta_viz.cli.flags import prompt_of as prompt_given
+from mta_viz.cli.output import ProgressLine, going_on_from, note
+
+HELP = "a model, its kernels and what they do, as one page or PDF with methods and provenance"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """A model, a prompt, a task, and the file."""
+    add_model(parser)
+    prompts = parser.add_mutually_exclusive_group()
+    about = "the example (default: a sample of the task, or of the one that fits)"
+    prompts.add_argument("--prompt", metavar="TEXT", help=about)
+    prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or a JSON list of token ids")
+    add_answer(parser)
+    add_task(parser, "blocks", about="also the accuracy at a task, beside the plain twin's")
+    parser.add_argument("--samples", type=positive, metavar="N", help="of the task (default 60)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
+    about = "report.html or report.pdf; after Ctrl-C the same command goes on"
+    add_file(parser, "--out", about, required=True)
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    """Make every section, then write the file; what is done is kept beside it until then."""
+    from mta_viz.exporting.report import browser, checked_path, report
+    from mta_viz.exporting.report_parts import KeptParts
+
+    out = checked_path(arguments.out)
+    if out.suffix.lower() == ".pdf":
+        browser("pdf")
+    model, prompt = open_model(arguments, kernels_do=True), None
+    if arguments.prompt is not None or arguments.tokens:
+        prompt = encode(model, prompt_given(arguments))
+    kept = KeptParts(out.with_name(f"{out.name}.parts"))
+    if kept:
+        note(f"what is done is in {kept.folder} and is not made again")
+    settings: dict[str, Any] = {name: vars(arguments)[name] for name in ("task", "answer", "samples", "seed")}
+    with going_on_from(kept.folder), Steps() as steps:
+        made = report(model, prompt, **settings, kept=kept, begin=steps.begin, progress=steps)
+        steps.begin("Drawing")
+        made.save(out, force=True, progress=steps)
+    kept.remove()
+    sections = [{"title": at.title, "figures": len(at.figures), "not_made": at.missing} for at in made.sections]
+    return {"out": str(out), "bytes": out.stat().st_size, "figures": len(made.figures), "sections": sections}
+
+
+class Steps:
+    """Progress of several steps, a line each with its time left. Use as a context manager."""
+
+    line = ProgressLine("")
+
+    def __enter__(self) -> "Steps":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.line.__exit__()
+
+    def begin(self, words: str) -> None:
+        """What is done from now on."""
+        self.line.__exit__()
+        self.line = ProgressLine(words)
+
+    def __call__(self, share: float) -> None:
+        """How far the step is."""
+        self.line(share)

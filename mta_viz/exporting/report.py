@@ -1,0 +1,278 @@
+"""`mta_viz.report`: what is known of a model, section by section, and the one page or PDF it is written as.
+
+The page's template is `report.html`: all text goes through its one filter, which escapes markup and control
+characters. Pictures are SVG inside `<img>`, each with its provenance as Save writes it; the file holds those of
+all for `figure --from`. Owns too what is asked for where nothing is said: the prompt and the plain twin.
+"""
+
+import platform
+import subprocess
+from base64 import b64encode
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from mta_viz.analysis.cause.effects import FILES, Absent, find_effects
+from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
+from mta_viz.analysis.cause.twin import twin_of_model
+from mta_viz.analysis.labs.blocks import block_sample, trained_task
+from mta_viz.analysis.labs.needle import check_vocabulary
+from mta_viz.analysis.labs.task_samples import check_task, task_batches
+from mta_viz.checkpoint.files import replacing
+from mta_viz.checkpoint.locate import sha256
+from mta_viz.errors import Cancelled, MtaVizError
+from mta_viz.exporting import report_sections as made
+from mta_viz.exporting.carriers import embed
+from mta_viz.exporting.pictures import NO_BROWSER, SIZES
+from mta_viz.exporting.provenance import Provenance, many_text
+from mta_viz.exporting.report_parts import Order, Progress, Section, Shown, digest_of, keeping, tell, texts
+from mta_viz.exporting.saved import Choices, file_name, picture, said
+from mta_viz.figures.base import Source
+from mta_viz.model.transformer import HookedMTA
+from mta_viz.plots.kernels.paper import PX_PER_MM
+from mta_viz.printed import Printed, Row, printable
+from mta_viz.run.named_tasks import series_of, task_name
+from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
+from mta_viz.tokenizers.char import CharTokenizer
+from mta_viz.version import VERSION
+
+SAMPLES = 60  # of a task, for model and twin each
+TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
+SUFFIXES = (".html", ".pdf")
+PRINT_SECONDS, MOST = 180, 10**7  # the latter: characters of one text
+QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+SECTIONS = {
+    **{"model": made.model_section, "task": made.task_section, "story": made.story_section},
+    **{"matters": made.matters_section, "kernels": made.kernels_section},
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
+    """What is known of a model. `made`: with which versions, in what, and when."""
+
+    name: str
+    made: str
+    sections: tuple[Section, ...]
+
+    @property
+    def figures(self) -> tuple[Shown, ...]:
+        """Of all sections, in their order."""
+        return tuple(shown for section in self.sections for shown in section.figures)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """How all numbers were made, a paragraph each."""
+        first = tell("methods", "made", made=self.made)
+        return (first, *(words for section in self.sections for words in section.methods))
+
+    def html(self, progress: Progress = lambda share: None) -> bytes:
+        """The page. Where no browser draws pictures, it says so in their places."""
+        name, drawn = file_name(self.name, "report", suffix="html"), list[_Figure]()
+        for at, shown in enumerate(self.figures, start=1):
+            drawn.append(_figure(at, shown))
+            progress(at / len(self.figures))
+        each = iter(drawn)
+        parts = [(section, [next(each) for _ in section.figures]) for section in self.sections]
+        page = _template().render(report=self, parts=parts, name=name).encode()
+        return embed(page, "html", many_text([figure.provenance for figure in drawn], name))
+
+    def pdf(self, progress: Progress = lambda share: None, *, page: bytes | None = None) -> bytes:
+        """The same on A4, of the `page` that is there. Raises MtaVizError where no browser prints it."""
+        program, name = browser("pdf"), file_name(self.name, "report", suffix="pdf")
+        content = _printed(program, self.html(progress) if page is None else page)
+        return embed(content, "pdf", many_text([_provenance(shown) for shown in self.figures], name))
+
+    def save(
+        self, path: Path | str, *, force: bool = False, progress: Progress = lambda share: None
+    ) -> Path:
+        """Write .html or .pdf; returns the path. MtaVizError for another suffix, for a file without `force`."""
+        path = checked_path(Path(path))
+        if path.exists() and not force:
+            raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
+        content = self.pdf(progress) if path.suffix.lower() == ".pdf" else self.html(progress)
+        with replacing(path) as partial:
+            partial.write_bytes(content)
+        return path
+
+    def _title(self) -> str:
+        return f"Report of {self.name}: {len(self.sections)} sections, {len(self.figures)} figures"
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        rows = [(at.title, len(at.figures), len(at.tables), len(at.missing)) for at in self.sections]
+        return ("section", "figures", "tables", "not made"), list(rows)
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure on the page. `picture`: an address that holds it, empty where `problem` says why it is not."""
+
+    number: int
+    shown: Shown
+    provenance: Provenance
+    picture: str = ""
+    problem: str = ""
+
+    @property
+    def parameters(self) -> str:
+        """Those that are given, in words."""
+        given = self.provenance.parameters.items()
+        return ", ".join(f"{name} {value}" for name, value in given if value not in (None, (), []))
+
+
+def _figure(number: int, shown: Shown) -> _Figure:
+    figure = _Figure(number, shown, _provenance(shown))
+    try:
+        content = picture(shown.saved, "svg", _choices(shown))
+    except MtaVizError as error:
+        return replace(figure, problem=str(error))
+    return replace(figure, picture=f"data:image/svg+xml;base64,{b64encode(content).decode()}")
+
+
+def _choices(shown: Shown) -> Choices:
+    """As on the screen where that fits on a page, else laid out for one."""
+    width, mm = shown.saved.figure.layout.width or 700, SIZES["page"].mm or 0
+    return Choices("screen" if width <= mm * PX_PER_MM else "page")
+
+
+def _provenance(shown: Shown) -> Provenance:
+    return said(shown.saved, _choices(shown))
+
+
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    def safe(value: Any) -> Any:
+        """What every value on the page goes through; markup is escaped after it."""
+        return value if isinstance(value, Markup) else printable(value, MOST)
+
+    made = Environment(autoescape=True, finalize=safe, undefined=StrictUndefined, trim_blocks=True)
+    return made.from_string((files(__package__) / "report.html").read_text(encoding="utf-8"))
+
+
+def checked_path(path: Path) -> Path:
+    """The path. Raises MtaVizError for one that ends with neither .html nor .pdf."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise MtaVizError(f"{path} ends with none of {', '.join(SUFFIXES)}: which is the report to be?")
+    return path
+
+
+def browser(format: str) -> str:
+    """The program that draws and prints. Raises MtaVizError where there is none."""
+    from choreographer.browsers.chromium import Chromium
+
+    program = Chromium.find_browser(skip_local=False)
+    if program is None:
+        raise MtaVizError(NO_BROWSER.format(format=format))
+    return str(program)
+
+
+def _printed(program: str, page: bytes) -> bytes:
+    with TemporaryDirectory() as folder:
+        source, target = Path(folder) / "report.html", Path(folder) / "report.pdf"
+        source.write_bytes(page)
+        place = (f"--user-data-dir={folder}/profile", "--no-pdf-header-footer", f"--print-to-pdf={target}")
+        command = [program, *QUIET, *place, source.as_uri()]
+        try:
+            subprocess.run(command, capture_output=True, timeout=PRINT_SECONDS, check=True)
+            return target.read_bytes()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise MtaVizError(f"the browser could not print the report: {error}; save it as .html") from error
+
+
+def report(
+    model: HookedMTA | Path | str,
+    prompt: Prompt | None = None,
+    task: str | None = None,
+    *,
+    answer: str | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    numbering: int = 0,
+    kept: MutableMapping[str, str] | None = None,
+    begin: Any = lambda words: None,
+    progress: Progress = lambda share: None,
+) -> Report:
+    """All that is known of a model, or of the checkpoint at a path; `.save("report.html")` or `.pdf` writes it.
+
+    `prompt`: None for a sample of the task, without a task of the one that fits. `task`: needle, pairs, blocks or
+    a file of prompts (*.jsonl); `samples` (60) of it from `seed` on are answered by the model and by the plain
+    twin beside it. `kept` gets what is done by and by; what it holds of the same model and settings is not made
+    again. `begin(what comes)`, then `progress(share of it)`; raise in either to stop. What cannot be made its
+    section says. Raises MtaVizError for a checkpoint, prompt or task that cannot be used.
+
+    >>> mta_viz.report(model, "hjnvt.qdgzf.aoxsb#gd").sections[0].title
+    'The model'
+    """
+    model = model if isinstance(model, HookedMTA) else load(model)
+    begin("Reading")
+    kept, setting, batches = {} if kept is None else kept, "", []
+    if task is not None:
+        check_runs(model)
+        setting, batches = task_batches(model, task, samples, seed, usual=SAMPLES)
+    tokens, words, own, problem = _prompt(model, prompt, task, seed)
+    twin, weights = twin_of_model(model), digest_of(VERSION, _digest(model), model.plan, model.dtype, numbering)
+    files = [find_effects(model.path, edit) for edit in FILES], find_shapley(model.path)
+    asked = tokens and tokens.ids, answer or own, task, setting, sum(len(batch.answers) for batch in batches), seed
+    key = digest_of(weights, asked, files, twin if isinstance(twin, Absent) else _digest(twin))
+    run = None if tokens is None else capture(model, tokens, progress=progress)
+    source = keeping(Source(model, run, numbering=numbering, progress=progress), kept, weights)
+    order = Order(
+        source, twin, key, words, problem, answer or own, setting, seed, batches, kept, progress
+    )
+    return Report(source.name, _made(model), tuple(_sections(order, begin)))
+
+
+def _sections(order: Order, begin: Any) -> Iterator[Section]:
+    for at, (name, make) in enumerate(SECTIONS.items(), start=1):
+        begin(f"{texts()['titles'][name]} ({at} of {len(SECTIONS)})")
+        try:
+            yield order.section(name, make)
+        except Cancelled:
+            raise
+        except MtaVizError as error:
+            yield Section(name, missing=(str(error),))
+
+
+def _prompt(model: HookedMTA, prompt: Prompt | None, task: str | None, seed: int) -> Any:
+    """The prompt's tokens, where it is from, its answer where the task knows it; or why there is none."""
+    if prompt is not None:
+        return tokenize(model, prompt), tell("prompts", "given"), None, ""
+    try:
+        check_runs(model)
+        return *_example(model, task, seed), ""
+    except MtaVizError as error:
+        return None, "", None, str(error)
+
+
+def _example(model: HookedMTA, task: str | None, seed: int) -> Any:
+    """A sample of the task, or of the one that fits the model. Raises MtaVizError where none does."""
+    task = task or ("blocks" if isinstance(model.tokenizer, CharTokenizer) else "needle")
+    check_task(model, task)
+    if task == "blocks":
+        sample = block_sample(trained_task(model.path), 0, seed)
+        return sample.tokens, tell("prompts", "blocks", seed=seed), None
+    series = series_of(task, min(LENGTHS.get(task, 0), model.config.n_ctx))
+    number = TURNS if task in LENGTHS else 1
+    drawn = series.samples(check_vocabulary(model, model.tokenizer), number, seed)[-1]
+    told = {"task": task_name(task), "setting": series.setting, "number": number, "seed": seed}
+    answer = None if task == "needle" else f" {drawn.answer}"  # of needles the story finds it by itself
+    return drawn.tokens, tell("prompts", "task", **told), answer
+
+
+def _digest(model: HookedMTA) -> str:
+    return "" if model.source is None else sha256(model.source.path)
+
+
+def _made(model: HookedMTA) -> str:
+    """Versions, where and in what it was computed, and when."""
+    computed = f"computed in {str(model.dtype).removeprefix('torch.')} on {model.device.type}"
+    versions = f"mta_viz {VERSION}, torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{versions}; {computed}; {datetime.now(UTC):%Y-%m-%d}"

@@ -41,7 +41,7 @@ def texts() -> dict[str, Any]:
     return tomllib.loads((files(__package__) / "report.toml").read_text(encoding="utf-8"))
 
 
-def tell(part: str, name: str, **values: Any) -> str:
+def tell(part: str, name: str, /, **values: Any) -> str:
     """A sentence with these values in it."""
     return str(texts()[part][name].format(**values))
 

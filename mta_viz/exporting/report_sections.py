@@ -56,7 +56,7 @@ def model_section(order: Order) -> Section:
     )
 
 
-def _titled(name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]], **values: Any) -> Titled:
+def _titled(name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]], /, **values: Any) -> Titled:
     return Titled(tell("tables", name, **values), Table.of(columns, rows))
 
 

@@ -46,7 +46,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
         steps.begin("Drawing")
         made.save(out, force=True, progress=steps)
     kept.remove()
-    sections = [{"title": at.title, "figures": len(at.figures), "not_made": at.missing} for at in made.sections]
+    sections = [
+        {"title": at.title, "figures": len(at.figures), "not_made": at.missing} for at in made.sections
+    ]
     return {"out": str(out), "bytes": out.stat().st_size, "figures": len(made.figures), "sections": sections}
 
 

@@ -9,7 +9,7 @@ import platform
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -29,13 +29,12 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import Cancelled, MtaVizError
 from mta_viz.exporting import report_sections as made
 from mta_viz.exporting.carriers import embed
-from mta_viz.exporting.pictures import NO_BROWSER, SIZES
-from mta_viz.exporting.provenance import Provenance, many_text
+from mta_viz.exporting.pictures import NO_BROWSER
+from mta_viz.exporting.provenance import many_text
 from mta_viz.exporting.report_parts import Order, Progress, Section, Shown, digest_of, keeping, tell, texts
-from mta_viz.exporting.saved import Choices, file_name, picture, said
+from mta_viz.exporting.saved import Choices, file_name, picture
 from mta_viz.figures.base import Source
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.plots.kernels.paper import PX_PER_MM
 from mta_viz.printed import Printed, Row, printable
 from mta_viz.run.named_tasks import series_of, task_name
 from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
@@ -74,24 +73,28 @@ class Report(Printed):
 
     def html(self, progress: Progress = lambda share: None) -> bytes:
         """The page. Where no browser draws pictures, it says so in their places."""
-        name, drawn = file_name(self.name, "report", suffix="html"), list[_Figure]()
-        for at, shown in enumerate(self.figures, start=1):
-            drawn.append(_figure(at, shown))
-            progress(at / len(self.figures))
-        each = iter(drawn)
-        parts = [(section, [next(each) for _ in section.figures]) for section in self.sections]
-        page = _template().render(report=self, parts=parts, name=name).encode()
-        return embed(page, "html", many_text([figure.provenance for figure in drawn], name))
+        drawn: dict[str, list[dict[str, Any]]] = {section.name: [] for section in self.sections}
+        listed = [(section, shown) for section in self.sections for shown in section.figures]
+        for at, (section, shown) in enumerate(listed, start=1):
+            drawn[section.name].append(_on_page(at, shown))
+            progress(at / len(listed))
+        page = _template().render(report=self, drawn=drawn, name=self._file("html")).encode()
+        return embed(page, "html", self._origin("html"))
 
     def pdf(self, progress: Progress = lambda share: None, *, page: bytes | None = None) -> bytes:
         """The same on A4, of the `page` that is there. Raises MtaVizError where no browser prints it."""
-        program, name = browser("pdf"), file_name(self.name, "report", suffix="pdf")
+        program = browser("pdf")
         content = _printed(program, self.html(progress) if page is None else page)
-        return embed(content, "pdf", many_text([_provenance(shown) for shown in self.figures], name))
+        return embed(content, "pdf", self._origin("pdf"))
 
-    def save(
-        self, path: Path | str, *, force: bool = False, progress: Progress = lambda share: None
-    ) -> Path:
+    def _file(self, suffix: str) -> str:
+        return file_name(self.name, "report", suffix=suffix)
+
+    def _origin(self, suffix: str) -> str:
+        """Where all figures come from, as a file of many has it."""
+        return many_text([shown.provenance for shown in self.figures], self._file(suffix))
+
+    def save(self, path: Path | str, *, force: bool = False, progress: Progress = lambda share: None) -> Path:
         """Write .html or .pdf; returns the path. MtaVizError for another suffix, for a file without `force`."""
         path = checked_path(Path(path))
         if path.exists() and not force:
@@ -109,40 +112,19 @@ class Report(Printed):
         return ("section", "figures", "tables", "not made"), list(rows)
 
 
-@dataclass(frozen=True)
-class _Figure:
-    """A figure on the page. `picture`: an address that holds it, empty where `problem` says why it is not."""
-
-    number: int
-    shown: Shown
-    provenance: Provenance
-    picture: str = ""
-    problem: str = ""
-
-    @property
-    def parameters(self) -> str:
-        """Those that are given, in words."""
-        given = self.provenance.parameters.items()
-        return ", ".join(f"{name} {value}" for name, value in given if value not in (None, (), []))
-
-
-def _figure(number: int, shown: Shown) -> _Figure:
-    figure = _Figure(number, shown, _provenance(shown))
+def _on_page(number: int, shown: Shown) -> dict[str, Any]:
+    """A figure as the template takes it: `picture` is an address that holds it, `problem` why there is none."""
+    plain = [
+        (name, value) for name, value in shown.provenance.parameters.items() if isinstance(value, int | str)
+    ]
+    look = {"number": number, "title": shown.title, "provenance": shown.provenance, "problem": ""}
+    look |= {"parameters": ", ".join(f"{name} {value}" for name, value in plain), "picture": ""}
+    look["caption"] = ". ".join(part for part in shown.caption.split(". ") if not part.startswith("Click"))
     try:
-        content = picture(shown.saved, "svg", _choices(shown))
+        content = b64encode(picture(shown.saved, "svg", Choices())).decode()
     except MtaVizError as error:
-        return replace(figure, problem=str(error))
-    return replace(figure, picture=f"data:image/svg+xml;base64,{b64encode(content).decode()}")
-
-
-def _choices(shown: Shown) -> Choices:
-    """As on the screen where that fits on a page, else laid out for one."""
-    width, mm = shown.saved.figure.layout.width or 700, SIZES["page"].mm or 0
-    return Choices("screen" if width <= mm * PX_PER_MM else "page")
-
-
-def _provenance(shown: Shown) -> Provenance:
-    return said(shown.saved, _choices(shown))
+        return look | {"problem": str(error)}
+    return look | {"picture": f"data:image/svg+xml;base64,{content}"}
 
 
 def _template() -> Any:
@@ -218,15 +200,23 @@ def report(
         check_runs(model)
         setting, batches = task_batches(model, task, samples, seed, usual=SAMPLES)
     tokens, words, own, problem = _prompt(model, prompt, task, seed)
-    twin, weights = twin_of_model(model), digest_of(VERSION, _digest(model), model.plan, model.dtype, numbering)
+    twin, weights = (
+        twin_of_model(model),
+        digest_of(VERSION, _digest(model), model.plan, model.dtype, numbering),
+    )
     files = [find_effects(model.path, edit) for edit in FILES], find_shapley(model.path)
-    asked = tokens and tokens.ids, answer or own, task, setting, sum(len(batch.answers) for batch in batches), seed
+    asked = (
+        tokens and tokens.ids,
+        answer or own,
+        task,
+        setting,
+        sum(len(batch.answers) for batch in batches),
+        seed,
+    )
     key = digest_of(weights, asked, files, twin if isinstance(twin, Absent) else _digest(twin))
     run = None if tokens is None else capture(model, tokens, progress=progress)
     source = keeping(Source(model, run, numbering=numbering, progress=progress), kept, weights)
-    order = Order(
-        source, twin, key, words, problem, answer or own, setting, seed, batches, kept, progress
-    )
+    order = Order(source, twin, key, words, problem, answer or own, setting, seed, batches, kept, progress)
     return Report(source.name, _made(model), tuple(_sections(order, begin)))
 
 

@@ -24,7 +24,7 @@ from mta_viz.analysis.kernels.table import kernel_table
 from mta_viz.analysis.labs.task_samples import GoldBatch
 from mta_viz.checkpoint import door
 from mta_viz.checkpoint.files import write_results
-from mta_viz.exporting.provenance import from_text
+from mta_viz.exporting.provenance import Provenance, from_text
 from mta_viz.exporting.saved import Saved, saved
 from mta_viz.figures.base import NamedFigure, Source, drawn
 from mta_viz.model.transformer import HookedMTA
@@ -66,10 +66,15 @@ class Shown:
     origin: str
 
     @property
+    def provenance(self) -> Provenance:
+        """As Save writes it."""
+        return from_text(self.origin)
+
+    @property
     def saved(self) -> Saved:
         """As Save takes it."""
         figure = go.Figure(from_json(self.picture))
-        return Saved(self.name, figure, self.caption, self.csv, from_text(self.origin))
+        return Saved(self.name, figure, self.caption, self.csv, self.provenance)
 
 
 @dataclass(frozen=True)

@@ -50,13 +50,13 @@ def model_section(order: Order) -> Section:
         facts |= {"file": model.source.name, "sha256": sha256(model.source.path)}
         facts |= {"format": model.source.format, "weights stored in": model.source.dtype}
         facts |= {"size": size_text(model.source.n_bytes), "training step": model.source.step}
-    rows = [(name, str(value)) for name, value in facts.items() if value is not None and name != "mta"]
-    return Section(
-        "model", (short, *plan), tables=(_titled("model", ("what", "value"), rows),), short=short
-    )
+    rows = [(name, str(value)) for name, value in facts.items() if value and name != "mta"]
+    return Section("model", (short, *plan), tables=(_titled("model", ("what", "value"), rows),), short=short)
 
 
-def _titled(name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]], /, **values: Any) -> Titled:
+def _titled(
+    name: str, columns: Sequence[str], rows: Sequence[tuple[object, ...]], /, **values: Any
+) -> Titled:
     return Titled(tell("tables", name, **values), Table.of(columns, rows))
 
 
@@ -107,13 +107,21 @@ def _groups_table(order: Order, groups: dict[str, list[Row]]) -> Titled:
         names = ", ".join(kernel_of(row).name(order.source.numbering) for row in members[:NAMED])
         stay, more = sum(bool(row["survives"]) for row in members), " ..." * (len(members) > NAMED)
         rows.append((group["name"], group["meaning"], len(members), stay, names + more))
-    columns = ("kind", "what it does", "kernels", "stay", "clearest")
+    columns = ("kind", "what it does", "kernels", "clear", "the clearest")
     return _titled("groups", columns, [row for row in rows if row[2]])
 
 
 def _chance_table(n: int, found: Sequence[tuple[str, int, NamesByChance]]) -> Titled:
     rows = [
-        (name, n, count, f"{chance.mean:.1f}", f"{chance.low} to {chance.high}", f"{count - chance.mean:+.1f}", _p(chance))
+        (
+            name,
+            n,
+            count,
+            f"{chance.mean:.1f}",
+            f"{chance.low} to {chance.high}",
+            f"{count - chance.mean:+.1f}",
+            _p(chance),
+        )
         for name, count, chance in found
     ]
     columns = ("kernels with", "n", "found", "by chance", "95 % range", "excess", "p of at least as many")
@@ -151,9 +159,16 @@ def task_section(order: Order) -> Section:
         score, median = needle_score(result.right), median_interval(result.log_probability)
         scores.append(tell("words", "score", name=name, score=score))
         nats = f"{float(median.value):+.3g} ({float(median.low):+.3g} to {float(median.high):+.3g}; {median.level:.1%})"
-        rows.append((name, score.n, score.right, f"{score.interval[0]:.3f} to {score.interval[1]:.3f}", nats))
+        accuracy = f"{score.accuracy:.3f} ({score.interval[0]:.3f} to {score.interval[1]:.3f})"
+        rows.append((name, score.n, score.right, accuracy, nats))
     short = f"{'; '.join(scores)}."
-    columns = ("model", "n", "right", "accuracy, 95 % interval", "log-probability, nats: median (interval; level)")
+    columns = (
+        "model",
+        "n",
+        "right",
+        "accuracy (95 % interval)",
+        "log-probability, nats: median (interval; level)",
+    )
     methods = tell("methods", "task", n=rows[0][1], setting=order.setting, seed=order.seed)
     parts = (tell("words", "sample", setting=order.setting), short, *words)
     return Section("task", parts, (), (_titled("task", columns, rows),), (methods,), tuple(missing), short)
@@ -171,10 +186,15 @@ def story_section(order: Order) -> Section:
     words.append(tell("words", "answer", story=told))
     missing = [texts()["no_twin"].format(reason=told.twin.reason)] if isinstance(told.twin, Absent) else []
     words += [] if missing else [tell("words", "twin", story=told)]
+    names = {"model": order.source.name, "own tap only": f"{order.source.name} without the kernel"}
     states = [
-        (name, number(at.log_odds), at.rank, f"{at.probability:.3f}") for name, at in told.states.items()
+        (names.get(name, name), number(at.log_odds), at.rank, f"{at.probability:.3f}")
+        for name, at in told.states.items()
     ]
-    tables = [_titled("story", ("state", "log-odds", "rank", "probability"), states), *_gains(order, told)]
+    tables = [
+        _titled("story", ("model", "log-odds of the answer", "rank", "probability"), states),
+        *_gains(order, told),
+    ]
     settings = {"chosen": BY[told.by], "rule": RULE, "odds": ODDS if told.kernel else ""}
     methods = tell("methods", "story", shares=SHARES if told.weights else "", **settings)
     figures = _story_figures(order, figure, told)
@@ -241,12 +261,13 @@ def _effects_part(order: Order, measured: Sequence[Effects]) -> Section:
         costs = [at.of(kernel) for at in measured]
         cells = [_ends(each[kernel].accuracy_change), *(_nats(cost) if cost else None for cost in costs)]
         rows.append((kernel.name(order.source.numbering), shapes[kernel], *cells))
-    nats = [f"log-probability at {at.edit}, nats: mean; median (interval)" for at in measured]
+    nats = [f"log-probability at {at.edit}, nats: mean, median (interval)" for at in measured]
     table = _titled("matters", ("kernel", "shape", "accuracy (95 % interval)", *nats), rows, n=len(rows))
     spec = KernelEffects(*astuple(worst), edit=effects.edit)
     figure = order.shown(tell("figures", "effects", where=WHERE[worst.where]), spec)
     told: dict[str, Any] = {"name": worst.name(order.source.numbering), "shape": shapes[worst]}
     told |= {"accuracy": _ends(effect.accuracy_change), "n": len(each), "sure": sure}
+    told["nats"] = _nats(effect)
     words = tell("words", "effects", effects=effects, effect=effect, **told)
     methods = tell("methods", "effects", effects=effects, edits=" and ".join(at.edit for at in measured))
     return Section("matters", (words,), (figure,), (table,), (methods,), short=words)
@@ -258,7 +279,7 @@ def _ends(estimate: Any) -> str:
 
 def _nats(effect: Effect) -> str:
     median = effect.log_probability_change_median
-    return f"{effect.log_probability_change.value:+.3g}; {_ends(median) if median else 'no median'}"
+    return f"{effect.log_probability_change.value:+.3g} on average, median {_ends(median) if median else 'no median'}"
 
 
 def _shapley_part(order: Order, shapley: TaskShapley) -> Section:

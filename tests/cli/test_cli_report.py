@@ -21,7 +21,9 @@ def test_numbers_are_those_of_the_single_commands(run, small, tmp_path):
     effects = run("effects", small, *task, "--edit", "own-tap").json
     answer = run("report", small, "--prompt", PROMPT, *task, "--out", tmp_path / "report.html").json
     page = html.unescape((tmp_path / "report.html").read_text())
-    assert answer["figures"] == page.count("<figure ") and answer["bytes"] == len((tmp_path / "report.html").read_bytes())
+    assert answer["figures"] == page.count("<figure ") and answer["bytes"] == len(
+        (tmp_path / "report.html").read_bytes()
+    )
     story = run("story", small, "--prompt", PROMPT).json
     assert story["sentence"] in page
     counts = run("kernels", small).json["counts"]
@@ -38,7 +40,9 @@ def test_without_measured_effects_the_gains_are_those_of_gain(run, folder, tmp_p
     story = run("story", folder, "--prompt", PROMPT).json
     span = f"{story['asked']['start']}:{story['asked']['stop']}"
     for gain in run("gain", folder, "--prompt", PROMPT, "--span", span).json["kernels"][:8]:
-        assert f"<td>L{gain['layer']} H{gain['head']} {gain['where']}</td><td>{gain['gain']:+.3g}</td>" in page
+        assert (
+            f"<td>L{gain['layer']} H{gain['head']} {gain['where']}</td><td>{gain['gain']:+.3g}</td>" in page
+        )
 
 
 def test_after_ctrl_c_the_same_command_goes_on(run, folder, tmp_path, monkeypatch):

@@ -59,7 +59,11 @@ def _measurement(page: Page, task: str | None, samples: int) -> Measurement:
     parts, prompt = state.part(ReportParts), None if page.trace is None else page.trace.tokens
 
     def do(work: Work, keep: Keep) -> tuple[Report, bytes]:
-        settings: dict[str, Any] = {"samples": samples if task else None, "numbering": page.numbering, "kept": parts}
+        settings: dict[str, Any] = {
+            "samples": samples if task else None,
+            "numbering": page.numbering,
+            "kept": parts,
+        }
         made = report(page.model, prompt, task, **settings, begin=work.begin, progress=work.report)
         work.begin("Drawing")
         return made, made.html(work.report)

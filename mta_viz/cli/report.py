@@ -1,12 +1,22 @@
 """`report PATH [--prompt TEXT] [--task TASK] --out FILE`: all that is known of a model, in one file."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import closing
+from dbm import dumb
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import add_answer, add_file, add_model, add_task, encode, open_model, positive
-from mta_viz.cli.flags import prompt_of as prompt_given
-from mta_viz.cli.output import ProgressLine, going_on_from, note
+from mta_viz.cli.flags import (
+    add_answer,
+    add_file,
+    add_model,
+    add_task,
+    encode,
+    open_model,
+    positive,
+    prompt_of,
+)
+from mta_viz.cli.output import ProgressLine, going_on_from
 
 HELP = "a model, its kernels and what they do, as one page or PDF with methods and provenance"
 
@@ -29,45 +39,22 @@ def add_flags(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     """Make every section, then write the file; what is done is kept beside it until then."""
     from mta_viz.exporting.report import browser, checked_path, report
-    from mta_viz.exporting.report_parts import KeptParts
 
     out = checked_path(arguments.out)
     if out.suffix.lower() == ".pdf":
         browser("pdf")
     model, prompt = open_model(arguments, kernels_do=True), None
     if arguments.prompt is not None or arguments.tokens:
-        prompt = encode(model, prompt_given(arguments))
-    kept = KeptParts(out.with_name(f"{out.name}.parts"))
-    if kept:
-        note(f"what is done is in {kept.folder} and is not made again")
+        prompt = encode(model, prompt_of(arguments))
     settings: dict[str, Any] = {name: vars(arguments)[name] for name in ("task", "answer", "samples", "seed")}
-    with going_on_from(kept.folder), Steps() as steps:
-        made = report(model, prompt, **settings, kept=kept, begin=steps.begin, progress=steps)
-        steps.begin("Drawing")
-        made.save(out, force=True, progress=steps)
-    kept.remove()
+    parts = out.with_name(f"{out.name}.parts")
+    with going_on_from(parts), ProgressLine("") as line, closing(dumb.open(str(parts), "c")) as kept:
+        made = report(model, prompt, **settings, kept=kept, begin=line.begin, progress=line)
+        line.begin("Drawing")
+        made.save(out, force=True, progress=line)
+    for suffix in (".dat", ".dir", ".bak"):
+        parts.with_name(f"{parts.name}{suffix}").unlink(missing_ok=True)
     sections = [
         {"title": at.title, "figures": len(at.figures), "not_made": at.missing} for at in made.sections
     ]
     return {"out": str(out), "bytes": out.stat().st_size, "figures": len(made.figures), "sections": sections}
-
-
-class Steps:
-    """Progress of several steps, a line each with its time left. Use as a context manager."""
-
-    line = ProgressLine("")
-
-    def __enter__(self) -> "Steps":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.line.__exit__()
-
-    def begin(self, words: str) -> None:
-        """What is done from now on."""
-        self.line.__exit__()
-        self.line = ProgressLine(words)
-
-    def __call__(self, share: float) -> None:
-        """How far the step is."""
-        self.line(share)

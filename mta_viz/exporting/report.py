@@ -5,10 +5,11 @@ characters. Pictures are SVG inside `<img>`, each with its provenance as Save wr
 all for `figure --from`. Owns too what is asked for where nothing is said: the prompt and the plain twin.
 """
 
+import hashlib
 import platform
 import subprocess
 from base64 import b64encode
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -23,15 +24,15 @@ from mta_viz.analysis.cause.shapley_file import LENGTHS, find_shapley
 from mta_viz.analysis.cause.twin import twin_of_model
 from mta_viz.analysis.labs.blocks import block_sample, trained_task
 from mta_viz.analysis.labs.needle import check_vocabulary
-from mta_viz.analysis.labs.task_samples import check_task, task_batches
+from mta_viz.analysis.labs.task_samples import GoldBatch, check_task, task_batches
 from mta_viz.checkpoint.files import replacing
 from mta_viz.checkpoint.locate import sha256
 from mta_viz.errors import Cancelled, MtaVizError
-from mta_viz.exporting import report_sections as made
+from mta_viz.exporting import report_sections as sections
 from mta_viz.exporting.carriers import embed
 from mta_viz.exporting.pictures import NO_BROWSER
 from mta_viz.exporting.provenance import many_text
-from mta_viz.exporting.report_parts import Order, Progress, Section, Shown, digest_of, keeping, tell, texts
+from mta_viz.exporting.report_sections import Order, Section, Shown, keeping, tell
 from mta_viz.exporting.saved import Choices, file_name, picture
 from mta_viz.figures.base import Source
 from mta_viz.model.transformer import HookedMTA
@@ -41,15 +42,13 @@ from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
 from mta_viz.tokenizers.char import CharTokenizer
 from mta_viz.version import VERSION
 
+Progress = Callable[[float], None]
 SAMPLES = 60  # of a task, for model and twin each
 TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
 SUFFIXES = (".html", ".pdf")
 PRINT_SECONDS, MOST = 180, 10**7  # the latter: characters of one text
 QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
-SECTIONS = {
-    **{"model": made.model_section, "task": made.task_section, "story": made.story_section},
-    **{"matters": made.matters_section, "kernels": made.kernels_section},
-}
+SECTIONS = ("model", "task", "story", "matters", "together", "kernels")
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,57 +177,51 @@ def report(
     samples: int | None = None,
     seed: int = 0,
     numbering: int = 0,
-    kept: MutableMapping[str, str] | None = None,
-    begin: Any = lambda words: None,
+    kept: MutableMapping[str, Any] | None = None,
+    begin: Callable[[str], None] = lambda words: None,
     progress: Progress = lambda share: None,
 ) -> Report:
     """All that is known of a model, or of the checkpoint at a path; `.save("report.html")` or `.pdf` writes it.
 
     `prompt`: None for a sample of the task, without a task of the one that fits. `task`: needle, pairs, blocks or
-    a file of prompts (*.jsonl); `samples` (60) of it from `seed` on are answered by the model and by the plain
-    twin beside it. `kept` gets what is done by and by; what it holds of the same model and settings is not made
-    again. `begin(what comes)`, then `progress(share of it)`; raise in either to stop. What cannot be made its
-    section says. Raises MtaVizError for a checkpoint, prompt or task that cannot be used.
+    a file of prompts (*.jsonl); `samples` (60) of it from `seed` on are answered by the model and by the
+    plain twin beside it. `kept` gets what is done by and by; what it holds of the same model and settings is
+    not made again. `begin(what comes)`, then `progress(share of it)`; raise in either to stop. What cannot be
+    made its section says. Raises MtaVizError for a checkpoint, prompt or task that cannot be used.
 
     >>> mta_viz.report(model, "hjnvt.qdgzf.aoxsb#gd").sections[0].title
     'The model'
     """
     model = model if isinstance(model, HookedMTA) else load(model)
     begin("Reading")
-    kept, setting, batches = {} if kept is None else kept, "", []
+    setting, batches, kept = "", list[GoldBatch](), {} if kept is None else kept
     if task is not None:
         check_runs(model)
         setting, batches = task_batches(model, task, samples, seed, usual=SAMPLES)
     tokens, words, own, problem = _prompt(model, prompt, task, seed)
-    twin, weights = (
-        twin_of_model(model),
-        digest_of(VERSION, _digest(model), model.plan, model.dtype, numbering),
-    )
-    files = [find_effects(model.path, edit) for edit in FILES], find_shapley(model.path)
-    asked = (
-        tokens and tokens.ids,
-        answer or own,
-        task,
-        setting,
-        sum(len(batch.answers) for batch in batches),
-        seed,
-    )
-    key = digest_of(weights, asked, files, twin if isinstance(twin, Absent) else _digest(twin))
+    twin, weights = twin_of_model(model), (VERSION, _digest(model), model.plan, model.dtype, numbering)
+    measured = [find_effects(model.path, edit) for edit in FILES], find_shapley(model.path)
+    asked = tokens and tokens.ids, answer or own, task, setting, [batch.answers for batch in batches], seed
+    key = _hash(weights, asked, measured, twin if isinstance(twin, Absent) else _digest(twin))
     run = None if tokens is None else capture(model, tokens, progress=progress)
-    source = keeping(Source(model, run, numbering=numbering, progress=progress), kept, weights)
-    order = Order(source, twin, key, words, problem, answer or own, setting, seed, batches, kept, progress)
+    source = keeping(Source(model, run, numbering=numbering, progress=progress), kept, _hash(weights))
+    order = Order(source, twin, key, words, problem, answer or own, setting, seed, batches, kept)
     return Report(source.name, _made(model), tuple(_sections(order, begin)))
 
 
-def _sections(order: Order, begin: Any) -> Iterator[Section]:
-    for at, (name, make) in enumerate(SECTIONS.items(), start=1):
-        begin(f"{texts()['titles'][name]} ({at} of {len(SECTIONS)})")
+def _sections(order: Order, begin: Callable[[str], None]) -> Iterator[Section]:
+    for at, name in enumerate(SECTIONS, start=1):
+        begin(f"{tell('titles', name)} ({at} of {len(SECTIONS)})")
         try:
-            yield order.section(name, make)
+            yield order.section(name, getattr(sections, f"{name}_section"))
         except Cancelled:
             raise
         except MtaVizError as error:
             yield Section(name, missing=(str(error),))
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _prompt(model: HookedMTA, prompt: Prompt | None, task: str | None, seed: int) -> Any:

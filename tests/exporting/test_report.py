@@ -1,4 +1,4 @@
-"""A report holds nothing foreign, every figure of it can be made again, and what is done is not done twice."""
+"""A report holds nothing foreign, its figures can be made again, and what is done is not done twice."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,18 +7,17 @@ import pytest
 
 import mta_viz
 from mta_viz.errors import Cancelled, MtaVizError
-from mta_viz.exporting import report_parts
+from mta_viz.exporting import report_sections
 from mta_viz.exporting.again import make_again
 from mta_viz.exporting.carriers import read
 from mta_viz.exporting.report import Report
-from mta_viz.exporting.report_parts import KeptParts
 from tests.tiny_models import write_models
 
 HOSTILE = "</script></metadata><script>alert(1)</script>\u202e\x1b[31m & “a” {{ 7 * 7 }} {% raw %}"
 
 
 class Page(HTMLParser):
-    """Elements, attributes, and the text that is read."""
+    """Elements, attributes, and the text that is shown."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__()
@@ -30,7 +29,7 @@ class Page(HTMLParser):
         self.attributes += [(tag, name, value or "") for name, value in attrs]
 
     def handle_data(self, data):
-        self.text += data
+        self.text += data if self.tags[-1:] != ["script"] else ""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_every_figure_is_made_again_from_what_the_page_says(blocks, models, tmp_
     file = blocks.save(tmp_path / "report.html")
     for number, shown in enumerate(blocks.figures, start=1):
         again = make_again(read(file, number), models / "tiny-blocks")
-        assert again.caption == shown.saved.caption and again.table.csv() == shown.saved.csv
+        assert again.caption == shown.caption and again.table.csv() == shown.csv
     with pytest.raises(MtaVizError, match="exists"):
         blocks.save(file)
 
@@ -76,7 +75,7 @@ def test_hostile_text_stays_text(models):
     content = Report("<img src=x onerror=1>", report.made, report.sections).html()
     page = Page(content)
     assert page.tags.count("script") == 1 and page.tags.count("img") == len(report.figures)
-    assert "b" not in {tag for tag, name, _ in page.attributes if name == "onerror"}
+    assert not any(name.startswith("on") for _, name, _ in page.attributes)
     assert "\u202e" not in page.text and "\x1b" not in page.text and "{{ 7 * 7 }}" in page.text
     assert "<img src=x onerror=1>" in page.text
 
@@ -85,7 +84,7 @@ def test_what_cannot_be_made_says_why_in_a_line(models):
     report = mta_viz.report(models / "no-tokenizer")
     missing = {section.name: section.missing for section in report.sections}
     assert missing["model"] == missing["kernels"] == ()
-    assert "No task was named" in missing["task"][0] and "tokenizer" in missing["story"][0]
+    assert "no task was named" in missing["task"][0] and "tokenizer" in missing["story"][0]
     assert "has not been measured" in missing["matters"][0]
     assert all("\n" not in line for lines in missing.values() for line in lines)
     plain = mta_viz.report(models / "tiny-plain", "abc")
@@ -97,27 +96,22 @@ def test_what_cannot_be_made_says_why_in_a_line(models):
 def test_a_stopped_report_goes_on_and_runs_nothing_twice(models, tmp_path, monkeypatch):
     calls = {"outcome": 0, "kernel_table": 0}
     for name in calls:
-        monkeypatch.setattr(report_parts, name, _counted(calls, name, getattr(report_parts, name)))
+        monkeypatch.setattr(report_sections, name, _counted(calls, name, getattr(report_sections, name)))
     settings = {"task": "blocks", "samples": 14}
-    shares = []
 
     def stop(share: float) -> None:
-        shares.append(share)
         if calls["outcome"] == 2:
             raise Cancelled("stopped")
 
-    folder = tmp_path / "report.html.parts"
+    kept: dict[str, str] = {}
     with pytest.raises(Cancelled):
-        mta_viz.report(models / "tiny-blocks", **settings, kept=KeptParts(folder), progress=stop)
-    assert calls["outcome"] == 2 and folder.is_dir()
-    kept = KeptParts(folder)
+        mta_viz.report(models / "tiny-blocks", **settings, kept=kept, progress=stop)
+    assert calls["outcome"] == 2
     report = mta_viz.report(models / "tiny-blocks", **settings, kept=kept)
     assert calls == {"outcome": 3, "kernel_table": 1}
-    again = mta_viz.report(models / "tiny-blocks", **settings, kept=KeptParts(folder))
+    again = mta_viz.report(models / "tiny-blocks", **settings, kept=kept)
     assert calls == {"outcome": 3, "kernel_table": 1}
     assert again.html() == report.html()
-    kept.remove()
-    assert not folder.exists()
 
 
 def _counted(calls, name, function):
@@ -128,9 +122,7 @@ def _counted(calls, name, function):
     return counted
 
 
-def test_a_kept_section_is_the_same_and_a_damaged_one_is_made_anew(blocks, models):
-    for section in blocks.sections:
-        assert section_text(section_from(section_text(section))) == section_text(section)
+def test_a_damaged_section_is_made_anew(models):
     kept: dict[str, str] = {}
     mta_viz.report(models / "tiny-blocks", "abcde.fghij#ca", kept=kept)
     damaged = {name: text if name.startswith("table") else text[:50] for name, text in kept.items()}
@@ -146,7 +138,7 @@ def test_pictures_and_the_pdf_are_real(blocks, tmp_path):
     file = small.save(tmp_path / "report.pdf")
     text = "".join(page.extract_text() for page in PdfReader(file).pages)
     assert "In short" in text and "Methods" in text and small.sections[0].title in text
-    assert read(file, 1).figure == small.figures[0].saved.provenance.figure
+    assert read(file, 1).figure == small.figures[0].provenance.figure
 
 
 def test_without_a_browser_the_page_says_so_and_a_pdf_is_refused(blocks, monkeypatch):

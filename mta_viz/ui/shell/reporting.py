@@ -10,18 +10,18 @@ import streamlit as st
 
 from mta_viz.analysis.labs.task_samples import check_task
 from mta_viz.errors import MtaVizError
-from mta_viz.exporting.report import SAMPLES, Report, browser, report
+from mta_viz.exporting.report import SAMPLES, Report, report
 from mta_viz.exporting.saved import file_name
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
 from mta_viz.ui.shell.page import Page
 from mta_viz.ui.shell.state import Setting
-from mta_viz.ui.shell.widgets import MIME_TYPES, caption
+from mta_viz.ui.shell.widgets import MIME_TYPES
 from mta_viz.ui.shell.work import Work
 
-NO_TASK = "no task"
-TASK, COUNT = Setting("report task", NO_TASK, private=True), Setting("report samples", SAMPLES, private=True)
-WORDS = "Model, kernels, what they do on the prompt, and methods for a paper, in one file."
+NO_TASK = "none"
+TASK = Setting("report task", NO_TASK, private=True)
+WORDS = f"Model, prompt, kernels and methods in one file. A task: {SAMPLES} answers, beside the twin's."
 
 
 class ReportParts(dict[str, str]):
@@ -31,58 +31,33 @@ class ReportParts(dict[str, str]):
 def draw_report_button(page: Page) -> None:
     """Choose whether a task is measured too, make the report, download it."""
     with st.popover("Report", icon=":material/description:"):
-        tasks = [NO_TASK, *fitting(page)]
-        task = st.selectbox("Measure a task", tasks, **TASK.widget(tasks))
-        samples = SAMPLES
-        if task != NO_TASK:
-            samples = st.number_input("Prompts", 1, 1000, step=10, **COUNT.widget())
-        made = measured(_measurement(page, None if task == NO_TASK else task, samples))
-        if made is not None:
-            _draw_files(*made)
+        tasks = [NO_TASK, *(task for task in ("needle", "pairs", "blocks") if _fits(page, task))]
+        task = st.selectbox("Task", tasks, **TASK.widget(tasks))
+        made = measured(_measurement(page, None if task == NO_TASK else task))
+        for suffix, content in (
+            (("html", made[1]), ("pdf", partial(made[0].pdf, page=made[1]))) if made else ()
+        ):
+            look: Any = {"mime": MIME_TYPES[suffix], "key": f"report.{suffix}", "on_click": "ignore"}
+            name = file_name(made[0].name, "report", suffix=suffix)
+            st.download_button(f"Download {suffix.upper()}", content, name, width="stretch", **look)
 
 
-def fitting(page: Page) -> list[str]:
-    """The tasks that the page's model can be asked."""
-    if page.model.kernels_only or page.model.tokenizer is None:
-        return []
-    fits = []
-    for task in ("needle", "pairs", "blocks"):
-        try:
-            check_task(page.model, task)
-            fits.append(task)
-        except MtaVizError:
-            continue
-    return fits
+def _fits(page: Page, task: str) -> bool:
+    try:
+        check_task(page.model, task)
+    except MtaVizError:
+        return False
+    return page.model.tokenizer is not None and not page.model.kernels_only
 
 
-def _measurement(page: Page, task: str | None, samples: int) -> Measurement:
+def _measurement(page: Page, task: str | None) -> Measurement:
     parts, prompt = state.part(ReportParts), None if page.trace is None else page.trace.tokens
 
     def do(work: Work, keep: Keep) -> tuple[Report, bytes]:
-        settings: dict[str, Any] = {
-            "samples": samples if task else None,
-            "numbering": page.numbering,
-            "kept": parts,
-        }
-        made = report(page.model, prompt, task, **settings, begin=work.begin, progress=work.report)
+        settings: dict[str, Any] = {"numbering": page.numbering, "kept": parts, "begin": work.begin}
+        made = report(page.model, prompt, task, **settings, progress=work.report)
         work.begin("Drawing")
         return made, made.html(work.report)
 
-    key = ("report", page.key, task, samples, page.numbering)
+    key = ("report", page.key, task, page.numbering)
     return Measurement("report", key, "Make the report", do, WORDS, large=True)
-
-
-def _draw_files(made: Report, page: bytes) -> None:
-    _file_button(made, f"Download HTML ({len(page) / 1e6:.1f} MB)", "html", page)
-    try:
-        browser("pdf")
-    except MtaVizError as error:
-        caption(str(error))
-    else:
-        _file_button(made, "Download PDF", "pdf", partial(made.pdf, page=page))
-
-
-def _file_button(made: Report, label: str, suffix: str, content: Any) -> None:
-    name = file_name(made.name, "report", suffix=suffix)
-    look: Any = {"mime": MIME_TYPES[suffix], "on_click": "ignore", "width": "stretch"}
-    st.download_button(label, content, name, key=f"report.{suffix}", **look)

@@ -177,7 +177,7 @@ def report(
     samples: int | None = None,
     seed: int = 0,
     numbering: int = 0,
-    kept: MutableMapping[str, Any] | None = None,
+    kept: MutableMapping[Any, Any] | None = None,
     begin: Callable[[str], None] = lambda words: None,
     progress: Progress = lambda share: None,
 ) -> Report:

@@ -138,7 +138,7 @@ class Order:
     setting: str
     seed: int
     batches: Sequence[GoldBatch]
-    kept: MutableMapping[str, Any]
+    kept: MutableMapping[Any, Any]
 
     def shown(self, name: str, spec: NamedFigure[Any], **values: Any) -> Shown:
         """A figure of the model or its run."""
@@ -169,7 +169,7 @@ class Order:
         return section
 
 
-def keeping(source: Source, kept: MutableMapping[str, Any], key: str) -> Source:
+def keeping(source: Source, kept: MutableMapping[Any, Any], key: str) -> Source:
     """The source with each result made once; the kernel table also from one report to the next."""
     results: dict[Any, Any] = {}
 

@@ -6,16 +6,7 @@ from dbm import dumb
 from pathlib import Path
 from typing import Any
 
-from mta_viz.cli.flags import (
-    add_answer,
-    add_file,
-    add_model,
-    add_task,
-    encode,
-    open_model,
-    positive,
-    prompt_of,
-)
+from mta_viz.cli import flags
 from mta_viz.cli.output import ProgressLine, going_on_from
 
 HELP = "a model, its kernels and what they do, as one page or PDF with methods and provenance"
@@ -23,17 +14,17 @@ HELP = "a model, its kernels and what they do, as one page or PDF with methods a
 
 def add_flags(parser: ArgumentParser) -> None:
     """A model, a prompt, a task, and the file."""
-    add_model(parser)
+    flags.add_model(parser)
     prompts = parser.add_mutually_exclusive_group()
     about = "the example (default: a sample of the task, or of the one that fits)"
     prompts.add_argument("--prompt", metavar="TEXT", help=about)
     prompts.add_argument("--tokens", type=Path, metavar="FILE", help="or a JSON list of token ids")
-    add_answer(parser)
-    add_task(parser, "blocks", about="also the accuracy at a task, beside the plain twin's")
-    parser.add_argument("--samples", type=positive, metavar="N", help="of the task (default 60)")
+    flags.add_answer(parser)
+    flags.add_task(parser, "blocks", about="also the accuracy at a task, beside the plain twin's")
+    parser.add_argument("--samples", type=flags.positive, metavar="N", help="of the task (default 60)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the samples (default 0)")
     about = "report.html or report.pdf; after Ctrl-C the same command goes on"
-    add_file(parser, "--out", about, required=True)
+    flags.add_file(parser, "--out", about, required=True)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -43,9 +34,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     out = checked_path(arguments.out)
     if out.suffix.lower() == ".pdf":
         browser("pdf")
-    model, prompt = open_model(arguments, kernels_do=True), None
+    model, prompt = flags.open_model(arguments, kernels_do=True), None
     if arguments.prompt is not None or arguments.tokens:
-        prompt = encode(model, prompt_of(arguments))
+        prompt = flags.encode(model, flags.prompt_of(arguments))
     settings: dict[str, Any] = {name: vars(arguments)[name] for name in ("task", "answer", "samples", "seed")}
     parts = out.with_name(f"{out.name}.parts")
     with going_on_from(parts), ProgressLine("") as line, closing(dumb.open(str(parts), "c")) as kept:

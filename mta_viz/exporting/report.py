@@ -1,8 +1,8 @@
 """`mta_viz.report`: what is known of a model, section by section, and the one page or PDF it is written as.
 
 The page's template is `report.html`: all text goes through its one filter, which escapes markup and control
-characters. Pictures are SVG inside `<img>`, each with its provenance as Save writes it; the file holds those of
-all for `figure --from`. Owns too what is asked for where nothing is said: the prompt and the plain twin.
+characters. Pictures are SVG inside `<img>`, each with its provenance as Save writes it; the file holds those
+of all for `figure --from`. Owns too what is asked for where nothing is said: the prompt and the plain twin.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import platform
 import subprocess
 from base64 import b64encode
 from collections.abc import Callable, Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -36,7 +36,7 @@ from mta_viz.exporting.report_sections import Order, Section, Shown, keeping, te
 from mta_viz.exporting.saved import Choices, file_name, picture
 from mta_viz.figures.base import Source
 from mta_viz.model.transformer import HookedMTA
-from mta_viz.printed import Printed, Row, printable
+from mta_viz.printed import printable
 from mta_viz.run.named_tasks import series_of, task_name
 from mta_viz.run.tracing import Prompt, capture, check_runs, load, tokenize
 from mta_viz.tokenizers.char import CharTokenizer
@@ -45,19 +45,19 @@ from mta_viz.version import VERSION
 Progress = Callable[[float], None]
 SAMPLES = 60  # of a task, for model and twin each
 TURNS = 3  # of a task that goes through depths the third sample lies amid its haystack
-SUFFIXES = (".html", ".pdf")
+SUFFIXES, IN_PAGE = (".html", ".pdf"), "data:image/svg+xml;base64,"
 PRINT_SECONDS, MOST = 180, 10**7  # the latter: characters of one text
 QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 SECTIONS = ("model", "task", "story", "matters", "together", "kernels")
 
 
-@dataclass(frozen=True, repr=False)
-class Report(Printed):
+@dataclass(frozen=True)
+class Report:
     """What is known of a model. `made`: with which versions, in what, and when."""
 
     name: str
     made: str
-    sections: tuple[Section, ...]
+    sections: tuple[Section, ...] = field(repr=False)
 
     @property
     def figures(self) -> tuple[Shown, ...]:
@@ -72,13 +72,17 @@ class Report(Printed):
 
     def html(self, progress: Progress = lambda share: None) -> bytes:
         """The page. Where no browser draws pictures, it says so in their places."""
-        drawn: dict[str, list[dict[str, Any]]] = {section.name: [] for section in self.sections}
-        listed = [(section, shown) for section in self.sections for shown in section.figures]
-        for at, (section, shown) in enumerate(listed, start=1):
-            drawn[section.name].append(_on_page(at, shown))
-            progress(at / len(listed))
-        page = _template().render(report=self, drawn=drawn, name=self._file("html")).encode()
-        return embed(page, "html", self._origin("html"))
+        from jinja2 import Environment, StrictUndefined
+
+        pictures = []
+        for at, shown in enumerate(self.figures, start=1):
+            pictures.append(_picture(shown))
+            progress(at / len(self.figures))
+        rules: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True}
+        made = Environment(finalize=lambda value: printable(value, MOST), **rules)
+        template = made.from_string((files(__package__) / "report.html").read_text(encoding="utf-8"))
+        page = template.render(report=self, pictures=pictures, file=self._file("html"))
+        return embed(page.encode(), "html", self._origin("html"))
 
     def pdf(self, progress: Progress = lambda share: None, *, page: bytes | None = None) -> bytes:
         """The same on A4, of the `page` that is there. Raises MtaVizError where no browser prints it."""
@@ -90,11 +94,10 @@ class Report(Printed):
         return file_name(self.name, "report", suffix=suffix)
 
     def _origin(self, suffix: str) -> str:
-        """Where all figures come from, as a file of many has it."""
         return many_text([shown.provenance for shown in self.figures], self._file(suffix))
 
     def save(self, path: Path | str, *, force: bool = False, progress: Progress = lambda share: None) -> Path:
-        """Write .html or .pdf; returns the path. MtaVizError for another suffix, for a file without `force`."""
+        """Write .html or .pdf. Raises MtaVizError for another suffix, and for a file that is there."""
         path = checked_path(Path(path))
         if path.exists() and not force:
             raise MtaVizError(f"{path} exists; choose another name, or replace it with force=True")
@@ -103,39 +106,13 @@ class Report(Printed):
             partial.write_bytes(content)
         return path
 
-    def _title(self) -> str:
-        return f"Report of {self.name}: {len(self.sections)} sections, {len(self.figures)} figures"
 
-    def _table(self) -> tuple[Row, list[Row]]:
-        rows = [(at.title, len(at.figures), len(at.tables), len(at.missing)) for at in self.sections]
-        return ("section", "figures", "tables", "not made"), list(rows)
-
-
-def _on_page(number: int, shown: Shown) -> dict[str, Any]:
-    """A figure as the template takes it: `picture` is an address that holds it, `problem` why there is none."""
-    plain = [
-        (name, value) for name, value in shown.provenance.parameters.items() if isinstance(value, int | str)
-    ]
-    look = {"number": number, "title": shown.title, "provenance": shown.provenance, "problem": ""}
-    look |= {"parameters": ", ".join(f"{name} {value}" for name, value in plain), "picture": ""}
-    look["caption"] = ". ".join(part for part in shown.caption.split(". ") if not part.startswith("Click"))
+def _picture(shown: Shown) -> str:
+    """The address that holds the figure; where it cannot be drawn, why."""
     try:
-        content = b64encode(picture(shown.saved, "svg", Choices())).decode()
+        return f"{IN_PAGE}{b64encode(picture(shown.saved, 'svg', Choices())).decode()}"
     except MtaVizError as error:
-        return look | {"problem": str(error)}
-    return look | {"picture": f"data:image/svg+xml;base64,{content}"}
-
-
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    def safe(value: Any) -> Any:
-        """What every value on the page goes through; markup is escaped after it."""
-        return value if isinstance(value, Markup) else printable(value, MOST)
-
-    made = Environment(autoescape=True, finalize=safe, undefined=StrictUndefined, trim_blocks=True)
-    return made.from_string((files(__package__) / "report.html").read_text(encoding="utf-8"))
+        return str(error)
 
 
 def checked_path(path: Path) -> Path:
@@ -160,8 +137,8 @@ def _printed(program: str, page: bytes) -> bytes:
         source, target = Path(folder) / "report.html", Path(folder) / "report.pdf"
         source.write_bytes(page)
         place = (f"--user-data-dir={folder}/profile", "--no-pdf-header-footer", f"--print-to-pdf={target}")
-        command = [program, *QUIET, *place, source.as_uri()]
         try:
+            command = [program, *QUIET, *place, source.as_uri()]
             subprocess.run(command, capture_output=True, timeout=PRINT_SECONDS, check=True)
             return target.read_bytes()
         except (OSError, subprocess.SubprocessError) as error:
@@ -181,10 +158,10 @@ def report(
     begin: Callable[[str], None] = lambda words: None,
     progress: Progress = lambda share: None,
 ) -> Report:
-    """All that is known of a model, or of the checkpoint at a path; `.save("report.html")` or `.pdf` writes it.
+    """All that is known of a model, or of the checkpoint at a path; `.save` writes it, .html or .pdf.
 
-    `prompt`: None for a sample of the task, without a task of the one that fits. `task`: needle, pairs, blocks or
-    a file of prompts (*.jsonl); `samples` (60) of it from `seed` on are answered by the model and by the
+    `prompt`: None for a sample of the task, or of the one that fits. `task`: needle, pairs, blocks or a
+    file of prompts (*.jsonl); `samples` (60) of it from `seed` on are answered by the model and by the
     plain twin beside it. `kept` gets what is done by and by; what it holds of the same model and settings is
     not made again. `begin(what comes)`, then `progress(share of it)`; raise in either to stop. What cannot be
     made its section says. Raises MtaVizError for a checkpoint, prompt or task that cannot be used.
@@ -199,7 +176,7 @@ def report(
         check_runs(model)
         setting, batches = task_batches(model, task, samples, seed, usual=SAMPLES)
     tokens, words, own, problem = _prompt(model, prompt, task, seed)
-    twin, weights = twin_of_model(model), (VERSION, _digest(model), model.plan, model.dtype, numbering)
+    twin, weights = _twin(model), (VERSION, _digest(model), model.plan, model.dtype, numbering)
     measured = [find_effects(model.path, edit) for edit in FILES], find_shapley(model.path)
     asked = tokens and tokens.ids, answer or own, task, setting, [batch.answers for batch in batches], seed
     key = _hash(weights, asked, measured, twin if isinstance(twin, Absent) else _digest(twin))
@@ -224,30 +201,42 @@ def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def usual_task(model: HookedMTA) -> str:
+    """The task whose words the model reads."""
+    return "blocks" if isinstance(model.tokenizer, CharTokenizer) else "needle"
+
+
 def _prompt(model: HookedMTA, prompt: Prompt | None, task: str | None, seed: int) -> Any:
     """The prompt's tokens, where it is from, its answer where the task knows it; or why there is none."""
     if prompt is not None:
         return tokenize(model, prompt), tell("prompts", "given"), None, ""
+    task = task or usual_task(model)
     try:
-        check_runs(model)
-        return *_example(model, task, seed), ""
+        check_task(model, task)
+        tokenizer = check_vocabulary(model, model.tokenizer)
+        if task == "blocks":
+            tokens = block_sample(trained_task(model.path), 0, seed).tokens
+            return tokens, tell("prompts", "blocks", seed=seed), None, ""
+        series = series_of(task, min(LENGTHS.get(task, 0), model.config.n_ctx))
+        at = TURNS if task in LENGTHS else 1
+        drawn = series.samples(tokenizer, at, seed)[-1]
     except MtaVizError as error:
         return None, "", None, str(error)
-
-
-def _example(model: HookedMTA, task: str | None, seed: int) -> Any:
-    """A sample of the task, or of the one that fits the model. Raises MtaVizError where none does."""
-    task = task or ("blocks" if isinstance(model.tokenizer, CharTokenizer) else "needle")
-    check_task(model, task)
-    if task == "blocks":
-        sample = block_sample(trained_task(model.path), 0, seed)
-        return sample.tokens, tell("prompts", "blocks", seed=seed), None
-    series = series_of(task, min(LENGTHS.get(task, 0), model.config.n_ctx))
-    number = TURNS if task in LENGTHS else 1
-    drawn = series.samples(check_vocabulary(model, model.tokenizer), number, seed)[-1]
-    told = {"task": task_name(task), "setting": series.setting, "number": number, "seed": seed}
+    words = tell("prompts", "task", task=task_name(task), setting=series.setting, number=at, seed=seed)
     answer = None if task == "needle" else f" {drawn.answer}"  # of needles the story finds it by itself
-    return drawn.tokens, tell("prompts", "task", **told), answer
+    return drawn.tokens, words, answer, ""
+
+
+def _twin(model: HookedMTA) -> HookedMTA | Absent:
+    """The plain twin, where it reads the same tokens."""
+    twin = twin_of_model(model)
+    if isinstance(twin, Absent) or _vocabulary(twin) == _vocabulary(model):
+        return twin
+    return Absent("The plain twin has another vocabulary.")
+
+
+def _vocabulary(model: HookedMTA) -> tuple[str, ...]:
+    return () if model.tokenizer is None else model.tokenizer.pieces(tuple(range(model.tokenizer.vocab_size)))
 
 
 def _digest(model: HookedMTA) -> str:

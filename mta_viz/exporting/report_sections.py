@@ -1,13 +1,13 @@
-"""The sections of a report as values: each number is that of a call of its own, told in `report.toml`'s words.
+"""The sections of a report as values: each number is that of a call of its own, words are `report.toml`'s.
 
 The calls are `kernels`, `effects`, `shapley`, `story` and `gain`; methods are told with the settings used.
 """
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import prod
@@ -34,11 +34,9 @@ from mta_viz.checkpoint.locate import sha256
 from mta_viz.checkpoint.types import parameter_count
 from mta_viz.exporting.provenance import Provenance, from_text
 from mta_viz.exporting.saved import Saved, saved
-from mta_viz.figures.attention.tokens import AttentionText
-from mta_viz.figures.base import NamedFigure, Source, drawn
-from mta_viz.figures.cause.worth import ShapleyBars
-from mta_viz.figures.kernels.card import KernelTaps
-from mta_viz.figures.kernels.gallery import KernelEffects, KernelGallery, kernel_rows
+from mta_viz.figures import spec
+from mta_viz.figures.base import Source, drawn
+from mta_viz.figures.kernels.gallery import kernel_rows
 from mta_viz.figures.labs.story import ODDS, SHARES, StoryFigure
 from mta_viz.model.transformer import HookedMTA
 from mta_viz.printed import number, size_text
@@ -82,7 +80,6 @@ class Shown:
     """A figure as Save takes it, in text: what stands over it, its plotly JSON, numbers and provenance."""
 
     title: str
-    name: tuple[str, ...]
     picture: str
     caption: str
     csv: str
@@ -96,7 +93,8 @@ class Shown:
     @property
     def saved(self) -> Saved:
         """As Save takes it."""
-        return Saved(self.name, go.Figure(from_json(self.picture)), self.caption, self.csv, self.provenance)
+        figure, provenance = go.Figure(from_json(self.picture)), self.provenance
+        return Saved((provenance.figure,), figure, self.caption, self.csv, provenance)
 
 
 @dataclass(frozen=True)
@@ -140,12 +138,11 @@ class Order:
     batches: Sequence[GoldBatch]
     kept: MutableMapping[Any, Any]
 
-    def shown(self, name: str, spec: NamedFigure[Any], **values: Any) -> Shown:
-        """A figure of the model or its run."""
-        figure = saved(drawn(spec, self.source))
-        parts, picture = tuple(map(str, figure.name)), str(figure.figure.to_json())
-        title = tell("figures", name, **values)
-        return Shown(title, parts, picture, figure.caption, figure.csv, figure.provenance.text())
+    def shown(self, figure: str, title: str = "", /, **parameters: Any) -> Shown:
+        """A figure of the registry, of the model or its run."""
+        made = saved(drawn(spec(figure, parameters), self.source))
+        title = tell("figures", figure, name=title)
+        return Shown(title, str(made.figure.to_json()), made.caption, made.csv, made.provenance.text())
 
     def outcomes(self, model: HookedMTA, name: str, start: float, share: float) -> Outcome:
         """Verdicts on all samples, a `share` of the work from `start` on; kept batches are not run again."""
@@ -211,7 +208,7 @@ def kernels_section(order: Order) -> Section:
     counts, groups, figures = shape_counts(rows), grouped(own), list[Shown]()
     for at, (name, members) in enumerate(groups.items(), start=1):
         if members and name not in UNNAMED:
-            figures.append(order.shown("group", gallery(name), name=name))
+            figures.append(order.shown("kernel-gallery", name, **gallery(name)))
         order.source.progress(at / len(groups))
     chance = counts.envelope_templates
     short = tell("words", "names", counts=counts, chance=chance, p=_p(chance))
@@ -235,11 +232,12 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def gallery(name: str) -> KernelGallery:
-    """Of the kernels with a group's name among theirs those farthest from the identity."""
+def gallery(name: str) -> dict[str, Any]:
+    """Parameters of the picture of kernels with a group's name among theirs, farthest from the identity."""
     (shapes,) = (group["shapes"] for group in texts()["groups"] if group["name"] == name)
-    named, look = " or ".join(f'shape = "{shape}"' for shape in shapes), {"scale": "own", "most": TILES}
-    return KernelGallery(KEY_QUERY, f"({named}) and not faint", "energy_off_identity", **look)  # type: ignore[arg-type]
+    named = " or ".join(f'shape = "{shape}"' for shape in shapes)
+    look = {"sort": "energy_off_identity", "scale": "own", "most": TILES}
+    return {"places": KEY_QUERY, "query": f"({named}) and not faint", **look}
 
 
 def _group_rows(order: Order, groups: dict[str, list[Row]]) -> Iterable[Sequence[object]]:
@@ -270,16 +268,13 @@ def task_section(order: Order) -> Section:
         missing.append(texts()["no_twin"].format(reason=twin.reason))
     else:
         results[Source(twin).name] = order.outcomes(twin, f"of-twin-{order.key}", share, share)
-    short = f"{'; '.join(_score_words(name, result) for name, result in results.items())}."
+    scores = {name: needle_score(result.right) for name, result in results.items()}
+    short = f"{'; '.join(tell('words', 'score', name=name, score=scores[name]) for name in scores)}."
     words += [short] if missing else [short, _difference_words(*results.values())]
     rows = [_score_row(name, result) for name, result in results.items()]
     methods = tell("methods", "task", n=rows[0][1], setting=order.setting, seed=order.seed)
-    table = Titled.of("task", rows)
-    return Section("task", tuple(words), (table,), (), (methods,), tuple(missing), short)
-
-
-def _score_words(name: str, result: Outcome) -> str:
-    return tell("words", "score", name=name, score=needle_score(result.right))
+    tables = (Titled.of("task", rows),)
+    return Section("task", tuple(words), tables, (), (methods,), tuple(missing), short)
 
 
 def _difference_words(model: Outcome, twin: Outcome) -> str:
@@ -301,7 +296,7 @@ def story_section(order: Order) -> Section:
     if order.source.run is None:
         return Section("story", missing=(order.no_run,))
     source, figure = order.source, StoryFigure(order.answer)
-    opening = source.remember(lambda: figure.result(source), "result", figure.name, figure).story
+    opening = drawn(figure, source).result.story
     told = replace(opening, twin=twin_answer(order.twin, opening.tokens, opening.answer))
     short, answer = told.sentence(source.numbering), tell("words", "answer", story=told)
     words = [tell("words", "prompt", prompt=order.prompt, n=len(told.tokens)), short, answer]
@@ -314,72 +309,62 @@ def story_section(order: Order) -> Section:
     ]
     settings = {"rule": RULE, "odds": ODDS if told.kernel else "", "shares": SHARES if told.weights else ""}
     methods = tell("methods", "story", chosen=BY[told.by], **settings)
-    tables, figures = (Titled.of("story", rows), *_gains(order, told)), _story_figures(order, figure, told)
-    return Section("story", tuple(words), tables, figures, (methods,), tuple(missing), short)
+    tables, figures = (Titled.of("story", rows), *_gains(order, told)), _story_figures(order, told)
+    return Section("story", tuple(words), tables, tuple(figures), (methods,), tuple(missing), short)
 
 
-def _story_figures(order: Order, figure: StoryFigure, told: Story) -> tuple[Shown, ...]:
+def _story_figures(order: Order, told: Story) -> Iterator[Shown]:
     if told.place is None or not told.weights:
-        return ()
+        return
+    yield order.shown("story", answer=order.answer)
     stage, last = told.weights[-1].stage.value.key, len(told.tokens) - 1
-    text = AttentionText(*told.place, stage=stage, position=last, spans=told.spans)
-    figures: dict[str, NamedFigure[Any]] = {"story": figure, "text": text}
+    place = {"layer": told.place[0], "head": told.place[1]}
+    yield order.shown("attention-text", **place, stage=stage, position=last, spans=told.spans)
     if told.kernel is not None:
-        figures["taps"] = KernelTaps(*astuple(told.kernel))
-    return tuple(order.shown(name, spec) for name, spec in figures.items())
+        yield order.shown("kernel-taps", **asdict(told.kernel))
 
 
 def _gains(order: Order, told: Story) -> list[Titled]:
     """Where nothing is measured on a task: what each kernel adds to the asked words in this one run."""
-    if told.asked is None or told.kernel is None or _measured(order):
+    if told.asked is None or told.kernel is None or isinstance(_measured(order), Effects):
         return []
     gains = all_tap_gains(order.source.trace, told.asked.positions)[:LISTED]
     numbers = [(gain.kernel, number(gain.total), number(float(gain.match.sum()))) for gain in gains]
     return [Titled.of("gains", [(of.name(order.source.numbering), *rest) for of, *rest in numbers])]
 
 
-def _measured(order: Order) -> list[Effects]:
-    """What was measured beside these weights, at the own tap first."""
-    model = order.source.model
-    found = [] if model.plan else [find_effects(model.path, edit) for edit in ("own-tap", "identity")]
-    return [effects for effects in found if not isinstance(effects, Absent)]
+def _measured(order: Order) -> Effects | Absent:
+    """What was measured beside these weights, at the own tap where it was."""
+    if order.source.model.plan:
+        return Absent(texts()["edited"])
+    own = find_effects(order.source.model.path, "own-tap")
+    return find_effects(order.source.model.path) if isinstance(own, Absent) else own
 
 
 def matters_section(order: Order) -> Section:
     """Which kernels the task needs alone, as measured beside the weights."""
-    model, measured = order.source.model, _measured(order)
-    if not measured:
-        found = find_effects(model.path)
-        reason = found.reason if isinstance(found, Absent) else ""
-        line = texts()["edited"] if model.plan else texts()["unmeasured"].format(reason=reason)
-        return Section("matters", missing=(line,))
-    effects, shapes = measured[0], {kernel_of(row): row["shape"] for row in kernel_rows(order.source)}
-    each, numbering = effects.of_each(), order.source.numbering
+    effects = _measured(order)
+    if isinstance(effects, Absent):
+        return Section("matters", missing=(texts()["unmeasured"].format(reason=effects.reason),))
+    shapes, each = {kernel_of(row): row["shape"] for row in kernel_rows(order.source)}, effects.of_each()
     rows = [
-        (kernel.name(numbering), shapes[kernel], _ends(effect.accuracy_change), _nats(effect))
-        for kernel, effect in [*each.items()][:LISTED]
+        (kernel.name(order.source.numbering), shapes[kernel], _ends(at.accuracy_change), _nats(at))
+        for kernel, at in [*each.items()][:LISTED]
     ]
-    worst = next(iter(each))
+    worst, told = next(iter(each)), dict(zip(("name", "shape", "accuracy", "nats"), rows[0], strict=True))
     sure = sum(not at.accuracy_change.low <= 0 <= at.accuracy_change.high for at in each.values())
-    told = dict(zip(("name", "shape", "accuracy", "nats"), rows[0], strict=True))
     words = tell("words", "effects", effects=effects, n=len(each), sure=sure, **told)
-    other = [
-        tell("words", "effects_too", name=told["name"], nats=_nats(at.of(worst)), edit=at.edit)
-        for at in measured[1:]
-    ]
-    table = Titled.of("matters", rows, n=len(rows))
-    figure = order.shown("effects", KernelEffects(*astuple(worst), effects.edit), where=WHERE[worst.where])
-    methods = tell("methods", "effects", effects=effects)
-    return Section("matters", (words, *other), (table,), (figure,), (methods,), short=words)
+    parameters = asdict(worst) | {"edit": effects.edit}
+    figures = (order.shown("kernel-effects", WHERE[worst.where], **parameters),)
+    methods, tables = tell("methods", "effects", effects=effects), (Titled.of("matters", rows, n=len(rows)),)
+    return Section("matters", (words,), tables, figures, (methods,), short=words)
 
 
 def _ends(estimate: Any) -> str:
     return f"{estimate.value:+.3g} ({estimate.low:+.3g} to {estimate.high:+.3g})"
 
 
-def _nats(effect: Effect | None) -> str:
-    if effect is None:
-        return "not measured"
+def _nats(effect: Effect) -> str:
     median = effect.log_probability_change_median
     middle = "" if median is None else f", median {_ends(median)}"
     return f"{effect.log_probability_change.value:+.3g} on average{middle}"
@@ -395,6 +380,4 @@ def together_section(order: Order) -> Section:
     told: dict[str, Any] = {"shared": shapley.shared, "value": value, "error": 2 * value.standard_error}
     words = tell("words", "shapley", name=value.kernel.name(order.source.numbering), **told)
     methods = tell("methods", "shapley", shapley=shapley, shared=shapley.shared)
-    return Section(
-        "together", (words,), (), (order.shown("shapley", ShapleyBars()),), (methods,), short=words
-    )
+    return Section("together", (words,), (), (order.shown("shapley"),), (methods,), short=words)

@@ -8,9 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from mta_viz.analysis.labs.task_samples import check_task
-from mta_viz.errors import MtaVizError
-from mta_viz.exporting.report import SAMPLES, Report, report
+from mta_viz.exporting.report import SAMPLES, Report, report, usual_task
 from mta_viz.exporting.saved import file_name
 from mta_viz.ui.shell import state
 from mta_viz.ui.shell.measuring import Keep, Measurement, measured
@@ -19,9 +17,8 @@ from mta_viz.ui.shell.state import Setting
 from mta_viz.ui.shell.widgets import MIME_TYPES
 from mta_viz.ui.shell.work import Work
 
-NO_TASK = "none"
-TASK = Setting("report task", NO_TASK, private=True)
-WORDS = f"Model, prompt, kernels and methods in one file. A task: {SAMPLES} answers, beside the twin's."
+TASK = Setting("report task", False, private=True)
+WORDS = "Model, kernels, what they do on the prompt, and methods for a paper, in one file."
 
 
 class ReportParts(dict[str, str]):
@@ -31,23 +28,16 @@ class ReportParts(dict[str, str]):
 def draw_report_button(page: Page) -> None:
     """Choose whether a task is measured too, make the report, download it."""
     with st.popover("Report", icon=":material/description:"):
-        tasks = [NO_TASK, *(task for task in ("needle", "pairs", "blocks") if _fits(page, task))]
-        task = st.selectbox("Task", tasks, **TASK.widget(tasks))
-        made = measured(_measurement(page, None if task == NO_TASK else task))
+        task, runs = usual_task(page.model), page.model.tokenizer is not None and not page.model.kernels_only
+        label = f"Also {SAMPLES} prompts of the task “{task}”, the model beside its plain twin"
+        asked = runs and st.checkbox(label, **TASK.widget())
+        made = measured(_measurement(page, task if asked else None))
         for suffix, content in (
             (("html", made[1]), ("pdf", partial(made[0].pdf, page=made[1]))) if made else ()
         ):
             look: Any = {"mime": MIME_TYPES[suffix], "key": f"report.{suffix}", "on_click": "ignore"}
             name = file_name(made[0].name, "report", suffix=suffix)
             st.download_button(f"Download {suffix.upper()}", content, name, width="stretch", **look)
-
-
-def _fits(page: Page, task: str) -> bool:
-    try:
-        check_task(page.model, task)
-    except MtaVizError:
-        return False
-    return page.model.tokenizer is not None and not page.model.kernels_only
 
 
 def _measurement(page: Page, task: str | None) -> Measurement:
